@@ -1,0 +1,90 @@
+"""Train video models several times faster at the same accuracy, on a schedule of coarse-to-fine sampling grids.
+
+    plan = vcycle.multigrid(vcycle.Baseline(batch=64, frames=32, size=224, ...))
+    model = vcycle.convert_batchnorm(model)
+    for step, (clips, labels) in zip(plan, vcycle.loader(dataset, plan)):
+        vcycle.apply(step, model, optimizer)
+        ...
+
+Names that need torch are loaded when first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from vcycle.errors import CheckpointError, DataError, PlanError, RecipeError, VcycleError
+from vcycle.plan import (
+    Baseline,
+    CosineDecay,
+    FactorWarmup,
+    NoDecay,
+    Plan,
+    RampWarmup,
+    Role,
+    Scale,
+    Shape,
+    Step,
+    StepDecay,
+    cascade,
+    constant,
+    control,
+    large_minibatch,
+    multigrid,
+    superresolution,
+)
+
+if TYPE_CHECKING:
+    from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
+    from vcycle.nn import apply, convert_batchnorm, one_step, revert_batchnorm
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "GridSampler": "vcycle.data",
+    "SampleRequest": "vcycle.data",
+    "VideoDataset": "vcycle.data",
+    "apply": "vcycle.nn",
+    "convert_batchnorm": "vcycle.nn",
+    "loader": "vcycle.data",
+    "one_step": "vcycle.nn",
+    "revert_batchnorm": "vcycle.nn",
+}
+
+__all__ = [
+    "Baseline",
+    "CheckpointError",
+    "CosineDecay",
+    "DataError",
+    "FactorWarmup",
+    "GridSampler",
+    "NoDecay",
+    "Plan",
+    "PlanError",
+    "RampWarmup",
+    "RecipeError",
+    "Role",
+    "SampleRequest",
+    "Scale",
+    "Shape",
+    "Step",
+    "StepDecay",
+    "VcycleError",
+    "VideoDataset",
+    "apply",
+    "cascade",
+    "constant",
+    "control",
+    "convert_batchnorm",
+    "large_minibatch",
+    "loader",
+    "multigrid",
+    "one_step",
+    "revert_batchnorm",
+    "superresolution",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,5 @@
+"""`python -m vcycle`."""
+
+from vcycle.cli.app import main
+
+main()

@@ -1,0 +1,1 @@
+"""Measurements: plans compared with their baselines and controls, over seeds, with intervals."""

@@ -1,0 +1,97 @@
+"""A recipe's plans compared: from names of plans to trained arms."""
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcycle.bench.compare import Arm, ArmRun, Comparison, compare
+from vcycle.recipes.build import check_plan, datasets_of, evaluator, find_videos, train
+from vcycle.recipes.load import dump_recipe
+from vcycle.recipes.plans import control_name, plan_of
+from vcycle.recipes.schema import Recipe
+from vcycle.train.run import RunFolder
+
+if TYPE_CHECKING:
+    from vcycle.train.loop import StepReport
+
+__all__ = ["arm_names", "compare_plans"]
+
+
+def arm_names(plans: Sequence[str]) -> list[str]:
+    """The plans to train, each with its LR-matched control, unless controls are named already."""
+    names = list(dict.fromkeys(plans))
+    if any(n.startswith("control:") for n in names):
+        return names
+    named = [n for n in names if n.partition("@")[0] != "constant"]
+    return names + list(dict.fromkeys(control_name(n) for n in named))
+
+
+def compare_plans(
+    recipe: Recipe,
+    plans: Sequence[str],
+    *,
+    seeds: Sequence[int],
+    out: Path,
+    on_progress: Callable[[str, int, int], None] = lambda *_: None,
+    on_start: Callable[[Arm, int], None] = lambda *_: None,
+    on_step: "Callable[[StepReport], None]" = lambda _: None,
+    on_run: Callable[[ArmRun], None] = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> Comparison:
+    """Train a recipe under several plans and seeds.
+
+    Args:
+        recipe: What is trained.
+        plans: Names of plans, as `vcycle.recipes.plans.plan_of` takes them.
+        seeds: Shared by all arms.
+        out: Folder for videos, caches, runs and results.
+        on_progress: Told of work before training: what, how much, of how much.
+        on_start: Told which arm and seed begins.
+        on_step: Told of every step.
+        on_run: Told of every finished run.
+        on_message: Told what a user should know.
+    """
+    videos = find_videos(recipe, out, on_progress)
+    arms = []
+    for name in arm_names(plans):
+        plan = plan_of(recipe, len(videos.train), name)
+        check_plan(recipe, plan)
+        arms.append(Arm(name=name, plan=plan, key=_key(recipe, plan.fingerprint)))
+    splits = datasets_of(recipe, videos, out, on_progress)
+    test = None if splits.test is None else evaluator(recipe, splits.test)
+
+    def train_arm(arm: Arm, seed: int) -> ArmRun:
+        import torch
+
+        on_start(arm, seed)
+        folder = RunFolder(out / "runs" / f"{re.sub('[^a-z0-9.+-]', '_', arm.name)}-seed{seed}-{arm.key}")
+        fitted = train(
+            recipe, arm.plan, splits, folder, seed=seed, resume=True, on_step=on_step, on_message=on_message
+        )
+        device = next(fitted.model.parameters()).device
+        return ArmRun(
+            arm=arm.name,
+            seed=seed,
+            key=arm.key,
+            steps=fitted.steps,
+            samples=fitted.samples,
+            work=arm.plan.work(),
+            seconds=fitted.seconds,
+            cpu_seconds=fitted.cpu_seconds,
+            data_seconds=fitted.data_seconds,
+            replaced=fitted.replaced,
+            val=fitted.curve[-1].evaluation.top1,
+            test=None if test is None else test(fitted.model, torch.device(device)).top1,
+            curve=[(p.seconds, p.samples, p.evaluation.top1) for p in fitted.curve],
+        )
+
+    out.mkdir(parents=True, exist_ok=True)
+    return compare(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
+
+
+def _key(recipe: Recipe, fingerprint: str) -> str:
+    """A digest of all that decides a run's outcome but the seed."""
+    same = recipe.model_copy(update={"description": "", "plan": "", "plans": type(recipe.plans)()})
+    return hashlib.sha256((dump_recipe(same) + fingerprint).encode()).hexdigest()[:10]

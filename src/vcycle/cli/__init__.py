@@ -1,0 +1,1 @@
+"""The command line: commands and messages, no logic of its own."""

@@ -1,0 +1,193 @@
+"""Sampling grids: which times and which part of the picture a clip of a given shape is taken from.
+
+A grid is a span and a stride in time and in space (Wu et al. 2020, section 3). Coarser shapes see the same
+spans through fewer samples: the stride grows as the frames get fewer, and the picture is resized to a smaller
+short side before it is cropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.info import VideoInfo
+from vcycle.errors import DataError
+
+if TYPE_CHECKING:
+    from vcycle.data.request import SampleRequest
+    from vcycle.plan import Shape
+
+__all__ = ["Grid", "GridSampler"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Grid:
+    """Where one clip is sampled."""
+
+    times: NDArray[np.float64]
+    """Seconds from the start of the video, one per frame of the clip."""
+
+    resized: tuple[int, int]
+    """Height and width that the whole picture is resized to."""
+
+    crop: tuple[int, int, int, int]
+    """Top, left, height and width of the clip in the resized picture."""
+
+    flip: bool
+    """Whether left and right are exchanged."""
+
+
+def _between(low: float, high: float, draw: float) -> float:
+    return low + (high - low) * draw
+
+
+def _check_range(name: str, pair: tuple[float, float], lowest: float, highest: float) -> None:
+    if not lowest <= pair[0] <= pair[1] <= highest:
+        raise DataError(f"{name}={pair}: two ascending numbers from {lowest:g} to {highest:g} are accepted")
+
+
+def _resize_to(short_side: float, shape: Shape, info: VideoInfo) -> tuple[int, int]:
+    """Size of the whole picture with this short side, no smaller than the clip in either direction."""
+    scale = max(
+        short_side / min(info.height, info.width), shape.height / info.height, shape.width / info.width
+    )
+    return max(shape.height, round(info.height * scale)), max(shape.width, round(info.width * scale))
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridSampler:
+    """Draws a sampling grid for any shape, relative to the baseline's grid.
+
+    Time is ruled by ``stride`` or by ``span``; where neither is given, the baseline's clip spans the whole
+    video. Space is ruled by ``short_side`` or by ``field``; where neither is given, ``short_side`` is the
+    baseline's size.
+
+    Example:
+        >>> kinetics = GridSampler(frames=32, size=224, stride=2, short_side=(256, 340), flip=True)
+    """
+
+    frames: int
+    """Frames of a clip of the baseline, T."""
+
+    size: int
+    """Height and width of a clip of the baseline in pixels, H."""
+
+    stride: float | None = None
+    """Source frames from one frame of the baseline's clip to the next, τ. A clip of t frames takes a random
+    stride, real-valued and uniform in [τ, τ·T/t], from a random start."""
+
+    fps: float | None = None
+    """Frames per second that ``stride`` counts; each video's own rate by default."""
+
+    span: tuple[float, float] | None = None
+    """Instead of a stride: the fraction of the video that a clip spans, at any number of frames."""
+
+    short_side: tuple[float, float] | None = None
+    """Short side of the resized picture in pixels at the baseline's size, s_min and s_max. A clip of size h
+    takes it at random, uniform in [s_min·h/H, s_max]; the clip is a random crop."""
+
+    field: tuple[float, float] | None = None
+    """Instead of a short side: the fraction of the picture's short side that a clip shows, at any size."""
+
+    flip: bool = False
+    """Exchange left and right in half of the clips; off where they differ in meaning."""
+
+    antialias: bool = True
+    """Average the pixels between samples when a picture shrinks, rather than skip them."""
+
+    eval_short_side: float | None = None
+    """Short side for evaluation in pixels at the baseline's size; ``short_side[0]`` by default."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no grid."""
+        if self.frames < 1 or self.size < 1:
+            raise DataError(f"frames={self.frames}, size={self.size}: both must be at least 1")
+        if self.stride is not None and self.span is not None:
+            raise DataError(f"stride={self.stride} and span={self.span} exclude each other: give one")
+        if self.short_side is not None and self.field is not None:
+            raise DataError(
+                f"short_side={self.short_side} and field={self.field} exclude each other: give one"
+            )
+        if self.stride is not None and not self.stride > 0:
+            raise DataError(f"stride={self.stride}: a positive number of source frames is accepted")
+        if self.fps is not None and (self.stride is None or not self.fps > 0):
+            raise DataError(f"fps={self.fps}: a positive rate is accepted, and only with a stride")
+        if self.span is not None:
+            _check_range("span", self.span, 0.01, 1.0)
+        if self.field is not None:
+            _check_range("field", self.field, 0.01, 1.0)
+        if self.short_side is not None:
+            _check_range("short_side", self.short_side, self.size, float("inf"))
+        if self.eval_short_side is not None and (self.field is not None or self.eval_short_side < self.size):
+            raise DataError(
+                f"eval_short_side={self.eval_short_side}: {self.size} or more is accepted, without field"
+            )
+
+    def train(self, request: SampleRequest, info: VideoInfo) -> Grid:
+        """The random grid of a request, the same wherever and whenever it is asked for."""
+        # All draws at once, so that an option that is off shifts no other draw.
+        stride, start, side, top, left, flip = request.generator().random(6).tolist()
+        shape = request.shape
+        low, high = self._strides(shape.frames, info)
+        smallest, largest = self._short_sides(shape.size)
+        return self._grid(
+            shape,
+            info,
+            stride=_between(low, high, stride),
+            short_side=_between(smallest, largest, side),
+            place=(start, top, left),
+            flip=self.flip and flip < 0.5,
+        )
+
+    def center(self, shape: Shape, info: VideoInfo) -> Grid:
+        """The grid for evaluation: the widest stride, the middle of the video and of the picture, no flip."""
+        side = self._short_sides(shape.size)[0]
+        if self.eval_short_side is not None:
+            side = self.eval_short_side * shape.size / self.size
+        stride = self._strides(shape.frames, info)[1]
+        return self._grid(shape, info, stride=stride, short_side=side, place=(0.5, 0.5, 0.5), flip=False)
+
+    def _strides(self, frames: int, info: VideoInfo) -> tuple[float, float]:
+        """Shortest and longest stride in seconds for a clip of this many frames."""
+        if self.span is not None:
+            return self.span[0] * info.duration / frames, self.span[1] * info.duration / frames
+        if self.stride is not None:
+            baseline = self.stride / (self.fps or info.fps)
+        else:
+            baseline = info.duration / self.frames
+        stretched = baseline * self.frames / frames
+        return min(baseline, stretched), stretched
+
+    def _short_sides(self, size: int) -> tuple[float, float]:
+        """Smallest and largest short side of the resized picture for a clip of this size."""
+        if self.field is not None:
+            return size / self.field[1], size / self.field[0]
+        low, high = self.short_side or (self.size, self.size)
+        smallest = low * size / self.size
+        return smallest, max(smallest, high)
+
+    def _grid(
+        self,
+        shape: Shape,
+        info: VideoInfo,
+        *,
+        stride: float,
+        short_side: float,
+        place: tuple[float, float, float],
+        flip: bool,
+    ) -> Grid:
+        """Lay a grid; ``place``, from 0 to 1, says where in the room left in time, height and width."""
+        start = max(0.0, info.duration - stride * shape.frames) * place[0]
+        height, width = _resize_to(short_side, shape, info)
+        top = min(int((height - shape.height + 1) * place[1]), height - shape.height)
+        left = min(int((width - shape.width + 1) * place[2]), width - shape.width)
+        return Grid(
+            # Frames lie at the middle of their shares of the span: coarse and fine clips are centred alike.
+            times=start + (np.arange(shape.frames, dtype=np.float64) + 0.5) * stride,
+            resized=(height, width),
+            crop=(top, left, shape.height, shape.width),
+            flip=flip,
+        )

@@ -1,0 +1,63 @@
+"""What must be known of a video before a clip of it is chosen: when its frames are shown, and its size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["VideoInfo"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class VideoInfo:
+    """Presentation times and displayed size of a video."""
+
+    times: NDArray[np.float64]
+    """Seconds at which each frame is first shown, ascending; the first is 0."""
+
+    duration: float
+    """Seconds from the first frame to the end of the last."""
+
+    height: int
+    """Pixels of the displayed picture (after rotation)."""
+
+    width: int
+    """Pixels of the displayed picture (after rotation)."""
+
+    tolerance: float = 1e-6
+    """Seconds by which stored times may be late, being rounded to the file's clock."""
+
+    @classmethod
+    def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> VideoInfo:
+        """A video of evenly spaced frames, such as a clip that is already a tensor.
+
+        Example:
+            >>> VideoInfo.uniform(4, 64, 64, fps=2).duration
+            2.0
+        """
+        return cls(times=np.arange(frames) / fps, duration=frames / fps, height=height, width=width)
+
+    @property
+    def frames(self) -> int:
+        """Number of frames shown."""
+        return len(self.times)
+
+    @property
+    def fps(self) -> float:
+        """Mean frame rate."""
+        return len(self.times) / self.duration
+
+    def frame_at(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Numbers of the frames that are on display at given times.
+
+        Times before the first frame give the first and times past the end the last: a clip longer than its
+        video holds the last frame.
+
+        Example:
+            >>> VideoInfo.uniform(4, 64, 64, fps=2).frame_at(np.array([-1.0, 0.6, 9.0])).tolist()
+            [0, 1, 3]
+        """
+        numbers = np.searchsorted(self.times, seconds + self.tolerance, side="right") - 1
+        return np.clip(numbers, 0, len(self.times) - 1)

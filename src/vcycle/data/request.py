@@ -1,0 +1,56 @@
+"""What is asked of a dataset: which item, at which shape, and the key of every random choice it makes."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from vcycle.plan import Shape
+
+__all__ = ["SampleRequest"]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleRequest:
+    """One clip to be sampled: ``dataset[SampleRequest(index, shape, key)]``.
+
+    The key fixes the clip: the same request gives the same clip on any rank, in any worker, in an
+    interrupted run and in one that was not.
+
+    Example:
+        >>> from vcycle.plan import Shape
+        >>> request = SampleRequest(7, Shape(8, 112, 112), (0, 2, 507))
+        >>> draws = [float(request.generator().random()) for _ in range(2)]
+        >>> draws[0] == draws[1]
+        True
+    """
+
+    index: int
+    """Which item of the dataset."""
+
+    shape: Shape
+    """Frames, height and width that the clip is sampled at."""
+
+    key: tuple[int, int, int]
+    """Seed of the run, epoch, and position in the sample stream."""
+
+    @property
+    def position(self) -> int:
+        """Position of the sample in the training stream."""
+        return self.key[2]
+
+    def generator(self, purpose: int = 0) -> np.random.Generator:
+        """A fresh generator for one purpose; another purpose gives independent numbers.
+
+        The 128-bit Philox key is a hash of fixed-width fields, so that no two (key, purpose) share one.
+        """
+        import numpy as np
+
+        fields = struct.pack("<4q", *self.key, purpose)
+        digest = hashlib.blake2b(fields, digest_size=16, person=b"vcycle sample").digest()
+        return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

@@ -1,0 +1,115 @@
+"""The training stream: keyed permutations of the dataset, one per epoch, laid end to end.
+
+A permutation is evaluated point by point, so that neither ten thousand nor ten thousand million samples
+need a list, and any position can be asked for without replaying those before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.errors import DataError
+
+__all__ = ["SampleStream", "permute"]
+
+_ROUNDS = 8
+_SMALLEST_DOMAIN_BITS = 6  # fewer bits would leave too few distinct round functions to mix well
+_LARGEST_DATASET = 2**48
+
+
+def _mix(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
+    """Hash 64-bit words under a key: MurmurHash3's finaliser, where each output bit sees every input bit."""
+    words = words + key
+    words ^= words >> np.uint64(33)
+    words *= np.uint64(0xFF51AFD7ED558CCD)
+    words ^= words >> np.uint64(33)
+    words *= np.uint64(0xC4CEB9FE1A85EC53)
+    words ^= words >> np.uint64(33)
+    return words
+
+
+def _shuffle_bits(points: NDArray[np.uint64], bits: int, keys: list[np.uint64]) -> NDArray[np.uint64]:
+    """A bijection of ``[0, 2**bits)``: a Feistel network whose halves may differ by one bit.
+
+    Each half is xored in turn with a keyed hash of the other, which any reader can undo: hence bijective.
+    """
+    low_bits = np.uint64(bits // 2)
+    low_mask = (np.uint64(1) << low_bits) - np.uint64(1)
+    high_mask = (np.uint64(1) << (np.uint64(bits) - low_bits)) - np.uint64(1)
+    low, high = points & low_mask, points >> low_bits
+    for turn, key in enumerate(keys):
+        if turn % 2:
+            low = low ^ (_mix(high, key) & low_mask)
+        else:
+            high = high ^ (_mix(low, key) & high_mask)
+    return (high << low_bits) | low
+
+
+def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
+    """Images of points under the permutation of ``[0, size)`` that the key names.
+
+    Args:
+        points: Values in ``[0, size)``, any shape.
+        size: Length of the permuted range, at least 1.
+        key: Signed 64-bit integers; another key gives an unrelated permutation.
+
+    The Feistel network permutes the next power of two; a point that lands outside the range walks on along
+    its cycle until it is inside (fewer than two evaluations on average, save for the smallest ranges).
+    """
+    fields = struct.pack(f"<{len(key)}q", *key)
+    digest = hashlib.blake2b(fields, digest_size=8 * _ROUNDS, person=b"vcycle stream").digest()
+    keys = [np.uint64(word) for word in struct.unpack(f"<{_ROUNDS}Q", digest)]
+    bits = max((size - 1).bit_length(), _SMALLEST_DOMAIN_BITS)
+    images = _shuffle_bits(np.asarray(points).ravel().astype(np.uint64), bits, keys)
+    outside = np.flatnonzero(images >= size)
+    while outside.size:
+        walked = _shuffle_bits(images[outside], bits, keys)
+        images[outside] = walked
+        outside = outside[walked >= size]
+    return images.astype(np.int64).reshape(np.shape(points))
+
+
+class SampleStream:
+    """Indices of the samples in training order, as a function of their position in the stream.
+
+    Position ``p`` belongs to epoch ``p // size``. Every epoch holds every sample exactly once, however the
+    stream is cut into batches.
+
+    Example:
+        >>> stream = SampleStream(5, seed=0)
+        >>> sorted(stream.indices(5, 5).tolist())
+        [0, 1, 2, 3, 4]
+    """
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        """Lay out the stream of a dataset of ``size`` samples under a seed.
+
+        Raises:
+            DataError: If the dataset is empty.
+        """
+        if not 1 <= size <= _LARGEST_DATASET:
+            raise DataError(f"a dataset of {size} samples cannot be trained on: at least 1 is needed")
+        self.size = size
+        self.seed = seed
+
+    def epoch(self, position: int) -> int:
+        """The epoch, from 0, that a position of the stream belongs to."""
+        return position // self.size
+
+    def indices(self, first: int, count: int) -> NDArray[np.int64]:
+        """Dataset indices at positions ``[first, first + count)``."""
+        if first < 0 or count < 0:
+            raise ValueError(f"first={first}, count={count}: a position in the stream is never negative")
+        found = np.empty(count, dtype=np.int64)
+        done = 0
+        while done < count:
+            epoch, offset = divmod(first + done, self.size)
+            stop = min(offset + count - done, self.size)
+            points = np.arange(offset, stop, dtype=np.int64)
+            found[done : done + len(points)] = permute(points, self.size, self.seed, epoch)
+            done += len(points)
+        return found

@@ -1,0 +1,55 @@
+"""Sub-batch BatchNorm, the models, and the call that brings both to a step of the plan.
+
+Names load on first use: asking the catalog what a model needs imports no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vcycle.nn.batchnorm import (
+        SubBatchNorm,
+        convert_batchnorm,
+        one_step,
+        revert_batchnorm,
+        set_bn_batch,
+    )
+    from vcycle.nn.catalog import build, names, needs
+    from vcycle.nn.selfcheck import bf16_conv3d_is_sound
+    from vcycle.nn.steps import apply
+
+__all__ = [
+    "SubBatchNorm",
+    "apply",
+    "bf16_conv3d_is_sound",
+    "build",
+    "convert_batchnorm",
+    "names",
+    "needs",
+    "one_step",
+    "revert_batchnorm",
+    "set_bn_batch",
+]
+
+_HOMES = {
+    "SubBatchNorm": "batchnorm",
+    "apply": "steps",
+    "bf16_conv3d_is_sound": "selfcheck",
+    "build": "catalog",
+    "convert_batchnorm": "batchnorm",
+    "names": "catalog",
+    "needs": "catalog",
+    "one_step": "batchnorm",
+    "revert_batchnorm": "batchnorm",
+    "set_bn_batch": "batchnorm",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,351 @@
+"""Sub-batch BatchNorm: statistics over blocks of clips, running statistics over the whole batch.
+
+A plan changes the batch from 1 to 16 times the baseline's. BatchNorm's regularisation depends on how many clips
+share their statistics, so those are kept near constant: a batch is cut along its first dimension into consecutive
+blocks of ``bn_batch`` clips, each normalised by its own mean and variance (Wu et al. 2020, section 3.3). A remainder
+is a block of its own, so any batch size works.
+
+The *running* statistics, which ``eval()`` uses, are those of the whole batch: block moments are merged by the law
+of total variance and committed once per step, with the unbiased variance that BatchNorm keeps. A forward in training
+mode is one step unless it runs inside :func:`one_step`. ``eval()`` needs no further call, and ``state_dict()`` is
+plain BatchNorm's key for key in every mode.
+
+The first dimension must be clips: a 2-D network fed frames as ``(B*T, C, H, W)`` would mix up the blocks, and must
+either be converted with ``bn_batch`` counted in frames or not at all.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vcycle.errors import PlanError, RecipeError
+
+__all__ = [
+    "Moments",
+    "SubBatchNorm",
+    "convert_batchnorm",
+    "merge_moments",
+    "one_step",
+    "revert_batchnorm",
+    "set_bn_batch",
+]
+
+_Model = TypeVar("_Model", bound=nn.Module)
+
+
+class Moments(NamedTuple):
+    """Per-channel statistics of some values: enough to merge them with others exactly."""
+
+    values: int
+    """How many values of each channel."""
+    mean: Tensor
+    """Mean, shape ``(C,)``."""
+    m2: Tensor
+    """Sum of squared deviations from the mean, shape ``(C,)``."""
+
+
+def merge_moments(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of all values of all parts together (law of total variance).
+
+    Everything that shares a step's statistics (blocks, micro-batches, ranks) goes through here.
+    """
+    return reduce(_merge_two, parts)
+
+
+def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
+    """Make every BatchNorm of a model a :class:`SubBatchNorm`, in place.
+
+    Modules keep their identity (only their class changes, as torch's own lazy modules do it), and with it their
+    parameters, buffers, hooks and names: optimizers built before stay valid, zero-initialised gammas stay zero.
+
+    Args:
+        model: any module; it may itself be a BatchNorm. Layers that are sub-batch already only get ``bn_batch``.
+        bn_batch: clips per block.
+
+    Returns:
+        The same model.
+
+    Raises:
+        RecipeError: a layer is a BatchNorm with a forward of its own, which a conversion would lose.
+        PlanError: ``bn_batch`` is not a positive integer.
+
+    Example:
+        >>> import torch
+        >>> model = convert_batchnorm(torch.nn.Sequential(torch.nn.BatchNorm3d(4)), bn_batch=8)
+        >>> model[0]
+        SubBatchNorm(4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, bn_batch=8)
+    """
+    _check_bn_batch(bn_batch)
+    layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    for name, module in layers:  # all are checked before any is changed
+        if not isinstance(module, SubBatchNorm) and type(module).forward not in _PLAIN_FORWARDS:
+            raise RecipeError(
+                f"layer {name or 'model'!r} is a {type(module).__name__}, a BatchNorm with a forward of its own that "
+                "sub-batch BatchNorm would replace; accepted: BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm"
+            )
+    for _, module in layers:
+        if not isinstance(module, SubBatchNorm):
+            module.plain_class = type(module)
+            module._pending = None
+            module.__class__ = SubBatchNorm
+        module.bn_batch = bn_batch
+    return model
+
+
+def revert_batchnorm(model: _Model) -> _Model:
+    """Undo :func:`convert_batchnorm`: every layer gets its original class back, in place.
+
+    Returns:
+        The same model, with the same parameters and buffers.
+    """
+    for module in list(_sub_batch_layers(model)):
+        module.__class__ = module.plain_class  # type: ignore[assignment]
+        for attribute in ("plain_class", "bn_batch", "_pending"):
+            delattr(module, attribute)
+    return model
+
+
+def set_bn_batch(model: nn.Module, clips: int) -> None:
+    """Set the number of clips per block in every sub-batch BatchNorm of a model.
+
+    Raises:
+        PlanError: ``clips`` is not a positive integer.
+    """
+    _check_bn_batch(clips)
+    for module in _sub_batch_layers(model):
+        module.bn_batch = clips
+
+
+@contextmanager
+def one_step(model: nn.Module) -> Iterator[None]:
+    """Count all training forwards inside (micro-batches) as one step of the running statistics.
+
+    Their moments are merged and committed once, at exit: momentum is applied once and ``num_batches_tracked`` grows
+    by one. After an exception nothing is committed. Inside another ``one_step`` it does nothing.
+
+    Blocks do not span micro-batches: cut those at multiples of ``bn_batch`` to normalise as the whole batch would.
+    """
+    modules = [module for module in _sub_batch_layers(model) if module._pending is None]
+    for module in modules:
+        module._pending = []
+    try:
+        yield
+        for module in modules:
+            if module._pending:
+                module._commit(merge_moments(module._pending))
+    finally:
+        for module in modules:
+            module._pending = None
+
+
+class SubBatchNorm(_BatchNorm):
+    """BatchNorm whose training statistics are those of consecutive blocks of ``bn_batch`` clips.
+
+    Takes ``(B, C)``, ``(B, C, L)``, ``(B, C, H, W)`` or ``(B, C, T, H, W)`` in any memory format, which the output
+    keeps. Statistics are computed in fp32 (fp64 for fp64 input); the output has the input's dtype. A layer without
+    running statistics normalises by block in ``eval()`` too, as plain BatchNorm normalises by batch.
+
+    A forward that runs inside a backward recomputes activations (``torch.utils.checkpoint``): it does not touch the
+    running statistics a second time.
+
+    Args:
+        num_features: channels.
+        eps: added to the variance.
+        momentum: weight of the new statistics; None for a cumulative average.
+        affine: learn a scale and a shift.
+        track_running_stats: keep running statistics for ``eval()``.
+        device: of parameters and buffers.
+        dtype: of parameters and buffers.
+        bn_batch: clips per block.
+        plain_class: what :func:`revert_batchnorm` turns the layer into.
+    """
+
+    bn_batch: int
+    plain_class: type[_BatchNorm]
+    _pending: list[Moments] | None
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        bn_batch: int = 8,
+        plain_class: type[_BatchNorm] = nn.BatchNorm3d,
+    ) -> None:
+        _check_bn_batch(bn_batch)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
+        self.bn_batch = bn_batch
+        self.plain_class = plain_class
+        self._pending = None
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Normalise ``input``, by block in training and by the running statistics in ``eval()``.
+
+        Raises:
+            PlanError: the input has no channel dimension, or a block has one value per channel.
+        """
+        self._check_input_dim(input)
+        tracked = self.running_mean is not None
+        if tracked and not self.training:
+            return super().forward(input)
+        self._check_blocks(input)
+        recomputed = torch._C._current_graph_task_id() != -1
+        if len(input) <= self.bn_batch and self._pending is None and not recomputed:
+            return super().forward(input)  # one block, committed at once: plain BatchNorm, bit for bit
+        output, moments = _normalise_blocks(input, self.weight, self.bias, self.bn_batch, self.eps)
+        if tracked and not recomputed:
+            if self._pending is None:
+                self._commit(moments)
+            else:
+                self._pending.append(moments)
+        return output
+
+    def extra_repr(self) -> str:
+        """Return what ``repr`` shows."""
+        return f"{super().extra_repr()}, bn_batch={self.bn_batch}"
+
+    def _check_input_dim(self, input: Tensor) -> None:
+        if input.dim() not in (2, 3, 4, 5) or input.shape[1] != self.num_features:
+            raise PlanError(
+                f"BatchNorm of {self.num_features} channels got input of shape {tuple(input.shape)}; "
+                f"accepted: (B, {self.num_features}, ...) with 2 to 5 dimensions"
+            )
+
+    def _check_blocks(self, input: Tensor) -> None:
+        clips = len(input)
+        smallest = clips % self.bn_batch or min(clips, self.bn_batch)
+        if smallest * input[:1, :1].numel() < 2:
+            raise PlanError(
+                f"BatchNorm needs more than 1 value per channel in each block of clips: an input of shape "
+                f"{tuple(input.shape)} with bn_batch={self.bn_batch} has a block of {smallest} clip(s) with "
+                f"{input[:1, :1].numel()} value(s) each; accepted: a batch whose last block has at least 2 clips, or "
+                "a larger shape"
+            )
+
+    @torch.no_grad()
+    def _commit(self, moments: Moments) -> None:
+        """Move the running statistics towards one step's: the only place that changes them."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked.add_(1)
+        dtype = self.running_mean.dtype
+        mean, variance = moments.mean.to(dtype), (moments.m2 / (moments.values - 1)).to(dtype)
+        # A cumulative average's weight stays on the device: reading the counter would wait for the device.
+        weight = self.momentum if self.momentum is not None else self.num_batches_tracked.to(dtype).reciprocal()
+        self.running_mean.lerp_(mean, weight)
+        self.running_var.lerp_(variance, weight)
+
+
+class _BlockNorm(torch.autograd.Function):
+    """BatchNorm of consecutive blocks, each by torch's own kernels, written into one output without a copy.
+
+    Returns the output and each block's mean and unbiased variance, shape ``(blocks, C)``.
+    """
+
+    @staticmethod
+    def forward(  # noqa: D102
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        output = torch.empty_like(x)
+        blocks = x.split(bn_batch)
+        # The kernel writes mean and unbiased variance into its "running" buffers when momentum is 1.
+        means, variances, centers, inverse_stds = x.new_zeros((4, len(blocks), x.shape[1]), dtype=_statistics_dtype(x))
+        for block, out, *rows in zip(
+            blocks, output.split(bn_batch), means, variances, centers, inverse_stds, strict=True
+        ):
+            mean, variance, center, inverse_std = rows
+            torch.native_batch_norm(
+                block, weight, bias, mean, variance, True, 1.0, eps, out=(out, center, inverse_std)
+            )
+        ctx.save_for_backward(x, weight, centers, inverse_stds)
+        ctx.bn_batch, ctx.eps = bn_batch, eps
+        ctx.mark_non_differentiable(means, variances)
+        ctx.set_materialize_grads(False)
+        return output, means, variances
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
+        if grad is None:
+            return None, None, None, None, None
+        x, weight, centers, inverse_stds = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[:3]
+        grad_x = torch.empty_like(x) if wanted[0] else None
+        sums: list[Tensor | None] = [None, None]
+        for row, (block, grad_block) in enumerate(
+            zip(x.split(ctx.bn_batch), grad.split(ctx.bn_batch), strict=True)
+        ):
+            grads = torch.ops.aten.native_batch_norm_backward(
+                grad_block, block, weight, None, None, centers[row], inverse_stds[row], True, ctx.eps, wanted
+            )
+            if grad_x is not None:
+                start = row * ctx.bn_batch
+                grad_x[start : start + len(block)].copy_(grads[0])
+            for which in (0, 1):
+                if wanted[which + 1]:
+                    total = sums[which]
+                    sums[which] = grads[which + 1] if total is None else total + grads[which + 1]
+        return grad_x, *sums, None, None
+
+
+def _normalise_blocks(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
+) -> tuple[Tensor, Moments]:
+    """Return the output and the whole batch's moments."""
+    dtype = _statistics_dtype(x)
+    weight = None if weight is None else weight.to(dtype)
+    bias = None if bias is None else bias.to(dtype)
+    values = x[:1, :1].numel()
+    if len(x) <= bn_batch:
+        mean, variance = x.new_zeros((2, x.shape[1]), dtype=dtype)
+        output = F.batch_norm(x, mean, variance, weight, bias, True, 1.0, eps)
+        count = len(x) * values
+        return output, Moments(count, mean, variance * (count - 1))
+    output, means, variances = _BlockNorm.apply(x, weight, bias, bn_batch, eps)
+    whole, rest = divmod(len(x), bn_batch)
+    parts = [_merge_equal(bn_batch * values, means[:whole], variances[:whole])]
+    if rest:
+        parts.append(_merge_equal(rest * values, means[whole:], variances[whole:]))
+    return output, merge_moments(parts)
+
+
+def _merge_equal(count: int, means: Tensor, variances: Tensor) -> Moments:
+    """Merge blocks of ``count`` values each from their rows of means and unbiased variances, shape ``(blocks, C)``."""
+    mean = means.mean(0)
+    m2 = variances.sum(0) * (count - 1) + (means - mean).square().sum(0) * count
+    return Moments(count * len(means), mean, m2)
+
+
+def _merge_two(a: Moments, b: Moments) -> Moments:
+    count = a.values + b.values
+    delta = b.mean - a.mean
+    mean = a.mean + delta * (b.values / count)
+    return Moments(count, mean, a.m2 + b.m2 + delta.square() * (a.values * b.values / count))
+
+
+def _statistics_dtype(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def _sub_batch_layers(model: nn.Module) -> Iterator[SubBatchNorm]:
+    return (module for module in model.modules() if isinstance(module, SubBatchNorm))
+
+
+def _check_bn_batch(clips: int) -> None:
+    if not isinstance(clips, int) or isinstance(clips, bool) or clips < 1:
+        raise PlanError(f"bn_batch is {clips!r}; accepted: a whole number of clips, at least 1")
+
+
+_PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)

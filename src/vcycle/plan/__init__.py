@@ -1,0 +1,53 @@
+"""The method: everything that varies during training, decided before it starts.
+
+A plan is a pure function of the step. It is arithmetic: no torch, no files, no devices.
+
+Read in this order: `shape` (grids and batches), `baseline` (the recipe a user has), `recognition` and
+`superresolution` (the two papers' schedules), `schedule` (the plan that they build), `control` (what a
+plan must be compared with).
+"""
+
+from vcycle.plan.baseline import Baseline
+from vcycle.plan.control import control
+from vcycle.plan.rates import (
+    ConstantRate,
+    CosineDecay,
+    CosineRate,
+    FactorWarmup,
+    NoDecay,
+    RampWarmup,
+    Role,
+    StepDecay,
+)
+from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, cascade, constant, multigrid
+from vcycle.plan.schedule import Plan, Saving, Stage, Step
+from vcycle.plan.shape import BatchShape, Needs, Scale, Shape
+from vcycle.plan.superresolution import large_minibatch, superresolution
+
+__all__ = [
+    "LONG_SHAPES",
+    "SHORT_SIZES",
+    "Baseline",
+    "BatchShape",
+    "ConstantRate",
+    "CosineDecay",
+    "CosineRate",
+    "FactorWarmup",
+    "Needs",
+    "NoDecay",
+    "Plan",
+    "RampWarmup",
+    "Role",
+    "Saving",
+    "Scale",
+    "Shape",
+    "Stage",
+    "Step",
+    "StepDecay",
+    "cascade",
+    "constant",
+    "control",
+    "large_minibatch",
+    "multigrid",
+    "superresolution",
+]

@@ -1,0 +1,107 @@
+"""From real-valued stage lengths to whole steps: shared by every schedule."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import accumulate, pairwise
+
+from vcycle.errors import PlanError
+from vcycle.plan.baseline import Baseline
+from vcycle.plan.rates import Rate
+from vcycle.plan.schedule import Plan, Stage
+from vcycle.plan.shape import BatchShape
+
+__all__ = ["LR_SCALINGS", "Segment", "lay_out", "scaled_lr", "whole"]
+
+LR_SCALINGS = ("linear", "sqrt", "none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segment:
+    """A stage before rounding; `rate` gets where it begins and ends, as fractions of all samples."""
+
+    name: str
+    steps: Fraction
+    pattern: tuple[BatchShape, ...]
+    rate: Callable[[float, float], Rate]
+    lr_factor: float = 1.0
+
+
+def scaled_lr(batch_factor: Fraction, scaling: str) -> float:
+    """What a batch grown by `batch_factor` multiplies the LR by.
+
+    `linear` is both papers' rule for SGD; `sqrt` suits adaptive optimizers.
+    """
+    if scaling not in LR_SCALINGS:
+        raise PlanError(f"lr_scaling {scaling!r} is unknown: {', '.join(LR_SCALINGS)}")
+    return {"linear": float(batch_factor), "sqrt": math.sqrt(batch_factor), "none": 1.0}[scaling]
+
+
+def whole(rate: Rate) -> Callable[[float, float], Rate]:
+    """A law of the stage's own, from its start to its end, wherever in training the stage lies."""
+    return lambda _begin, _end: rate
+
+
+def lay_out(
+    name: str,
+    baseline: Baseline,
+    segments: Sequence[Segment],
+    *,
+    warmup_samples: Fraction = Fraction(0),
+    mirrored: bool = False,
+) -> Plan:
+    """The plan of these segments: edges rounded cumulatively to whole steps, at least one step each.
+
+    Raises:
+        PlanError: if there are fewer steps than segments.
+    """
+    stages = [
+        Stage(
+            name=segment.name,
+            steps=steps,
+            pattern=segment.pattern,
+            rate=segment.rate(0.0, 1.0),  # only the length matters until the plan's samples are known
+            lr_factor=segment.lr_factor,
+        )
+        for segment, steps in zip(segments, _whole_steps(name, segments), strict=True)
+    ]
+    ends = _sample_ends(stages)
+    total = ends[-1]
+    finished = tuple(
+        replace(stage, rate=segment.rate(begin / total, end / total))
+        for stage, segment, begin, end in zip(stages, segments, [0, *ends[:-1]], ends, strict=True)
+    )
+    return Plan(
+        name=name, baseline=baseline, stages=finished, warmup_samples=float(warmup_samples), mirrored=mirrored
+    )
+
+
+def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:
+    """Whole steps of each segment: their sum is the rounded sum, and none is 0."""
+    ends = list(accumulate(s.steps for s in segments))
+    total = max(1, round(ends[-1]))
+    if total < len(segments):
+        rounded = [0, *map(round, ends)]
+        empty = next(s.name for s, (a, b) in zip(segments, pairwise(rounded), strict=True) if a == b)
+        raise PlanError(
+            f"plan {name!r}: {total} steps for {len(segments)} stages leave stage {empty!r} without a step: "
+            f"train for at least {len(segments)} steps or with fewer stages"
+        )
+    edges = [0]
+    for left, end in zip(reversed(range(len(segments))), ends, strict=True):
+        # A stage that rounds to nothing takes its step from its neighbours, not from the budget.
+        edges.append(min(max(round(end), edges[-1] + 1), total - left))
+    return [b - a for a, b in pairwise(edges)]
+
+
+def _sample_ends(stages: Sequence[Stage]) -> list[int]:
+    """The position in the sample stream at which each stage ends."""
+    ends, step, sample = [], 0, 0
+    for stage in stages:
+        rounds, rest = divmod(stage.steps, len(stage.pattern))
+        sample += rounds * sum(c.batch for c in stage.pattern)
+        sample += sum(stage.pattern[(step + i) % len(stage.pattern)].batch for i in range(rest))
+        step += stage.steps
+        ends.append(sample)
+    return ends

@@ -1,0 +1,199 @@
+"""Learning rates as pure functions of the position in training: no scheduler, no state.
+
+A *decay* is how a baseline lowers its LR, in the baseline's own words (milestones, cosine). A *rate*
+is what a stage of a plan does with it. A *warm-up* and the *roles* of parameters act on the whole plan.
+"""
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from vcycle.errors import PlanError
+
+__all__ = [
+    "ConstantRate",
+    "CosineDecay",
+    "CosineRate",
+    "Decay",
+    "FactorWarmup",
+    "NoDecay",
+    "RampWarmup",
+    "Rate",
+    "Role",
+    "StepDecay",
+    "Warmup",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoDecay:
+    """The LR stays where it is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineDecay:
+    """Half a cosine from the LR down to `floor` at the end of training."""
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor < math.inf:
+            raise PlanError(f"cosine floor {self.floor} is out of range: 0 or more is needed")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepDecay:
+    """The LR is multiplied by `factors[k]` from `milestones[k]` on, or by `gamma` at each milestone.
+
+    Milestones are in the unit of the baseline's length: epochs or steps.
+    """
+
+    milestones: tuple[float, ...] = ()
+    gamma: float = 0.1
+    factors: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not all(a < b for a, b in pairwise((0.0, *self.milestones))):
+            raise PlanError(f"milestones {list(self.milestones)} must be above 0 and increase")
+        if not 0 < self.gamma < math.inf:
+            raise PlanError(f"gamma {self.gamma} must be above 0")
+        if self.factors is None:
+            return
+        if len(self.factors) != len(self.milestones):
+            raise PlanError(
+                f"{len(self.factors)} LR factors for {len(self.milestones)} milestones: one each is needed"
+            )
+        if not all(0 < f < math.inf for f in self.factors):
+            raise PlanError(f"LR factors {list(self.factors)} must be above 0")
+
+    def factor(self, stage: int) -> float:
+        """What the LR is multiplied by in LR stage `stage`, 0-based."""
+        if stage == 0:
+            return 1.0
+        return self.gamma**stage if self.factors is None else self.factors[stage - 1]
+
+
+Decay = NoDecay | CosineDecay | StepDecay
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstantRate:
+    """A stage with one LR."""
+
+    lr: float
+
+    def at(self, fraction: float) -> float:
+        """The LR at a fraction of the stage's samples."""
+        return self.lr
+
+    def scaled(self, factor: float) -> "ConstantRate":
+        """The same rate times `factor`."""
+        return ConstantRate(lr=self.lr * factor)
+
+    def part(self, begin: float, end: float) -> "ConstantRate":
+        """The rate of the part of the stage between two fractions."""
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineRate:
+    """A stage that walks a half cosine from phase `begin` to phase `end`, both in [0, 1].
+
+    `floor + (peak - floor) * (1 + cos(pi * phase)) / 2`. A super-resolution stage that restarts at
+    `peak` and decays over the whole training's length ends at the phase `its steps / all steps`
+    (Lin et al. 2022, equation 1, with the π that its print lacks).
+    """
+
+    peak: float
+    floor: float = 0.0
+    begin: float = 0.0
+    end: float = 1.0
+
+    def at(self, fraction: float) -> float:
+        """The LR at a fraction of the stage's samples."""
+        phase = self.begin + (self.end - self.begin) * fraction
+        return self.floor + 0.5 * (self.peak - self.floor) * (1 + math.cos(math.pi * phase))
+
+    def scaled(self, factor: float) -> "CosineRate":
+        """The same rate times `factor`."""
+        return CosineRate(peak=self.peak * factor, floor=self.floor * factor, begin=self.begin, end=self.end)
+
+    def part(self, begin: float, end: float) -> "CosineRate":
+        """The rate of the part of the stage between two fractions."""
+        span = self.end - self.begin
+        return CosineRate(
+            peak=self.peak, floor=self.floor, begin=self.begin + span * begin, end=self.begin + span * end
+        )
+
+
+Rate = ConstantRate | CosineRate
+
+
+@dataclass(frozen=True, kw_only=True)
+class RampWarmup:
+    """A straight line from `start_lr` to the LR that is due at its end, in place of the law until then.
+
+    `length` is in the baseline's unit (epochs or steps of the baseline); a plan keeps it in *samples*, so
+    that a plan with larger batches does not warm up ten times longer (Wu et al. 2020, section 4).
+    """
+
+    length: float
+    start_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not self.length > 0 or not 0 <= self.start_lr < math.inf:
+            raise PlanError(
+                f"warm-up of length {self.length} from LR {self.start_lr}: length > 0 and LR >= 0 are needed"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FactorWarmup:
+    """A factor on the law during the first `steps` steps, once (Lin et al. 2022, section 3.3).
+
+    `linear`: `(step + 1) / steps`. `constant`: `factor` throughout.
+    """
+
+    steps: int
+    kind: str = "linear"
+    factor: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise PlanError(f"warm-up of {self.steps} steps: at least 1 is needed")
+        if self.kind not in ("linear", "constant"):
+            raise PlanError(f"warm-up kind {self.kind!r} is unknown: linear or constant")
+        if not 0 < self.factor < math.inf:
+            raise PlanError(f"warm-up factor {self.factor} is out of range: a number above 0 is needed")
+
+    def at(self, step: int) -> float:
+        """What the LR of `step` is multiplied by."""
+        if step >= self.steps:
+            return 1.0
+        return (step + 1) / self.steps if self.kind == "linear" else self.factor
+
+
+Warmup = RampWarmup | FactorWarmup
+
+
+@dataclass(frozen=True, kw_only=True)
+class Role:
+    """The law of a group of parameters: its LR relative to the step's, and the step until which it is frozen.
+
+    Frozen is a function of the step, so that a resumed run agrees with one that was never cut
+    (Lin et al. 2022: the flow network learns at 0.125 of the LR after 5,000 steps).
+    """
+
+    multiplier: float = 1.0
+    frozen_until: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.multiplier < math.inf or self.frozen_until < 0:
+            raise PlanError(
+                f"role with multiplier {self.multiplier}, frozen until step {self.frozen_until}: "
+                "both must be 0 or more"
+            )
+
+    def at(self, step: int) -> float:
+        """What the LR of `step` is multiplied by: 0 while frozen."""
+        return 0.0 if step < self.frozen_until else self.multiplier

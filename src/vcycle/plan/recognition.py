@@ -1,0 +1,222 @@
+"""Schedules for recognition: long and short cycles (Wu et al. 2020, section 3), and the cascade."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from vcycle.errors import PlanError
+from vcycle.plan.baseline import Baseline
+from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
+from vcycle.plan.rates import ConstantRate, Rate, StepDecay
+from vcycle.plan.schedule import Plan
+from vcycle.plan.shape import FULL, BatchShape, Scale
+
+__all__ = ["LONG_SHAPES", "SHORT_SIZES", "SPACE_FIRST", "cascade", "constant", "multigrid"]
+
+_HALF, _QUARTER = Fraction(1, 2), Fraction(1, 4)
+
+LONG_SHAPES = (Scale(_QUARTER, _HALF), Scale(_HALF, _HALF), Scale(_HALF, Fraction(1)), FULL)
+"""The long cycle of the paper: `(T/4, S/√2)`, `(T/2, S/√2)`, `(T/2, S)`, `(T, S)`."""
+
+SHORT_SIZES = (_QUARTER, _HALF)
+"""The short cycle of the paper, as areas: `S/2`, `S/√2`; the base size follows."""
+
+SPACE_FIRST = (Scale(_HALF, _QUARTER), Scale(Fraction(1), _QUARTER), Scale(Fraction(1), _HALF), FULL)
+"""The cascade's shapes: `(T/2, S/2)`, `(T, S/2)`, `(T, S/√2)`, `(T, S)`. Motion keeps its frames longest."""
+
+
+def constant(baseline: Baseline, *, epoch_factor: float = 1.0, steps: int | None = None) -> Plan:
+    """The baseline as a plan: one shape throughout.
+
+    Args:
+        baseline: The recipe.
+        epoch_factor: Its length, as a multiple; milestones move along, a warm-up shrinks but does not grow.
+        steps: Its length in steps instead.
+    """
+    return _to_budget("constant", baseline, _lr_segments(baseline, ()), epoch_factor, steps)
+
+
+def multigrid(
+    baseline: Baseline,
+    *,
+    long_shapes: Sequence[Scale] = LONG_SHAPES,
+    short_sizes: Sequence[Fraction] = SHORT_SIZES,
+    epoch_factor: float = 1.5,
+    steps: int | None = None,
+    cycles: int = 3,
+    fine_tune: bool = True,
+    lr_scaling: str = "linear",
+) -> Plan:
+    """Long and short cycles over a baseline (Wu et al. 2020, sections 3.1 to 3.4).
+
+    Args:
+        baseline: The recipe. With LR drops, one long cycle runs per LR stage but the last; a law without
+            drops has `cycles` long cycles over the first 82 % of the samples.
+        long_shapes: Base shapes of a long cycle, coarse to fine; empty for the short cycle alone.
+        short_sizes: Areas of the short cycle, as fractions of the *baseline's*; empty for the long cycle
+            alone.
+        epoch_factor: Samples of the plan, in samples of the baseline. The paper: 1.5.
+        steps: The budget in steps instead, as in ablations that compare equal iterations.
+        cycles: Long cycles where the law has no drops.
+        fine_tune: Whether a phase at the full shape ends the plan (+0.4 points in the paper); without it
+            the last LR stage is a long cycle like the others.
+        lr_scaling: How the LR follows the long cycle's batch: `linear`, `sqrt` or `none`. It never follows
+            the short cycle's.
+
+    Returns:
+        The plan. The default Kinetics recipe takes 3.42 times fewer steps than its baseline.
+
+    Raises:
+        PlanError: if the options contradict each other or the baseline.
+    """
+    if cycles < 1:
+        raise PlanError(f"cycles {cycles} is below 1")
+    longs, shorts = tuple(long_shapes), tuple(short_sizes)
+    if not all(0 < area <= 1 for area in shorts):
+        raise PlanError(f"short sizes {[float(area) for area in shorts]} must be areas in (0, 1]")
+    name = "+".join(part for part, used in (("long", longs), ("short", shorts)) if used) or "constant"
+    if longs:
+        segments = _long_cycles(baseline, longs, shorts, cycles, fine_tune=fine_tune, lr_scaling=lr_scaling)
+    else:
+        segments = _lr_segments(baseline, shorts)
+    return _to_budget(name, baseline, segments, epoch_factor, steps)
+
+
+def cascade(
+    baseline: Baseline,
+    *,
+    shapes: Sequence[Scale] = SPACE_FIRST,
+    weights: Sequence[float] | None = None,
+    epoch_factor: float = 1.0,
+    steps: int | None = None,
+    lr_scaling: str = "linear",
+) -> Plan:
+    """Each shape once, coarse to fine; the LR decays at the full shape only.
+
+    Args:
+        baseline: The recipe; its whole decay is squeezed into the last shape's steps.
+        shapes: Grid scales, coarse to fine; the last is the full grid.
+        weights: Relative numbers of steps per shape; equal if None.
+        epoch_factor: Samples of the plan, in samples of the baseline.
+        steps: The budget in steps instead.
+        lr_scaling: How the LR follows the batch: `linear`, `sqrt` or `none`.
+
+    Raises:
+        PlanError: if the last shape is not the full grid, or the weights do not fit the shapes.
+    """
+    scales = tuple(shapes)
+    if not scales or scales[-1] != FULL:
+        raise PlanError(f"cascade shapes [{', '.join(map(str, scales))}] must end with the full grid [1, 1]")
+    shares = [Fraction(1)] * len(scales) if weights is None else [_positive(w, "weights") for w in weights]
+    if len(shares) != len(scales):
+        raise PlanError(f"{len(shares)} weights for {len(scales)} cascade shapes: one each is needed")
+    segments = []
+    for scale, share in zip(scales[:-1], shares[:-1], strict=True):
+        gain = scaled_lr(scale.batch_factor, lr_scaling)
+        flat = ConstantRate(lr=baseline.peak_lr * gain)
+        pattern = _pattern(baseline, scale, ())
+        segments.append(
+            Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain)
+        )
+    stages = baseline.lr_stages()
+    length = sum(n for n, _ in stages)
+    for k, (n, rate) in enumerate(stages):
+        # At the full shape the whole law runs, from its start to its end.
+        name = str(FULL) + (f", {_lr_name(baseline, k)}" if len(stages) > 1 else "")
+        pattern = _pattern(baseline, FULL, ())
+        segments.append(Segment(name=name, steps=shares[-1] * n / length, pattern=pattern, rate=whole(rate)))
+    return _to_budget("cascade", baseline, segments, epoch_factor, steps)
+
+
+def _lr_segments(baseline: Baseline, shorts: tuple[Fraction, ...]) -> list[Segment]:
+    """One segment per LR stage, all at the full base shape; their samples are the baseline's."""
+    pattern = _pattern(baseline, FULL, shorts)
+    return [
+        Segment(
+            name=_lr_name(baseline, k), steps=n / _mean(baseline, pattern), pattern=pattern, rate=rate.part
+        )
+        for k, (n, rate) in enumerate(baseline.lr_stages())
+    ]
+
+
+def _long_cycles(
+    baseline: Baseline,
+    longs: tuple[Scale, ...],
+    shorts: tuple[Fraction, ...],
+    cycles: int,
+    *,
+    fine_tune: bool,
+    lr_scaling: str,
+) -> list[Segment]:
+    """Segments of all long cycles and of the fine-tuning phase, before their budget is set."""
+    stages = baseline.lr_stages()
+    tuning: list[tuple[Fraction, Rate]] = []
+    if len(stages) == 1:
+        (steps, rate) = stages[0]
+        share = Fraction(82, 100) if fine_tune else Fraction(1)
+        stages = [(steps * share / cycles, rate)] * cycles
+        if fine_tune:
+            tuning = [(steps * (1 - share), rate)]
+    elif fine_tune:
+        (steps, last) = stages.pop()
+        tuning = [(steps / 2, stages[-1][1]), (steps / 2, last)]
+    patterns = [_pattern(baseline, scale, shorts) for scale in longs]
+    means = [_mean(baseline, p) for p in patterns]
+    mean_sum = sum(means, Fraction(0))
+    full = _pattern(baseline, FULL, shorts)
+    segments = []
+    for k, (steps, rate) in enumerate(stages):
+        for scale, pattern in zip(longs, patterns, strict=True):
+            gain = scaled_lr(scale.batch_factor, lr_scaling)
+            segments.append(
+                Segment(
+                    name=f"cycle {k + 1}, {scale}",
+                    steps=steps / mean_sum,
+                    pattern=pattern,
+                    rate=rate.scaled(gain).part,
+                    lr_factor=gain,
+                )
+            )
+    # With LR drops the phase is shortened in *iterations*, as much as the cycles before it; without, it
+    # holds its share of the *samples*.
+    shrink = len(longs) / mean_sum if len(tuning) == 2 else 1 / _mean(baseline, full)
+    for k, (steps, rate) in enumerate(tuning):
+        name = "fine-tuning" + (f" {k + 1}" if len(tuning) > 1 else "")
+        segments.append(Segment(name=name, steps=steps * shrink, pattern=full, rate=rate.part))
+    return segments
+
+
+def _to_budget(
+    name: str, baseline: Baseline, segments: Sequence[Segment], epoch_factor: float, steps: int | None
+) -> Plan:
+    """The plan of these segments, all stretched alike to a budget in samples or, where given, in steps."""
+    batches = sum((s.steps * _mean(baseline, s.pattern) for s in segments), Fraction(0))
+    own = batches / (Fraction(baseline.length) * baseline.unit)
+    stretch = _positive(epoch_factor, "epoch_factor") / own
+    if steps is not None:
+        stretch = _positive(steps, "steps") / sum((s.steps for s in segments), Fraction(0))
+    # A ramp keeps its samples; in a training shorter than the baseline it shrinks with it.
+    warmup = baseline.warmup_samples() * min(Fraction(1), own * stretch)
+    stretched = [replace(s, steps=s.steps * stretch) for s in segments]
+    return lay_out(name, baseline, stretched, warmup_samples=warmup)
+
+
+def _pattern(baseline: Baseline, base: Scale, shorts: Sequence[Fraction]) -> tuple[BatchShape, ...]:
+    """What a stage's steps go through: the short sizes, none above the base size, then the base."""
+    scales = [*(Scale(base.time, min(Fraction(area), base.area)) for area in shorts), base]
+    return tuple(baseline.at(s, bn_factor=round(s.batch_factor / base.batch_factor)) for s in scales)
+
+
+def _mean(baseline: Baseline, pattern: Sequence[BatchShape]) -> Fraction:
+    """The mean batch of a pattern, in batches of the baseline."""
+    return Fraction(sum(c.batch for c in pattern), len(pattern) * baseline.batch)
+
+
+def _lr_name(baseline: Baseline, stage: int) -> str:
+    return f"LR ×{baseline.decay.factor(stage):g}" if isinstance(baseline.decay, StepDecay) else "full"
+
+
+def _positive(value: float, name: str) -> Fraction:
+    if not 0 < value < float("inf"):
+        raise PlanError(f"{name} {value} is out of range: a number above 0 is needed")
+    return Fraction(value)

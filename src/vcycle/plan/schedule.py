@@ -1,0 +1,355 @@
+"""The plan itself: stages laid end to end, and everything that a step needs, for any step in any order."""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import TYPE_CHECKING, NamedTuple
+
+from vcycle.errors import PlanError
+from vcycle.plan import serial
+from vcycle.plan.baseline import Baseline
+from vcycle.plan.rates import FactorWarmup, RampWarmup, Rate
+from vcycle.plan.shape import FULL, BatchShape, Needs, Shape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+__all__ = ["Plan", "Saving", "Stage", "Step"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A run of steps with one base shape and one LR law.
+
+    Step `i` of the *whole* training uses `pattern[i % len(pattern)]`: the short cycle runs over global
+    steps (Wu et al. 2020, section 3.2). The base shape comes last in the pattern.
+    """
+
+    name: str
+    steps: int
+    pattern: tuple[BatchShape, ...]
+    rate: Rate
+    lr_factor: float = 1.0
+    """The batch factor that is already inside `rate`."""
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise PlanError(f"stage {self.name!r} has {self.steps} steps: at least 1 is needed")
+        if not self.pattern:
+            raise PlanError(f"stage {self.name!r} has no batch shape")
+
+    @property
+    def base(self) -> BatchShape:
+        """The stage's base shape."""
+        return self.pattern[-1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One optimizer update: what to train on, and how fast to learn from it."""
+
+    index: int
+    """Global step, 0-based."""
+    stage: int
+    """Index of the stage."""
+    shape: Shape
+    """Shape of each clip."""
+    batch: int
+    """Clips in the global batch."""
+    lr: float
+    """Learning rate of parameters without a role."""
+    bn_batch: int
+    """Clips in a BatchNorm group."""
+    first_sample: int
+    """Position of the batch's first sample in the sample stream."""
+    role_factors: tuple[tuple[str, float], ...] = ()
+    """What each role's LR is multiplied by at this step."""
+
+    def lr_of(self, role: str | None) -> float:
+        """The LR of a parameter role; 0 while the role is frozen.
+
+        Raises:
+            PlanError: if the plan has no such role.
+        """
+        if role is None:
+            return self.lr
+        factors = dict(self.role_factors)
+        if role not in factors:
+            raise PlanError(f"parameter role {role!r} is not in the plan: {sorted(factors) or 'it has none'}")
+        return self.lr * factors[role]
+
+    @property
+    def samples(self) -> range:
+        """The batch's positions in the sample stream."""
+        return range(self.first_sample, self.first_sample + self.batch)
+
+
+class Saving(NamedTuple):
+    """Baseline divided by plan: how many times fewer steps, and how much less work."""
+
+    steps: float
+    work: float
+
+
+class _Part(NamedTuple):
+    """A stage with where it begins, in steps and samples, and the running sum of its pattern's batches."""
+
+    stage: Stage
+    first_step: int
+    first_sample: int
+    running: tuple[int, ...]
+
+    def samples(self, steps: int) -> int:
+        """Samples in the stage's first `steps` steps."""
+        rounds, rest = divmod(steps, len(self.running))
+        return rounds * self.running[-1] + (self.running[rest - 1] if rest else 0)
+
+    def counts(self) -> list[tuple[BatchShape, int]]:
+        """How many of the stage's steps use each entry of its pattern."""
+        pattern = self.stage.pattern
+        size = len(pattern)
+        waits = ((i - self.first_step) % size for i in range(size))
+        return [
+            (cell, -((wait - self.stage.steps) // size)) for cell, wait in zip(pattern, waits, strict=True)
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan(Sequence[Step]):
+    """A whole training as a sequence of steps; `plan[k]` needs no history and takes O(log stages).
+
+    Plans compare and serialise by value: see `to_json`, `from_json` and `fingerprint`.
+    """
+
+    name: str
+    baseline: Baseline
+    stages: tuple[Stage, ...]
+    warmup_samples: float = 0.0
+    """Length of a ramp warm-up in samples of this plan."""
+    mirrored: bool = False
+    """Whether a clip's frames are raw frames followed by their mirror image (super-resolution, Vimeo)."""
+
+    def __post_init__(self) -> None:
+        if not self.stages:
+            raise PlanError(f"plan {self.name!r} has no stages")
+        if self.warmup_samples >= self.samples:
+            raise PlanError(
+                f"plan {self.name!r}: the warm-up of {self.warmup_samples:,.0f} samples does not end within "
+                f"the plan's {self.samples:,}"
+            )
+        warmup = self.baseline.warmup
+        if isinstance(warmup, FactorWarmup) and warmup.steps >= len(self):
+            raise PlanError(
+                f"plan {self.name!r}: the warm-up of {warmup.steps:,} steps does not end within "
+                f"the plan's {len(self):,}"
+            )
+
+    # Lookup ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _parts(self) -> tuple[_Part, ...]:
+        parts, step, sample = [], 0, 0
+        for stage in self.stages:
+            shift = step % len(stage.pattern)
+            batches = [c.batch for c in stage.pattern[shift:] + stage.pattern[:shift]]
+            part = _Part(stage, step, sample, tuple(accumulate(batches)))
+            parts.append(part)
+            step += stage.steps
+            sample += part.samples(stage.steps)
+        return tuple(parts)
+
+    @cached_property
+    def _first_steps(self) -> list[int]:
+        return [p.first_step for p in self._parts]
+
+    @cached_property
+    def _first_samples(self) -> list[int]:
+        return [p.first_sample for p in self._parts]
+
+    @cached_property
+    def _steps(self) -> int:
+        return sum(s.steps for s in self.stages)
+
+    def __len__(self) -> int:
+        return self._steps
+
+    @cached_property
+    def samples(self) -> int:
+        """Samples seen in the whole training."""
+        last = self._parts[-1]
+        return last.first_sample + last.samples(last.stage.steps)
+
+    @property
+    def epochs(self) -> float:
+        """Passes over the training set in the whole training."""
+        return self.samples / self.baseline.clips
+
+    def __getitem__(self, index: int) -> Step:  # type: ignore[override]
+        """The step `index`; negative counts from the end.
+
+        Raises:
+            IndexError: past the end of the plan.
+        """
+        steps = len(self)
+        if not -steps <= index < steps:
+            raise IndexError(f"step {index} of a plan of {steps} steps")
+        index %= steps
+        number = bisect_right(self._first_steps, index) - 1
+        part = self._parts[number]
+        cell = part.stage.pattern[index % len(part.stage.pattern)]
+        return Step(
+            index=index,
+            stage=number,
+            shape=cell.shape,
+            batch=cell.batch,
+            lr=self._lr(part, index),
+            bn_batch=cell.bn_batch,
+            first_sample=part.first_sample + part.samples(index - part.first_step),
+            role_factors=tuple((name, role.at(index)) for name, role in sorted(self.baseline.roles.items())),
+        )
+
+    def __iter__(self) -> Iterator[Step]:
+        return self.iterate()
+
+    def iterate(self, start: int = 0) -> Iterator[Step]:
+        """The steps from `start` on, none if that is the plan's length.
+
+        Raises:
+            IndexError: if `start` is negative or past the end.
+        """
+        if not 0 <= start <= len(self):
+            raise IndexError(f"start {start} in a plan of {len(self)} steps")
+        return (self[i] for i in range(start, len(self)))
+
+    def samples_before(self, step: int) -> int:
+        """Samples seen before `step`; `len(plan)` gives all of them."""
+        return self.samples if step == len(self) else self[step].first_sample
+
+    def epochs_before(self, step: int) -> float:
+        """Passes over the training set before `step`."""
+        return self.samples_before(step) / self.baseline.clips
+
+    # Learning rate -----------------------------------------------------------------------------------
+
+    def _law(self, part: _Part, index: int) -> float:
+        """The LR that the stage's own law gives; the position in a stage is its fraction of samples."""
+        done = part.samples(index - part.first_step)
+        return part.stage.rate.at(done / part.samples(part.stage.steps))
+
+    def _lr(self, part: _Part, index: int) -> float:
+        warmup = self.baseline.warmup
+        if isinstance(warmup, FactorWarmup):
+            return warmup.at(index) * self._law(part, index)
+        if isinstance(warmup, RampWarmup):
+            first = part.first_sample + part.samples(index - part.first_step)
+            if first < self.warmup_samples:
+                return warmup.start_lr + (self._ramp_end - warmup.start_lr) * first / self.warmup_samples
+        return self._law(part, index)
+
+    @cached_property
+    def _ramp_end(self) -> float:
+        """The LR that is due where the ramp ends: at the first step that begins past it."""
+        part = self._parts[bisect_right(self._first_samples, self.warmup_samples) - 1]
+        low, high = 0, part.stage.steps
+        while low < high:
+            middle = (low + high) // 2
+            if part.first_sample + part.samples(middle) < self.warmup_samples:
+                low = middle + 1
+            else:
+                high = middle
+        index = part.first_step + low
+        after = self._parts[min(bisect_right(self._first_steps, index) - 1, len(self._parts) - 1)]
+        return self._law(after, min(index, len(self) - 1))
+
+    # Shapes and work ---------------------------------------------------------------------------------
+
+    @cached_property
+    def shapes(self) -> tuple[BatchShape, ...]:
+        """The distinct batch shapes, in the order in which they first come."""
+        return tuple(dict.fromkeys(cell for _, cell in self._first_uses()))
+
+    def _first_uses(self) -> list[tuple[int, BatchShape]]:
+        """Each stage's batch shapes with the first step that uses them, in order."""
+        return [
+            (step, part.stage.pattern[step % len(part.stage.pattern)])
+            for part in self._parts
+            for step in range(part.first_step, part.first_step + min(len(part.running), part.stage.steps))
+        ]
+
+    def work(self, cost: Callable[[BatchShape], float] | None = None) -> float:
+        """The work of the whole plan, in steps of the baseline.
+
+        Args:
+            cost: Work of one step at a batch shape, in any unit (FLOPs, seconds); voxels if None.
+        """
+        cost = cost or (lambda cell: float(cell.voxels))
+        total = sum(count * cost(cell) for part in self._parts for cell, count in part.counts() if count)
+        return total / cost(self.baseline_shape)
+
+    @property
+    def baseline_shape(self) -> BatchShape:
+        """What a step of the baseline trains on."""
+        return self.baseline.at(FULL)
+
+    def saving(self, cost: Callable[[BatchShape], float] | None = None) -> Saving:
+        """Baseline divided by plan, in steps and in work; `cost` as in `work`."""
+        steps = self.baseline.total_steps
+        return Saving(steps=steps / len(self), work=steps / self.work(cost))
+
+    def require(self, needs: Needs, model: str) -> None:
+        """Check every shape of the plan against what a model needs.
+
+        Raises:
+            PlanError: naming the stage and the step at which the first refused shape would have come.
+        """
+        for step, cell in self._first_uses():
+            reason = needs.refusal(cell.shape)
+            if reason is not None:
+                stage = self.stages[self[step].stage]
+                raise PlanError(
+                    f"plan {self.name!r}, stage {stage.name!r}: model {model!r} cannot take the shape "
+                    f"{cell.shape} that comes at step {step:,}: {reason}"
+                )
+
+    # As data -----------------------------------------------------------------------------------------
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """The plan as JSON, whole: `from_json` gives it back."""
+        return json.dumps(serial.encode(self), indent=indent, sort_keys=True, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> "Plan":
+        """The plan in a JSON text.
+
+        Raises:
+            PlanError: if the text is no plan.
+        """
+        try:
+            plan = serial.decode(json.loads(text))
+        except json.JSONDecodeError as error:
+            raise PlanError(f"a plan is not valid JSON: {error}") from None
+        if not isinstance(plan, Plan):
+            raise PlanError(f"expected a plan, got {type(plan).__name__}")
+        return plan
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Twelve hexadecimal digits that name the plan, in a checkpoint for one."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+    def table(self) -> "Table":
+        """The stages as a `rich` table."""
+        from vcycle.plan.show import plan_table
+
+        return plan_table(self)
+
+    def figure(self) -> "Figure":
+        """Shapes, batch and LR over samples as a `matplotlib` figure (as Wu et al. 2020, figure 2)."""
+        from vcycle.plan.show import plan_figure
+
+        return plan_figure(self)

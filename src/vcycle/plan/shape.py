@@ -1,0 +1,150 @@
+"""Shapes of clips and batches, the fractions that scale them, and what a model asks of them."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from vcycle.errors import PlanError
+
+__all__ = ["FULL", "BatchShape", "Needs", "Scale", "Shape"]
+
+
+class Shape(NamedTuple):
+    """The shape `T x H x W` of one sampled clip, in frames and pixels."""
+
+    frames: int
+    height: int
+    width: int
+
+    @property
+    def size(self) -> int:
+        """The short side in pixels."""
+        return min(self.height, self.width)
+
+    @property
+    def voxels(self) -> int:
+        """`T * H * W`."""
+        return self.frames * self.height * self.width
+
+    def __str__(self) -> str:
+        return f"{self.frames}×{self.height}×{self.width}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchShape:
+    """What one step trains on: `batch` clips of `frames x size x size`, BatchNorm in groups of `bn_batch`."""
+
+    frames: int
+    size: int
+    batch: int
+    bn_batch: int
+
+    def __post_init__(self) -> None:
+        for name in ("frames", "size", "batch", "bn_batch"):
+            if getattr(self, name) < 1:
+                raise PlanError(f"{name} {getattr(self, name)} is below 1 in batch shape {self}")
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of each clip."""
+        return Shape(self.frames, self.size, self.size)
+
+    @property
+    def voxels(self) -> int:
+        """`b * T * H * W`, the work of a step where no model is known."""
+        return self.batch * self.shape.voxels
+
+    def __str__(self) -> str:
+        return f"{self.batch}×{self.frames}×{self.size}²"
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A sampling grid as exact fractions of the baseline's: of its frames, and of its *area*.
+
+    The area is kept rather than the side, because the method's favourite side is 1/√2, whose
+    square is exact. Batch factors come from these fractions, not from sizes rounded to pixels:
+    a batch of 64 becomes 512, not 515 (Wu et al. 2020, section 3).
+
+    >>> Scale.of(0.25, 0.7071).batch_factor
+    Fraction(8, 1)
+    """
+
+    time: Fraction
+    area: Fraction
+
+    def __post_init__(self) -> None:
+        if not (0 < self.time <= 1 and 0 < self.area <= 1):
+            raise PlanError(
+                f"grid scale [{float(self.time):g}, {math.sqrt(self.area):g}] is out of range: "
+                "both the fraction of frames and the fraction of the side lie in (0, 1]"
+            )
+
+    @classmethod
+    def of(cls, time: float, space: float) -> "Scale":
+        """The scale with `time` of the frames and `space` of the side; 0.7071 is taken as 1/√2."""
+        if not (math.isfinite(time) and math.isfinite(space)):
+            raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers")
+        return cls(_simple(time), _simple(space * space))
+
+    @property
+    def batch_factor(self) -> Fraction:
+        """By how much the batch grows so that `b·t·h·w` stays constant (Wu et al. 2020, equation 1)."""
+        return 1 / (self.time * self.area)
+
+    def frames(self, full: int) -> int:
+        """The number of frames, rounded to the nearest."""
+        return math.floor(full * self.time + Fraction(1, 2))
+
+    def size(self, full: int) -> int:
+        """The side in pixels, rounded to the nearest."""
+        return math.floor(full * math.sqrt(self.area) + 0.5)
+
+    def __str__(self) -> str:
+        return f"{_fraction(self.time, 'T')}·{_side(self.area)}"
+
+
+FULL = Scale(Fraction(1), Fraction(1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What a model asks of a clip's shape; a plan is checked against it before anything runs."""
+
+    min_frames: int = 1
+    frames_multiple: int = 1
+    min_size: int = 1
+    fixed: Shape | None = None
+
+    def refusal(self, shape: Shape) -> str | None:
+        """Why the model cannot take `shape`, or None."""
+        if self.fixed is not None and shape != self.fixed:
+            return f"the model takes {self.fixed} alone"
+        if shape.frames < self.min_frames:
+            return f"{shape.frames} frames, the model needs at least {self.min_frames}"
+        if shape.frames % self.frames_multiple:
+            return f"{shape.frames} frames, the model needs a multiple of {self.frames_multiple}"
+        if shape.size < self.min_size:
+            return f"{shape.size} pixels, the model needs at least {self.min_size}"
+        return None
+
+
+def _simple(value: float) -> Fraction:
+    """The simple fraction that a rounded decimal stands for (0.7071² for 1/2), or the decimal itself."""
+    exact = Fraction(value)
+    near = exact.limit_denominator(16)
+    return near if abs(near - exact) < abs(exact) / 400 else exact
+
+
+def _fraction(value: Fraction, name: str) -> str:
+    if value == 1:
+        return name
+    return f"{name}/{value.denominator}" if value.numerator == 1 else f"{float(value):g}{name}"
+
+
+def _side(area: Fraction) -> str:
+    root = math.isqrt(area.denominator)
+    if area.numerator == 1 and root * root == area.denominator:
+        return _fraction(Fraction(1, root), "S")
+    return f"S/√{area.denominator}" if area.numerator == 1 else f"{math.sqrt(area):.3g}S"

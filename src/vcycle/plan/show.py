@@ -1,0 +1,172 @@
+"""A plan for people: a table of its stages, and a picture of shapes, batch and LR.
+
+The drawing libraries are imported where they are used: a plan itself needs the standard library alone.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from vcycle.plan.schedule import Plan, Stage
+from vcycle.plan.shape import BatchShape
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+__all__ = ["plan_figure", "plan_table", "summary"]
+
+_WIDE = 10
+"""An LR whose stages differ by more than this is drawn on a logarithmic axis."""
+
+
+def summary(plan: Plan) -> str:
+    """One line: length, samples, and what the plan saves against its baseline, in steps and in voxels."""
+    steps, work = _saving(plan)
+    than = "than" if steps[0].isdigit() or work[0].isdigit() else "as"
+    return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
+
+
+def plan_table(plan: Plan) -> "Table":
+    """The stages as a `rich` table."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"plan {plan.name} ({plan.fingerprint})",
+        caption=summary(plan),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+    )
+    table.add_column("stage")
+    for column in ("steps", "epoch", "frames", "size", "batch", "BN", "LR", "work"):
+        table.add_column(column, justify="right", no_wrap=column in ("steps", "epoch"))
+    for stage, first in zip(plan.stages, _edges(plan), strict=False):
+        pattern = stage.pattern
+        work = sum(cell.voxels for cell in pattern) / len(pattern) / plan.baseline_shape.voxels
+        table.add_row(
+            stage.name,
+            f"{stage.steps:,}",
+            f"{plan.epochs_before(first):.4g}",
+            f"{stage.base.frames}",
+            _each([cell.size for cell in pattern]),
+            _each([cell.batch for cell in pattern]),
+            _each([cell.bn_batch for cell in pattern]),
+            _lr(stage),
+            f"{work:.2f}",
+        )
+    return table
+
+
+def plan_figure(plan: Plan) -> "Figure":
+    """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 6.4), layout="constrained")
+    rows = figure.subplots(4, 1, sharex=True)
+    title = "{}: {} steps, {} work".format(plan.name, *_saving(plan))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    subtitle = f"{_length(plan)}; baseline {_baseline(plan)}"
+    rows[0].set_title(subtitle, loc="left", fontsize=9, color="0.35")
+    _draw_stages(rows[0], plan, "frames", "tab:blue", lambda cell: cell.frames)
+    _draw_stages(rows[1], plan, "size (pixels)", "tab:green", lambda cell: cell.size)
+    _draw_stages(rows[2], plan, "batch (clips)", "tab:red", lambda cell: cell.batch)
+    _draw_lr(rows[3], plan)
+    edges = [plan.epochs_before(step) for step in _edges(plan)]
+    for axis in rows:
+        for edge in edges[1:-1]:
+            axis.axvline(edge, color="0.9", linewidth=0.8, zorder=0)
+        axis.spines[["top", "right"]].set_visible(False)
+        axis.margins(x=0)
+    rows[3].set_xlabel("samples seen (epochs)")
+    figure.align_ylabels(rows)
+    if any(len(set(stage.pattern)) > 1 for stage in plan.stages):
+        rows[1].legend(loc="lower right", ncols=2, fontsize=8, framealpha=0.9, edgecolor="none")
+    return figure
+
+
+def _length(plan: Plan) -> str:
+    return f"{len(plan):,} steps, {plan.samples:,} samples ({plan.epochs:.4g} epochs)"
+
+
+def _baseline(plan: Plan) -> str:
+    return f"{plan.baseline.total_steps:,} steps of {plan.baseline_shape}"
+
+
+def _saving(plan: Plan) -> tuple[str, str]:
+    """How the steps and the work of a plan compare with its baseline's, in words."""
+    saving = plan.saving()
+    return _times(saving.steps, "fewer", "as many", "more"), _times(saving.work, "less", "as much", "more")
+
+
+def _times(ratio: float, below: str, alike: str, above: str) -> str:
+    if f"{ratio:.2f}" == "1.00":
+        return alike
+    return f"{ratio:.2f}× {below}" if ratio > 1 else f"{1 / ratio:.2f}× {above}"
+
+
+def _edges(plan: Plan) -> list[int]:
+    """The first step of each stage, and the plan's end."""
+    return list(accumulate((stage.steps for stage in plan.stages), initial=0))
+
+
+def _draw_stages(
+    axis: "Axes", plan: Plan, label: str, color: str, value: Callable[[BatchShape], int]
+) -> None:
+    """A line at each stage's base shape, and a band over what its short cycle goes through."""
+    edges = [plan.epochs_before(step) for step in _edges(plan)]
+    base = [value(stage.base) for stage in plan.stages]
+    least = [min(map(value, stage.pattern)) for stage in plan.stages]
+    most = [max(map(value, stage.pattern)) for stage in plan.stages]
+    axis.stairs(base, edges, baseline=None, color=color, linewidth=1.8, label="base shape")
+    if least != most:
+        axis.stairs(most, edges, baseline=least, fill=True, color=color, alpha=0.2, label="short cycle")
+    axis.set_ylabel(label)
+    values = sorted({value(cell) for stage in plan.stages for cell in stage.pattern})
+    if values[-1] > 4 * values[0]:
+        axis.set_yscale("log", base=2)
+        axis.set_ylim(values[0] / 1.3, values[-1] * 1.3)
+    else:
+        axis.set_ylim(0, values[-1] * 1.15)
+    axis.set_yticks(_apart(values), [str(v) for v in _apart(values)], minor=False)
+    axis.minorticks_off()
+
+
+def _draw_lr(axis: "Axes", plan: Plan, points: int = 100) -> None:
+    steps = [
+        first + (stage.steps - 1) * k // (points - 1)
+        for stage, first in zip(plan.stages, _edges(plan), strict=False)
+        for k in range(points)
+    ]
+    rates = [plan[step].lr for step in steps]
+    epochs = [plan.epochs_before(step) for step in steps]
+    # A step's LR holds until the next step; the last one's until the end.
+    axis.stairs(rates, [*epochs, plan.epochs], baseline=None, color="tab:purple", linewidth=1.5)
+    axis.set_ylabel("learning rate")
+    # Only the stages' own LRs decide the axis: a warm-up or the tail of a cosine comes near 0 in every plan.
+    peaks = [stage.rate.at(0.0) for stage in plan.stages]
+    if max(peaks) > _WIDE * min(peaks):
+        axis.set_yscale("log")
+        axis.set_ylim(min(peaks) / 3, max(peaks) * 2)
+    else:
+        axis.set_ylim(0, max(rates) * 1.15)
+
+
+def _apart(values: Sequence[int], most: int = 6) -> list[int]:
+    """Up to `most` of the sorted values, the ends among them."""
+    if len(values) <= most:
+        return list(values)
+    return [values[k * (len(values) - 1) // (most - 1)] for k in range(most)]
+
+
+def _each(values: Sequence[int]) -> str:
+    return f"{values[0]}" if len(set(values)) == 1 else " ".join(map(str, values))
+
+
+def _lr(stage: Stage) -> str:
+    begin, end = (f"{stage.rate.at(fraction):.3g}" for fraction in (0.0, 1.0))
+    return begin if begin == end else f"{begin}→{end}"

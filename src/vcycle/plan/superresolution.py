@@ -1,0 +1,169 @@
+"""Schedules for video super-resolution (Lin et al. 2022): spatial and temporal cycles, LR restarts."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from vcycle.errors import PlanError
+from vcycle.plan.baseline import Baseline
+from vcycle.plan.build import Segment, lay_out, whole
+from vcycle.plan.rates import CosineDecay, CosineRate, FactorWarmup
+from vcycle.plan.schedule import Plan
+from vcycle.plan.shape import BatchShape
+
+__all__ = ["NESTINGS", "large_minibatch", "superresolution"]
+
+NESTINGS = ("hierarchical", "synchronous", "spatial", "temporal")
+
+
+def superresolution(
+    baseline: Baseline,
+    *,
+    nesting: str = "hierarchical",
+    sizes: Sequence[int] | None = None,
+    frames: Sequence[int] | None = None,
+    mirrored: bool = False,
+    batch: str = "constant",
+    stage_lrs: Sequence[float] | None = None,
+) -> Plan:
+    """Coarse-to-fine crops and clips, with a warm restart of the LR at every stage.
+
+    Stages take equal numbers of steps. Every stage but the last starts at the full LR and decays as a cosine
+    over the *whole* training's length would; the last decays over its own steps (equation 1; half-open
+    stages, with the π that the printed formula lacks).
+
+    Args:
+        baseline: The recipe: `size` in low-resolution pixels, `frames` of a clip, a cosine decay.
+        nesting: `hierarchical` (a temporal cycle in each spatial stage), `synchronous` (both grow together),
+            `spatial` or `temporal` alone.
+        sizes: Spatial stages; by default `max(32, S/2), S`.
+        frames: Temporal stages; by default `max(6, T/2), 3T/4, T`, rounded down.
+        mirrored: Clips are raw frames followed by their mirror image (Vimeo-90K: 7 raw, 14 frames), so that
+            lengths are even, rounded down: 6, 10, 14.
+        batch: `constant` as in the paper, or `scaled`: grown as the shape shrinks, by `b·t·h·w`.
+        stage_lrs: A peak LR of each stage's own, in place of the baseline's (EDVR-M starts at 2e-4).
+
+    Raises:
+        PlanError: if the options do not fit each other or the baseline.
+    """
+    if nesting not in NESTINGS:
+        raise PlanError(f"nesting {nesting!r} is unknown: {', '.join(NESTINGS)}")
+    if batch not in ("constant", "scaled"):
+        raise PlanError(f"batch {batch!r} is unknown: constant or scaled")
+    if not isinstance(baseline.decay, CosineDecay):
+        raise PlanError(
+            f"a super-resolution schedule restarts a cosine; the baseline's decay is {baseline.decay}"
+        )
+    _check_lists(nesting, sizes, frames)
+    shapes = _nest(nesting, _sizes(baseline, sizes), _frames(baseline, frames, mirrored))
+    peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else list(stage_lrs)
+    if len(peaks) != len(shapes):
+        raise PlanError(f"{len(peaks)} stage LRs for {len(shapes)} stages: one each is needed")
+    if not all(baseline.decay.floor < peak < math.inf for peak in peaks):
+        raise PlanError(f"stage LRs {peaks} must be above the cosine's floor {baseline.decay.floor:g}")
+    total = Fraction(baseline.length) * baseline.unit
+    floor, share = baseline.decay.floor, 1 / len(shapes)
+    segments = [
+        Segment(
+            name=f"{t} frames, {s} px",
+            steps=total / len(shapes),
+            pattern=(_batch_shape(baseline, t, s, batch),),
+            rate=whole(CosineRate(peak=peak, floor=floor, end=1.0 if k == len(shapes) - 1 else share)),
+        )
+        for k, ((t, s), peak) in enumerate(zip(shapes, peaks, strict=True))
+    ]
+    return lay_out(nesting, baseline, segments, warmup_samples=baseline.warmup_samples(), mirrored=mirrored)
+
+
+def large_minibatch(
+    baseline: Baseline,
+    factor: int,
+    *,
+    scale_lr: bool = True,
+    shorten: bool = True,
+    warmup: FactorWarmup | None = FactorWarmup(steps=5000),  # noqa: B008 -- immutable
+) -> Baseline:
+    """The baseline with `factor` times the batch and LR, and as many times fewer steps.
+
+    Lin et al. 2022, section 3.3; each of the three can be left out, as in the paper's ablations.
+
+    Args:
+        baseline: The recipe, its length in steps.
+        factor: How many times larger the minibatch becomes.
+        scale_lr: Whether the LR grows with it.
+        shorten: Whether the steps shrink with it, so that the samples stay the same.
+        warmup: The warm-up that a large LR needs; None for none.
+
+    Raises:
+        PlanError: if the length is in epochs, or the steps do not divide by the factor.
+    """
+    if factor < 1:
+        raise PlanError(f"minibatch factor {factor} is below 1")
+    if baseline.steps is None:
+        raise PlanError("a large minibatch divides the baseline's steps; this baseline's length is in epochs")
+    if shorten and baseline.steps % factor:
+        raise PlanError(f"{baseline.steps:,} steps do not divide by the minibatch factor {factor}")
+    return replace(
+        baseline,
+        batch=baseline.batch * factor,
+        lr=baseline.peak_lr * (factor if scale_lr else 1),
+        lr_batch=None,
+        steps=baseline.steps // factor if shorten else baseline.steps,
+        warmup=warmup,
+    )
+
+
+def _check_lists(nesting: str, sizes: Sequence[int] | None, frames: Sequence[int] | None) -> None:
+    for name, values, without in (("sizes", sizes, "temporal"), ("frames", frames, "spatial")):
+        if values is not None and nesting == without:
+            raise PlanError(f"{name} {list(values)} have no use in {nesting} nesting: leave them out")
+        if values is not None and not values:
+            raise PlanError(f"{name} are empty: at least the baseline's is needed")
+
+
+def _sizes(baseline: Baseline, sizes: Sequence[int] | None) -> list[int]:
+    full = baseline.size
+    if sizes is None:
+        sizes = (min(max(32, full // 2), full), full)
+    return _ascending(sizes, full, "sizes")
+
+
+def _frames(baseline: Baseline, frames: Sequence[int] | None, mirrored: bool) -> list[int]:
+    full = baseline.frames
+    if mirrored and full % 2:
+        raise PlanError(f"a mirrored clip has an even number of frames; the baseline's has {full}")
+    if frames is None:
+        step = 2 if mirrored else 1
+        # The paper's floor of 6 frames is no reason to exceed the clip; a mirrored half of 14 is 7, hence 6.
+        parts = (Fraction(1, 2), Fraction(3, 4))
+        frames = [*(min(full, max(6, math.floor(full * part / step) * step)) for part in parts), full]
+    if mirrored and any(t % 2 for t in frames):
+        raise PlanError(f"frames {list(frames)}: mirrored clips have even numbers of frames")
+    return _ascending(frames, full, "frames")
+
+
+def _ascending(values: Sequence[int], full: int, name: str) -> list[int]:
+    distinct = list(dict.fromkeys(values))
+    if distinct != sorted(distinct) or distinct[0] < 1 or distinct[-1] != full:
+        raise PlanError(f"{name} {list(values)} must increase from at least 1 to the baseline's {full}")
+    return distinct
+
+
+def _nest(nesting: str, sizes: list[int], frames: list[int]) -> list[tuple[int, int]]:
+    """Stages as (frames, size)."""
+    if nesting == "spatial":
+        return [(frames[-1], s) for s in sizes]
+    if nesting == "temporal":
+        return [(t, sizes[-1]) for t in frames]
+    if nesting == "hierarchical":
+        return [(t, s) for s in sizes for t in frames]
+    stages = max(len(sizes), len(frames))
+    return [(frames[k * len(frames) // stages], sizes[k * len(sizes) // stages]) for k in range(stages)]
+
+
+def _batch_shape(baseline: Baseline, frames: int, size: int, batch: str) -> BatchShape:
+    clips = baseline.batch
+    if batch == "scaled":
+        clips = clips * baseline.frames * baseline.size**2 // (frames * size**2)
+    return BatchShape(frames=frames, size=size, batch=clips, bn_batch=baseline.group)

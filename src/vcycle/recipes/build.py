@@ -1,0 +1,215 @@
+"""From a recipe to what it trains: videos, datasets, task, model, settings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcycle.data.layouts import VideoList, read_list, read_videos
+from vcycle.errors import RecipeError
+from vcycle.plan import Plan, Shape
+from vcycle.recipes.schema import DigitsSection, Recipe
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from vcycle.data import VideoDataset
+    from vcycle.tasks.recognition import Evaluation, Recognition
+    from vcycle.train.loop import Fitted, Settings, StepReport
+    from vcycle.train.run import RunFolder
+
+__all__ = ["Splits", "Videos", "build_model", "check_plan", "datasets_of", "evaluator", "find_videos", "settings_of", "task_of", "train"]
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is, and how much there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Videos:
+    """The videos of a recipe, by split."""
+
+    train: VideoList
+    val: VideoList
+    test: VideoList | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Splits:
+    """The datasets of a recipe, by split."""
+
+    train: "VideoDataset"
+    val: "VideoDataset"
+    test: "VideoDataset | None"
+
+
+def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None) -> Videos:
+    """Find the recipe's videos, or make the embedded set under `work`.
+
+    Raises:
+        RecipeError: if the recipe names no videos.
+        DataError: if they are not there, or not as they should be.
+    """
+    data = recipe.data
+    if data.digits is not None:
+        root = _render(data.digits, Path(data.path) if data.path else work / "digits", progress)
+        return Videos(train=read_videos(root, "train"), val=read_videos(root, "val"), test=read_videos(root, "test"))
+    if data.path is None:
+        raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
+    path = Path(data.path)
+    if path.is_file():
+        if data.val is None:
+            raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
+        root = None if data.root is None else Path(data.root)
+        train = read_list(path, root)
+        val = read_list(Path(data.val), root, classes=train.classes)
+        test = None if data.test is None else read_list(Path(data.test), root, classes=train.classes)
+        return Videos(train=train, val=val, test=test)
+    if data.root is not None or data.val is not None or data.test is not None:
+        raise RecipeError(f"data.path {data.path} is a folder: data.root, data.val and data.test go with a list file")
+    train = read_videos(path, "train", val_fraction=data.val_fraction)
+    val = read_videos(path, "val", val_fraction=data.val_fraction)
+    has_test = any((path / name).exists() for name in ("test", "test.csv", "test.txt"))
+    return Videos(train=train, val=val, test=read_videos(path, "test") if has_test else None)
+
+
+def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress = lambda *_: None) -> Splits:
+    """The recipe's datasets; frames are cached under `work` where the recipe says so."""
+    from vcycle.data import FrameCache, GridSampler, VideoDataset
+
+    s, t = recipe.sampling, recipe.training
+    grids = GridSampler(
+        frames=t.frames,
+        size=t.size,
+        stride=s.stride,
+        fps=s.fps,
+        span=s.span,
+        short_side=s.short_side,
+        flip=s.flip,
+        antialias=s.antialias,
+        eval_short_side=s.eval_short_side,
+    )
+
+    def dataset(found: VideoList, split: str) -> VideoDataset:
+        if recipe.data.cache is None:
+            return VideoDataset(found, grids)
+        cache = FrameCache.build(
+            found,
+            work / "cache",
+            short_side=recipe.data.cache,
+            progress=lambda done, total: progress(f"decoding {split} videos once", done, total),
+        )
+        return VideoDataset(found, grids, source=cache)
+
+    return Splits(
+        train=dataset(videos.train, "train"),
+        val=dataset(videos.val, "val"),
+        test=None if videos.test is None else dataset(videos.test, "test"),
+    )
+
+
+def check_plan(recipe: Recipe, plan: Plan) -> None:
+    """Check a plan against what the recipe's model needs. Needs no torch.
+
+    Raises:
+        PlanError: naming the stage and step of the first shape that the model cannot take.
+        RecipeError: for an unknown model or option.
+    """
+    from vcycle.nn.catalog import needs
+
+    plan.require(needs(recipe.model.name, **recipe.model.options), recipe.model.name)
+
+
+def build_model(recipe: Recipe, classes: int, seed: int) -> "nn.Module":
+    """The recipe's model, its weights drawn under the seed."""
+    import torch
+
+    from vcycle.nn.catalog import build
+
+    torch.manual_seed(seed)
+    return build(recipe.model.name, classes, **recipe.model.options)
+
+
+def task_of(recipe: Recipe, classes: int) -> "Recognition":
+    """The recipe's task."""
+    from vcycle.tasks.recognition import Recognition
+
+    return Recognition(
+        classes=classes,
+        mean=recipe.sampling.mean,
+        std=recipe.sampling.std,
+        label_smoothing=recipe.training.label_smoothing,
+    )
+
+
+def settings_of(recipe: Recipe, *, seed: int | None = None) -> "Settings":
+    """How the recipe's run is carried out."""
+    from vcycle.train.loop import Settings
+
+    r = recipe.run
+    return Settings(
+        seed=r.seed if seed is None else seed,
+        device=r.device,
+        precision=r.precision,
+        workers=recipe.data.workers,
+        validate_every=r.validate_every,
+        save_every=r.save_every,
+        bad_limit=r.bad_limit,
+        tensorboard=r.tensorboard,
+    )
+
+
+def evaluator(recipe: Recipe, dataset: "VideoDataset") -> "Callable[[nn.Module, torch.device], Evaluation]":
+    """A function that evaluates a model at the full grid, one center clip per video."""
+    from vcycle.data import evaluation_loader
+
+    t = recipe.training
+    shape = Shape(t.frames, t.size, t.size)
+    task = task_of(recipe, len(dataset.videos.classes))
+
+    def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
+        batches = evaluation_loader(dataset, shape, batch=max(t.batch, 16), workers=recipe.data.workers)
+        return task.evaluate(model, batches, shape, device=device)
+
+    return evaluate
+
+
+def train(
+    recipe: Recipe,
+    plan: Plan,
+    splits: Splits,
+    run: "RunFolder",
+    *,
+    seed: int | None = None,
+    text: str | None = None,
+    resume: bool = False,
+    on_step: "Callable[[StepReport], None]" = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> "Fitted":
+    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
+    from vcycle.train.loop import fit
+    from vcycle.train.optimizer import OptimizerSpec
+
+    settings = settings_of(recipe, seed=seed)
+    classes = len(splits.train.videos.classes)
+    return fit(
+        plan=plan,
+        model=build_model(recipe, classes, settings.seed),
+        dataset=splits.train,
+        task=task_of(recipe, classes),
+        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
+        run=run,
+        settings=settings,
+        recipe=text,
+        resume=resume,
+        validate=evaluator(recipe, splits.val),
+        on_step=on_step,
+        on_message=on_message,
+    )
+
+
+def _render(section: DigitsSection, root: Path, progress: Progress) -> Path:
+    from vcycle.data.digits import DigitSettings, render_digits
+
+    settings = DigitSettings(**section.model_dump(exclude={"clips"}), clips=dict(section.clips))
+    return render_digits(root, settings, progress=lambda done, total: progress("making videos", done, total))

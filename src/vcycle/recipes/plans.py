@@ -1,0 +1,145 @@
+"""From a recipe to its plans. Needs no torch: `vcycle plan` answers at once."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+
+from vcycle import plan as planning
+from vcycle.errors import RecipeError
+from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
+from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
+from vcycle.recipes.schema import DecaySection, MultigridPlan, PlansSection, Recipe
+
+__all__ = ["PLAN_NAMES", "baseline_of", "control_name", "plan_of"]
+
+PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
+_CONTROL = "control:"
+
+
+def control_name(plan: str) -> str:
+    """The name of a plan's LR-matched control."""
+    return _CONTROL + plan.partition("@")[0]
+
+
+def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
+    """The recipe's baseline, for a training set of `clips` samples.
+
+    Raises:
+        RecipeError: if the length of the training set is neither given nor in the recipe.
+        PlanError: if the baseline's values contradict each other.
+    """
+    clips = clips if clips is not None else recipe.data.clips
+    if clips is None:
+        raise RecipeError(
+            "the length of the training set is unknown: give the videos (data=FOLDER) or their number (data.clips=240000)"
+        )
+    t = recipe.training
+    return Baseline(
+        batch=t.batch,
+        frames=t.frames,
+        size=t.size,
+        clips=clips,
+        lr=t.lr,
+        lr_batch=t.lr_batch,
+        epochs=t.epochs,
+        steps=t.steps,
+        decay=_decay(t.decay),
+        warmup=None if t.warmup is None else RampWarmup(length=t.warmup.length, start_lr=t.warmup.start_lr),
+        bn_batch=t.bn_batch,
+    )
+
+
+def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -> Plan:
+    """The plan called `name`, by default the recipe's own.
+
+    Args:
+        recipe: The recipe.
+        clips: Length of the training set; by default the recipe's.
+        name: `constant`, `long+short`, `long`, `short`, `cascade`, or `control:` and one of them; `@FACTOR` at
+            the end sets the epoch factor.
+
+    Raises:
+        RecipeError: for an unknown name.
+        PlanError: if the plan cannot be built.
+    """
+    name = recipe.plan if name is None else name
+    base, at, factor = name.partition("@")
+    epoch_factor = _number(factor, name) if at else None
+    baseline = baseline_of(recipe, clips)
+    if base.startswith(_CONTROL):
+        of = base.removeprefix(_CONTROL)
+        options = getattr(recipe.plans, _field(of, name))
+        length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
+        return planning.control(_BUILDERS[of](baseline, recipe.plans, None), epoch_factor=length)
+    _field(base, name)
+    return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
+
+
+def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    return planning.constant(baseline, epoch_factor=factor or plans.constant.epoch_factor)
+
+
+def _multigrid(
+    baseline: Baseline, options: MultigridPlan, factor: float | None, *, long: bool, short: bool
+) -> Plan:
+    shorts = SHORT_SIZES if options.short_sizes is None else [Scale.of(1, s).area for s in options.short_sizes]
+    longs = LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes)
+    no_shapes: Sequence[Scale] = ()
+    no_sizes: Sequence[Fraction] = ()
+    return planning.multigrid(
+        baseline,
+        long_shapes=longs if long else no_shapes,
+        short_sizes=shorts if short else no_sizes,
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
+        cycles=options.cycles,
+        fine_tune=options.fine_tune,
+        lr_scaling=options.lr_scaling,
+    )
+
+
+def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    options = plans.cascade
+    return planning.cascade(
+        baseline,
+        shapes=SPACE_FIRST if options.shapes is None else _scales(options.shapes),
+        weights=options.weights,
+        epoch_factor=factor or options.epoch_factor,
+        lr_scaling=options.lr_scaling,
+    )
+
+
+_BUILDERS: dict[str, Callable[[Baseline, PlansSection, float | None], Plan]] = {
+    "constant": _constant,
+    "long+short": lambda b, p, f: _multigrid(b, p.long_short, f, long=True, short=True),
+    "long": lambda b, p, f: _multigrid(b, p.long, f, long=True, short=False),
+    "short": lambda b, p, f: _multigrid(b, p.short, f, long=False, short=True),
+    "cascade": _cascade,
+}
+
+
+def _field(base: str, name: str) -> str:
+    if base not in _BUILDERS:
+        raise RecipeError(
+            f"plan {name!r} is unknown: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; @FACTOR at the end sets its length"
+        )
+    return base.replace("+", "_")
+
+
+def _scales(pairs: Sequence[tuple[float, float]]) -> list[Scale]:
+    return [Scale.of(time, side) for time, side in pairs]
+
+
+def _decay(section: DecaySection) -> StepDecay | CosineDecay | NoDecay:
+    if section.law == "steps":
+        return StepDecay(milestones=section.milestones, gamma=section.gamma, factors=section.factors)
+    return CosineDecay(floor=section.floor) if section.law == "cosine" else NoDecay()
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise RecipeError(f"plan {name!r}: the epoch factor {text!r} after @ must be a number above 0")
+    return value

@@ -1,0 +1,178 @@
+"""Checkpoints that are whole or absent: written aside, flushed to disk, renamed into place.
+
+A checkpoint holds the weights, the optimizer's state, the step and the plan. It holds no sampler, scheduler or
+generator state, because nothing has any: all of that is a function of the step.
+"""
+
+import contextlib
+import os
+import pickle
+import re
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vcycle.errors import CheckpointError
+from vcycle.plan import Plan
+
+__all__ = ["Checkpoint", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
+
+_FORMAT = 1
+_KEEP = 2
+_NAME = re.compile(r"step-(\d+)\.pt")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """What a checkpoint holds."""
+
+    step: int
+    """Steps done: training goes on at this one."""
+    plan: Plan
+    """The plan that it was made under."""
+    seed: int
+    """The seed of the run."""
+    model: dict[str, Any]
+    """The model's state."""
+    optimizer: dict[str, Any]
+    """The optimizer's state."""
+    counts: dict[str, int]
+    """Running totals of the run."""
+    seconds: float
+    """Training time until here."""
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write a checkpoint; the two newest are kept.
+
+    Raises:
+        CheckpointError: if it cannot be written. The checkpoints before it stay as they were.
+    """
+    path = folder / f"step-{checkpoint.step:09d}.pt"
+    aside = path.with_suffix(".tmp")
+    payload = {
+        "format": _FORMAT,
+        "step": checkpoint.step,
+        "plan": checkpoint.plan.to_json(),
+        "seed": checkpoint.seed,
+        "model": checkpoint.model,
+        "optimizer": checkpoint.optimizer,
+        "counts": checkpoint.counts,
+        "seconds": checkpoint.seconds,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(aside, "wb") as file:
+            torch.save(payload, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+        _sync_folder(folder)
+    except (OSError, RuntimeError) as error:
+        # torch wraps a failing write in a RuntimeError of its own.
+        with contextlib.suppress(OSError):
+            aside.unlink()
+        kept = _numbered(folder)
+        rest = f"the last whole checkpoint is {kept[-1][1]}" if kept else "there is no earlier checkpoint"
+        raise CheckpointError(f"checkpoint {path} cannot be saved ({_reason(error)}); {rest}") from error
+    for _, old in _numbered(folder)[:-_KEEP]:
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return path
+
+
+def latest_checkpoint(folder: Path) -> tuple[Checkpoint, Path, list[str]] | None:
+    """The newest checkpoint that can be read, its path, and what was passed over; None if there are none.
+
+    Raises:
+        CheckpointError: if there are checkpoints and none can be read.
+    """
+    found = _numbered(folder)
+    passed: list[str] = []
+    for _, path in reversed(found):
+        try:
+            return load_checkpoint(path), path, passed
+        except CheckpointError as error:
+            passed.append(str(error))
+    if found:
+        raise CheckpointError(f"no checkpoint in {folder} can be read: {'; '.join(passed)}")
+    return None
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read a checkpoint; nothing in it is executed.
+
+    Raises:
+        CheckpointError: if the file is damaged or is no checkpoint of vcycle.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise CheckpointError(f"checkpoint {path} is damaged: {damaged} has a wrong checksum")
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"checkpoint {path} cannot be read: {_reason(error)}") from error
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        raise CheckpointError(f"{path} is not a checkpoint of vcycle (format {_FORMAT})")
+    return Checkpoint(
+        step=data["step"],
+        plan=Plan.from_json(data["plan"]),
+        seed=data["seed"],
+        model=data["model"],
+        optimizer=data["optimizer"],
+        counts=data["counts"],
+        seconds=data["seconds"],
+    )
+
+
+def load_weights(model: nn.Module, state: dict[str, Any], source: Path) -> None:
+    """Load a model's weights from a checkpoint.
+
+    Raises:
+        CheckpointError: if the checkpoint belongs to another model; names the first differences.
+    """
+    own = model.state_dict()
+    missing = [k for k in own if k not in state]
+    unexpected = [k for k in state if k not in own]
+    shapes = [
+        f"{k} is {tuple(state[k].shape)}, the model has {tuple(own[k].shape)}"
+        for k in own
+        if k in state and state[k].shape != own[k].shape
+    ]
+    if missing or unexpected or shapes:
+        faults = shapes[:3]
+        faults += [f"missing {', '.join(missing[:3])} ({len(missing)} in all)"] if missing else []
+        faults += [f"unexpected {', '.join(unexpected[:3])} ({len(unexpected)} in all)"] if unexpected else []
+        raise CheckpointError(f"checkpoint {source} belongs to another model: {'; '.join(faults)}")
+    model.load_state_dict(state)
+
+
+def _numbered(folder: Path) -> list[tuple[int, Path]]:
+    if not folder.is_dir():
+        return []
+    matches = ((_NAME.fullmatch(p.name), p) for p in folder.iterdir())
+    return sorted((int(m[1]), p) for m, p in matches if m)
+
+
+def _sync_folder(folder: Path) -> None:
+    """A rename is only sure once the folder itself is on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: BaseException) -> str:
+    cause: BaseException = error
+    while cause.__cause__ is not None or cause.__context__ is not None:
+        cause = cause.__cause__ or cause.__context__ or cause
+    text = cause if isinstance(cause, OSError) else error
+    return str(text).splitlines()[0] if str(text) else type(text).__name__

@@ -1,0 +1,29 @@
+"""What all tests share: one thread for arithmetic, steady property tests, the real videos where they are."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# Read when the libraries load, which is after this file; child processes inherit them. One thread gives the
+# same results on every machine, and the small arrays of tests lose nothing by it.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+# No deadline, as the machine may be busy; the same examples on every run.
+settings.register_profile("steady", deadline=None, derandomize=True, database=None)
+settings.load_profile("steady")
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Find the folder of real videos, which is no part of the repository.
+
+    It is ``VCYCLE_TEST_DATA`` or, without that, ``shared/data`` beside the repository.
+    """
+    named = os.environ.get("VCYCLE_TEST_DATA")
+    folder = Path(named) if named else Path(__file__).resolve().parents[2] / "shared" / "data"
+    if not folder.is_dir():
+        pytest.skip(f"no real videos at {folder}: set VCYCLE_TEST_DATA to their folder")
+    return folder

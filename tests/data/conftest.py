@@ -1,0 +1,70 @@
+"""Small real video files whose frames carry their own number."""
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+WIDTH, HEIGHT = 64, 48
+BITS = 8
+
+
+def picture(number: int, height: int = HEIGHT, width: int = WIDTH) -> NDArray[np.uint8]:
+    """A picture with its number written in binary, as bars over the upper two thirds; the rest is dark."""
+    bars = np.array([(number >> bit) & 1 for bit in range(BITS)], dtype=np.uint8)
+    rows = np.zeros((height, width), dtype=np.uint8)
+    rows[: 2 * height // 3] = 40 + 180 * np.repeat(bars, width // BITS)
+    return np.repeat(rows[..., None], 3, axis=2)
+
+
+@pytest.fixture(scope="session")
+def read_number() -> Callable[[NDArray[np.uint8]], int]:
+    """Reads the number back from a decoded picture of any size."""
+
+    def read(pixels: NDArray[np.uint8]) -> int:
+        height, width = pixels.shape[:2]
+        upper = pixels[: height // 2].mean(axis=(0, 2)).reshape(BITS, width // BITS).mean(axis=1)
+        return sum(1 << bit for bit, light in enumerate(upper) if light > 130)
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def write_video() -> Callable[..., Path]:
+    """Writes ``frames`` numbered pictures, by default as H.264 with B-frames and a key frame each 12."""
+
+    def write(
+        path: Path,
+        frames: int = 40,
+        *,
+        codec: str = "libx264",
+        rate: int = 25,
+        times: Sequence[float] | None = None,
+        rotation: int = 0,
+        options: dict[str, str] | None = None,
+        muxing: dict[str, str] | None = None,
+        size: tuple[int, int] = (HEIGHT, WIDTH),
+    ) -> Path:
+        defaults = {"preset": "ultrafast", "bf": "2", "g": "12", "b_strategy": "0"} if codec == "libx264" else {}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with av.open(str(path), "w", options=muxing or {}) as container:
+            stream = container.add_stream(codec, rate=rate, options={**defaults, **(options or {})})
+            stream.height, stream.width = size
+            stream.pix_fmt = "yuv420p"
+            if times is not None:
+                stream.codec_context.time_base = Fraction(1, 1000)
+            if rotation:
+                stream.set_display_rotation(rotation)
+            for number in range(frames):
+                frame = av.VideoFrame.from_ndarray(picture(number, *size), format="rgb24")
+                if times is not None:
+                    frame.pts, frame.time_base = round(times[number] * 1000), Fraction(1, 1000)
+                container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+        return path
+
+    return write

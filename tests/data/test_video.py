@@ -1,0 +1,187 @@
+import subprocess
+import sys
+
+import av
+import numpy as np
+import pytest
+from vcycle.data.video import VideoError, probe, read_frames
+
+ALL = {"h264": {}, "no B-frames": {"options": {"bf": "0"}}, "one group": {"options": {"g": "250", "bf": "3"}}}
+ALL["open groups"] = {"options": {"x264-params": "open-gop=1:keyint=10:bframes=3:b-adapt=0"}}
+ALL["pyramid"] = {"options": {"x264-params": "keyint=30:bframes=5:b-adapt=0:b-pyramid=normal:ref=4"}}
+ALL["mjpeg"] = {"codec": "mjpeg", "options": {"strict": "unofficial"}}
+ALL["mpeg4 with B-frames"] = {"codec": "mpeg4", "options": {"bf": "2", "g": "12"}}
+
+
+def numbers_in(pixels, read_number):
+    return [read_number(each) for each in pixels]
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "ts", "mov"])
+@pytest.mark.parametrize("settings", ALL.values(), ids=ALL)
+def test_frames_are_the_ones_asked_for(tmp_path, write_video, read_number, settings, suffix):
+    if suffix == "ts" and settings.get("codec") == "mjpeg":
+        pytest.skip("transport streams hold no MJPEG")
+    index = probe(str(write_video(tmp_path / f"a.{suffix}", 40, **settings)))
+    assert index.info.frames == 40
+    for wanted in ([0], [39], [13, 2, 2, 30], list(range(0, 40, 3)), list(range(17, 29))):
+        decoded = read_frames(index, wanted)
+        assert numbers_in(decoded.pixels, read_number) == wanted
+        assert not decoded.filled.any()
+
+
+def test_a_raw_stream_without_times_is_counted(tmp_path, write_video, read_number):
+    index = probe(str(write_video(tmp_path / "a.h264")))
+    assert index.sequential
+    assert numbers_in(read_frames(index, [5, 38]).pixels, read_number) == [5, 38]
+
+
+def test_only_packets_that_a_frame_depends_on_are_decoded(tmp_path, write_video, monkeypatch):
+    index = probe(str(write_video(tmp_path / "a.mp4")))
+    fed = []
+    decode = __import__("vcycle.data.video", fromlist=["_decode"])._decode
+
+    def counting(stream, packet):
+        fed.append(packet)
+        return decode(stream, packet)
+
+    monkeypatch.setattr("vcycle.data.video._decode", counting)
+    read_frames(index, [27])  # of the group that starts at 24
+    assert len([packet for packet in fed if packet is not None]) <= 4
+
+
+def test_resizing_happens_while_decoding(tmp_path, write_video, read_number):
+    index = probe(str(write_video(tmp_path / "a.mp4")))
+    decoded = read_frames(index, [7, 21], height=24, width=32, interpolation="AREA")
+    assert decoded.pixels.shape == (2, 24, 32, 3)
+    assert numbers_in(decoded.pixels, read_number) == [7, 21]
+
+
+@pytest.mark.parametrize("rotation", [90, 180, 270])
+def test_rotated_videos_are_shown_upright(tmp_path, write_video, rotation):
+    plain = probe(str(write_video(tmp_path / "plain.mp4", 3)))
+    turned = probe(str(write_video(tmp_path / "turned.mp4", 3, rotation=rotation)))
+    assert (turned.info.height, turned.info.width) == ((48, 64) if rotation == 180 else (64, 48))
+    upright = read_frames(turned, [2]).pixels[0]
+    assert np.array_equal(upright, np.rot90(read_frames(plain, [2]).pixels[0], rotation // 90))
+    assert read_frames(turned, [2], height=20, width=30).pixels.shape == (1, 20, 30, 3)
+
+
+def test_variable_frame_rate_is_read_by_time(tmp_path, write_video, read_number):
+    times = [*np.arange(10) / 10, *(1 + np.arange(20) / 40), *(1.5 + np.arange(5) / 5)]
+    index = probe(str(write_video(tmp_path / "a.mkv", 35, times=times)))
+    assert np.allclose(index.info.times, times, atol=1e-3)
+    assert index.info.duration == pytest.approx(2.3, abs=0.2)
+    asked = np.array([-0.2, 0.0, 0.31, 0.99, 1.0, 1.26, 1.55, 2.25, 99.0])
+    wanted = [0, 0, 3, 9, 10, 20, 30, 33, 34]
+    assert index.frame_at(asked).tolist() == wanted
+    assert numbers_in(read_frames(index, index.frame_at(asked)).pixels, read_number) == wanted
+
+
+def test_times_rounded_to_the_clock_of_the_file_find_their_frame(tmp_path, write_video):
+    index = probe(str(write_video(tmp_path / "a.mkv", 31, rate=30)))  # Matroska counts milliseconds
+    assert index.frame_at(np.arange(31) / 30).tolist() == list(range(31))
+
+
+def test_one_frame_is_a_video(tmp_path, write_video, read_number):
+    index = probe(str(write_video(tmp_path / "a.mp4", 1)))
+    assert index.info.frames == 1
+    assert index.info.duration == pytest.approx(1 / 25)
+    assert read_frames(index, [0, 0]).pixels.shape == (2, 48, 64, 3)
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "mp4"])
+def test_a_truncated_file_gives_what_is_left_of_it(tmp_path, write_video, read_number, suffix):
+    path = write_video(tmp_path / f"a.{suffix}", 120, muxing={"movflags": "faststart"} if suffix == "mp4" else {})
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    index = probe(str(path))
+    assert 30 < index.info.frames < 120
+    last = index.info.frames - 1
+    decoded = read_frames(index, [3, last // 2, last])
+    assert numbers_in(decoded.pixels[:2], read_number) == [3, last // 2]
+
+
+def test_a_damaged_frame_shows_the_one_before_and_is_reported(tmp_path, write_video, read_number):
+    path = write_video(tmp_path / "a.mkv", 12, codec="mjpeg", options={"strict": "unofficial"})
+    with av.open(str(path)) as container:
+        payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
+    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
+    decoded = read_frames(probe(str(path)), range(12))
+    assert numbers_in(decoded.pixels, read_number) == [0, 1, 2, 3, 4, 4, 6, 7, 8, 9, 10, 11]
+    assert np.flatnonzero(decoded.filled).tolist() == [5]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("empty.mp4", b""), ("text.mp4", b"no video at all\n" * 50), ("noise.mp4", bytes(range(256)) * 40)],
+)
+def test_what_is_no_video_is_named_with_its_cause(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(VideoError, match=name) as caught:
+        probe(str(tmp_path / name))
+    assert caught.value.cause
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_files_folders_and_sound_are_named(tmp_path):
+    with pytest.raises(VideoError, match="No such file"):
+        probe(str(tmp_path / "absent.mp4"))
+    with pytest.raises(VideoError, match=r"folder"):
+        (tmp_path / "folder").mkdir()
+        probe(str(tmp_path / "folder"))
+    with av.open(str(tmp_path / "sound.wav"), "w") as container:
+        stream = container.add_stream("pcm_s16le", rate=8000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 800), dtype=np.int16), format="s16", layout="mono")
+        frame.sample_rate = 8000
+        container.mux(stream.encode(frame))
+    with pytest.raises(VideoError, match="no video stream"):
+        probe(str(tmp_path / "sound.wav"))
+
+
+def test_a_frame_that_does_not_exist_is_refused(tmp_path, write_video):
+    index = probe(str(write_video(tmp_path / "a.mp4", 5)))
+    with pytest.raises(IndexError, match="0 to 4 exist"):
+        read_frames(index, [5])
+
+
+def test_a_missing_decoder_is_said_at_import():
+    code = "import sys; sys.modules['av'] = None; import vcycle.data.video"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "ImportError: PyAV, which decodes videos, cannot be imported" in done.stderr
+
+
+def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
+    """Every frame of a plain decode from the start, known by its time or, where there is none to trust, its count."""
+    for path in sorted((shared_data / "odd_files").iterdir()):
+        index = probe(str(path))
+        wanted = np.unique(np.linspace(0, min(index.info.frames, 60) - 1, 5).astype(int))
+        keys = wanted if index.sequential else index.pts[index.shown[wanted]]
+        turned = index.rotation % 2
+        decoded = read_frames(index, wanted, height=32 if turned else 24, width=24 if turned else 32)
+        assert not decoded.filled.any(), path.name
+        for key, pixels in zip(keys, decoded.pixels, strict=True):
+            expected = _plain_decode(str(path), int(keys[-1]), index.sequential)[int(key)]
+            assert np.array_equal(np.rot90(pixels, -index.rotation), expected), (path.name, key)
+
+
+_decoded: dict[str, dict[int, np.ndarray]] = {}
+
+
+def _plain_decode(path, last, counted):
+    if path not in _decoded:
+        found = _decoded[path] = {}
+        with av.open(path) as container:
+            container.streams.video[0].thread_type = "SLICE"
+            for packet in container.demux(video=0):
+                try:
+                    frames = packet.decode()
+                except av.error.FFmpegError:
+                    continue
+                for frame in frames:
+                    key = len(found) if counted else frame.pts
+                    found[key] = frame.to_ndarray(
+                        format="rgb24", height=24, width=32, interpolation="BILINEAR", threads=1
+                    )
+                if last in found:
+                    break
+    return _decoded[path]
