@@ -4,6 +4,7 @@ import sys
 import av
 import numpy as np
 import pytest
+
 from vcycle.data.video import VideoError, probe, read_frames
 
 ALL = {"h264": {}, "no B-frames": {"options": {"bf": "0"}}, "one group": {"options": {"g": "250", "bf": "3"}}}
@@ -111,6 +112,27 @@ def test_a_damaged_frame_shows_the_one_before_and_is_reported(tmp_path, write_vi
     assert np.flatnonzero(decoded.filled).tolist() == [5]
 
 
+def test_a_counted_file_with_fewer_frames_than_packets_holds_its_last(tmp_path, write_video, read_number):
+    path = write_video(tmp_path / "a.avi", 12, codec="mjpeg", options={"strict": "unofficial"})
+    with av.open(str(path)) as container:
+        payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][11]
+    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
+    decoded = read_frames(probe(str(path)), [2, 10, 11])
+    assert numbers_in(decoded.pixels, read_number) == [2, 10, 10]
+    assert decoded.filled.tolist() == [False, False, True]
+
+
+def test_frames_cut_off_by_an_edit_list_are_not_numbered(tmp_path, write_video, read_number):
+    times = [(number - 10) / 25 for number in range(40)]
+    muxing = {"use_editlist": "1", "avoid_negative_ts": "disabled"}
+    path = write_video(tmp_path / "a.mp4", 40, times=times, muxing=muxing, options={"g": "40"})
+    with av.open(str(path)) as container:
+        assert sum(packet.is_discard for packet in container.demux(video=0)) == 10
+    index = probe(str(path))
+    assert index.info.frames == 30
+    assert numbers_in(read_frames(index, [0, 1, 29]).pixels, read_number) == [10, 11, 39]
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [("empty.mp4", b""), ("text.mp4", b"no video at all\n" * 50), ("noise.mp4", bytes(range(256)) * 40)],
@@ -126,8 +148,8 @@ def test_what_is_no_video_is_named_with_its_cause(tmp_path, name, content):
 def test_missing_files_folders_and_sound_are_named(tmp_path):
     with pytest.raises(VideoError, match="No such file"):
         probe(str(tmp_path / "absent.mp4"))
+    (tmp_path / "folder").mkdir()
     with pytest.raises(VideoError, match=r"folder"):
-        (tmp_path / "folder").mkdir()
         probe(str(tmp_path / "folder"))
     with av.open(str(tmp_path / "sound.wav"), "w") as container:
         stream = container.add_stream("pcm_s16le", rate=8000)
@@ -151,37 +173,35 @@ def test_a_missing_decoder_is_said_at_import():
 
 
 def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
-    """Every frame of a plain decode from the start, known by its time or, where there is none to trust, its count."""
     for path in sorted((shared_data / "odd_files").iterdir()):
         index = probe(str(path))
         wanted = np.unique(np.linspace(0, min(index.info.frames, 60) - 1, 5).astype(int))
-        keys = wanted if index.sequential else index.pts[index.shown[wanted]]
-        turned = index.rotation % 2
-        decoded = read_frames(index, wanted, height=32 if turned else 24, width=24 if turned else 32)
+        # A frame is known by its time or, where times cannot be trusted, by its count.
+        keys = (wanted if index.sequential else index.pts[index.shown[wanted]]).tolist()
+        height, width = (32, 24) if index.rotation % 2 else (24, 32)
+        decoded = read_frames(index, wanted, height=height, width=width)
         assert not decoded.filled.any(), path.name
+        expected = plain_decode(str(path), keys[-1], index.sequential)
         for key, pixels in zip(keys, decoded.pixels, strict=True):
-            expected = _plain_decode(str(path), int(keys[-1]), index.sequential)[int(key)]
-            assert np.array_equal(np.rot90(pixels, -index.rotation), expected), (path.name, key)
+            coded = np.rot90(pixels, -index.rotation).astype(int)
+            # How a damaged picture is mended depends on what was decoded before it.
+            limit = 1 if "corrupted" in path.name else 0
+            assert np.abs(coded - expected[key]).mean() <= limit, (path.name, key)
 
 
-_decoded: dict[str, dict[int, np.ndarray]] = {}
-
-
-def _plain_decode(path, last, counted):
-    if path not in _decoded:
-        found = _decoded[path] = {}
-        with av.open(path) as container:
-            container.streams.video[0].thread_type = "SLICE"
-            for packet in container.demux(video=0):
-                try:
-                    frames = packet.decode()
-                except av.error.FFmpegError:
-                    continue
-                for frame in frames:
-                    key = len(found) if counted else frame.pts
-                    found[key] = frame.to_ndarray(
-                        format="rgb24", height=24, width=32, interpolation="BILINEAR", threads=1
-                    )
-                if last in found:
-                    break
-    return _decoded[path]
+def plain_decode(path, last, counted):
+    """Every frame from the start to ``last``, by count or by time."""
+    found = {}
+    with av.open(path) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        for packet in container.demux(video=0):
+            try:
+                frames = packet.decode()
+            except av.error.FFmpegError:
+                continue
+            for frame in frames:
+                key = len(found) if counted else frame.pts
+                found[key] = frame.to_ndarray(format="rgb24", height=24, width=32, interpolation="BILINEAR", threads=1)
+            if last in found:
+                break
+    return found

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ __all__ = ["FrameCache"]
 
 _FORMAT = 1
 _FRAMES_AT_ONCE = 512  # bounds the memory that a long video takes while it is copied
+_COLUMNS = ("frames", "stored", "displayed", "times", "durations", "tolerances", "filled", "faults")
 _NOTHING = VideoInfo(times=np.empty(0), duration=0.0, height=1, width=1)  # stands for an unreadable video
 
 
@@ -42,19 +44,15 @@ class FrameCache:
         self.file = file
         try:
             with np.load(_table_of(file), allow_pickle=False) as table:
-                self._table = {name: table[name] for name in table.files}
+                self._table = {name: table[name] for name in _COLUMNS}
             size = file.stat().st_size
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(
-                f"{file}: not a readable frame cache ({error}); delete it to build it again"
-            ) from error
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            raise DataError(f"{file}: not a readable frame cache ({error}); delete it to build it again") from error
         counts, sizes = self._table["frames"], self._table["stored"]
         self._frames_before = np.concatenate([[0], np.cumsum(counts)])
         self._bytes_before = np.concatenate([[0], np.cumsum(counts * sizes.prod(axis=1) * 3)])
         if len(counts) != len(videos) or size != max(1, self._bytes_before[-1]):
-            raise DataError(
-                f"{file}: {size} bytes for {len(counts)} videos are not whole; delete it to build it again"
-            )
+            raise DataError(f"{file}: {size} bytes for {len(counts)} videos are not whole; delete it to build it again")
         self._pixels: NDArray[np.uint8] | None = None
 
     @classmethod
@@ -92,9 +90,7 @@ class FrameCache:
                 os.replace(partial, file)
                 _write_table(_table_of(file), table)
             except OSError as error:
-                raise DataError(
-                    f"{file}: the frame cache cannot be written: {error.strerror or error}"
-                ) from error
+                raise DataError(f"{file}: the frame cache cannot be written: {error.strerror or error}") from error
             finally:
                 partial.unlink(missing_ok=True)
         return cls(videos, file)

@@ -158,11 +158,7 @@ class VideoDataset(Dataset[Sample]):
         clip, filled = self.source.read(
             item, frames, resized=grid.resized, crop=grid.crop, antialias=self.grids.antialias
         )
-        fault = (
-            f"{self.videos.path(item)}: {filled} of {len(frames)} frames cannot be decoded"
-            if filled
-            else None
-        )
+        fault = f"{self.videos.path(item)}: {filled} of {len(frames)} frames cannot be decoded" if filled else None
         return (clip.flip(2) if grid.flip else clip), fault
 
 

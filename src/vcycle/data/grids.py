@@ -51,9 +51,7 @@ def _check_range(name: str, pair: tuple[float, float], lowest: float, highest: f
 
 def _resize_to(short_side: float, shape: Shape, info: VideoInfo) -> tuple[int, int]:
     """Size of the whole picture with this short side, no smaller than the clip in either direction."""
-    scale = max(
-        short_side / min(info.height, info.width), shape.height / info.height, shape.width / info.width
-    )
+    scale = max(short_side / min(info.height, info.width), shape.height / info.height, shape.width / info.width)
     return max(shape.height, round(info.height * scale)), max(shape.width, round(info.width * scale))
 
 
@@ -108,9 +106,7 @@ class GridSampler:
         if self.stride is not None and self.span is not None:
             raise DataError(f"stride={self.stride} and span={self.span} exclude each other: give one")
         if self.short_side is not None and self.field is not None:
-            raise DataError(
-                f"short_side={self.short_side} and field={self.field} exclude each other: give one"
-            )
+            raise DataError(f"short_side={self.short_side} and field={self.field} exclude each other: give one")
         if self.stride is not None and not self.stride > 0:
             raise DataError(f"stride={self.stride}: a positive number of source frames is accepted")
         if self.fps is not None and (self.stride is None or not self.fps > 0):
@@ -122,9 +118,7 @@ class GridSampler:
         if self.short_side is not None:
             _check_range("short_side", self.short_side, self.size, float("inf"))
         if self.eval_short_side is not None and (self.field is not None or self.eval_short_side < self.size):
-            raise DataError(
-                f"eval_short_side={self.eval_short_side}: {self.size} or more is accepted, without field"
-            )
+            raise DataError(f"eval_short_side={self.eval_short_side}: {self.size} or more is accepted, without field")
 
     def train(self, request: SampleRequest, info: VideoInfo) -> Grid:
         """The random grid of a request, the same wherever and whenever it is asked for."""
@@ -154,10 +148,8 @@ class GridSampler:
         """Shortest and longest stride in seconds for a clip of this many frames."""
         if self.span is not None:
             return self.span[0] * info.duration / frames, self.span[1] * info.duration / frames
-        if self.stride is not None:
-            baseline = self.stride / (self.fps or info.fps)
-        else:
-            baseline = info.duration / self.frames
+        whole = info.duration / self.frames
+        baseline = whole if self.stride is None else self.stride / (self.fps or info.fps)
         stretched = baseline * self.frames / frames
         return min(baseline, stretched), stretched
 

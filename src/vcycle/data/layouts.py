@@ -102,9 +102,7 @@ def read_videos(
     return read_list(lists[split], classes=classes, check_files=check_files)
 
 
-def read_folder(
-    root: Path, split: str, *, val_fraction: float = 0.2, test_fraction: float = 0.0
-) -> VideoList:
+def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fraction: float = 0.0) -> VideoList:
     """Find the videos of a split in folders named after their classes.
 
     ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the latter
@@ -132,9 +130,7 @@ def read_folder(
         }
         classes = list(by_class)
         if not any(by_class.values()):
-            raise DataError(
-                f"{root}: no class is large enough for {_share(split, val_fraction, test_fraction)}"
-            )
+            raise DataError(f"{root}: no class is large enough for {_share(split, val_fraction, test_fraction)}")
     label_of = {name: label for label, name in enumerate(classes)}
     return VideoList(
         root=base,
@@ -263,9 +259,7 @@ def _label(path: Path, row: _Row, classes: Sequence[str]) -> int:
         number = int(row.label)
         if 0 <= number < len(classes):
             return number
-        raise DataError(
-            f"{path}, line {row.line}: bad label {row.label}: 0 to {len(classes) - 1} are accepted"
-        )
+        raise DataError(f"{path}, line {row.line}: bad label {row.label}: 0 to {len(classes) - 1} are accepted")
     if row.label in classes:
         return classes.index(row.label)
     some = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
@@ -275,9 +269,7 @@ def _label(path: Path, row: _Row, classes: Sequence[str]) -> int:
 def _list_file(folder: Path, split: str) -> Path | None:
     found = [file for suffix in _LIST_SUFFIXES if (file := folder / f"{split}{suffix}").is_file()]
     if len(found) > 1:
-        raise DataError(
-            f"{folder}: both {found[0].name} and {found[1].name} list the {split} split: keep one"
-        )
+        raise DataError(f"{folder}: both {found[0].name} and {found[1].name} list the {split} split: keep one")
     return found[0] if found else None
 
 
@@ -309,9 +301,7 @@ def _videos_by_class(root: Path) -> dict[str, list[str]]:
 
 def _check_fractions(val: float, test: float) -> None:
     if val < 0 or test < 0 or val + test >= 1:
-        raise DataError(
-            f"val fraction {val:g} and test fraction {test:g}: none below 0 and a sum below 1 are accepted"
-        )
+        raise DataError(f"val fraction {val:g} and test fraction {test:g}: none below 0 and a sum below 1 are accepted")
 
 
 def _share(split: str, val: float, test: float) -> str:
@@ -322,9 +312,7 @@ def _share(split: str, val: float, test: float) -> str:
 
 def _keyed_part(name: str, files: Sequence[str], split: str, val: float, test: float) -> list[str]:
     """The part of one class that falls to a split, sorted."""
-    ranked = sorted(
-        files, key=lambda file: hashlib.blake2b(f"{name}/{file}".encode(), digest_size=8).digest()
-    )
+    ranked = sorted(files, key=lambda file: hashlib.blake2b(f"{name}/{file}".encode(), digest_size=8).digest())
     first, second = round(test * len(files)), round((test + val) * len(files))
     cuts = {"test": slice(0, first), "val": slice(first, second), "train": slice(second, None)}
     return sorted(ranked[cuts[split]])

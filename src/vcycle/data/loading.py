@@ -7,7 +7,7 @@ process that makes it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +18,7 @@ from vcycle.data.dataset import Layout, Replacement, ResampledDataset, Sample, V
 from vcycle.data.grids import GridSampler
 from vcycle.data.sampler import PlanBatchSampler, rank_slice
 from vcycle.data.video import VideoError
-from vcycle.errors import DataError
+from vcycle.errors import DataError, VcycleError
 from vcycle.plan import Plan, Shape
 
 __all__ = ["Batch", "collate", "evaluation_loader", "loader"]
@@ -108,10 +108,10 @@ def loader(
     sampler = PlanBatchSampler(
         plan, len(dataset), seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced
     )
-    return DataLoader(
-        dataset,
+    return _Loader(
+        _Careful(dataset),
         batch_sampler=sampler,
-        collate_fn=_collate_any,
+        collate_fn=_collate,
         pin_memory=pin_memory,
         **_worker_options(workers),
     )
@@ -139,10 +139,10 @@ def evaluation_loader(
     empty for that reason.
     """
     share = rank_slice(len(dataset), 1, rank, world)
-    return DataLoader(
-        _CenterClips(dataset, shape, share),
+    return _Loader(
+        _Careful(_CenterClips(dataset, shape, share)),
         batch_size=batch,
-        collate_fn=_collate_center,
+        collate_fn=_collate,
         pin_memory=pin_memory,
         **_worker_options(workers),
     )
@@ -165,17 +165,48 @@ class _CenterClips(Dataset[Any]):
             return Replacement(position=-1, video=item, replacement=-1, path=error.path, cause=error.cause)
 
 
-def _collate_center(found: Sequence[Sample | Replacement]) -> Batch:
-    samples = [each for each in found if isinstance(each, Sample)]
-    unreadable = [each for each in found if isinstance(each, Replacement)]
-    if not samples:
-        nothing = torch.empty(0, dtype=torch.int64)
-        return Batch(torch.empty(0, 0, 0, 0, 3, dtype=torch.uint8), nothing, nothing, nothing, unreadable, [])
-    return collate(samples)._replace(replaced=unreadable)
+class _Careful(Dataset[Any]):
+    """Hands on errors that a user can mend as items: raised in a worker, they would arrive as a traceback."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, item: Any) -> Any:
+        try:
+            return self.dataset[item]
+        except VcycleError as error:
+            return error
 
 
-def _collate_any(items: list[Any]) -> Any:
-    return collate(items) if isinstance(items[0], Sample) else default_collate(items)
+class _Loader(DataLoader[Any]):
+    """Raises the errors that were handed on."""
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        for batch in super().__iter__():
+            if isinstance(batch, VcycleError):
+                raise batch
+            yield batch
+
+
+def _collate(items: list[Any]) -> Any:
+    error = next((item for item in items if isinstance(item, VcycleError)), None)
+    if error is not None:
+        return error
+    if not isinstance(items[0], Sample | Replacement):
+        return default_collate(items)
+    samples = [item for item in items if isinstance(item, Sample)]
+    unreadable = [item for item in items if isinstance(item, Replacement)]
+    batch = collate(samples) if samples else _no_clips()
+    return batch._replace(replaced=batch.replaced + unreadable)
+
+
+def _no_clips() -> Batch:
+    nothing = torch.empty(0, dtype=torch.int64)
+    clips = torch.empty(0, 0, 0, 0, 3, dtype=torch.uint8)
+    return Batch(clips=clips, labels=nothing, indices=nothing, positions=nothing, replaced=[], faults=[])
 
 
 def _single_thread(_: int) -> None:

@@ -66,9 +66,7 @@ def resample(pixels: Tensor, resized: tuple[int, int], crop: Box, *, antialias: 
 def part_shown(stored: Sequence[int], resized: tuple[int, int], crop: Box) -> tuple[slice, slice]:
     """Rows and columns of the stored picture that a crop of the resized one shows, to the nearest pixel."""
     top, left, height, width = crop
-    return _span(top, height, stored[0] / resized[0], stored[0]), _span(
-        left, width, stored[1] / resized[1], stored[1]
-    )
+    return _span(top, height, stored[0] / resized[0], stored[0]), _span(left, width, stored[1] / resized[1], stored[1])
 
 
 def _span(first: int, count: int, scale: float, limit: int) -> slice:
@@ -82,9 +80,7 @@ def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool) -> Tensor:
         return pixels.contiguous()
     # Channels last is the layout that torch has fast uint8 kernels for, once the pixels are contiguous.
     planes = pixels.contiguous().permute(0, 3, 1, 2)
-    return (
-        interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1).contiguous()
-    )
+    return interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1).contiguous()
 
 
 class FileSource:
@@ -119,9 +115,7 @@ class FileSource:
         index = self.index(item)
         if not antialias:
             pixels, filled = read_frames(index, frames)
-            return Frames(
-                resample(torch.from_numpy(pixels), resized, crop, antialias=False), int(filled.sum())
-            )
+            return Frames(resample(torch.from_numpy(pixels), resized, crop, antialias=False), int(filled.sum()))
         pixels, filled = read_frames(index, frames, height=resized[0], width=resized[1])
         top, left, height, width = crop
         part = np.ascontiguousarray(pixels[:, top : top + height, left : left + width])

@@ -17,7 +17,7 @@ from vcycle.errors import DataError
 __all__ = ["SampleStream", "permute"]
 
 _ROUNDS = 8
-_SMALLEST_DOMAIN_BITS = 6  # fewer bits would leave too few distinct round functions to mix well
+_SMALLEST_DOMAIN_BITS = 6  # fewer would leave the rounds too few distinct functions to mix well
 _LARGEST_DATASET = 2**48
 
 
@@ -58,19 +58,23 @@ def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64
         key: Signed 64-bit integers; another key gives an unrelated permutation.
 
     The Feistel network permutes the next power of two; a point that lands outside the range walks on along
-    its cycle until it is inside (fewer than two evaluations on average, save for the smallest ranges).
+    its cycle until it is inside, after two evaluations at most on average. The smallest ranges would walk
+    long: they take the 64 points of the smallest domain in shuffled order, without those outside.
     """
     fields = struct.pack(f"<{len(key)}q", *key)
     digest = hashlib.blake2b(fields, digest_size=8 * _ROUNDS, person=b"vcycle stream").digest()
     keys = [np.uint64(word) for word in struct.unpack(f"<{_ROUNDS}Q", digest)]
     bits = max((size - 1).bit_length(), _SMALLEST_DOMAIN_BITS)
-    images = _shuffle_bits(np.asarray(points).ravel().astype(np.uint64), bits, keys)
+    if bits == _SMALLEST_DOMAIN_BITS:
+        shuffled = _shuffle_bits(np.arange(1 << bits, dtype=np.uint64), bits, keys)
+        return shuffled[shuffled < size].astype(np.int64)[points]
+    images = _shuffle_bits(points.ravel().astype(np.uint64), bits, keys)
     outside = np.flatnonzero(images >= size)
     while outside.size:
         walked = _shuffle_bits(images[outside], bits, keys)
         images[outside] = walked
         outside = outside[walked >= size]
-    return images.astype(np.int64).reshape(np.shape(points))
+    return images.astype(np.int64).reshape(points.shape)
 
 
 class SampleStream:

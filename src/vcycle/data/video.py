@@ -254,9 +254,7 @@ def read_frames(
 class _Collector:
     """The frames wanted, being filled in."""
 
-    def __init__(
-        self, *, count: int, height: int, width: int, rotation: int, interpolation: Interpolation
-    ) -> None:
+    def __init__(self, *, count: int, height: int, width: int, rotation: int, interpolation: Interpolation) -> None:
         self.pixels = np.empty((count, height, width, 3), dtype=np.uint8)
         self.filled = np.zeros(count, dtype=np.bool_)
         self._size = (height, width)

@@ -79,8 +79,8 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
     Example:
         >>> import torch
         >>> model = convert_batchnorm(torch.nn.Sequential(torch.nn.BatchNorm3d(4)), bn_batch=8)
-        >>> model[0]
-        SubBatchNorm(4, eps=1e-05, momentum=0.1, affine=True, track_running_stats=True, bn_batch=8)
+        >>> type(model[0]).__name__, model[0].bn_batch
+        ('SubBatchNorm', 8)
     """
     _check_bn_batch(bn_batch)
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
@@ -92,10 +92,9 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
             )
     for _, module in layers:
         if not isinstance(module, SubBatchNorm):
-            module.plain_class = type(module)
-            module._pending = None
+            module.__dict__.update(plain_class=type(module), _pending=None)
             module.__class__ = SubBatchNorm
-        module.bn_batch = bn_batch
+        module.__dict__["bn_batch"] = bn_batch
     return model
 
 
@@ -200,9 +199,9 @@ class SubBatchNorm(_BatchNorm):
         tracked = self.running_mean is not None
         if tracked and not self.training:
             return super().forward(input)
-        self._check_blocks(input)
+        self._check_blocks(input.shape)
         recomputed = torch._C._current_graph_task_id() != -1
-        if len(input) <= self.bn_batch and self._pending is None and not recomputed:
+        if input.shape[0] <= self.bn_batch and self._pending is None and not recomputed:
             return super().forward(input)  # one block, committed at once: plain BatchNorm, bit for bit
         output, moments = _normalise_blocks(input, self.weight, self.bias, self.bn_batch, self.eps)
         if tracked and not recomputed:
@@ -214,7 +213,7 @@ class SubBatchNorm(_BatchNorm):
 
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
-        return f"{super().extra_repr()}, bn_batch={self.bn_batch}"
+        return f"{super().extra_repr()}, bn_batch={self.bn_batch}"  # type: ignore[no-untyped-call]
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() not in (2, 3, 4, 5) or input.shape[1] != self.num_features:
@@ -223,15 +222,14 @@ class SubBatchNorm(_BatchNorm):
                 f"accepted: (B, {self.num_features}, ...) with 2 to 5 dimensions"
             )
 
-    def _check_blocks(self, input: Tensor) -> None:
-        clips = len(input)
+    def _check_blocks(self, shape: torch.Size) -> None:
+        clips, values = shape[0], shape[2:].numel()
         smallest = clips % self.bn_batch or min(clips, self.bn_batch)
-        if smallest * input[:1, :1].numel() < 2:
+        if smallest * values <= 1:
             raise PlanError(
-                f"BatchNorm needs more than 1 value per channel in each block of clips: an input of shape "
-                f"{tuple(input.shape)} with bn_batch={self.bn_batch} has a block of {smallest} clip(s) with "
-                f"{input[:1, :1].numel()} value(s) each; accepted: a batch whose last block has at least 2 clips, or "
-                "a larger shape"
+                f"BatchNorm needs more than 1 value per channel in each block of clips: input of shape "
+                f"{tuple(shape)} with bn_batch {self.bn_batch} has a block of {smallest} clip(s) with {values} "
+                "value(s) each; accepted: a batch whose last block has at least 2 clips, or a larger shape"
             )
 
     @torch.no_grad()
@@ -242,8 +240,9 @@ class SubBatchNorm(_BatchNorm):
         self.num_batches_tracked.add_(1)
         dtype = self.running_mean.dtype
         mean, variance = moments.mean.to(dtype), (moments.m2 / (moments.values - 1)).to(dtype)
-        # A cumulative average's weight stays on the device: reading the counter would wait for the device.
-        weight = self.momentum if self.momentum is not None else self.num_batches_tracked.to(dtype).reciprocal()
+        # A cumulative average counts by a tensor: reading it would wait for the device.
+        momentum = self.momentum
+        weight = self.num_batches_tracked.to(dtype).reciprocal() if momentum is None else momentum
         self.running_mean.lerp_(mean, weight)
         self.running_var.lerp_(variance, weight)
 
@@ -255,20 +254,24 @@ class _BlockNorm(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # noqa: D102
+    def forward(
         ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         output = torch.empty_like(x)
-        blocks = x.split(bn_batch)
+        blocks, outputs = torch.split(x, bn_batch), torch.split(output, bn_batch)
         # The kernel writes mean and unbiased variance into its "running" buffers when momentum is 1.
-        means, variances, centers, inverse_stds = x.new_zeros((4, len(blocks), x.shape[1]), dtype=_statistics_dtype(x))
-        for block, out, *rows in zip(
-            blocks, output.split(bn_batch), means, variances, centers, inverse_stds, strict=True
+        rows = x.new_zeros((4, len(blocks), x.shape[1]), dtype=_statistics_dtype(x))
+        means, variances, centers, inverse_stds = rows.unbind()
+        for block, out, mean, variance, center, inverse_std in zip(
+            blocks,
+            outputs,
+            means.unbind(),
+            variances.unbind(),
+            centers.unbind(),
+            inverse_stds.unbind(),
+            strict=True,
         ):
-            mean, variance, center, inverse_std = rows
-            torch.native_batch_norm(
-                block, weight, bias, mean, variance, True, 1.0, eps, out=(out, center, inverse_std)
-            )
+            torch.native_batch_norm(block, weight, bias, mean, variance, True, 1.0, eps, out=(out, center, inverse_std))
         ctx.save_for_backward(x, weight, centers, inverse_stds)
         ctx.bn_batch, ctx.eps = bn_batch, eps
         ctx.mark_non_differentiable(means, variances)
@@ -277,26 +280,30 @@ class _BlockNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:  # noqa: D102
+    def backward(ctx: Any, grad: Tensor | None, *_: Tensor | None) -> tuple[Tensor | None, ...]:
         if grad is None:
             return None, None, None, None, None
         x, weight, centers, inverse_stds = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
         grad_x = torch.empty_like(x) if wanted[0] else None
         sums: list[Tensor | None] = [None, None]
-        for row, (block, grad_block) in enumerate(
-            zip(x.split(ctx.bn_batch), grad.split(ctx.bn_batch), strict=True)
+        start = 0
+        for block, grad_block, center, inverse_std in zip(
+            torch.split(x, ctx.bn_batch),
+            torch.split(grad, ctx.bn_batch),
+            centers.unbind(),
+            inverse_stds.unbind(),
+            strict=True,
         ):
-            grads = torch.ops.aten.native_batch_norm_backward(
-                grad_block, block, weight, None, None, centers[row], inverse_stds[row], True, ctx.eps, wanted
+            grad_input, *grad_affine = torch.ops.aten.native_batch_norm_backward(
+                grad_block, block, weight, None, None, center, inverse_std, True, ctx.eps, wanted
             )
             if grad_x is not None:
-                start = row * ctx.bn_batch
-                grad_x[start : start + len(block)].copy_(grads[0])
-            for which in (0, 1):
-                if wanted[which + 1]:
-                    total = sums[which]
-                    sums[which] = grads[which + 1] if total is None else total + grads[which + 1]
+                grad_x.narrow(0, start, block.shape[0]).copy_(grad_input)
+                start += block.shape[0]
+            for which, part in enumerate(grad_affine):
+                total = sums[which]
+                sums[which] = part if total is None else total.add_(part)
         return grad_x, *sums, None, None
 
 
@@ -307,32 +314,41 @@ def _normalise_blocks(
     dtype = _statistics_dtype(x)
     weight = None if weight is None else weight.to(dtype)
     bias = None if bias is None else bias.to(dtype)
-    values = x[:1, :1].numel()
-    if len(x) <= bn_batch:
-        mean, variance = x.new_zeros((2, x.shape[1]), dtype=dtype)
+    clips, values = x.shape[0], x.shape[2:].numel()
+    if clips <= bn_batch:
+        mean, variance = x.new_zeros((2, x.shape[1]), dtype=dtype).unbind()
         output = F.batch_norm(x, mean, variance, weight, bias, True, 1.0, eps)
-        count = len(x) * values
-        return output, Moments(count, mean, variance * (count - 1))
-    output, means, variances = _BlockNorm.apply(x, weight, bias, bn_batch, eps)
-    whole, rest = divmod(len(x), bn_batch)
-    parts = [_merge_equal(bn_batch * values, means[:whole], variances[:whole])]
+        return output, Moments(clips * values, mean, variance * (clips * values - 1))
+    output, means, variances = _BlockNorm.apply(_dense(x), weight, bias, bn_batch, eps)
+    whole, rest = divmod(clips, bn_batch)
+    moments = _merge_equal(bn_batch * values, means[:whole], variances[:whole])
     if rest:
-        parts.append(_merge_equal(rest * values, means[whole:], variances[whole:]))
-    return output, merge_moments(parts)
+        last = Moments(rest * values, means[whole], variances[whole] * (rest * values - 1))
+        moments = merge_moments([moments, last])
+    return output, moments
 
 
-def _merge_equal(count: int, means: Tensor, variances: Tensor) -> Moments:
-    """Merge blocks of ``count`` values each from their rows of means and unbiased variances, shape ``(blocks, C)``."""
-    mean = means.mean(0)
-    m2 = variances.sum(0) * (count - 1) + (means - mean).square().sum(0) * count
-    return Moments(count * len(means), mean, m2)
+def _dense(x: Tensor) -> Tensor:
+    """Return ``x`` in a layout that the kernels fill a given output in: contiguous or channels last."""
+    if x.is_contiguous():
+        return x
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    return x if last is not None and x.is_contiguous(memory_format=last) else x.contiguous()
+
+
+def _merge_equal(values: int, means: Tensor, variances: Tensor) -> Moments:
+    """Merge blocks of ``values`` values from their means and unbiased variances, shape ``(blocks, C)``."""
+    between, mean = torch.var_mean(means, 0, correction=0)
+    blocks = means.shape[0]
+    m2 = variances.sum(0).mul_(values - 1).add_(between, alpha=values * blocks)
+    return Moments(values * blocks, mean, m2)
 
 
 def _merge_two(a: Moments, b: Moments) -> Moments:
-    count = a.values + b.values
+    values = a.values + b.values
     delta = b.mean - a.mean
-    mean = a.mean + delta * (b.values / count)
-    return Moments(count, mean, a.m2 + b.m2 + delta.square() * (a.values * b.values / count))
+    mean = a.mean + delta * (b.values / values)
+    return Moments(values, mean, a.m2 + b.m2 + delta.square() * (a.values * b.values / values))
 
 
 def _statistics_dtype(x: Tensor) -> torch.dtype:

@@ -1,27 +1,15 @@
 """Bringing a model and its optimizer to a step of the plan: the one call per step of a user's own loop."""
 
-from typing import Protocol
-
 import torch
 from torch import nn
 
 from vcycle.nn.batchnorm import SubBatchNorm, set_bn_batch
+from vcycle.plan import Step
 
 __all__ = ["apply"]
 
 
-class StepLike(Protocol):
-    """What a step of a plan says about training."""
-
-    @property
-    def bn_batch(self) -> int:
-        """Clips per BatchNorm block."""
-
-    def lr_of(self, role: str | None) -> float:
-        """Return the learning rate of a parameter role."""
-
-
-def apply(step: StepLike, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Set the learning rates and the BatchNorm sub-batch of a step.
 
     A parameter group may carry ``role`` (a role of the plan's laws, None if absent) and ``lr_scale`` (a constant

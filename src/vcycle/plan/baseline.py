@@ -84,17 +84,12 @@ class Baseline:
         last = self.decay.milestones[-1:] if isinstance(self.decay, StepDecay) else ()
         if last and last[0] >= self.length:
             raise PlanError(
-                f"milestone {last[0]:g} lies at or past the end of training ({end}): "
-                "its LR would never be used"
+                f"milestone {last[0]:g} lies at or past the end of training ({end}): its LR would never be used"
             )
         if isinstance(self.decay, CosineDecay) and self.decay.floor >= self.peak_lr:
-            raise PlanError(
-                f"cosine floor {self.decay.floor:g} is not below the LR {self.peak_lr:g} it starts at"
-            )
+            raise PlanError(f"cosine floor {self.decay.floor:g} is not below the LR {self.peak_lr:g} it starts at")
         if isinstance(self.warmup, RampWarmup) and self.warmup.length >= self.length:
-            raise PlanError(
-                f"warm-up of {self._measured(self.warmup.length)} is not shorter than the training ({end})"
-            )
+            raise PlanError(f"warm-up of {self._measured(self.warmup.length)} is not shorter than the training ({end})")
 
     @property
     def length(self) -> float:

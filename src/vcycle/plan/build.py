@@ -72,9 +72,7 @@ def lay_out(
         replace(stage, rate=segment.rate(begin / total, end / total))
         for stage, segment, begin, end in zip(stages, segments, [0, *ends[:-1]], ends, strict=True)
     )
-    return Plan(
-        name=name, baseline=baseline, stages=finished, warmup_samples=float(warmup_samples), mirrored=mirrored
-    )
+    return Plan(name=name, baseline=baseline, stages=finished, warmup_samples=float(warmup_samples), mirrored=mirrored)
 
 
 def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:

@@ -60,9 +60,7 @@ class StepDecay:
         if self.factors is None:
             return
         if len(self.factors) != len(self.milestones):
-            raise PlanError(
-                f"{len(self.factors)} LR factors for {len(self.milestones)} milestones: one each is needed"
-            )
+            raise PlanError(f"{len(self.factors)} LR factors for {len(self.milestones)} milestones: one each is needed")
         if not all(0 < f < math.inf for f in self.factors):
             raise PlanError(f"LR factors {list(self.factors)} must be above 0")
 
@@ -190,8 +188,7 @@ class Role:
     def __post_init__(self) -> None:
         if not 0 <= self.multiplier < math.inf or self.frozen_until < 0:
             raise PlanError(
-                f"role with multiplier {self.multiplier}, frozen until step {self.frozen_until}: "
-                "both must be 0 or more"
+                f"role with multiplier {self.multiplier}, frozen until step {self.frozen_until}: both must be 0 or more"
             )
 
     def at(self, step: int) -> float:

@@ -115,9 +115,7 @@ def cascade(
         gain = scaled_lr(scale.batch_factor, lr_scaling)
         flat = ConstantRate(lr=baseline.peak_lr * gain)
         pattern = _pattern(baseline, scale, ())
-        segments.append(
-            Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain)
-        )
+        segments.append(Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain))
     stages = baseline.lr_stages()
     length = sum(n for n, _ in stages)
     for k, (n, rate) in enumerate(stages):
@@ -132,9 +130,7 @@ def _lr_segments(baseline: Baseline, shorts: tuple[Fraction, ...]) -> list[Segme
     """One segment per LR stage, all at the full base shape; their samples are the baseline's."""
     pattern = _pattern(baseline, FULL, shorts)
     return [
-        Segment(
-            name=_lr_name(baseline, k), steps=n / _mean(baseline, pattern), pattern=pattern, rate=rate.part
-        )
+        Segment(name=_lr_name(baseline, k), steps=n / _mean(baseline, pattern), pattern=pattern, rate=rate.part)
         for k, (n, rate) in enumerate(baseline.lr_stages())
     ]
 

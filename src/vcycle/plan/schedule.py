@@ -114,9 +114,7 @@ class _Part(NamedTuple):
         pattern = self.stage.pattern
         size = len(pattern)
         waits = ((i - self.first_step) % size for i in range(size))
-        return [
-            (cell, -((wait - self.stage.steps) // size)) for cell, wait in zip(pattern, waits, strict=True)
-        ]
+        return [(cell, -((wait - self.stage.steps) // size)) for cell, wait in zip(pattern, waits, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

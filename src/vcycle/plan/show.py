@@ -114,9 +114,7 @@ def _edges(plan: Plan) -> list[int]:
     return list(accumulate((stage.steps for stage in plan.stages), initial=0))
 
 
-def _draw_stages(
-    axis: "Axes", plan: Plan, label: str, color: str, value: Callable[[BatchShape], int]
-) -> None:
+def _draw_stages(axis: "Axes", plan: Plan, label: str, color: str, value: Callable[[BatchShape], int]) -> None:
     """A line at each stage's base shape, and a band over what its short cycle goes through."""
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     base = [value(stage.base) for stage in plan.stages]
@@ -136,7 +134,7 @@ def _draw_stages(
     axis.minorticks_off()
 
 
-def _draw_lr(axis: "Axes", plan: Plan, points: int = 100) -> None:
+def _draw_lr(axis: "Axes", plan: Plan, points: int = 300) -> None:
     steps = [
         first + (stage.steps - 1) * k // (points - 1)
         for stage, first in zip(plan.stages, _edges(plan), strict=False)

@@ -52,9 +52,7 @@ def superresolution(
     if batch not in ("constant", "scaled"):
         raise PlanError(f"batch {batch!r} is unknown: constant or scaled")
     if not isinstance(baseline.decay, CosineDecay):
-        raise PlanError(
-            f"a super-resolution schedule restarts a cosine; the baseline's decay is {baseline.decay}"
-        )
+        raise PlanError(f"a super-resolution schedule restarts a cosine; the baseline's decay is {baseline.decay}")
     _check_lists(nesting, sizes, frames)
     shapes = _nest(nesting, _sizes(baseline, sizes), _frames(baseline, frames, mirrored))
     peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else list(stage_lrs)

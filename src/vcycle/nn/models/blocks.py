@@ -1,6 +1,7 @@
 """Residual blocks that the 3-D networks share: convolutions without bias, BatchNorm, ReLU after the sum."""
 
 from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -58,6 +59,9 @@ class ConvNorm(nn.Sequential):
 class _ResidualBlock(nn.Module):
     """``relu(shortcut(x) + branch(x))``; the shortcut projects where the shape changes."""
 
+    expansion: ClassVar[int]
+    """Output channels per inner channel."""
+
     def __init__(self, channels_in: int, channels: int, stride: tuple[int, int, int], branch: list[ConvNorm]) -> None:
         super().__init__()
         self.branch = nn.Sequential(*branch)
@@ -73,6 +77,7 @@ class _ResidualBlock(nn.Module):
         return norm
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output, ``(B, C, T, H, W)``."""
         output: Tensor = self.relu(self.branch(x) + self.shortcut(x))
         return output
 
@@ -134,6 +139,7 @@ class Head(nn.Module):
         self.projection = nn.Linear(channels, classes)
 
     def forward(self, pathways: Iterable[Tensor]) -> Tensor:
+        """Return logits ``(B, classes)`` of pathways ``(B, C, T, H, W)``."""
         pooled = torch.cat([x.mean((2, 3, 4)) for x in pathways], dim=1)
         logits: Tensor = self.projection(self.dropout(pooled))
         return logits

@@ -6,12 +6,12 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from vcycle.errors import RecipeError
+from vcycle.errors import PlanError, RecipeError
 from vcycle.nn.models.blocks import BasicBlock, BottleneckBlock, ConvNorm, Head, initialise
 
 __all__ = ["SlowFast", "slow_frames"]
 
-_BLOCKS = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
+_BLOCKS: dict[str, type[BasicBlock | BottleneckBlock]] = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 def slow_frames(frames: int, alpha: int) -> list[int]:
@@ -50,8 +50,8 @@ class SlowFast(nn.Module):
         channels_in: channels of the clip.
 
     Raises:
-        RecipeError: an unknown ``block``, per-stage lists of different lengths, widths that ``beta_inverse`` does
-            not divide, or a forward of frames that ``alpha`` does not divide.
+        RecipeError: an unknown ``block``, per-stage lists of different lengths, or widths that ``beta_inverse``
+            does not divide.
     """
 
     def __init__(
@@ -96,10 +96,14 @@ class SlowFast(nn.Module):
         initialise(self, zero_gamma=zero_gamma)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return logits ``(B, classes)`` of clips ``(B, C, T, H, W)``."""
+        """Return logits ``(B, classes)`` of clips ``(B, C, T, H, W)``.
+
+        Raises:
+            PlanError: ``alpha`` does not divide T.
+        """
         frames = x.shape[2]
         if frames % self.alpha:
-            raise RecipeError(f"SlowFast with alpha {self.alpha} got {frames} frames; accepted: a multiple of alpha")
+            raise PlanError(f"SlowFast with alpha {self.alpha} got {frames} frames; accepted: a multiple of alpha")
         # Frame by frame: an index tensor would have to be sent to the device at every step.
         slow = torch.stack([x[:, :, frame] for frame in slow_frames(frames, self.alpha)], dim=2)
         slow, fast = self.slow_stem(slow), self.fast_stem(x)

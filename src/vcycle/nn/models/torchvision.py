@@ -9,7 +9,9 @@ from vcycle.errors import RecipeError
 __all__ = ["torchvision_model"]
 
 
-def torchvision_model(classes: int, *, name: str, weights: str | None = None, dropout: float | None = None) -> nn.Module:
+def torchvision_model(
+    classes: int, *, name: str, weights: str | None = None, dropout: float | None = None
+) -> nn.Module:
     """Build one of torchvision's video models.
 
     Args:

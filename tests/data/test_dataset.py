@@ -1,0 +1,189 @@
+import random
+from collections import namedtuple
+
+import numpy as np
+import pytest
+import torch
+
+from vcycle.data import GridSampler, ResampledDataset, SampleRequest, VideoDataset, VideoError, read_videos
+from vcycle.errors import DataError
+from vcycle.plan import Shape
+
+SHAPE = Shape(4, 24, 32)
+GRIDS = GridSampler(frames=8, size=48, flip=True)
+
+
+def request(index, position=0, shape=SHAPE, seed=0):
+    return SampleRequest(index, shape, (seed, 0, position))
+
+
+@pytest.fixture
+def videos(tmp_path, write_video):
+    for number, name in enumerate(("run/a.mp4", "run/b.mp4", "sit/c.mp4", "sit/d.mp4")):
+        write_video(tmp_path / "set" / "train" / name, 20 + number)
+    return read_videos(tmp_path / "set", "train")
+
+
+def test_a_clip_has_the_shape_asked_for(videos):
+    dataset = VideoDataset(videos, GRIDS)
+    assert len(dataset) == 4
+    for shape in (SHAPE, Shape(8, 48, 48), Shape(1, 16, 16), Shape(30, 48, 64)):
+        sample = dataset[request(2, 17, shape)]
+        assert sample.clip.shape == (*shape, 3)
+        assert sample.clip.dtype == torch.uint8
+        assert sample.clip.is_contiguous()
+        assert (sample.label, sample.index, sample.position) == (1, 2, 17)
+        assert sample.fault is None
+        assert sample.replaced == ()
+
+
+def test_a_request_gives_the_same_clip_whatever_was_read_before(videos):
+    first, second = VideoDataset(videos, GRIDS), VideoDataset(videos, GRIDS)
+    expected = [first[request(index, index)].clip for index in range(4)]
+    for index in (3, 1, 0, 2):
+        second[request(index, 99)]
+        assert torch.equal(second[request(index, index)].clip, expected[index])
+    assert not torch.equal(first[request(0, 1)].clip, expected[0])
+
+
+def test_frames_come_in_order_from_the_span_of_the_grid(videos, read_number):
+    dataset = VideoDataset(videos, GridSampler(frames=8, size=48, stride=2))
+    for position in range(10):
+        clip = dataset[request(0, position, Shape(8, 48, 64))].clip
+        numbers = [read_number(frame) for frame in clip.numpy()]
+        assert np.diff(numbers).tolist() == [2] * 7
+
+
+def test_half_the_clips_are_mirrored(videos, read_number):
+    dataset = VideoDataset(videos, GridSampler(frames=8, size=48, flip=True))
+    plain = VideoDataset(videos, GridSampler(frames=8, size=48))
+    shape = Shape(8, 48, 64)
+    mirrored = 0
+    for position in range(20):
+        clip, straight = dataset[request(1, position, shape)].clip, plain[request(1, position, shape)].clip
+        assert torch.equal(clip, straight) or torch.equal(clip, straight.flip(2))
+        mirrored += torch.equal(clip, straight.flip(2))
+    assert 4 <= mirrored <= 16
+
+
+def test_without_antialiasing_pixels_are_skipped_not_averaged(videos):
+    shape = Shape(4, 12, 16)
+    averaged = VideoDataset(videos, GridSampler(frames=8, size=48)).center(0, shape).clip
+    skipped = VideoDataset(videos, GridSampler(frames=8, size=48, antialias=False)).center(0, shape).clip
+    assert averaged.shape == skipped.shape
+    assert not torch.equal(averaged, skipped)
+    assert (averaged.float() - skipped.float()).abs().mean() < 12
+
+
+def test_the_center_clip_never_changes(videos, read_number):
+    dataset = VideoDataset(videos, GridSampler(frames=5, size=48, flip=True))
+    sample = dataset.center(0, Shape(5, 48, 64))
+    assert [read_number(frame) for frame in sample.clip.numpy()] == [2, 6, 10, 14, 18]
+    assert torch.equal(sample.clip, dataset.center(0, Shape(5, 48, 64)).clip)
+    assert (sample.label, sample.index, sample.position) == (0, 0, -1)
+
+
+def test_an_unreadable_video_is_replaced_by_a_keyed_draw_and_named(videos):
+    videos.path(1).write_bytes(b"")
+    samples = [VideoDataset(videos, GRIDS)[request(1, position)] for position in range(30)]
+    again = [VideoDataset(videos, GRIDS)[request(1, position)] for position in range(30)]
+    assert {sample.index for sample in samples} == {0, 2, 3}
+    for sample, same in zip(samples, again, strict=True):
+        assert sample.label == videos.labels[sample.index]
+        (replaced,) = sample.replaced
+        assert (replaced.position, replaced.video, replaced.replacement) == (sample.position, 1, sample.index)
+        assert replaced.path == str(videos.path(1))
+        assert replaced.cause
+        assert torch.equal(sample.clip, same.clip)
+
+
+def test_a_replacement_named_by_a_journal_gives_the_same_clip(videos):
+    videos.path(1).write_bytes(b"")
+    dataset = VideoDataset(videos, GRIDS)
+    first = dataset[request(1, 5)]
+    resumed = dataset[request(first.index, 5)]
+    assert torch.equal(first.clip, resumed.clip)
+    assert resumed.replaced == ()
+
+
+def test_replacements_that_fail_too_are_all_named(videos):
+    for item in (0, 1, 3):
+        videos.path(item).unlink()
+    sample = max((VideoDataset(videos, GRIDS)[request(0, p)] for p in range(20)), key=lambda s: len(s.replaced))
+    assert sample.index == 2
+    assert sorted(replaced.video for replaced in sample.replaced) == [0, 1, 3]
+
+
+def test_a_dataset_without_a_readable_video_stops_the_run(videos):
+    for item in range(4):
+        videos.path(item).write_bytes(b"no video")
+    with pytest.raises(DataError, match=r"4 videos in a row cannot be read, the last: .*mp4"):
+        VideoDataset(videos, GRIDS)[request(0)]
+    with pytest.raises(VideoError, match=r"a\.mp4"):
+        VideoDataset(videos, GRIDS).center(0, SHAPE)
+
+
+class Clips:
+    """A user's dataset: clips whose pixels tell frame, row and column."""
+
+    def __init__(self, layout="CTHW", dtype=torch.float32, wrap=lambda clip, index: (clip, index % 3)):
+        self.layout, self.dtype, self.wrap = layout, dtype, wrap
+
+    def __len__(self):
+        return 6
+
+    def __getitem__(self, index):
+        t, h, w = torch.meshgrid(torch.arange(16), torch.arange(32), torch.arange(40), indexing="ij")
+        clip = torch.stack([t, h, w]).to(self.dtype)
+        return self.wrap(clip.permute(*("CTHW".index(axis) for axis in self.layout)).contiguous(), index)
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+@pytest.mark.parametrize("layout", ["CTHW", "TCHW", "THWC"])
+def test_a_plain_dataset_is_resampled_in_its_own_layout(layout, dtype):
+    dataset = ResampledDataset(Clips(layout, dtype), GridSampler(frames=16, size=32), layout=layout)
+    clip, label = dataset[request(4, 3, Shape(4, 16, 20))]
+    assert label == 1
+    assert clip.dtype == dtype
+    assert [clip.shape[layout.index(axis)] for axis in "CTHW"] == [3, 4, 16, 20]
+    time, row, column = clip.permute(*(layout.index(axis) for axis in "CTHW")).float()
+    assert (time.diff(dim=0) >= 1).all()
+    assert (row.diff(dim=1) >= 0).all()
+    assert (column.diff(dim=2) >= 0).all()
+    assert torch.equal(clip, dataset[request(4, 3, Shape(4, 16, 20))][0])
+
+
+def test_at_the_baselines_shape_a_plain_dataset_is_untouched():
+    dataset = ResampledDataset(Clips(), GridSampler(frames=16, size=32))
+    clip, _ = dataset[request(0, 8, Shape(16, 32, 40))]
+    assert torch.equal(clip, Clips()[0][0])
+
+
+Named = namedtuple("Named", ["clip", "label", "name"])
+
+
+def test_what_comes_with_a_clip_passes_through():
+    grids = GridSampler(frames=16, size=32)
+    named = ResampledDataset(Clips(wrap=lambda clip, index: Named(clip, index, "x")), grids)[request(2)]
+    assert isinstance(named, Named)
+    assert (named.label, named.name) == (2, "x")
+    assert isinstance(ResampledDataset(Clips(wrap=lambda clip, index: [clip, 1]), grids)[request(2)], list)
+    assert ResampledDataset(Clips(wrap=lambda clip, index: clip), grids)[request(2)].shape == (3, *SHAPE)
+
+
+@pytest.mark.parametrize("wrap", [lambda clip, _: {"clip": clip}, lambda clip, _: (1, clip), lambda clip, _: clip[0]])
+def test_items_without_a_clip_are_refused(wrap):
+    with pytest.raises(DataError, match="item 2"):
+        ResampledDataset(Clips(wrap=wrap), GridSampler(frames=16, size=32))[request(2)]
+    with pytest.raises(DataError, match="CTHW, TCHW or THWC"):
+        ResampledDataset(Clips(), GridSampler(frames=16, size=32), layout="HWC")
+
+
+def test_random_choices_of_a_plain_dataset_are_keyed_and_leave_no_trace():
+    def noisy(clip, index):
+        return clip, (random.random(), float(np.random.rand()), float(torch.rand(())))
+
+    dataset = ResampledDataset(Clips(wrap=noisy), GridSampler(frames=16, size=32))
+    states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+    assert dataset[request(0, 1)][1] == dataset[request(3, 1)][1] != dataset[request(0, 2)][1]
+    assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())

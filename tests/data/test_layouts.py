@@ -1,0 +1,190 @@
+import subprocess
+import sys
+
+import pytest
+
+from vcycle.data.layouts import read_folder, read_list, read_videos
+from vcycle.errors import DataError
+
+
+def touch(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"")
+
+
+def test_a_folder_per_split_and_class(tmp_path):
+    touch(tmp_path, "train/run/b.mp4", "train/run/a.MKV", "train/jump/c.avi", "val/run/d.mp4", "train/run/notes.txt")
+    touch(tmp_path, "train/run/._a.mp4", "train/.hidden/x.mp4")
+    train = read_videos(tmp_path, "train")
+    assert train.paths == ("jump/c.avi", "run/a.MKV", "run/b.mp4")
+    assert train.labels == (0, 1, 1)
+    assert train.classes == ("jump", "run")
+    assert train.path(0) == tmp_path / "train" / "jump" / "c.avi"
+    val = read_videos(tmp_path, "val")
+    assert (val.paths, val.labels, val.classes) == (("run/d.mp4",), (1,), ("jump", "run"))
+    with pytest.raises(DataError, match="no folder test; it has train, val"):
+        read_videos(tmp_path, "test")
+
+
+def test_a_class_that_training_does_not_know_is_refused(tmp_path):
+    touch(tmp_path, "train/run/a.mp4", "val/walk/a.mp4")
+    with pytest.raises(DataError, match=r"walk: no class of this name"):
+        read_videos(tmp_path, "val")
+
+
+def keyed(root, **fractions):
+    return {split: set(read_folder(root, split, **fractions).paths) for split in ("train", "val", "test")}
+
+
+def test_a_folder_per_class_is_split_by_key_in_every_class(tmp_path):
+    touch(tmp_path, *(f"{name}/{i:03}.mp4" for name in ("run", "jump") for i in range(50)))
+    parts = keyed(tmp_path, val_fraction=0.2, test_fraction=0.1)
+    assert {split: len(part) for split, part in parts.items()} == {"train": 70, "val": 20, "test": 10}
+    assert sum(path.startswith("run/") for path in parts["val"]) == 10
+    assert len(parts["train"] | parts["val"] | parts["test"]) == 100
+    assert parts == keyed(tmp_path, val_fraction=0.2, test_fraction=0.1)
+
+
+def test_the_keyed_split_does_not_depend_on_where_the_dataset_lies_and_moves_little(tmp_path):
+    files = [f"run/{i:03}.mp4" for i in range(60)]
+    touch(tmp_path / "here", *files)
+    touch(tmp_path / "there", *files, "run/new.mp4")
+    here, there = (keyed(tmp_path / place, val_fraction=0.2, test_fraction=0.2) for place in ("here", "there"))
+    for split in here:
+        assert len(here[split] - there[split]) <= 1
+
+
+def test_classes_named_after_splits_are_classes(tmp_path):
+    touch(tmp_path, *(f"{name}/{i}.mp4" for name in ("train", "bus") for i in range(5)))
+    assert read_videos(tmp_path, "train").classes == ("bus", "train")
+
+
+def test_lists_in_a_folder_share_their_classes(tmp_path):
+    touch(tmp_path, "a.mp4", "b.mp4")
+    (tmp_path / "train.csv").write_text("a.mp4,0\n")
+    (tmp_path / "val.txt").write_text("b.mp4 2\n")
+    assert read_videos(tmp_path, "train").classes == read_videos(tmp_path, "val").classes == ("0", "1", "2")
+    (tmp_path / "classes.txt").write_text("run\njump\nsit down\n")
+    assert read_videos(tmp_path, "val").classes == ("run", "jump", "sit down")
+    assert read_videos(tmp_path, "val").labels == (2,)
+    with pytest.raises(DataError, match=r"no list test\.csv or test\.txt; it has train\.csv, val\.txt"):
+        read_videos(tmp_path, "test")
+    (tmp_path / "val.csv").write_text("b.mp4 2\n")
+    with pytest.raises(DataError, match="both"):
+        read_videos(tmp_path, "val")
+
+
+def test_lists_of_names_share_their_classes(tmp_path):
+    (tmp_path / "train.csv").write_text("a.mp4,run\nb.mp4,sit down\n")
+    (tmp_path / "val.csv").write_text("b.mp4,sit down\nc.mp4,jump\n")
+    val = read_videos(tmp_path, "val", check_files=False)
+    assert (val.classes, val.labels) == (("jump", "run", "sit down"), (2, 0))
+
+
+@pytest.mark.parametrize(
+    ("text", "paths", "labels"),
+    [
+        ("a.mp4 0\nb/c.mp4 1\n", ("a.mp4", "b/c.mp4"), (0, 1)),
+        ("a.mp4,0\nb c.mp4,1\n", ("a.mp4", "b c.mp4"), (0, 1)),
+        ("my cat.mp4 0\nmy, dog.mp4 1\nb.mp4 1\n", ("my cat.mp4", "my, dog.mp4", "b.mp4"), (0, 1, 1)),
+        ("a b.mp4\t3\n", ("a b.mp4",), (3,)),
+        ("\ufeffpath,label\na.mp4, 0\n\n# no more\nb.mp4 , 1", ("a.mp4", "b.mp4"), (0, 1)),
+        ("Path Label\na.mp4  0\n", ("a.mp4",), (0,)),
+        ('"a, b.mp4","run"\nc.mp4,jump\r\n', ("a, b.mp4", "c.mp4"), (1, 0)),
+        ("/abs/a.mp4 0\n", ("/abs/a.mp4",), (0,)),
+    ],
+)
+def test_lists_are_read_as_they_are_written(tmp_path, text, paths, labels):
+    (tmp_path / "list.csv").write_text(text)
+    found = read_list(tmp_path / "list.csv", check_files=False)
+    assert (found.paths, found.labels) == (paths, labels)
+
+
+def test_relative_paths_start_at_the_list_or_at_a_root(tmp_path):
+    touch(tmp_path, "videos/a.mp4")
+    (tmp_path / "list.txt").write_text("a.mp4 0\n")
+    assert read_list(tmp_path / "list.txt", tmp_path / "videos").path(0) == tmp_path / "videos" / "a.mp4"
+    with pytest.raises(DataError, match=r"list\.txt, line 1: no such file: .*a\.mp4"):
+        read_list(tmp_path / "list.txt")
+    assert read_videos(tmp_path / "list.txt", "train", check_files=False).origin(0).endswith("list.txt, line 1")
+
+
+@pytest.mark.parametrize(
+    ("text", "classes", "said"),
+    [
+        ("# videos\na.mp4 0\n\nb.mp4\n", None, "line 4: 'b.mp4' has no label"),
+        ("a.mp4,0\nmy file.mp4,1\nb.mp4\n", None, "line 3: 'b.mp4' has no label"),
+        ("a.mp4,0\nb.mp4,\n", None, "line 2: 'b.mp4,' has no label"),
+        ("a.mp4 0\nb.mp4 1O\nc.mp4 2\n", None, "line 2: bad label '1O': the other labels are integers"),
+        ("a.mp4 run\nb.mp4 1\nc.mp4 run\n", None, "line 2: bad label '1': the other labels are names"),
+        ("a.mp4 -1\n", None, "line 1: bad label -1"),
+        ("path,label\na.mp4,2\n", ("run", "jump"), "line 2: bad label 2: 0 to 1 are accepted"),
+        ("a.mp4,walk\n", ("run", "jump"), "line 1: bad label 'walk': the classes are run, jump"),
+        ("\n# nothing\n", None, "the list is empty"),
+    ],
+)
+def test_a_bad_line_is_named_with_its_number(tmp_path, text, classes, said):
+    (tmp_path / "list.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_list(tmp_path / "list.csv", classes=classes, check_files=False)
+    assert "list.csv" in str(caught.value)
+    assert said in str(caught.value)
+
+
+def test_a_missing_file_is_named_with_its_line(tmp_path):
+    touch(tmp_path, "a.mp4")
+    (tmp_path / "train.csv").write_text("a.mp4,0\n\ngone.mp4,1\n")
+    with pytest.raises(DataError, match=r"train\.csv, line 3: no such file: .*gone\.mp4"):
+        read_videos(tmp_path, "train")
+
+
+def test_folders_without_videos_are_refused(tmp_path):
+    with pytest.raises(DataError, match="no such folder"):
+        read_videos(tmp_path / "absent", "train")
+    with pytest.raises(DataError, match="no class folders"):
+        read_videos(tmp_path, "train")
+    touch(tmp_path, "run/a.mp4", "run/b.mp4", "jump/notes.txt")
+    with pytest.raises(DataError, match=r"jump: the class has no videos; .*\.mp4"):
+        read_videos(tmp_path, "train")
+
+
+def test_splits_that_cannot_be_are_refused(tmp_path):
+    touch(tmp_path, "run/a.mp4", "run/b.mp4")
+    with pytest.raises(DataError, match="train, val, test are accepted"):
+        read_videos(tmp_path, "training")
+    with pytest.raises(DataError, match=r"a test split of 0 "):
+        read_videos(tmp_path, "test")
+    with pytest.raises(DataError, match="sum below 1"):
+        read_videos(tmp_path, "val", val_fraction=0.7, test_fraction=0.4)
+
+
+def test_a_list_that_is_no_text_is_refused(tmp_path):
+    (tmp_path / "list.csv").write_bytes(b"a.mp4 0\n\xff\xfe")
+    with pytest.raises(DataError, match="UTF-8"):
+        read_list(tmp_path / "list.csv")
+
+
+def test_real_sets_are_found(shared_data):
+    gestures = {split: read_videos(shared_data / "gestures", split) for split in ("train", "val", "test")}
+    assert {split: len(videos) for split, videos in gestures.items()} == {"train": 140, "val": 29, "test": 48}
+    assert len(gestures["train"].classes) == 10
+    assert all(
+        path.startswith(f"{videos.classes[label]}/")
+        for videos in gestures.values()
+        for path, label in zip(videos.paths, videos.labels, strict=True)
+    )
+    assert len(read_videos(shared_data / "fights", "train")) == 200
+    assert len(read_videos(shared_data / "gestures_raw", "train").classes) == 10
+
+
+def test_finding_videos_needs_neither_torch_nor_numpy():
+    code = "import sys, vcycle.data.layouts; sys.exit(bool({'torch', 'numpy', 'av'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_class_named_twice_is_refused(tmp_path):
+    (tmp_path / "train.csv").write_text("a.mp4,0\n")
+    (tmp_path / "classes.txt").write_text("run\njump\nrun\n")
+    with pytest.raises(DataError, match=r"classes\.txt: the class 'run' is named twice"):
+        read_videos(tmp_path, "train")

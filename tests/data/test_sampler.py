@@ -1,0 +1,105 @@
+import subprocess
+import sys
+from itertools import chain
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vcycle.data import PlanBatchSampler, rank_slice
+from vcycle.errors import PlanError
+from vcycle.plan import Baseline, constant, multigrid
+
+BASELINE = Baseline(batch=4, frames=8, size=64, clips=37, epochs=12, lr=0.1)
+PLAN = multigrid(BASELINE)
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 20))
+def test_ranks_cut_the_batch_in_order_without_gap_or_overlap(batch, bn_batch, world):
+    slices = [rank_slice(batch, bn_batch, rank, world) for rank in range(world)]
+    assert [place for part in slices for place in part] == list(range(batch))
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 20))
+def test_ranks_take_whole_groups_where_there_are_enough(batch, bn_batch, world):
+    slices = [rank_slice(batch, bn_batch, rank, world) for rank in range(world)]
+    groups = -(-batch // bn_batch)
+    if groups >= world:
+        assert all(part.start % bn_batch == 0 for part in slices)
+        taken = [-(-len(part) // bn_batch) for part in slices]
+    else:
+        taken = [len(part) for part in slices]
+    assert max(taken) - min(taken) <= 1
+
+
+def test_a_rank_outside_the_world_is_refused():
+    with pytest.raises(ValueError, match="0 to 1"):
+        rank_slice(8, 4, 2, 2)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_ranks_share_one_global_batch(world):
+    alone = list(PlanBatchSampler(PLAN, 37, seed=5))
+    shared = [list(PlanBatchSampler(PLAN, 37, seed=5, rank=rank, world=world)) for rank in range(world)]
+    assert [[*chain(*parts)] for parts in zip(*shared, strict=True)] == alone
+
+
+def test_every_step_has_its_shape_and_batch_and_the_stream_has_no_gap():
+    batches = list(PlanBatchSampler(PLAN, 37, seed=1))
+    assert len(batches) == len(PLAN) == len(PlanBatchSampler(PLAN, 37))
+    for step, requests in zip(PLAN, batches, strict=True):
+        assert len(requests) == step.batch
+        assert {request.shape for request in requests} == {step.shape}
+    assert [request.position for requests in batches for request in requests] == list(range(PLAN.samples))
+
+
+def test_every_sample_comes_once_per_epoch_across_shapes():
+    seen = [request for requests in PlanBatchSampler(PLAN, 37) for request in requests]
+    for epoch in range(PLAN.samples // 37):
+        indices = [request.index for request in seen if request.key[1] == epoch]
+        assert sorted(indices) == list(range(37))
+
+
+def test_it_goes_on_at_any_step_as_if_it_had_never_stopped():
+    whole = list(PlanBatchSampler(PLAN, 37, seed=2))
+    for start in range(len(PLAN) + 1):
+        assert list(PlanBatchSampler(PLAN, 37, seed=2, start=start)) == whole[start:]
+    assert list(PlanBatchSampler(PLAN, 37, seed=2, start=3, stop=6)) == whole[3:6]
+
+
+def test_a_sampler_can_be_iterated_again():
+    sampler = PlanBatchSampler(PLAN, 37, start=4)
+    assert list(sampler) == list(sampler)
+
+
+def test_a_batch_may_be_larger_than_the_dataset():
+    plan = constant(Baseline(batch=10, frames=8, size=64, clips=4, steps=3, lr=0.1))
+    requests = [request for batch in PlanBatchSampler(plan, 4) for request in batch]
+    assert [request.key[1] for request in requests] == [position // 4 for position in range(30)]
+    assert len({request.key for request in requests}) == 30
+
+
+def test_replacements_of_a_journal_are_used_and_nothing_else_changes():
+    plain = [request for batch in PlanBatchSampler(PLAN, 37) for request in batch]
+    journal = {3: (plain[3].index + 1) % 37, 40: (plain[40].index + 2) % 37}
+    mended = [request for batch in PlanBatchSampler(PLAN, 37, replaced=journal) for request in batch]
+    assert [request.key for request in mended] == [request.key for request in plain]
+    differ = [request.position for request, other in zip(plain, mended, strict=True) if request != other]
+    assert differ == [3, 40]
+    assert mended[40].index == journal[40]
+
+
+@pytest.mark.parametrize(("start", "stop"), [(-1, None), (5, 4), (0, 10_000)])
+def test_steps_outside_the_plan_are_refused(start, stop):
+    with pytest.raises(PlanError, match="not in the plan"):
+        PlanBatchSampler(PLAN, 37, start=start, stop=stop)
+
+
+def test_a_rank_without_a_clip_is_refused_before_the_run():
+    with pytest.raises(PlanError, match="less than one clip for each of 5 ranks"):
+        PlanBatchSampler(PLAN, 37, world=5)
+
+
+def test_sampling_needs_no_torch():
+    code = "import sys, vcycle.data.sampler, vcycle.data.grids; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

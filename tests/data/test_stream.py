@@ -1,0 +1,88 @@
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chi2
+
+from vcycle.data import SampleStream
+from vcycle.data.stream import permute
+from vcycle.errors import DataError
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 31, 63, 64, 65, 100, 127, 128, 1000, 4097, 60_000])
+def test_every_epoch_is_a_permutation(size):
+    stream = SampleStream(size, seed=7)
+    for epoch in (0, 1, 1000):
+        assert sorted(stream.indices(epoch * size, size).tolist()) == list(range(size))
+
+
+@given(size=st.integers(1, 40), batches=st.lists(st.integers(0, 90), min_size=1, max_size=12))
+def test_batches_of_any_size_cut_one_stream(size, batches):
+    stream = SampleStream(size, seed=3)
+    edges = np.cumsum([0, *batches]).tolist()
+    cut = [stream.indices(first, last - first) for first, last in pairwise(edges)]
+    whole = stream.indices(0, edges[-1])
+    assert np.array_equal(np.concatenate(cut), whole)
+    for epoch in range(edges[-1] // size):
+        assert sorted(whole[epoch * size : (epoch + 1) * size].tolist()) == list(range(size))
+
+
+def test_epochs_and_seeds_are_ordered_differently():
+    orders = {tuple(SampleStream(50, seed).indices(50 * epoch, 50)) for seed in (0, 1, -1) for epoch in range(20)}
+    assert len(orders) == 60
+
+
+def test_the_order_is_not_that_of_the_dataset():
+    order = SampleStream(1000, seed=0).indices(0, 1000)
+    assert (order == np.arange(1000)).sum() < 8
+    assert (np.diff(order) == 1).sum() < 8
+
+
+@pytest.mark.parametrize("size", [2, 3, 5, 8, 33, 64])
+def test_every_sample_comes_at_every_place_equally_often(size):
+    epochs = 1500
+    orders = np.stack([permute(np.arange(size), size, 11, epoch) for epoch in range(epochs)])
+    counts = np.stack([np.bincount(orders[:, place], minlength=size) for place in range(size)])
+    expected = epochs / size
+    assert ((counts - expected) ** 2 / expected).sum() < chi2.ppf(0.999, (size - 1) ** 2)
+
+
+@pytest.mark.parametrize("size", [3, 5, 8, 20])
+def test_every_pair_comes_first_equally_often(size):
+    epochs = 3000
+    orders = np.stack([permute(np.arange(2), size, 5, epoch) for epoch in range(epochs)])
+    counts = np.bincount(orders[:, 0] * size + orders[:, 1], minlength=size * size).reshape(size, size)
+    assert not counts.diagonal().any()
+    pairs, expected = counts[~np.eye(size, dtype=bool)], epochs / (size * (size - 1))
+    assert ((pairs - expected) ** 2 / expected).sum() < chi2.ppf(0.999, size * (size - 1) - 1)
+
+
+def test_ten_thousand_million_samples_need_no_list():
+    size = 10**10
+    stream = SampleStream(size, seed=0)
+    indices = stream.indices(3 * size - 500, 1000)
+    assert len(set(indices[:500].tolist())) == len(set(indices[500:].tolist())) == 500
+    assert 0 <= indices.min() < size // 10
+    assert size * 9 // 10 < indices.max() < size
+    assert stream.epoch(3 * size - 1) == 2
+    assert stream.epoch(3 * size) == 3
+
+
+def test_the_stream_is_the_same_on_every_machine():
+    # As first computed: another order would make every resumed run see other data.
+    first, second = [9, 8, 1, 0, 6, 7, 4, 2, 5, 3], [0, 4, 2, 7, 3, 9, 5, 1, 8, 6]
+    assert SampleStream(10, seed=0).indices(0, 20).tolist() == first + second
+    edge = [763, 711, 896, 951, 427, 204, 984, 971, 988, 259]
+    assert SampleStream(1000, seed=0).indices(995, 10).tolist() == edge
+
+
+def test_an_empty_dataset_is_refused():
+    with pytest.raises(DataError, match="at least 1"):
+        SampleStream(0)
+
+
+def test_there_is_nothing_before_the_first_sample():
+    with pytest.raises(ValueError, match="first=-1"):
+        SampleStream(3).indices(-1, 1)

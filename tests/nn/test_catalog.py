@@ -1,0 +1,84 @@
+"""The catalog names models, says what they need without torch, and refuses what it does not know."""
+
+import subprocess
+import sys
+
+import pytest
+
+from vcycle.errors import RecipeError
+from vcycle.nn import build, names, needs
+from vcycle.nn.catalog import options_of
+from vcycle.plan import Needs, Shape
+
+
+def test_what_a_model_needs_is_told_without_importing_torch():
+    code = (
+        "import sys, vcycle.nn as nn; [nn.needs(name) for name in nn.names()]; "
+        "sys.exit(any(name in sys.modules for name in ('torch', 'torchvision', 'numpy')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("r3d_tiny", {}, Needs()),
+        ("slowfast_tiny", {}, Needs(min_frames=4, frames_multiple=4)),
+        ("slowfast_4x16_r50", {}, Needs(min_frames=8, frames_multiple=8)),
+        ("slowfast_8x8_r50", {"alpha": 2}, Needs(min_frames=2, frames_multiple=2)),
+        ("mvit_v2_s", {}, Needs(fixed=Shape(16, 224, 224))),
+    ],
+)
+def test_needs_follow_the_model_and_its_options(name, options, expected):
+    assert needs(name, **options) == expected
+
+
+@pytest.mark.parametrize("ask", [needs, options_of, lambda name: build(name, 2)])
+def test_an_unknown_model_is_refused_with_the_nearest_and_all_names(ask):
+    with pytest.raises(RecipeError, match=r"'slowfast_tyni' is unknown \(did you mean 'slowfast_tiny'\?\)") as caught:
+        ask("slowfast_tyni")
+    assert all(name in str(caught.value) for name in names())
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_and_all_options():
+    with pytest.raises(RecipeError, match=r"'width' of model 'r3d_tiny' is unknown \(did you mean 'widths'\?\)"):
+        needs("r3d_tiny", width=(8, 16, 32))
+
+
+def test_a_name_near_nothing_gets_no_suggestion():
+    with pytest.raises(RecipeError, match="'zzz' is unknown; accepted"):
+        needs("zzz")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("r3d_tiny", "widths", 16),
+        ("r3d_tiny", "widths", []),
+        ("r3d_tiny", "widths", [16, 0, 8]),
+        ("r3d_tiny", "temporal_kernels", [3, 2, 3]),
+        ("r3d_tiny", "stem_kernel", [3, 3]),
+        ("r3d_tiny", "dropout", 1),
+        ("r3d_tiny", "dropout", "half"),
+        ("r3d_tiny", "zero_gamma", 1),
+        ("slowfast_tiny", "alpha", 2.0),
+        ("slowfast_tiny", "alpha", True),
+        ("slowfast_tiny", "block", 3),
+        ("r3d_18", "weights", True),
+    ],
+)
+def test_a_value_that_an_option_does_not_take_is_refused_by_name(name, option, value):
+    with pytest.raises(RecipeError, match=f"option '{option}' of model '{name}' is .*; accepted"):
+        needs(name, **{option: value})
+
+
+@pytest.mark.parametrize("classes", [0, -1, 2.0, True, "10"])
+def test_a_number_of_classes_that_is_none_is_refused(classes):
+    with pytest.raises(RecipeError, match="classes is"):
+        build("r3d_tiny", classes)
+
+
+def test_lists_from_a_recipe_build_as_tuples_do():
+    assert str(build("r3d_tiny", 2, widths=[4, 8], blocks=[1, 1], temporal_kernels=[3, 1])) == str(
+        build("r3d_tiny", 2, widths=(4, 8), blocks=(1, 1), temporal_kernels=(3, 1))
+    )

@@ -1,0 +1,106 @@
+"""The published configurations, as baselines and as the plans that they give."""
+
+from collections.abc import Callable
+
+import pytest
+
+from vcycle.plan import (
+    Baseline,
+    CosineDecay,
+    Plan,
+    RampWarmup,
+    Role,
+    StepDecay,
+    large_minibatch,
+    multigrid,
+    superresolution,
+)
+
+# PySlowFast's multigrid configurations. Kinetics is taken as 240,000 clips; the others as their training splits.
+KINETICS = Baseline(
+    batch=64,
+    frames=32,
+    size=224,
+    clips=240_000,
+    epochs=239,
+    lr=0.1,
+    decay=StepDecay(milestones=(94, 154, 196)),
+    warmup=RampWarmup(length=34, start_lr=0.01),
+)
+SSV2 = Baseline(batch=16, frames=64, size=224, clips=168_913, epochs=22, lr=0.03, decay=StepDecay(milestones=(14, 18)))
+CHARADES = Baseline(
+    batch=16, frames=64, size=224, clips=7_985, epochs=57, lr=0.0375, decay=StepDecay(milestones=(41, 49))
+)
+# The I3D of Wu et al. 2020 (16 frames, stride 4, two clips on each of eight GPUs) and its study on one GPU.
+I3D = Baseline(
+    batch=16,
+    frames=16,
+    size=224,
+    clips=240_000,
+    epochs=106,
+    lr=0.1,
+    lr_batch=64,
+    decay=StepDecay(milestones=(40, 80)),
+)
+ONE_GPU = Baseline(
+    batch=8,
+    frames=8,
+    size=224,
+    clips=240_000,
+    epochs=40,
+    lr=0.1,
+    lr_batch=64,
+    decay=StepDecay(milestones=(20, 33)),
+)
+# Lin et al. 2022, table 4a: BasicVSR-M on REDS; BasicVSR on Vimeo-90K (seven raw frames, mirrored) and EDVR-M.
+COSINE = CosineDecay(floor=1e-7)
+REDS = Baseline(batch=16, frames=15, size=64, clips=26_600, steps=300_000, lr=2e-4, decay=COSINE)
+VIMEO = Baseline(
+    batch=32,
+    frames=14,
+    size=64,
+    clips=64_612,
+    steps=300_000,
+    lr=2e-4,
+    decay=COSINE,
+    roles={"flow": Role(multiplier=0.125, frozen_until=5000)},
+)
+EDVR = Baseline(batch=32, frames=5, size=64, clips=26_600, steps=600_000, lr=4e-4, decay=COSINE)
+
+BASELINES = {
+    "kinetics": KINETICS,
+    "ssv2": SSV2,
+    "charades": CHARADES,
+    "i3d": I3D,
+    "one_gpu": ONE_GPU,
+    "reds": REDS,
+    "vimeo": VIMEO,
+    "edvr": EDVR,
+}
+
+PLANS: dict[str, Callable[[], Plan]] = {
+    "kinetics_slowfast_8x8_r50": lambda: multigrid(KINETICS),
+    "ssv2_slowfast_16x8_r50": lambda: multigrid(SSV2),
+    "charades_slowfast_16x8_r50": lambda: multigrid(CHARADES),
+    "kinetics_i3d_paper": lambda: multigrid(I3D),
+    "kinetics_i3d_one_gpu": lambda: multigrid(ONE_GPU),
+    "reds_basicvsr_m": lambda: superresolution(large_minibatch(REDS, 4)),
+    "vimeo_basicvsr": lambda: superresolution(large_minibatch(VIMEO, 2), mirrored=True),
+    "reds_edvr_m": lambda: superresolution(large_minibatch(EDVR, 2), nesting="spatial", stage_lrs=(2e-4, 8e-4)),
+}
+
+
+@pytest.fixture(scope="session")
+def baselines() -> dict[str, Baseline]:
+    return BASELINES
+
+
+@pytest.fixture(scope="session")
+def kinetics() -> Baseline:
+    return KINETICS
+
+
+@pytest.fixture(scope="session")
+def plans() -> dict[str, Plan]:
+    """The plan of each published configuration, by name."""
+    return {name: build() for name, build in PLANS.items()}

@@ -1,0 +1,118 @@
+"""A plan is a sequence that needs no history, is equal by value, and knows nothing of torch."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from vcycle.plan import Baseline, CosineDecay, Plan, RampWarmup, Role, StepDecay, constant, multigrid
+
+
+def test_importing_plans_loads_neither_torch_nor_numpy_nor_any_reader_of_recipes() -> None:
+    heavy = ("torch", "numpy", "pydantic", "yaml", "rich", "matplotlib")
+    code = f"import sys, vcycle.plan; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_plan_of_a_billion_steps_answers_for_any_step() -> None:
+    # Lookup and memory depend on the number of stages alone: walking these steps would take an hour.
+    decay = StepDecay(milestones=(0.4, 0.7, 0.9))
+    endless = Baseline(batch=64, frames=32, size=224, clips=64 * 10**9, epochs=1, lr=0.1, decay=decay)
+    plan = multigrid(endless, steps=10**9)
+    assert len(plan) == 10**9
+    steps = [plan[k] for k in range(0, 10**9, 10**6)]
+    firsts = [step.first_sample for step in steps]
+    assert firsts == sorted(firsts)
+    last = plan[-1]
+    assert last.first_sample + last.batch == plan.samples
+    assert next(plan.iterate(10**9 - 1)) == last
+    assert len(plan.to_json()) < 10_000
+    assert plan.saving().steps == pytest.approx(1.0)
+
+
+def test_positions_outside_the_plan_are_index_errors(kinetics: Baseline) -> None:
+    plan = constant(kinetics, steps=10)
+    assert plan[-10] == plan[0]
+    for outside in (10, -11):
+        with pytest.raises(IndexError, match="of a plan of 10 steps"):
+            plan[outside]
+    assert list(plan.iterate(10)) == []
+    for outside in (11, -1):
+        with pytest.raises(IndexError, match="in a plan of 10 steps"):
+            plan.iterate(outside)
+
+
+def test_plans_are_equal_by_value(kinetics: Baseline) -> None:
+    plan, same, other = multigrid(kinetics), multigrid(kinetics), multigrid(kinetics, epoch_factor=1.4)
+    assert plan == same
+    assert len({plan, same, other}) == 2
+    assert plan.fingerprint == same.fingerprint != other.fingerprint
+    assert len(plan.fingerprint) == 12
+
+
+def test_the_way_a_number_is_written_does_not_change_the_fingerprint(kinetics: Baseline) -> None:
+    written = kinetics.with_(epochs=239.0, decay=StepDecay(milestones=(94.0, 154.0, 196.0)))
+    assert multigrid(written) == multigrid(kinetics)
+    assert multigrid(written).fingerprint == multigrid(kinetics).fingerprint
+
+
+def test_the_order_of_roles_does_not_matter(kinetics: Baseline) -> None:
+    roles = {"b": Role(multiplier=0.5), "a": Role(frozen_until=3)}
+    plan = constant(kinetics.with_(roles=roles))
+    turned = constant(kinetics.with_(roles=dict(reversed(roles.items()))))
+    assert plan == turned
+    assert plan.fingerprint == turned.fingerprint
+    assert plan[5] == turned[5]
+
+
+def test_everything_of_a_baseline_survives_json() -> None:
+    baseline = Baseline(
+        batch=12,
+        frames=16,
+        size=112,
+        clips=999,
+        lr=0.2,
+        lr_batch=64,
+        steps=500,
+        decay=StepDecay(milestones=(100, 250.5), factors=(0.3, 0.01)),
+        warmup=RampWarmup(length=40, start_lr=0.001),
+        bn_batch=4,
+        roles={"kind": Role(multiplier=0.125, frozen_until=50)},
+    )
+    plan = multigrid(baseline)
+    again = Plan.from_json(plan.to_json())
+    assert again.baseline == baseline
+    assert again == plan
+    assert json.loads(plan.to_json())["kind"] == "Plan"
+    assert again[60].lr_of("kind") == plan[60].lr * 0.125
+
+
+def test_a_plan_can_be_sent_to_another_process(kinetics: Baseline) -> None:
+    plan = multigrid(kinetics.with_(decay=CosineDecay()))
+    again = pickle.loads(pickle.dumps(plan))
+    assert again == plan
+    assert again[1234] == plan[1234]
+
+
+def test_a_step_knows_its_samples_and_the_plan_its_epochs(kinetics: Baseline) -> None:
+    plan = multigrid(kinetics)
+    assert plan[0].samples == range(1024)
+    assert plan[1].samples == range(1024, 1536)
+    assert plan.epochs_before(2) == 1536 / 240_000
+    assert plan.samples_before(len(plan)) == plan.samples
+
+
+def test_work_can_be_counted_in_anything(kinetics: Baseline) -> None:
+    # A model whose cost grows with the square of the frames gains more from short clips.
+    plan = multigrid(kinetics)
+    assert plan.saving(lambda cell: cell.batch * cell.frames**2 * cell.size**2).work > plan.saving().work
+    assert plan.saving(lambda cell: 1.0).work == plan.saving().steps
+
+
+def test_the_distinct_shapes_are_few_and_in_order(kinetics: Baseline) -> None:
+    shapes = multigrid(kinetics).shapes
+    assert [str(cell) for cell in shapes][:3] == ["1024×8×112²", "512×8×158²", "256×16×158²"]
+    assert len(shapes) == len(set(shapes)) <= 12

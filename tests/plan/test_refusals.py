@@ -1,0 +1,242 @@
+"""A plan that cannot be built or run is refused in one line that says which value, where, and why."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from vcycle.errors import PlanError
+from vcycle.plan import (
+    Baseline,
+    BatchShape,
+    ConstantRate,
+    CosineDecay,
+    FactorWarmup,
+    Needs,
+    NoDecay,
+    Plan,
+    RampWarmup,
+    Role,
+    Scale,
+    Shape,
+    Stage,
+    StepDecay,
+    cascade,
+    constant,
+    control,
+    large_minibatch,
+    multigrid,
+    superresolution,
+)
+
+NAN, INF = float("nan"), float("inf")
+
+
+def base(**changes: object) -> Baseline:
+    return Baseline(batch=8, frames=16, size=64, clips=800, epochs=10, lr=0.1).with_(**changes)
+
+
+def video(**changes: object) -> Baseline:
+    plain = Baseline(batch=16, frames=15, size=64, clips=26_600, steps=6_000, lr=2e-4, decay=CosineDecay())
+    return plain.with_(**changes)
+
+
+def cell() -> BatchShape:
+    return BatchShape(frames=16, size=64, batch=8, bn_batch=8)
+
+
+def stage(**changes: object) -> Stage:
+    given = {"name": "only", "steps": 5, "pattern": (cell(),), "rate": ConstantRate(lr=0.1)}
+    return Stage(**given | changes)  # type: ignore[arg-type]
+
+
+BASELINES: list[tuple[Callable[[], object], str]] = [
+    (lambda: base(batch=0), "baseline batch is 0: at least 1 is needed"),
+    (lambda: base(frames=-1), "baseline frames is -1: at least 1"),
+    (lambda: base(size=0), "baseline size is 0"),
+    (lambda: base(clips=0), "baseline clips is 0"),
+    (lambda: base(bn_batch=0), "baseline bn_batch is 0"),
+    (lambda: base(lr=0.0), "baseline lr is 0.0: a number above 0"),
+    (lambda: base(lr=INF), "baseline lr is inf"),
+    (lambda: base(lr=NAN), "baseline lr is nan"),
+    (lambda: base(lr_batch=0), "baseline lr_batch is 0"),
+    (lambda: base(steps=5), "baseline has epochs 10 and steps 5: exactly one of the two"),
+    (lambda: base(epochs=None), "baseline has epochs None and steps None: exactly one of the two"),
+    (lambda: base(epochs=0), "baseline length is 0 epochs: a number above 0"),
+    (lambda: base(epochs=INF), "baseline length is inf epochs"),
+    (lambda: base(epochs=NAN), "baseline length is nan epochs"),
+    (lambda: base(epochs=None, steps=-3), "baseline length is -3 steps"),
+    (lambda: base(decay=StepDecay(milestones=(4, 12))), "milestone 12 lies at or past the end of training (10 epochs)"),
+    (lambda: base(decay=StepDecay(milestones=(10,))), "milestone 10 lies at or past the end of training (10 epochs)"),
+    (lambda: base(decay=CosineDecay(floor=0.1)), "cosine floor 0.1 is not below the LR 0.1"),
+    (lambda: base(warmup=RampWarmup(length=10)), "warm-up of 10 epochs is not shorter than the training (10 epochs)"),
+    (
+        lambda: video(warmup=RampWarmup(length=6_500)),
+        "warm-up of 6500 steps is not shorter than the training (6000 steps)",
+    ),
+]
+
+LAWS: list[tuple[Callable[[], object], str]] = [
+    (lambda: StepDecay(milestones=(5, 5)), "milestones [5, 5] must be above 0 and increase"),
+    (lambda: StepDecay(milestones=(0, 5)), "milestones [0, 5] must be above 0"),
+    (lambda: StepDecay(milestones=(NAN,)), "milestones [nan] must be above 0"),
+    (lambda: StepDecay(gamma=0), "gamma 0 must be above 0"),
+    (lambda: StepDecay(milestones=(5,), factors=(0.1, 0.2)), "2 LR factors for 1 milestones"),
+    (lambda: StepDecay(milestones=(5,), factors=(0.0,)), "LR factors [0.0] must be above 0"),
+    (lambda: CosineDecay(floor=-1), "cosine floor -1 is out of range"),
+    (lambda: RampWarmup(length=0), "warm-up of length 0 from LR 0.0"),
+    (lambda: RampWarmup(length=1, start_lr=-1), "warm-up of length 1 from LR -1"),
+    (lambda: FactorWarmup(steps=0), "warm-up of 0 steps"),
+    (lambda: FactorWarmup(steps=5, kind="cubic"), "warm-up kind 'cubic' is unknown: linear or constant"),
+    (lambda: FactorWarmup(steps=5, factor=0), "warm-up factor 0 is out of range"),
+    (lambda: Role(multiplier=-1), "role with multiplier -1, frozen until step 0"),
+    (lambda: Role(frozen_until=-1), "frozen until step -1"),
+]
+
+OPTIONS: list[tuple[Callable[[], object], str]] = [
+    (lambda: multigrid(base(), epoch_factor=0), "epoch_factor 0 is out of range"),
+    (lambda: multigrid(base(), epoch_factor=NAN), "epoch_factor nan is out of range"),
+    (lambda: multigrid(base(), steps=0), "steps 0 is out of range"),
+    (lambda: multigrid(base(), cycles=0), "cycles 0 is below 1"),
+    (
+        lambda: multigrid(base(), short_sizes=(Scale.of(1, 0.5).area, 2)),
+        "short sizes [0.25, 2.0] must be areas in (0, 1]",
+    ),  # type: ignore[list-item]
+    (lambda: multigrid(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
+    (lambda: constant(base(), epoch_factor=-1), "epoch_factor -1 is out of range"),
+    (lambda: cascade(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
+    (lambda: cascade(base(), shapes=()), "cascade shapes [] must end with the full grid"),
+    (lambda: cascade(base(), shapes=(Scale.of(0.5, 0.5),)), "cascade shapes [T/2·S/2] must end with the full grid"),
+    (lambda: cascade(base(), weights=(1, 2)), "2 weights for 4 cascade shapes"),
+    (lambda: cascade(base(), weights=(1, 0, 1, 1)), "weights 0 is out of range"),
+    (lambda: control(constant(base()), epoch_factor=0), "epoch_factor 0 is out of range"),
+    (lambda: Scale.of(0, 1), "grid scale [0, 1] is out of range"),
+    (lambda: Scale.of(1, 1.5), "grid scale [1, 1.5] is out of range"),
+    (lambda: Scale.of(NAN, 1), "grid scale [nan, 1] is not a pair of finite numbers"),
+    (lambda: multigrid(base(frames=1)), "grid T/4·S/2 of a 1×64² baseline is 0 frames of 32 pixels"),
+    (lambda: superresolution(video(), nesting="random"), "nesting 'random' is unknown: hierarchical, synchronous"),
+    (lambda: superresolution(video(), batch="huge"), "batch 'huge' is unknown: constant or scaled"),
+    (lambda: superresolution(video(decay=NoDecay())), "restarts a cosine; the baseline's decay is NoDecay()"),
+    (
+        lambda: superresolution(video(), sizes=(32, 48)),
+        "sizes [32, 48] must increase from at least 1 to the baseline's 64",
+    ),
+    (lambda: superresolution(video(), sizes=(64, 32)), "sizes [64, 32] must increase"),
+    (lambda: superresolution(video(), sizes=()), "sizes are empty"),
+    (
+        lambda: superresolution(video(), frames=(0, 15)),
+        "frames [0, 15] must increase from at least 1 to the baseline's 15",
+    ),
+    (
+        lambda: superresolution(video(), nesting="spatial", frames=(7, 15)),
+        "frames [7, 15] have no use in spatial nesting",
+    ),
+    (lambda: superresolution(video(), nesting="temporal", sizes=(32, 64)), "sizes [32, 64] have no use in temporal"),
+    (
+        lambda: superresolution(video(), mirrored=True),
+        "a mirrored clip has an even number of frames; the baseline's has 15",
+    ),
+    (
+        lambda: superresolution(video(frames=14), frames=(7, 14), mirrored=True),
+        "frames [7, 14]: mirrored clips have even",
+    ),
+    (lambda: superresolution(video(), stage_lrs=(1e-4,)), "1 stage LRs for 6 stages"),
+    (lambda: superresolution(video(), stage_lrs=(0,) * 6), "must be above the cosine's floor 0"),
+    (lambda: large_minibatch(video(), 0), "minibatch factor 0 is below 1"),
+    (lambda: large_minibatch(video(), 7), "6,000 steps do not divide by the minibatch factor 7"),
+    (lambda: large_minibatch(base(), 2), "this baseline's length is in epochs"),
+]
+
+BUILT: list[tuple[Callable[[], object], str]] = [
+    (lambda: stage(steps=0), "stage 'only' has 0 steps: at least 1"),
+    (lambda: stage(pattern=()), "stage 'only' has no batch shape"),
+    (lambda: BatchShape(frames=16, size=64, batch=0, bn_batch=8), "batch 0 is below 1 in batch shape 0×16×64²"),
+    (lambda: Plan(name="mine", baseline=base(), stages=()), "plan 'mine' has no stages"),
+    (
+        lambda: Plan(name="mine", baseline=base(), stages=(stage(),), warmup_samples=40),
+        "warm-up of 40 samples does not end",
+    ),
+    (
+        lambda: superresolution(large_minibatch(video(), 2)),
+        "warm-up of 5,000 steps does not end within the plan's 3,000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "message"), BASELINES + LAWS + OPTIONS + BUILT)
+def test_it_is_refused_in_one_line_with_value_and_reason(build: Callable[[], object], message: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)) as caught:
+        build()
+    assert "\n" not in str(caught.value)
+
+
+def test_too_few_steps_name_the_stage_that_would_have_none() -> None:
+    decay = StepDecay(milestones=(4, 8))
+    expected = "9 steps for 10 stages leave stage 'fine-tuning 1' without a step: train for at least 10"
+    with pytest.raises(PlanError, match=re.escape(expected)):
+        multigrid(base(decay=decay, epochs=9, clips=8), steps=9)
+    assert [s.steps for s in multigrid(base(decay=decay), steps=10).stages] == [1] * 10
+
+
+def test_a_stage_that_rounds_to_nothing_takes_a_step_from_its_neighbours() -> None:
+    # One part in a thousand of forty steps is none; the plan stays at forty.
+    plan = constant(base(decay=StepDecay(milestones=(5, 5.001, 9.999, 9.9999))), steps=40)
+    assert [s.steps for s in plan.stages] == [20, 1, 17, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("needs", "reason"),
+    [
+        (
+            Needs(min_frames=8),
+            "stage 'cycle 1, T/4·S/√2': model 'net' cannot take the shape 4×32×32 that comes at step 0",
+        ),
+        (Needs(min_frames=8), "4 frames, the model needs at least 8"),
+        (Needs(frames_multiple=8), "4 frames, the model needs a multiple of 8"),
+        (Needs(min_size=40), "32 pixels, the model needs at least 40"),
+        (Needs(fixed=Shape(16, 64, 64)), "the model takes 16×64×64 alone"),
+    ],
+)
+def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: Needs, reason: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(reason)):
+        multigrid(base()).require(needs, "net")
+
+
+def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
+    plan = cascade(base(size=32), shapes=(Scale.of(1, 0.75), Scale.of(0.25, 1), Scale.of(1, 1)))
+    with pytest.raises(PlanError) as caught:
+        plan.require(Needs(min_frames=5), "net")
+    first = plan.stages[0].steps
+    assert plan[first].shape.frames == 4
+    assert f"comes at step {first:,}:" in str(caught.value)
+    assert f"stage {plan.stages[1].name!r}" in str(caught.value)
+
+
+def test_a_plan_within_a_models_needs_is_accepted() -> None:
+    multigrid(base()).require(Needs(min_frames=4, frames_multiple=4, min_size=32), "net")
+    constant(base()).require(Needs(fixed=Shape(16, 64, 64)), "net")
+
+
+def test_an_unknown_parameter_role_is_refused_with_those_known() -> None:
+    step = constant(base(roles={"flow": Role(), "align": Role()}))[0]
+    with pytest.raises(PlanError, match=re.escape("role 'head' is not in the plan: ['align', 'flow']")):
+        step.lr_of("head")
+    with pytest.raises(PlanError, match="it has none"):
+        constant(base())[0].lr_of("head")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "a plan is not valid JSON"),
+        ("[1, 2]", "expected a plan, got tuple"),
+        ('{"kind": "Role"}', "expected a plan, got Role"),
+        ('{"kind": "Torch"}', "unknown kind 'Torch' in a plan"),
+        ('{"kind": "Plan", "name": "x"}', "Plan in a plan does not fit"),
+        ('{"kind": "Plan", "name": "x", "stages": [], "baseline": null, "more": 1}', "Plan in a plan does not fit"),
+        ('{"kind": "Plan", "name": "x", "stages": [1], "baseline": null}', "Plan in a plan does not fit"),
+    ],
+)
+def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(message)):
+        Plan.from_json(text)

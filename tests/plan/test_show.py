@@ -1,0 +1,76 @@
+"""The table and the picture of a plan say at a glance what it does."""
+
+import io
+
+import pytest
+
+from vcycle.plan import Baseline, CosineDecay, Plan, constant, multigrid
+from vcycle.plan.show import summary
+
+pytest.importorskip("matplotlib")
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+
+
+def printed(plan: Plan, width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    console.print(plan.table())
+    assert isinstance(console.file, io.StringIO)
+    return [line.rstrip() for line in console.file.getvalue().splitlines()]
+
+
+def test_the_table_has_a_line_per_stage_at_a_hundred_columns(plans: dict[str, Plan]) -> None:
+    for plan in plans.values():
+        lines = printed(plan, 100)
+        assert plan.fingerprint in lines[0]
+        rows = [line for line in lines if any(line.strip().startswith(stage.name) for stage in plan.stages)]
+        assert len(rows) == len(plan.stages)
+        assert not any("…" in line for line in lines)
+
+
+def test_the_table_shows_each_batch_shape_with_its_lr(plans: dict[str, Plan]) -> None:
+    row = next(line for line in printed(plans["kinetics_slowfast_8x8_r50"], 100) if "cycle 1, T/2·S " in line)
+    assert row.split() == [
+        *("cycle", "1,", "T/2·S", "25,741", "109.8", "16"),
+        *("112", "158", "224", "512", "256", "128", "32", "16", "8", "0.2", "1.00"),
+    ]
+
+
+def test_the_table_loses_no_number_on_a_narrow_terminal(plans: dict[str, Plan]) -> None:
+    text = " ".join(printed(plans["kinetics_slowfast_8x8_r50"], 72))
+    assert "25,741" in text
+    assert "1024" in text
+
+
+def test_the_summary_compares_with_the_baseline_in_words(kinetics: Baseline) -> None:
+    assert summary(multigrid(kinetics)) == (
+        "261,792 steps, 86,040,256 samples (358.5 epochs): 3.42× fewer steps, 3.43× less work than the "
+        "baseline's 896,250 steps of 64×32×224²"
+    )
+    assert "as many steps, as much work as the baseline's" in summary(constant(kinetics))
+    assert "2.00× more steps, 2.00× more work than the baseline's" in summary(constant(kinetics, epoch_factor=2))
+
+
+@pytest.mark.parametrize("name", ["kinetics_slowfast_8x8_r50", "reds_basicvsr_m", "vimeo_basicvsr"])
+def test_nothing_in_the_figure_is_clipped(plans: dict[str, Plan], name: str) -> None:
+    figure = plans[name].figure()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    for text in [*figure.texts, *(axis.title for axis in figure.axes), *(a._left_title for a in figure.axes)]:
+        box = text.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 <= figure.bbox.height
+
+
+def test_the_short_cycle_is_a_band_around_the_base_shape(kinetics: Baseline) -> None:
+    cycled, still = multigrid(kinetics).figure(), multigrid(kinetics, short_sizes=()).figure()
+    assert [len(axis.patches) for axis in cycled.axes] == [1, 2, 2, 1]  # frames, size, batch, LR
+    assert [len(axis.patches) for axis in still.axes] == [1, 1, 1, 1]
+    assert [label.get_text() for label in cycled.axes[1].get_yticklabels()] == ["112", "158", "224"]
+
+
+def test_the_lr_axis_is_logarithmic_where_stages_differ_widely(kinetics: Baseline, plans: dict[str, Plan]) -> None:
+    assert constant(kinetics).figure().axes[3].get_yscale() == "log"
+    assert plans["reds_basicvsr_m"].figure().axes[3].get_yscale() == "linear"
+    assert constant(kinetics.with_(decay=CosineDecay())).figure().axes[3].get_yscale() == "linear"

@@ -1,0 +1,212 @@
+"""Spatial and temporal cycles with LR restarts agree with the tables of Lin et al. 2022, as it must be read.
+
+The paper's equation 1 lacks π and mislabels its second case; the values below are the reading in which the LR
+anneals: half a cosine per stage, over the whole training's length for every stage but the last.
+"""
+
+import pytest
+
+from vcycle.plan import (
+    Baseline,
+    CosineDecay,
+    FactorWarmup,
+    Plan,
+    Role,
+    control,
+    large_minibatch,
+    superresolution,
+)
+
+
+def grids(plan: Plan) -> list[tuple[int, int]]:
+    """The (size, frames) of each stage."""
+    return [(stage.base.size, stage.base.frames) for stage in plan.stages]
+
+
+@pytest.fixture
+def reds(baselines: dict[str, Baseline]) -> Baseline:
+    return baselines["reds"]
+
+
+def without_warmup(baseline: Baseline, floor: float) -> Plan:
+    fast = large_minibatch(baseline.with_(decay=CosineDecay(floor=floor)), 4, warmup=None)
+    return superresolution(fast)
+
+
+# Six stages of 12,500 steps from 8e-4.
+@pytest.mark.parametrize(
+    ("step", "floor_0", "floor_1e_7"),
+    [
+        (0, 8e-4, 8e-4),
+        (2_500, 7.978088e-4, 7.978090e-4),
+        (6_250, 7.863703e-4, 7.863720e-4),
+        (12_499, 7.464185e-4, 7.464252e-4),
+        (12_500, 8e-4, 8e-4),
+        (62_499, 7.464185e-4, 7.464252e-4),
+        (62_500, 8e-4, 8e-4),
+        (65_625, 6.828427e-4, 6.828574e-4),
+        (68_750, 4.0e-4, 4.0005e-4),
+        (71_875, 1.171573e-4, 1.172426e-4),
+        (74_999, 1.263309e-11, 1.000126e-7),
+    ],
+)
+def test_the_lr_restarts_at_every_stage_and_anneals_in_the_last(
+    reds: Baseline, step: int, floor_0: float, floor_1e_7: float
+) -> None:
+    assert without_warmup(reds, 0.0)[step].lr == pytest.approx(floor_0, rel=1e-6)
+    assert without_warmup(reds, 1e-7)[step].lr == pytest.approx(floor_1e_7, rel=1e-6)
+
+
+def test_the_mean_lr_is_nine_tenths_of_the_peak(reds: Baseline) -> None:
+    plan = without_warmup(reds, 0.0)
+    sampled = [plan[k].lr for k in range(0, len(plan), 25)]
+    assert sum(sampled) / len(sampled) / 8e-4 == pytest.approx(0.898, abs=5e-4)
+
+
+# Counted from 1, iteration i has the factor i / 5,000 on the law, which gives 7.912625e-4 at i = 5,000.
+@pytest.mark.parametrize(
+    ("iteration", "lr"), [(1, 1.6e-7), (2_500, 3.9890e-4), (4_999, 7.9110e-4), (5_000, 7.912625e-4)]
+)
+def test_the_warmup_multiplies_the_law(reds: Baseline, iteration: int, lr: float) -> None:
+    plan = superresolution(large_minibatch(reds.with_(decay=CosineDecay()), 4))
+    assert plan[iteration - 1].lr == pytest.approx(lr, rel=2e-5)
+
+
+def test_the_warmup_comes_once(reds: Baseline) -> None:
+    fast = superresolution(large_minibatch(reds, 4))
+    assert fast[12_500].lr == pytest.approx(8e-4)
+
+
+def test_a_constant_warmup_holds_its_factor(reds: Baseline) -> None:
+    held = FactorWarmup(steps=5_000, kind="constant", factor=0.1)
+    plan = superresolution(large_minibatch(reds, 4, warmup=held))
+    law = without_warmup(reds, 1e-7)
+    assert plan[4_999].lr == pytest.approx(0.1 * law[4_999].lr)
+    assert plan[5_000].lr == law[5_000].lr
+
+
+def test_reds_goes_from_32_to_64_pixels_and_in_each_from_7_to_15_frames(plans: dict[str, Plan]) -> None:
+    plan = plans["reds_basicvsr_m"]
+    assert grids(plan) == [(32, 7), (32, 11), (32, 15), (64, 7), (64, 11), (64, 15)]
+    assert [stage.steps for stage in plan.stages] == [12_500] * 6
+    assert {stage.base.batch for stage in plan.stages} == {64}
+    assert plan.samples == 4_800_000
+    assert plan.epochs == pytest.approx(180, abs=0.5)
+    assert plan.saving().work == pytest.approx(2.18, abs=0.005)
+
+
+def test_mirrored_clips_have_even_lengths(plans: dict[str, Plan]) -> None:
+    plan = plans["vimeo_basicvsr"]
+    assert grids(plan) == [(32, 6), (32, 10), (32, 14), (64, 6), (64, 10), (64, 14)]
+    assert plan.mirrored
+    assert [stage.steps for stage in plan.stages] == [25_000] * 6
+
+
+def test_edvrs_fixed_window_leaves_the_spatial_cycle(plans: dict[str, Plan]) -> None:
+    plan = plans["reds_edvr_m"]
+    assert grids(plan) == [(32, 5), (64, 5)]
+    assert [stage.steps for stage in plan.stages] == [150_000] * 2
+    assert plan.saving().work == pytest.approx(1.6)
+
+
+def test_a_stage_may_have_an_lr_of_its_own(plans: dict[str, Plan]) -> None:
+    plan = plans["reds_edvr_m"]
+    assert [stage.rate.at(0) for stage in plan.stages] == pytest.approx([2e-4, 8e-4])
+    assert plan.stages[-1].rate.at(1) == pytest.approx(1e-7)
+
+
+def test_a_window_of_five_frames_has_no_temporal_stages_by_default(baselines: dict[str, Baseline]) -> None:
+    assert grids(superresolution(baselines["edvr"])) == [(32, 5), (64, 5)]
+
+
+def test_a_small_crop_is_not_shrunk_below_32_pixels(reds: Baseline) -> None:
+    assert {size for size, _ in grids(superresolution(reds.with_(size=48)))} == {32, 48}
+    assert {size for size, _ in grids(superresolution(reds.with_(size=24)))} == {24}
+
+
+@pytest.mark.parametrize(
+    ("nesting", "expected", "work"),
+    [
+        ("spatial", [(32, 15), (64, 15)], 1.6),
+        ("temporal", [(64, 7), (64, 11), (64, 15)], 1.36),
+        ("synchronous", [(32, 7), (32, 11), (64, 15)], 2.31),
+    ],
+)
+def test_other_nestings(reds: Baseline, nesting: str, expected: list[tuple[int, int]], work: float) -> None:
+    plan = superresolution(reds, nesting=nesting)
+    assert grids(plan) == expected
+    assert plan.saving().work == pytest.approx(work, abs=0.005)
+    assert {stage.steps for stage in plan.stages} == {300_000 // len(expected)}
+
+
+# Table 5 of the paper, with the most that its FLOPs save over the depths of BasicVSR. Voxels say nearly the same; 40
+# and 48 pixels cost more than their area, as the flow network works on multiples of 32.
+@pytest.mark.parametrize(
+    ("nesting", "sizes", "frames", "flops"),
+    [
+        ("spatial", (32, 48, 64), None, 1.62),
+        ("spatial", (32, 40, 48, 64), None, 1.74),
+        ("temporal", None, (7, 15), 1.37),
+        ("temporal", None, (7, 9, 11, 15), 1.435),
+        ("synchronous", (32, 64), (7, 15), 1.79),
+        ("synchronous", (32, 48, 64), (7, 11, 15), 1.93),
+        ("hierarchical", (32, 64), (7, 15), 2.19),
+    ],
+)
+def test_any_list_of_sizes_will_do(
+    reds: Baseline, nesting: str, sizes: tuple[int, ...] | None, frames: tuple[int, ...] | None, flops: float
+) -> None:
+    plan = superresolution(reds, nesting=nesting, sizes=sizes, frames=frames)
+    assert plan.saving().work == pytest.approx(flops, rel=0.05)
+    assert plan.stages[-1].base == plan.baseline_shape
+
+
+# Table 4 and its text: batch, LR and iterations of the baseline, and of the fast run.
+@pytest.mark.parametrize(
+    ("name", "factor", "batch", "lr", "steps"),
+    [
+        ("reds", 4, 64, 8e-4, 75_000),
+        ("reds", 3, 48, 6e-4, 100_000),
+        ("reds", 2, 32, 4e-4, 150_000),
+        ("vimeo", 2, 64, 4e-4, 150_000),
+        ("edvr", 2, 64, 8e-4, 300_000),
+    ],
+)
+def test_a_large_minibatch_keeps_the_samples(
+    baselines: dict[str, Baseline], name: str, factor: int, batch: int, lr: float, steps: int
+) -> None:
+    before = baselines[name]
+    after = large_minibatch(before, factor)
+    assert (after.batch, after.steps) == (batch, steps)
+    assert after.peak_lr == pytest.approx(lr)
+    assert after.warmup == FactorWarmup(steps=5_000)
+    assert after.batch * after.total_steps == before.batch * before.total_steps
+
+
+def test_each_part_of_a_large_minibatch_can_be_left_out(reds: Baseline) -> None:
+    assert large_minibatch(reds, 4, scale_lr=False).peak_lr == pytest.approx(2e-4)
+    assert large_minibatch(reds, 4, shorten=False).total_steps == 300_000
+    assert large_minibatch(reds, 4, warmup=None).warmup is None
+    assert large_minibatch(reds.with_(lr_batch=32), 4).peak_lr == pytest.approx(4e-4)
+
+
+def test_a_scaled_batch_keeps_the_work_of_a_step(reds: Baseline) -> None:
+    plan = superresolution(reds, batch="scaled")
+    assert [stage.base.batch for stage in plan.stages] == [137, 87, 64, 34, 21, 16]
+    for stage in plan.stages:
+        assert 0.96 < stage.base.voxels / plan.baseline_shape.voxels <= 1
+
+
+def test_the_flow_network_is_frozen_by_the_step_and_then_learns_slowly(plans: dict[str, Plan]) -> None:
+    plan = plans["vimeo_basicvsr"]
+    assert [plan[k].lr_of("flow") for k in (0, 4_999)] == [0, 0]
+    assert plan[5_000].lr_of("flow") == pytest.approx(0.125 * plan[5_000].lr)
+    assert plan[5_000].lr_of(None) == plan[5_000].lr
+    assert plan.baseline.roles == {"flow": Role(multiplier=0.125, frozen_until=5_000)}
+
+
+def test_the_control_restarts_the_lr_at_the_full_shape(plans: dict[str, Plan]) -> None:
+    plan = plans["reds_basicvsr_m"]
+    alike = control(plan)
+    assert alike.shapes == (plan.baseline_shape,)
+    assert [alike[k].lr for k in range(0, 75_000, 997)] == [plan[k].lr for k in range(0, 75_000, 997)]
