@@ -119,12 +119,8 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         render_digits(tmp_path / "set", SMALL)
 
 
-def test_a_clip_depends_neither_on_workers_nor_on_what_else_is_rendered(
-    small_set: Path, tmp_path: Path
-) -> None:
-    one = DigitSettings(
-        digits=(7,), motions=("clockwise",), clips={"test": 2}, frames=14, size=32, digit_size=16
-    )
+def test_a_clip_depends_neither_on_workers_nor_on_what_else_is_rendered(small_set: Path, tmp_path: Path) -> None:
+    one = DigitSettings(digits=(7,), motions=("clockwise",), clips={"test": 2}, frames=14, size=32, digit_size=16)
     alone = contents(render_digits(tmp_path / "alone", one, workers=2))
     whole = contents(small_set)
     assert alone == {name: whole[name] for name in alone}
@@ -132,9 +128,7 @@ def test_a_clip_depends_neither_on_workers_nor_on_what_else_is_rendered(
 
 
 def test_another_seed_gives_other_clips(small_set: Path, tmp_path: Path) -> None:
-    one = DigitSettings(
-        digits=(2,), motions=("left",), clips={"train": 1}, frames=14, size=32, digit_size=16, seed=1
-    )
+    one = DigitSettings(digits=(2,), motions=("left",), clips={"train": 1}, frames=14, size=32, digit_size=16, seed=1)
     (name, content), *_ = contents(render_digits(tmp_path, one)).items()
     assert contents(small_set)[name] != content
 
@@ -161,9 +155,7 @@ def test_each_scan_belongs_to_exactly_one_split(digit: int) -> None:
         ("down-right", (1, 1)),
     ],
 )
-def test_a_straight_motion_goes_its_way_at_a_speed_within_the_range(
-    motion: str, sign: tuple[int, int]
-) -> None:
+def test_a_straight_motion_goes_its_way_at_a_speed_within_the_range(motion: str, sign: tuple[int, int]) -> None:
     for seed in range(5):
         clip = plain(motion, seed, size=40, speed=(0.02, 0.04))
         shifts = np.array([shift_between(*pair) for pair in itertools.pairwise(clip)])
@@ -225,9 +217,7 @@ def test_a_setting_out_of_range_is_refused_with_what_is_accepted(settings: dict,
         DigitSettings(**settings)
 
 
-def test_without_scikit_learn_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_scikit_learn_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     module._load_scans.cache_clear()
     with pytest.raises(DataError, match=r'pip install "vcycle\[demo\]"'):

@@ -5,12 +5,12 @@ short goes on where it stopped: finished runs are read back from the results fil
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from vcycle.bench.statistics import Interval, mean, spread, welch_interval
-from vcycle.errors import RecipeError
+from vcycle.errors import RecipeError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.run import JsonLines
 
@@ -182,12 +182,14 @@ def compare(
 
     Raises:
         RecipeError: if two arms have one name, or there are none.
+        VcycleError: if the results file holds something else, or cannot be written.
     """
     names = [a.name for a in arms]
     if not arms or len(set(names)) != len(names):
         raise RecipeError(f"arms to compare are {names}: at least one is needed, each once")
     with JsonLines(results) as file:
-        done = {(r.arm, r.seed, r.key): r for r in map(_run_of, file.read())}
+        file.keep({})
+        done = {(r.arm, r.seed, r.key): r for r in (_run_of(line, results) for line in file.read())}
         runs = []
         for seed in seeds:
             for arm in arms:
@@ -200,6 +202,8 @@ def compare(
     return Comparison(arms=tuple(arms), runs=tuple(runs))
 
 
-def _run_of(data: dict[str, Any]) -> ArmRun:
-    known = {f.name for f in fields(ArmRun)}
-    return ArmRun(**{k: v for k, v in data.items() if k in known} | {"curve": [(p[0], p[1], p[2]) for p in data["curve"]]})
+def _run_of(data: dict[str, Any], source: Path) -> ArmRun:
+    try:
+        return ArmRun(**{**data, "curve": [(p[0], p[1], p[2]) for p in data["curve"]]})
+    except (KeyError, TypeError, IndexError) as error:
+        raise VcycleError(f"{source} holds something else than finished runs ({error}): give another --out") from None

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from vcycle.bench.compare import Arm, ArmRun, Comparison, compare
 from vcycle.recipes.build import check_plan, datasets_of, evaluator, find_videos, train
-from vcycle.recipes.load import dump_recipe
+from vcycle.recipes.load import dump_recipe, with_absolute_paths
 from vcycle.recipes.plans import control_name, plan_of
 from vcycle.recipes.schema import Recipe
 from vcycle.train.run import RunFolder
 
 if TYPE_CHECKING:
-    from vcycle.train.loop import StepReport
+    from vcycle.train.outcome import StepReport
 
 __all__ = ["arm_names", "compare_plans"]
 
@@ -60,15 +60,23 @@ def compare_plans(
         check_plan(recipe, plan)
         arms.append(Arm(name=name, plan=plan, key=_key(recipe, plan.fingerprint)))
     splits = datasets_of(recipe, videos, out, on_progress)
-    test = None if splits.test is None else evaluator(recipe, splits.test)
+    test = None if splits.test is None else evaluator(recipe, splits.test, on_message)
 
     def train_arm(arm: Arm, seed: int) -> ArmRun:
         import torch
 
         on_start(arm, seed)
         folder = RunFolder(out / "runs" / f"{re.sub('[^a-z0-9.+-]', '_', arm.name)}-seed{seed}-{arm.key}")
+        own = _own_recipe(recipe, arm, seed, out)
         fitted = train(
-            recipe, arm.plan, splits, folder, seed=seed, resume=True, on_step=on_step, on_message=on_message
+            own,
+            arm.plan,
+            splits,
+            folder,
+            text=dump_recipe(own),
+            resume=folder.started,
+            on_step=on_step,
+            on_message=on_message,
         )
         device = next(fitted.model.parameters()).device
         return ArmRun(
@@ -89,6 +97,15 @@ def compare_plans(
 
     out.mkdir(parents=True, exist_ok=True)
     return compare(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
+
+
+def _own_recipe(recipe: Recipe, arm: Arm, seed: int, out: Path) -> Recipe:
+    """The recipe of one run, which is written beside it and can be evaluated from there."""
+    data = recipe.data
+    if data.digits is not None and data.path is None:
+        data = data.model_copy(update={"path": str(out / "digits")})
+    run = recipe.run.model_copy(update={"seed": seed})
+    return with_absolute_paths(recipe.model_copy(update={"plan": arm.name, "data": data, "run": run}))
 
 
 def _key(recipe: Recipe, fingerprint: str) -> str:

@@ -1,15 +1,31 @@
 """The commands. Those that only plan import no torch, so that they answer at once."""
 
+import os
+import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli.output import message, plan_data, print_json, result, steps_bar
-from vcycle.errors import RecipeError, VcycleError
+from vcycle.cli import process
+from vcycle.cli.output import message, plan_data, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.errors import RecipeError
+
+if TYPE_CHECKING:
+    from vcycle.plan import Plan
+    from vcycle.recipes.build import Videos
+    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recognition import Evaluation
+    from vcycle.train.outcome import Fitted
 
 __all__ = ["app", "main"]
+
+_SLOW_DATA = 0.25
+"""Share of the training time spent waiting for data above which it is worth a word."""
 
 app = typer.Typer(
     name="vcycle",
@@ -19,26 +35,45 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
+app.add_typer(recipes, name="recipes")
 
 RecipeArgument = Annotated[
-    str, typer.Argument(metavar="RECIPE", help="A shipped recipe (see `vcycle recipes`), a YAML file, or the folder of a run.")
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A shipped recipe (see `vcycle recipes`), a YAML file, or the folder of a run."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
+    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for everything that is written.")]
 
-_debug = False
+
+def main() -> None:
+    """The `vcycle` command."""
+    sys.exit(process.run(app, sys.argv[1:]))
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from vcycle import __version__
+
+        result(f"vcycle {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
 def _root(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
 ) -> None:
-    global _debug  # noqa: PLW0603 -- one flag of one process
-    _debug = debug
+    # Both are dealt with before: `--debug` by `process.run`, so that it may stand behind the command.
+    del debug, version
 
 
 @app.command()
@@ -49,20 +84,22 @@ def plan(
     figure: Annotated[Path | None, typer.Option("--figure", help="Save shapes, batch and LR as a picture.")] = None,
 ) -> None:
     """Show the plan of a recipe: stages, shapes, batches, LR, and what it saves."""
+    from vcycle.cli.figures import save_figure
     from vcycle.recipes.build import check_plan, find_videos
-    from vcycle.recipes.load import load_recipe
     from vcycle.recipes.plans import plan_of
 
-    loaded = load_recipe(recipe, overrides or ())
-    clips = loaded.data.clips
-    if clips is None and loaded.data.digits is not None:
+    loaded = _load(recipe, overrides)
+    clips = loaded.data.clips  # None, and no videos: `plan_of` says what is missing
+    if loaded.data.digits is not None:
         clips = loaded.data.digits.train_clips
-    if clips is None:
-        clips = len(find_videos(loaded, Path()).train)
+    elif loaded.data.path is not None:
+        videos = find_videos(loaded, Path())
+        clips = len(videos.train)
+        _tell_of_videos(videos)
     planned = plan_of(loaded, clips)
     check_plan(loaded, planned)
     if figure is not None:
-        _save_figure(planned.figure(), figure)
+        save_figure(planned.figure(), figure)
     if json:
         print_json(plan_data(planned))
     else:
@@ -74,60 +111,62 @@ def train(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Train a recipe on a folder of videos."""
+    """Train a recipe on a folder of videos.
+
+    The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
+    `vcycle train RUN --resume` goes on with it.
+    """
     from vcycle.recipes.build import check_plan, datasets_of, find_videos
     from vcycle.recipes.build import train as train_recipe
-    from vcycle.recipes.load import dump_recipe, load_recipe
+    from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.plans import plan_of
     from vcycle.train.run import RunFolder
 
-    loaded = load_recipe(recipe, overrides or ())
-    if loaded.data.path is not None:
-        data = loaded.data.model_copy(update={"path": str(Path(loaded.data.path).absolute())})
-        loaded = loaded.model_copy(update={"data": data})
-    folder = out or (Path(recipe) if Path(recipe).is_dir() else Path("runs") / f"{Path(recipe).stem}-{loaded.plan}")
-    run = RunFolder(folder)
-    with steps_bar() as bar:
-        videos = find_videos(loaded, folder.parent, bar.count)
-        planned = plan_of(loaded, len(videos.train))
-        check_plan(loaded, planned)
-        message(f"{len(videos.train):,} videos in {len(videos.train.classes)} classes, {len(videos.val):,} for validation")
-        if not json:
-            result(planned.table())
-        splits = datasets_of(loaded, videos, folder.parent, bar.count)
-        bar.begin(loaded.plan, planned)
+    loaded = _load(recipe, overrides)
+    run = RunFolder(out or _default_folder(recipe, loaded.plan))
+    text = dump_recipe(loaded)
+    with progress() as shown:
+        videos = find_videos(loaded, run.path.parent, shown.count)
+    planned = plan_of(loaded, len(videos.train))
+    check_plan(loaded, planned)
+    run.prepare(planned, text, resume=resume)  # before hours of decoding
+    _tell_of_videos(videos)
+    if not json:
+        result(planned.table())
+    go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
+    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
+    _warn_of_workers(loaded)
+    with process.resumable(f"go on with `{go_on}`"), progress() as shown:
+        splits = datasets_of(loaded, videos, run.path.parent, shown.count)
+        shown.begin(planned.name, planned)
         fitted = train_recipe(
             loaded,
             planned,
             splits,
             run,
-            text=dump_recipe(loaded),
+            text=text,
             resume=resume,
-            on_step=bar.step,
+            on_step=shown.step,
             on_message=message,
         )
-    last = fitted.curve[-1].evaluation
-    data = {
-        "run": str(folder),
-        "plan": planned.name,
-        "fingerprint": planned.fingerprint,
-        "steps": fitted.steps,
-        "samples": fitted.samples,
-        "train_seconds": fitted.seconds,
-        "data_seconds": fitted.data_seconds,
-        "replaced": fitted.replaced,
-        "val": _evaluation_data(last),
-    }
+    waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
+    if waiting > _SLOW_DATA:
+        message(
+            f"training waited for data {waiting:.0%} of the time: more data.workers would help, or data.cache=SIDE to "
+            "decode every video only once"
+        )
     if json:
-        print_json(data)
+        print_json(_training_data(run.path, planned, fitted))
         return
+    result(_accuracy(fitted.curve[-1].evaluation, "val", len(videos.train.classes)))
     result(
-        f"top-1 {last.top1:.1%}, top-5 {last.top5:.1%} on {last.samples} validation videos ({last.protocol}); "
-        f"{fitted.seconds:.1f} s of training, {fitted.data_seconds / max(fitted.seconds, 1e-9):.0%} of it waiting for data; "
-        f"{fitted.replaced} samples replaced; in {folder}"
+        f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
+        f"training, {waiting:.0%} of it waiting for data"
     )
 
 
@@ -138,11 +177,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Evaluate the newest checkpoint of a run at the full grid."""
-    import torch
-
-    from vcycle.recipes.build import build_model, datasets_of, evaluator, find_videos
     from vcycle.recipes.load import load_recipe
-    from vcycle.train.checkpoint import latest_checkpoint, load_weights
     from vcycle.train.run import RunFolder
 
     folder = RunFolder(run)
@@ -150,30 +185,34 @@ def evaluate(
         raise RecipeError(f"{run} is not the folder of a run: it has no {folder.recipe.name}")
     if split not in ("val", "test"):
         raise RecipeError(f"split {split!r} is unknown: val or test")
+    loaded = load_recipe(str(run))
+
+    import torch
+
+    from vcycle.recipes.build import build_model, datasets_of, evaluator, find_videos
+    from vcycle.train.checkpoint import latest_checkpoint, load_weights
+
     found = latest_checkpoint(folder.checkpoints)
     if found is None:
         raise RecipeError(f"{run} has no checkpoint yet")
     checkpoint, path, passed = found
     for fault in passed:
         message(f"passed over: {fault}")
-    loaded = load_recipe(str(run))
-    with steps_bar() as bar:
-        splits = datasets_of(loaded, find_videos(loaded, run.parent, bar.count), run.parent, bar.count)
+    _warn_of_workers(loaded)
+    with progress() as shown:
+        splits = datasets_of(loaded, find_videos(loaded, run.parent, shown.count), run.parent, shown.count)
     dataset = splits.val if split == "val" else splits.test
     if dataset is None:
         raise RecipeError(f"the data of {run} has no test split")
     model = build_model(loaded, len(splits.train.videos.classes), loaded.run.seed)
     load_weights(model, checkpoint.model, path)
     device = torch.device("cuda" if loaded.run.device != "cpu" and torch.cuda.is_available() else "cpu")
-    found_out = evaluator(loaded, dataset)(model.to(device), device)
-    data = {"run": str(run), "step": checkpoint.step, "split": split} | _evaluation_data(found_out)
+    evaluation = evaluator(loaded, dataset, message)(model.to(device), device)
     if json:
-        print_json(data)
+        print_json({"run": str(run), "step": checkpoint.step, "split": split} | asdict(evaluation))
         return
-    result(
-        f"top-1 {found_out.top1:.1%}, top-5 {found_out.top5:.1%}, loss {found_out.loss:.3f} on {found_out.samples} {split} "
-        f"videos ({found_out.protocol}), step {checkpoint.step:,}; {found_out.unreadable} unreadable"
-    )
+    accuracy = _accuracy(evaluation, split, len(dataset.videos.classes))
+    result(f"{accuracy}, loss {evaluation.loss:.3f}, after step {checkpoint.step:,}")
 
 
 @app.command()
@@ -182,7 +221,7 @@ def compare(recipe: RecipeArgument, overrides: Overrides = None, out: Out = None
 
     Each plan's LR-matched control is trained too, unless controls are named. A study that was cut short goes on.
     """
-    from vcycle.recipes.load import load_recipe
+    from vcycle.cli.studies import plan_names, seed_range, study
 
     chosen = {"plan": "constant,long+short,cascade", "seeds": "2"}
     rest = []
@@ -192,34 +231,11 @@ def compare(recipe: RecipeArgument, overrides: Overrides = None, out: Out = None
             chosen[key] = value
         else:
             rest.append(override)
+    plans, seeds = plan_names(chosen["plan"]), seed_range(chosen["seeds"])
     folder = out or Path("runs") / f"compare-{Path(recipe).stem}"
-    plans = [p.strip() for p in chosen["plan"].split(",") if p.strip()]
-    _compare(load_recipe(recipe, rest), plans, _seeds(chosen["seeds"]), folder, json=json, title=f"{recipe}")
-
-
-@app.command()
-def recipes(
-    action: Annotated[str | None, typer.Argument(metavar="[show]", help="show: print a recipe.")] = None,
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]")] = None,
-    json: Json = False,
-) -> None:
-    """List the shipped recipes, or show one."""
-    from vcycle.recipes.load import load_recipe, recipe_names, recipe_text
-
-    if action is None:
-        described = {n: load_recipe(n).description for n in recipe_names()}
-        if json:
-            print_json({"recipes": described})
-        else:
-            for known, description in described.items():
-                result(f"[bold]{known}[/bold]  {description}")
-        return
-    if action != "show" or name is None:
-        raise RecipeError(f"recipes {action} {name or ''}: `vcycle recipes`, or `vcycle recipes show NAME`")
-    if json:
-        print_json({"name": name, "recipe": load_recipe(name).model_dump(mode="json", by_alias=True)})
-    else:
-        print(recipe_text(name)[0], end="")
+    loaded = _load(recipe, rest)
+    _warn_of_workers(loaded)
+    study(loaded, plans, seeds, folder, title=recipe, json=json)
 
 
 @app.command()
@@ -229,83 +245,101 @@ def demo(
     json: Json = False,
 ) -> None:
     """Train four plans on small videos made here, in minutes, without network: what does multigrid gain?"""
-    from vcycle.recipes.load import load_recipe
+    from vcycle.cli.studies import DEMO_PLANS, demo_data, study
+    from vcycle.recipes import load
 
-    recipe = load_recipe("demo/digits")
-    plans = ["constant", "control:cascade", "long+short", "cascade"]
+    recipe = load.load_recipe("demo/digits")
     folder = out or Path("vcycle-demo")
-    _compare(recipe, plans, range(seeds), folder, json=json, title="vcycle demo: digits in motion", demo=True)
+    title = "vcycle demo: digits in motion"
+    study(recipe, DEMO_PLANS, range(seeds), folder, title=title, json=json, as_data=demo_data)
 
 
-def _compare(
-    recipe: Any, plans: list[str], seeds: Any, folder: Path, *, json: bool, title: str, demo: bool = False
-) -> None:
-    from json import dumps
-
-    from vcycle.bench.study import compare_plans
-    from vcycle.report.comparison import comparison_figure, comparison_table, statements
-
-    with steps_bar() as bar:
-        comparison = compare_plans(
-            recipe,
-            plans,
-            seeds=seeds,
-            out=folder,
-            on_progress=bar.count,
-            on_start=lambda arm, seed: bar.begin(f"{arm.name}, seed {seed}", arm.plan),
-            on_step=bar.step,
-            on_run=lambda run: _finished(bar, run),
-            on_message=message,
-        )
-    data = comparison.as_data()
-    if demo:
-        best = data["plan"]
-        data["arms"] |= {"control": data["arms"]["control:cascade"], "multigrid": data["arms"][best]}
-    figure = folder / "comparison.png"
-    (folder / "comparison.json").write_text(dumps(data, indent=1) + "\n", encoding="utf-8")
-    if json:
-        _save_figure(comparison_figure(comparison.as_data()), figure)
-        print_json(data)
+@recipes.callback()
+def _list_recipes(context: typer.Context, json: Json = False) -> None:
+    if context.invoked_subcommand is not None:
         return
-    shown = comparison.as_data()
-    _save_figure(comparison_figure(shown), figure)
-    result(comparison_table(shown, title))
-    for line in statements(shown):
-        result(line)
-    result(f"picture: {figure}")
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from vcycle.recipes.load import load_recipe, recipe_names
+
+    described = {name: load_recipe(name).description for name in recipe_names()}
+    if json:
+        print_json({"recipes": described})
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("recipe", no_wrap=True)
+    table.add_column("what it is; `vcycle recipes show RECIPE` prints it")
+    for name, description in described.items():
+        table.add_row(Text(name, style="bold"), Text(description))
+    result(table)
 
 
-def _finished(bar: Any, run: Any) -> None:
-    bar.end()
-    message(f"{run.arm}, seed {run.seed}: {run.val:.1%} on validation after {run.seconds:.1f} s")
+@recipes.command("show")
+def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
+    """Print a recipe as it is written, or with --json as it is understood, defaults filled in."""
+    from vcycle.recipes.load import load_recipe, recipe_text
+
+    if json:
+        print_json({"name": recipe, "recipe": load_recipe(recipe).model_dump(mode="json", by_alias=True)})
+    else:
+        print(recipe_text(recipe)[0], end="")
 
 
-def _save_figure(figure: Any, path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
-    except (OSError, ValueError) as error:
-        raise VcycleError(f"picture {path} cannot be written: {error}") from error
+def _load(recipe: str, overrides: Sequence[str] | None) -> "Recipe":
+    from vcycle.recipes.load import load_recipe, with_absolute_paths
+
+    for override in overrides or ():
+        if "=" not in override and Path(override).exists():
+            raise RecipeError(f"{override!r} is a path without a key: data={override} gives the videos")
+    return with_absolute_paths(load_recipe(recipe, [_expand_home(o) for o in overrides or ()]))
 
 
-def _seeds(text: str) -> range:
-    if not text.isdecimal() or int(text) < 1:
-        raise RecipeError(f"seeds={text}: a whole number of at least 1 is accepted")
-    return range(int(text))
+def _expand_home(override: str) -> str:
+    """Not every shell replaces the ~ of `data=~/videos`."""
+    key, equals, value = override.partition("=")
+    return f"{key}{equals}{Path(value).expanduser()}" if value.startswith("~/") else override
 
 
-def _evaluation_data(evaluation: Any) -> dict[str, Any]:
-    from dataclasses import asdict
+def _default_folder(recipe: str, planned: str) -> Path:
+    """A run goes on in its own folder; a recipe's run gets one by its name and plan."""
+    from vcycle.train.run import RunFolder
 
-    return asdict(evaluation)
+    # A folder of videos may be called like a shipped recipe: it is no place for a run.
+    if RunFolder(Path(recipe)).recipe.is_file():
+        return Path(recipe)
+    return Path("runs") / f"{Path(recipe).stem}-{planned.replace(':', '-')}"
 
 
-def main() -> None:
-    """Run a command; an error of the user's is one line and exit code 2."""
-    try:
-        app(standalone_mode=True)
-    except VcycleError as error:
-        if _debug:
-            raise
-        message(f"error: {error}")
-        sys.exit(2)
+def _tell_of_videos(videos: "Videos") -> None:
+    classes = len(videos.train.classes)
+    message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
+
+
+def _warn_of_workers(recipe: "Recipe") -> None:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if recipe.data.workers > cores:
+        there = "is 1 processor core" if cores == 1 else f"are {cores} processor cores"
+        message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={cores} may be faster")
+
+
+def _accuracy(evaluation: "Evaluation", split: str, classes: int) -> str:
+    top5 = f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # else it is 100 %
+    unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
+    return f"top-1 {evaluation.top1:.1%}{top5} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
+
+
+def _training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, Any]:
+    """A finished training as `vcycle train --json` prints it."""
+    return {
+        "run": str(folder),
+        "plan": planned.name,
+        "fingerprint": planned.fingerprint,
+        "steps": fitted.steps,
+        "samples": fitted.samples,
+        "train_seconds": fitted.seconds,
+        "data_seconds": fitted.data_seconds,
+        "replaced": fitted.replaced,
+        "val": asdict(fitted.curve[-1].evaluation),
+    }

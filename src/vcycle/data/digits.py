@@ -179,9 +179,7 @@ def render_digits(
     return root
 
 
-def render_luma(
-    scan: Floats, motion: str, settings: DigitSettings, rng: np.random.Generator
-) -> NDArray[np.uint8]:
+def render_luma(scan: Floats, motion: str, settings: DigitSettings, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Draw one clip's luma.
 
     Args:

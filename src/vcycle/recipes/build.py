@@ -1,6 +1,6 @@
 """From a recipe to what it trains: videos, datasets, task, model, settings."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,12 +14,24 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from vcycle.data import VideoDataset
+    from vcycle.data import Batch, VideoDataset
     from vcycle.tasks.recognition import Evaluation, Recognition
-    from vcycle.train.loop import Fitted, Settings, StepReport
+    from vcycle.train.loop import Settings
+    from vcycle.train.outcome import Fitted, StepReport
     from vcycle.train.run import RunFolder
 
-__all__ = ["Splits", "Videos", "build_model", "check_plan", "datasets_of", "evaluator", "find_videos", "settings_of", "task_of", "train"]
+__all__ = [
+    "Splits",
+    "Videos",
+    "build_model",
+    "check_plan",
+    "datasets_of",
+    "evaluator",
+    "find_videos",
+    "settings_of",
+    "task_of",
+    "train",
+]
 
 Progress = Callable[[str, int, int], None]
 """Told what is being done, how much of it is, and how much there is."""
@@ -52,8 +64,9 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     """
     data = recipe.data
     if data.digits is not None:
-        root = _render(data.digits, Path(data.path) if data.path else work / "digits", progress)
-        return Videos(train=read_videos(root, "train"), val=read_videos(root, "val"), test=read_videos(root, "test"))
+        made = _render(data.digits, Path(data.path) if data.path else work / "digits", progress)
+        test = read_videos(made, "test") if "test" in data.digits.clips else None
+        return Videos(train=read_videos(made, "train"), val=read_videos(made, "val"), test=test)
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
@@ -69,8 +82,9 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
         raise RecipeError(f"data.path {data.path} is a folder: data.root, data.val and data.test go with a list file")
     train = read_videos(path, "train", val_fraction=data.val_fraction)
     val = read_videos(path, "val", val_fraction=data.val_fraction)
-    has_test = any((path / name).exists() for name in ("test", "test.csv", "test.txt"))
-    return Videos(train=train, val=val, test=read_videos(path, "test") if has_test else None)
+    # A folder `test` without a folder `train` beside it is a class.
+    has = {split: any((path / f"{split}{end}").exists() for end in ("", ".csv", ".txt")) for split in ("train", "test")}
+    return Videos(train=train, val=val, test=read_videos(path, "test") if all(has.values()) else None)
 
 
 def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress = lambda *_: None) -> Splits:
@@ -85,6 +99,7 @@ def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress =
         fps=s.fps,
         span=s.span,
         short_side=s.short_side,
+        field=s.field,
         flip=s.flip,
         antialias=s.antialias,
         eval_short_side=s.eval_short_side,
@@ -159,17 +174,34 @@ def settings_of(recipe: Recipe, *, seed: int | None = None) -> "Settings":
     )
 
 
-def evaluator(recipe: Recipe, dataset: "VideoDataset") -> "Callable[[nn.Module, torch.device], Evaluation]":
-    """A function that evaluates a model at the full grid, one center clip per video."""
+def evaluator(
+    recipe: Recipe, dataset: "VideoDataset", on_message: Callable[[str], None] = lambda _: None
+) -> "Callable[[nn.Module, torch.device], Evaluation]":
+    """A function that evaluates a model at the full grid, one center clip per video.
+
+    Args:
+        recipe: The recipe.
+        dataset: The videos.
+        on_message: Told of each video that cannot be read, once.
+    """
     from vcycle.data import evaluation_loader
 
     t = recipe.training
     shape = Shape(t.frames, t.size, t.size)
     task = task_of(recipe, len(dataset.videos.classes))
+    named: set[int] = set()
+
+    def naming(batches: "Iterable[Batch]") -> "Iterator[Batch]":
+        for batch in batches:
+            for bad in batch.replaced:
+                if bad.video not in named:
+                    named.add(bad.video)
+                    on_message(f"bad video {bad.path}: {bad.cause}; left out of the evaluation")
+            yield batch
 
     def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
         batches = evaluation_loader(dataset, shape, batch=max(t.batch, 16), workers=recipe.data.workers)
-        return task.evaluate(model, batches, shape, device=device)
+        return task.evaluate(model, naming(batches), shape, device=device)
 
     return evaluate
 
@@ -202,7 +234,7 @@ def train(
         settings=settings,
         recipe=text,
         resume=resume,
-        validate=evaluator(recipe, splits.val),
+        validate=evaluator(recipe, splits.val, on_message),
         on_step=on_step,
         on_message=on_message,
     )

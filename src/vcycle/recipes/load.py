@@ -12,13 +12,13 @@ from pydantic import BaseModel, ValidationError
 from vcycle.errors import RecipeError
 from vcycle.recipes.schema import Recipe
 
-__all__ = ["dump_recipe", "load_recipe", "recipe_names", "recipe_text"]
+__all__ = ["dump_recipe", "load_recipe", "recipe_names", "recipe_text", "with_absolute_paths"]
 
 RUN_RECIPE = "recipe.yaml"
 """The resolved recipe's name in a run's folder."""
 
-_MAIN_KEYS = {"data": "path", "model": "name", "optimizer": "name"}
-"""Sections for which an override without a dot sets the main key: `data=FOLDER`."""
+_MAIN_KEYS = {"data": "path", "model": "name", "optimizer": "name", "decay": "law"}
+"""Sections that may be written as the value of their main key alone: `data=FOLDER`."""
 
 
 def recipe_names() -> list[str]:
@@ -72,16 +72,14 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
     text, source = recipe_text(name)
     try:
         data = yaml.safe_load(text)
+        if not isinstance(data, dict):
+            raise RecipeError(f"{source}: a recipe is a mapping of sections, this is {type(data).__name__}")
+        origins = {_override(data, override): override for override in overrides}
+        return Recipe.model_validate(data)
     except yaml.YAMLError as error:
         raise RecipeError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(data, dict):
-        raise RecipeError(f"{source}: a recipe is a mapping of sections, this is {type(data).__name__}")
-    for override in overrides:
-        _override(data, override)
-    try:
-        return Recipe.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(f"{source}: {_explain(error)}") from None
+        raise RecipeError(_explain(error, source, origins)) from None
     except RecursionError:
         raise RecipeError(f"{source}: nested too deeply") from None
 
@@ -92,18 +90,28 @@ def dump_recipe(recipe: Recipe) -> str:
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
 
 
-def _override(data: dict[str, Any], override: str) -> None:
+def with_absolute_paths(recipe: Recipe) -> Recipe:
+    """The recipe as it can be used from any folder."""
+    given = {key: getattr(recipe.data, key) for key in ("path", "val", "test", "root")}
+    absolute = {key: str(Path(path).absolute()) for key, path in given.items() if path is not None}
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update=absolute)})
+
+
+def _override(data: dict[str, Any], override: str) -> str:
+    """Put a value into a recipe's data, at the dotted key that is returned."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r} is not of the form key=value, such as training.batch=32")
-    try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
+    if key == "data" and not text.lstrip().startswith("{"):
+        value: Any = text  # a path is taken as it stands
+    else:
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
     parts = key.split(".")
     if len(parts) == 1 and key in _MAIN_KEYS and not isinstance(value, dict):
         parts.append(_MAIN_KEYS[key])
-        value = text if key == "data" else value
     node: Any = data
     for part in parts[:-1]:
         below = node.get(part)
@@ -113,20 +121,34 @@ def _override(data: dict[str, Any], override: str) -> None:
             node[part] = below
         node = below
     node[parts[-1]] = value
+    return ".".join(parts)
 
 
-def _explain(error: ValidationError) -> str:
-    """The first fault in one line: the key, what it holds, what is accepted."""
-    fault = error.errors()[0]
+def _explain(error: ValidationError, source: str, origins: Mapping[str, str]) -> str:
+    """The first fault in one line: where it comes from, the key, what it holds, what is accepted.
+
+    Args:
+        error: What pydantic found.
+        source: The recipe.
+        origins: The override that set a key.
+    """
+    # A misspelt key is missing under its right name: the spelling is what to mend.
+    fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     where = [str(p) for p in fault["loc"]]
     key = ".".join(where)
+    override = next((text for start, text in origins.items() if f"{key}.".startswith(f"{start}.")), None)
+    if override is not None:
+        source = f"override {override!r}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if fault["type"] == "extra_forbidden":
         known = _keys(where[:-1])
-        return f"unknown key {key!r}{_suggestion(where[-1], known)}; known here: {', '.join(known)}{more}"
+        return f"{source}: unknown key {key!r}{_suggestion(where[-1], known)}; known here: {', '.join(known)}{more}"
     if fault["type"] == "missing":
-        return f"key {key!r} is missing{more}"
-    return f"key {key!r} is {fault['input']!r}: {_lower(fault['msg'])}{more}"
+        return f"{source}: key {key!r} is missing{more}"
+    accepted = _lower(fault["msg"])
+    if fault["type"] == "model_type":
+        accepted = f"a section is accepted, with keys such as {', '.join(_keys(where)[:4])}"
+    return f"{source}: key {key!r} is {fault['input']!r}: {accepted}{more}"
 
 
 def _keys(path: Sequence[str]) -> list[str]:

@@ -30,7 +30,8 @@ def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
     clips = clips if clips is not None else recipe.data.clips
     if clips is None:
         raise RecipeError(
-            "the length of the training set is unknown: give the videos (data=FOLDER) or their number (data.clips=240000)"
+            "the length of the training set is unknown: give the videos (data=FOLDER) or their number "
+            "(data.clips=240000)"
         )
     t = recipe.training
     return Baseline(
@@ -78,9 +79,7 @@ def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> 
     return planning.constant(baseline, epoch_factor=factor or plans.constant.epoch_factor)
 
 
-def _multigrid(
-    baseline: Baseline, options: MultigridPlan, factor: float | None, *, long: bool, short: bool
-) -> Plan:
+def _multigrid(baseline: Baseline, options: MultigridPlan, factor: float | None, *, long: bool, short: bool) -> Plan:
     shorts = SHORT_SIZES if options.short_sizes is None else [Scale.of(1, s).area for s in options.short_sizes]
     longs = LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes)
     no_shapes: Sequence[Scale] = ()

@@ -7,7 +7,18 @@ listed here are refused.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationInfo,
+    field_validator,
+)
+from pydantic_core import PydanticCustomError
 
 __all__ = [
     "CascadePlan",
@@ -36,9 +47,17 @@ def _as_mapping(key: str) -> BeforeValidator:
 
 
 class Section(BaseModel):
-    """A part of a recipe: unknown keys are refused, nothing is coerced silently."""
+    """A part of a recipe. Unknown keys are refused; a number may be written as text (YAML reads 1e-4 as text)."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
+        """YAML reads `on` and `yes` as true, which Python counts as 1."""
+        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+            raise PydanticCustomError("not_a_switch", "true and false are accepted only by switches")
+        return value
 
 
 class DigitsSection(Section):
@@ -83,8 +102,9 @@ class DigitsSection(Section):
 class DataSection(Section):
     """The videos."""
 
-    path: str | None = None
-    """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files, or a list file."""
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files, or a
+    list file."""
     val: str | None = None
     """A list file of validation videos, where `path` is a list file."""
     test: str | None = None
@@ -114,8 +134,11 @@ class SamplingSection(Section):
     """Frame rate that `stride` is counted in; by default the video's own."""
     span: tuple[PositiveFloat, PositiveFloat] | None = None
     """Instead of a stride: the range of the clip's duration, as fractions of the video's."""
-    short_side: tuple[PositiveInt, PositiveInt]
-    """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340)."""
+    short_side: tuple[PositiveInt, PositiveInt] | None = None
+    """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340).
+    A coarse crop of the same picture may show less of it, as in the paper."""
+    field: tuple[PositiveFloat, PositiveFloat] | None = None
+    """Instead of `short_side`: the fraction of the picture's short side that a crop shows, at any size."""
     flip: bool = True
     """Mirror half of the clips; off where left and right differ in meaning."""
     antialias: bool = False
@@ -252,7 +275,7 @@ class CascadePlan(PlanOptions):
 class PlansSection(Section):
     """Options of the plans, used by whichever is chosen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True)
 
     constant: ConstantPlan = ConstantPlan()
     """The baseline itself."""
@@ -301,7 +324,8 @@ class Recipe(Section):
     optimizer: Annotated[OptimizerSection, _as_mapping("name")] = OptimizerSection()
     """The optimizer."""
     plan: str = "long+short"
-    """Which plan: `constant`, `long+short`, `long`, `short` or `cascade`, or `control:PLAN`; `@2` sets its epoch factor."""
+    """Which plan: `constant`, `long+short`, `long`, `short` or `cascade`, or `control:PLAN`; `@2` at the end sets its
+    epoch factor."""
     plans: PlansSection = PlansSection()
     """Options of the plans."""
     run: RunSection = RunSection()

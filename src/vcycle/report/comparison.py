@@ -1,6 +1,7 @@
 """A comparison for people: one table, and accuracy against time."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,11 +14,19 @@ __all__ = ["comparison_figure", "comparison_table", "statements"]
 def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     """The arms of a comparison (as `Comparison.as_data` gives it), one row each."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD)
     table.add_column("plan")
-    for column in ("train time", "steps", "samples", f"accuracy ({data['split']})", "time vs constant", "vs its control"):
+    for column in (
+        "train time",
+        "steps",
+        "samples",
+        f"accuracy ({data['split']})",
+        "time vs constant",
+        "vs its control",
+    ):
         table.add_column(column, justify="right")
     for name, arm in data["arms"].items():
         table.add_row(
@@ -44,7 +53,7 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         gain = data["arms"][best].get(key)
         if gain is None:
             continue
-        text = f"{best} takes 1/{gain['speedup']:.2f} of the training time of {other}"
+        text = f"{best} takes {_times(gain)} of the training time of {other}"
         interval = gain["accuracy_difference"]
         if interval is not None:
             low, high = 100 * interval["low"], 100 * interval["high"]
@@ -70,7 +79,9 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         values = [[100 * p[2] for p in column] for column in points]
         width = 2.5 if name == data["plan"] else 1.3
         axis.plot(seconds, [_mean(v) for v in values], color=color, linewidth=width, label=name)
-        axis.fill_between(seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0)
+        axis.fill_between(
+            seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0
+        )
         axis.errorbar(
             [arm["train_seconds"]],
             [100 * arm["accuracy"]],
@@ -83,8 +94,14 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     axis.set_ylabel("accuracy (%)")
     axis.set_xlim(0, None)
     axis.grid(alpha=0.3)
-    axis.legend(loc="lower right", title=f"line: val, range over seeds\ndot: {data['split']} at the end, ± sd", fontsize=8, title_fontsize=7)
-    said = statements(data)
+    axis.legend(
+        loc="lower right",
+        title=f"line: val, range over seeds\ndot: {data['split']} at the end, ± sd",
+        fontsize=8,
+        title_fontsize=7,
+    )
+    # A title does not break its lines, and would leave the picture.
+    said = [line for text in statements(data) for line in wrap(text, 100)]
     axis.set_title("\n".join(said), fontsize=8, loc="left")
     return figure
 
@@ -99,4 +116,8 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _times(gain: Mapping[str, Any] | None) -> str:
-    return "" if gain is None else f"1/{gain['speedup']:.2f}"
+    """How much time something takes of another's: 1/2.50, or 1.25× where it takes longer."""
+    if gain is None:
+        return ""
+    times = gain["speedup"]
+    return f"1/{times:.2f}" if times >= 1 else f"{1 / times:.2f}×"

@@ -50,6 +50,10 @@ class Recognition:
     label_smoothing: float = 0.0
     """Label smoothing of the training loss."""
 
+    def __post_init__(self) -> None:
+        if self.classes < 2:
+            raise DataError(f"the videos are of {self.classes} class: at least 2 are needed to tell apart")
+
     def inputs(self, clips: Tensor) -> Tensor:
         """Normalised float `(B, C, T, H, W)` from uint8 `(B, T, H, W, C)`, on the same device."""
         mean = torch.tensor(self.mean, device=clips.device).mul_(255)

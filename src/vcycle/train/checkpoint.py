@@ -1,7 +1,7 @@
 """Checkpoints that are whole or absent: written aside, flushed to disk, renamed into place.
 
-A checkpoint holds the weights, the optimizer's state, the step and the plan. It holds no sampler, scheduler or
-generator state, because nothing has any: all of that is a function of the step.
+A checkpoint holds the weights, the optimizer's state, the step, the plan and the run's totals. It holds no sampler,
+scheduler or generator state, because nothing has any: all of that is a function of the step.
 """
 
 import contextlib
@@ -9,21 +9,22 @@ import os
 import pickle
 import re
 import zipfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from vcycle.errors import CheckpointError
+from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
 
-__all__ = ["Checkpoint", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = ["Checkpoint", "checkpoint_name", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
 
 _FORMAT = 1
 _KEEP = 2
 _NAME = re.compile(r"step-(\d+)\.pt")
+_ASIDE = ".tmp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +41,15 @@ class Checkpoint:
     """The model's state."""
     optimizer: dict[str, Any]
     """The optimizer's state."""
-    counts: dict[str, int]
-    """Running totals of the run."""
-    seconds: float
-    """Training time until here."""
+    optimizer_kind: str
+    """Class of the optimizer."""
+    totals: dict[str, Any]
+    """Running totals of the run, and its validations."""
+
+
+def checkpoint_name(step: int) -> str:
+    """The file name of the checkpoint after `step` steps."""
+    return f"step-{step:09d}.pt"
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -52,34 +58,26 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises:
         CheckpointError: if it cannot be written. The checkpoints before it stay as they were.
     """
-    path = folder / f"step-{checkpoint.step:09d}.pt"
-    aside = path.with_suffix(".tmp")
-    payload = {
-        "format": _FORMAT,
-        "step": checkpoint.step,
-        "plan": checkpoint.plan.to_json(),
-        "seed": checkpoint.seed,
-        "model": checkpoint.model,
-        "optimizer": checkpoint.optimizer,
-        "counts": checkpoint.counts,
-        "seconds": checkpoint.seconds,
-    }
+    path = folder / checkpoint_name(checkpoint.step)
+    aside = path.with_suffix(_ASIDE)
+    data = {f.name: getattr(checkpoint, f.name) for f in fields(checkpoint)}
+    data |= {"format": _FORMAT, "plan": checkpoint.plan.to_json()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as file:
-            torch.save(payload, file)
+            torch.save(data, file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
         _sync_folder(folder)
-    except (OSError, RuntimeError) as error:
-        # torch wraps a failing write in a RuntimeError of its own.
+    except (OSError, RuntimeError) as error:  # torch wraps a failing write in a RuntimeError of its own
         with contextlib.suppress(OSError):
             aside.unlink()
         kept = _numbered(folder)
-        rest = f"the last whole checkpoint is {kept[-1][1]}" if kept else "there is no earlier checkpoint"
+        rest = f"the last one is {kept[-1][1]}" if kept else "there is none before it"
         raise CheckpointError(f"checkpoint {path} cannot be saved ({_reason(error)}); {rest}") from error
-    for _, old in _numbered(folder)[:-_KEEP]:
+    # What is not needed any more: older ones, and what a kill left half written.
+    for old in [p for _, p in _numbered(folder)[:-_KEEP]] + list(folder.glob(f"*{_ASIDE}")):
         with contextlib.suppress(OSError):
             old.unlink()
     return path
@@ -113,23 +111,21 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         if damaged is not None:
-            raise CheckpointError(f"checkpoint {path} is damaged: {damaged} has a wrong checksum")
+            raise ValueError(f"{damaged} has a wrong checksum")
         data = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, zipfile.BadZipFile, pickle.UnpicklingError, EOFError, ValueError) as error:
-        if isinstance(error, CheckpointError):
-            raise
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"checkpoint {path} cannot be read: it holds something else than tensors and plain values, "
+            "which would have to be run to be read"
+        ) from error
+    except Exception as error:  # a damaged file can raise anything
         raise CheckpointError(f"checkpoint {path} cannot be read: {_reason(error)}") from error
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise CheckpointError(f"{path} is not a checkpoint of vcycle (format {_FORMAT})")
-    return Checkpoint(
-        step=data["step"],
-        plan=Plan.from_json(data["plan"]),
-        seed=data["seed"],
-        model=data["model"],
-        optimizer=data["optimizer"],
-        counts=data["counts"],
-        seconds=data["seconds"],
-    )
+    if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
+        raise CheckpointError(f"checkpoint {path} is not one of vcycle's (format {_FORMAT})")
+    try:
+        return Checkpoint(**{**data, "plan": Plan.from_json(data["plan"])})
+    except (KeyError, TypeError, PlanError) as error:
+        raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {_reason(error)}") from error
 
 
 def load_weights(model: nn.Module, state: dict[str, Any], source: Path) -> None:
@@ -171,8 +167,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    cause: BaseException = error
-    while cause.__cause__ is not None or cause.__context__ is not None:
-        cause = cause.__cause__ or cause.__context__ or cause
-    text = cause if isinstance(cause, OSError) else error
-    return str(text).splitlines()[0] if str(text) else type(text).__name__
+    """The first line of what went wrong: the system's own error where there is one behind it."""
+    chain = [error]
+    while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
+        chain.append(cause)
+    text = str(next((e for e in chain if isinstance(e, OSError)), error))
+    return text.splitlines()[0] if text else type(error).__name__

@@ -6,12 +6,11 @@ checkpoint holds is what was *learned*.
 
 import json
 import math
-import resource
 import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -19,18 +18,19 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from vcycle.data import Batch, loader
-from vcycle.errors import CheckpointError, DataError, VcycleError
+from vcycle.errors import VcycleError
 from vcycle.nn import apply, bf16_conv3d_is_sound, convert_batchnorm
 from vcycle.plan import Plan, Step
 from vcycle.tasks.recognition import Evaluation
-from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
+from vcycle.train.clock import Clock
+from vcycle.train.journal import Journal
+from vcycle.train.log import RunLog
 from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.outcome import Fitted, Point, StepReport, Totals
+from vcycle.train.run import RunFolder
+from vcycle.train.state import TrainState
 
-__all__ = ["Fitted", "Point", "Settings", "StepReport", "fit", "make_fabric"]
-
-_LOG_EVERY = 10
-"""Steps whose losses are read back at once, so that a device is not waited for at every step."""
+__all__ = ["Settings", "Task", "fit", "make_fabric"]
 
 
 class Task(Protocol):
@@ -46,68 +46,21 @@ class Settings:
     """How a run is carried out; of these, only the seed and the precision change its result."""
 
     seed: int = 0
+    """Keys the order of samples, crops and dropout."""
     device: str = "auto"
+    """`cpu`, `cuda`, or `auto`: a GPU where there is one."""
     precision: str = "fp32"
+    """`fp32`, or `bf16` (autocast)."""
     workers: int = 0
+    """Processes that load clips; 0 loads in this one."""
     validate_every: float = 1.0
+    """Epochs of samples between validations."""
     save_every: int = 500
+    """Steps between checkpoints."""
     bad_limit: float = 0.05
+    """The share of unreadable samples above which the run stops."""
     tensorboard: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepReport:
-    """What happened in a step."""
-
-    step: Step
-    work: float
-    """Work of the step, in steps of the baseline (voxels)."""
-    data_seconds: float
-    """How long the batch was waited for."""
-    seconds: float
-    """How long the whole step took."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Point:
-    """A validation: after how many steps, samples and seconds of training, and what was found."""
-
-    step: int
-    samples: int
-    seconds: float
-    evaluation: Evaluation
-
-
-@dataclass(frozen=True, kw_only=True)
-class Fitted:
-    """The outcome of a training."""
-
-    model: nn.Module
-    steps: int
-    samples: int
-    seconds: float
-    """Training time: data, forward, backward and update; not validation."""
-    cpu_seconds: float
-    """Processor time of this process in it (since the last resume)."""
-    data_seconds: float
-    """How much of it was waiting for data (since the last resume)."""
-    replaced: int
-    """Samples that could not be read and were replaced."""
-    curve: list[Point]
-
-
-@dataclass
-class _Progress:
-    """Running totals, as a checkpoint keeps them."""
-
-    step: int = 0
-    seen: int = 0
-    replaced: int = 0
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    data_seconds: float = 0.0
-    curve: list[Point] = field(default_factory=list)
-    named: set[str] = field(default_factory=set)
+    """Whether to write TensorBoard's event files beside the JSON lines."""
 
 
 def make_fabric(settings: Settings) -> Fabric:
@@ -148,7 +101,7 @@ def fit(
     Args:
         plan: What to do at every step.
         model: Takes float `(B, C, T, H, W)`; its BatchNorms are converted in place.
-        dataset: Gives a clip for a `SampleRequest`, or `dataset[i]`.
+        dataset: Gives a `vcycle.data.Sample` for a `SampleRequest`, as `VideoDataset` does.
         task: The loss.
         optimizer: Which optimizer.
         run: The run's folder.
@@ -164,259 +117,122 @@ def fit(
         DataError: if more samples are unreadable than `bad_limit` allows.
         VcycleError: if the loss is not finite, or the folder already holds a run.
     """
-    run.prepare(plan, recipe, resume=resume)
     fabric = make_fabric(settings)
+    goes_on = run.prepare(plan, recipe, resume=resume)
     convert_batchnorm(model, plan[0].bn_batch)
-    inner = model.to(memory_format=torch.channels_last_3d)  # type: ignore[call-overload]
-    model, optim = fabric.setup(inner, optimizer.build(inner))
-    progress = _restore(run, plan, settings, inner, optim, on_message) if resume else _Progress()
+    model = model.to(memory_format=torch.channels_last_3d)
+    state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=optimizer.build(model))
+    update = _Update(fabric, task, state)
+    start = state.restore(on_message) if goes_on else 0
+    if not goes_on:
+        if resume:
+            on_message(f"nothing to resume in {run.path}: starting from the beginning")
+        # A full disk or a folder that cannot be written to shows before anything is trained.
+        state.save(0)
+    totals = state.totals
     with ExitStack() as stack:
-        log = stack.enter_context(JsonLines(run.log))
-        bad = stack.enter_context(JsonLines(run.bad_samples))
-        board = _tensorboard(run, settings, stack)
-        log.keep({"step": progress.step})
-        journal = _journal(bad, plan, progress.step)
-        batches = _batches(fabric, plan, dataset, settings, progress.step, journal)
-        pending: list[tuple[dict[str, Any], Tensor]] = []
+        log = stack.enter_context(RunLog(run, start=start, device=fabric.device, tensorboard=settings.tensorboard))
+        journal = stack.enter_context(_journal(state, settings, start, on_message))
+        batches = _batches(plan, dataset, settings, start, journal, pin_memory=fabric.device.type == "cuda")
+        clock = Clock(totals)
         model.train()
-        for step in plan.iterate(progress.step):
-            began, cpu_began = time.perf_counter(), time.process_time()
-            batch = next(batches)
-            waited = time.perf_counter() - began
-            _count_bad(batch, journal, bad, progress, on_message)
-            _refuse_too_many(progress, settings, run, plan.baseline.clips)
-            apply(step, inner, optim)
-            torch.manual_seed(_step_seed(settings.seed, step.index))
-            loss = task.loss(model, batch.clips, batch.labels)
-            fabric.backward(loss)
-            optim.step()
-            optim.zero_grad()
-            took = time.perf_counter() - began
-            progress.step += 1
-            progress.seconds += took
-            progress.cpu_seconds += time.process_time() - cpu_began
-            progress.data_seconds += waited
-            pending.append((_line(step, batch, waited, took), loss.detach()))
-            last = progress.step == len(plan)
-            if len(pending) == _LOG_EVERY or last:
-                _flush(pending, log, board)
+        for step in plan.iterate(start):
+            batch, waited = _timed(batches)
+            journal.count(batch)
+            loss = update(step, batch)
+            took = clock.lap()
+            totals.data_seconds += waited
+            log.step(step, batch, loss, data_seconds=waited, seconds=took)
             on_step(StepReport(step=step, work=_work(plan, step), data_seconds=waited, seconds=took))
-            if validate is not None and (last or _due(plan, progress.step, settings.validate_every)):
-                evaluation = validate(inner, fabric.device)
-                point = Point(
-                    step=progress.step,
-                    samples=plan.samples_before(progress.step),
-                    seconds=progress.seconds,
-                    evaluation=evaluation,
-                )
-                progress.curve.append(point)
-                _flush(pending, log, board)
-                _write_point(point, log, board)
-            if last or progress.step % settings.save_every == 0:
-                _flush(pending, log, board)
-                _save(run, plan, settings, inner, optim, progress)
+            done = step.index + 1
+            validating = validate is not None and _validation_is_due(plan, done, settings.validate_every)
+            saving = done == len(plan) or done % settings.save_every == 0
+            if validating or saving:
+                log.flush()  # waits for the device: the time until here is training
+                with clock.paused():
+                    if validate is not None and validating:
+                        totals.curve.append(_point(plan, done, totals, validate(model, fabric.device)))
+                        log.validation(totals.curve[-1])
+                    if saving:
+                        state.save(done)
     return Fitted(
-        model=inner,
+        model=model,
         steps=len(plan),
         samples=plan.samples,
-        seconds=progress.seconds,
-        cpu_seconds=progress.cpu_seconds,
-        data_seconds=progress.data_seconds,
-        replaced=progress.replaced,
-        curve=progress.curve,
+        seconds=totals.seconds,
+        cpu_seconds=totals.cpu_seconds,
+        data_seconds=totals.data_seconds,
+        replaced=totals.replaced,
+        curve=totals.curve,
     )
 
 
-# Resuming ------------------------------------------------------------------------------------------------
+class _Update:
+    """One optimizer update, on the device and at the precision that Fabric was asked for."""
+
+    def __init__(self, fabric: Fabric, task: Task, state: TrainState) -> None:
+        self._fabric, self._task, self._state = fabric, task, state
+        self._forward, self._optimizer = fabric.setup(state.model, state.optimizer)
+
+    def __call__(self, step: Step, batch: Batch) -> Tensor:
+        """Learn from a batch: its loss, still on the device."""
+        apply(step, self._state.model, self._state.optimizer)
+        torch.manual_seed(_step_seed(self._state.seed, step.index))
+        clips, labels = self._fabric.to_device((batch.clips, batch.labels))
+        loss = self._task.loss(self._forward, clips, labels)
+        self._fabric.backward(loss)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return loss.detach()
 
 
-def _restore(
-    run: RunFolder,
-    plan: Plan,
-    settings: Settings,
-    model: nn.Module,
-    optimizer: Any,
-    on_message: Callable[[str], None],
-) -> _Progress:
-    """Weights, optimizer and totals from the newest readable checkpoint."""
-    found = latest_checkpoint(run.checkpoints)
-    if found is None:
-        on_message(f"no checkpoint in {run.path}: starting from the beginning")
-        return _Progress()
-    checkpoint, path, passed = found
-    for fault in passed:
-        on_message(f"passed over: {fault}")
-    if checkpoint.plan != plan or checkpoint.seed != settings.seed:
-        theirs, ours = checkpoint.plan, plan
-        raise CheckpointError(
-            f"checkpoint {path} was made under plan {theirs.name} {theirs.fingerprint} with seed {checkpoint.seed}; "
-            f"this recipe gives plan {ours.name} {ours.fingerprint} with seed {settings.seed}: resume with the run's "
-            f"own recipe ({run.recipe}), or choose another --out"
-        )
-    load_weights(model, checkpoint.model, path)
-    optimizer.load_state_dict(checkpoint.optimizer)
-    on_message(f"resuming at step {checkpoint.step:,} of {len(plan):,} from {path}")
-    points = [x for x in JsonLines(run.log).read() if x.get("event") == "validation" and x["step"] < checkpoint.step]
-    return _Progress(
-        step=checkpoint.step,
-        seconds=checkpoint.seconds,
-        curve=[
-            Point(step=x["step"] + 1, samples=x["samples"], seconds=x["seconds"], evaluation=Evaluation(**x["evaluation"]))
-            for x in points
-        ],
-        **checkpoint.counts,
+def _journal(state: TrainState, settings: Settings, start: int, on_message: Callable[[str], None]) -> Journal:
+    return Journal(
+        state.run.bad_samples,
+        state.totals,
+        first=state.plan.samples_before(start),
+        clips=state.plan.baseline.clips,
+        limit=settings.bad_limit,
+        on_message=on_message,
     )
-
-
-def _save(
-    run: RunFolder, plan: Plan, settings: Settings, model: nn.Module, optimizer: Any, progress: _Progress
-) -> None:
-    save_checkpoint(
-        run.checkpoints,
-        Checkpoint(
-            step=progress.step,
-            plan=plan,
-            seed=settings.seed,
-            model=model.state_dict(),
-            optimizer=optimizer.state_dict(),
-            counts={"seen": progress.seen, "replaced": progress.replaced},
-            seconds=progress.seconds,
-        ),
-    )
-
-
-# Data ----------------------------------------------------------------------------------------------------
 
 
 def _batches(
-    fabric: Fabric, plan: Plan, dataset: Any, settings: Settings, start: int, replaced: dict[int, int]
+    plan: Plan, dataset: Any, settings: Settings, start: int, journal: Journal, *, pin_memory: bool
 ) -> Iterator[Batch]:
-    loading = loader(
-        dataset,
-        plan,
-        seed=settings.seed,
-        start=start,
-        workers=settings.workers,
-        replaced=replaced,
-        pin_memory=fabric.device.type == "cuda",
-    )
-    # The plan's own batch sampler already knows ranks; re-sharding it would give each rank other shapes.
-    return iter(fabric.setup_dataloaders(loading, use_distributed_sampler=False))
-
-
-def _journal(bad: JsonLines, plan: Plan, start: int) -> dict[int, int]:
-    """Replacements that an interrupted run made past its checkpoint: stream position to dataset index."""
-    first = plan.samples_before(start)
-    return {x["position"]: x["by"] for x in bad.read() if x["position"] >= first}
-
-
-def _count_bad(
-    batch: Batch, journal: dict[int, int], bad: JsonLines, progress: _Progress, on_message: Callable[[str], None]
-) -> None:
-    """Count, name and write down the samples that had to be replaced."""
-    fresh = {r.position: r for r in batch.replaced}
-    progress.seen += len(batch.labels)
-    progress.replaced += len(fresh.keys() | (journal.keys() & set(batch.positions.tolist())))
-    for fault in batch.replaced:
-        if fault.path not in progress.named:
-            progress.named.add(fault.path)
-            on_message(f"bad video {fault.path}: {fault.cause}; another takes its place")
-        bad.write(**fault._asdict())
-
-
-def _refuse_too_many(progress: _Progress, settings: Settings, run: RunFolder, clips: int) -> None:
-    """Stop a run that is not training on its own dataset any more."""
-    share = progress.replaced / progress.seen
-    if progress.seen >= min(200, clips) and share > settings.bad_limit:
-        raise DataError(
-            f"{progress.replaced:,} of the first {progress.seen:,} samples could not be read ({share:.1%}); "
-            f"run.bad_limit allows {settings.bad_limit:.1%}. They are listed in {run.bad_samples}"
+    """The batches from a step on. They stay with the host, which looks at their samples; `_Update` moves them."""
+    return iter(
+        loader(
+            dataset,
+            plan,
+            seed=settings.seed,
+            start=start,
+            workers=settings.workers,
+            replaced=journal.replacements,
+            pin_memory=pin_memory,
         )
+    )
 
 
-# Logging -------------------------------------------------------------------------------------------------
+def _timed(batches: Iterator[Batch]) -> tuple[Batch, float]:
+    """The next batch, and how long it was waited for in seconds."""
+    began = time.perf_counter()
+    batch = next(batches)
+    return batch, time.perf_counter() - began
 
 
-def _line(step: Step, batch: Batch, waited: float, took: float) -> dict[str, Any]:
-    ids = zlib.crc32(batch.indices.numpy().tobytes())
-    return {
-        "event": "step",
-        "step": step.index,
-        "stage": step.stage,
-        "frames": step.shape.frames,
-        "size": step.shape.size,
-        "batch": step.batch,
-        "bn_batch": step.bn_batch,
-        "lr": step.lr,
-        "first_sample": step.first_sample,
-        "ids_crc32": ids,
-        "data_seconds": round(waited, 6),
-        "seconds": round(took, 6),
-        "clips_per_second": round(step.batch / took, 2),
-        "memory_mib": _memory(batch.clips.device),
-    }
+def _validation_is_due(plan: Plan, done: int, every: float) -> bool:
+    """Whether the step before `done` was the last, or passed a multiple of `every` epochs."""
+    before, after = plan.epochs_before(done - 1), plan.epochs_before(done)
+    return done == len(plan) or math.floor(after / every) > math.floor(before / every)
 
 
-def _memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) >> 20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-
-
-def _flush(pending: list[tuple[dict[str, Any], Tensor]], log: JsonLines, board: Any) -> None:
-    """Read the losses back, all at once, and write the lines.
-
-    Raises:
-        VcycleError: if a loss is not finite.
-    """
-    if not pending:
-        return
-    losses = torch.stack([loss for _, loss in pending]).tolist()
-    for (line, _), loss in zip(pending, losses, strict=True):
-        log.write(**line, loss=loss if math.isfinite(loss) else str(loss))
-        if not math.isfinite(loss):
-            raise VcycleError(
-                f"the loss became {loss} at step {line['step']:,} (LR {line['lr']:g}, {line['batch']} clips of "
-                f"{line['frames']}×{line['size']}²): lower training.lr or lengthen training.warmup"
-            )
-        if board is not None:
-            board.log_metrics({k: line[k] for k in ("lr", "seconds", "data_seconds", "batch")} | {"loss": loss}, line["step"])
-    pending.clear()
-
-
-def _write_point(point: Point, log: JsonLines, board: Any) -> None:
-    found = asdict(point.evaluation)
-    # A validation after step k belongs to step k - 1, so that a resume at k keeps it.
-    log.write(event="validation", step=point.step - 1, samples=point.samples, seconds=round(point.seconds, 3), evaluation=found)
-    if board is not None:
-        board.log_metrics({f"val_{k}": found[k] for k in ("top1", "top5", "loss")}, point.step)
-
-
-def _tensorboard(run: RunFolder, settings: Settings, stack: ExitStack) -> Any:
-    if not settings.tensorboard:
-        return None
-    try:
-        from lightning_fabric.loggers import TensorBoardLogger
-
-        board = TensorBoardLogger(root_dir=run.path, name="tensorboard", version="")
-    except ModuleNotFoundError:
-        raise VcycleError('run.tensorboard needs TensorBoard: pip install "vcycle[tensorboard]"') from None
-    stack.callback(board.finalize, "success")
-    return board
-
-
-# Arithmetic of the step ------------------------------------------------------------------------------------
-
-
-def _due(plan: Plan, step: int, every: float) -> bool:
-    """Whether a multiple of `every` epochs was passed by the step before `step`."""
-    before, after = plan.epochs_before(step - 1), plan.epochs_before(step)
-    return math.floor(after / every) > math.floor(before / every)
+def _point(plan: Plan, done: int, totals: Totals, evaluation: Evaluation) -> Point:
+    return Point(step=done, samples=plan.samples_before(done), seconds=totals.seconds, evaluation=evaluation)
 
 
 def _work(plan: Plan, step: Step) -> float:
-    b = plan.baseline
-    return step.batch * step.shape.voxels / (b.batch * b.frames * b.size**2)
+    return step.batch * step.shape.voxels / plan.baseline_shape.voxels
 
 
 def _step_seed(seed: int, step: int) -> int:

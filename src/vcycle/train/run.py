@@ -3,12 +3,14 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
 from vcycle.errors import VcycleError
 from vcycle.plan import Plan
+from vcycle.train.checkpoint import checkpoint_name
 
 __all__ = ["JsonLines", "RunFolder"]
 
@@ -48,42 +50,55 @@ class RunFolder:
         """The journal of replaced samples."""
         return self.path / "bad_samples.jsonl"
 
-    def prepare(self, plan: Plan, recipe: str | None, *, resume: bool) -> None:
-        """Make the folder and write down what is about to be done.
+    @property
+    def started(self) -> bool:
+        """Whether the folder holds a run. One that ended before it had anything to tell does not count."""
+        checkpoints = {file.name for file in self.checkpoints.glob("*.pt")} - {checkpoint_name(0)}
+        return bool(checkpoints) or self.log.exists() or self.bad_samples.exists()
+
+    def prepare(self, plan: Plan, recipe: str | None, *, resume: bool) -> bool:
+        """Make the folder and write down what is about to be done, unless it goes on with what is there.
+
+        Returns:
+            Whether it goes on.
 
         Raises:
             VcycleError: if the folder holds a run and `resume` is false, or cannot be written.
         """
-        if not resume and self.log.exists():
-            raise VcycleError(f"{self.path} already holds a run: resume it with --resume, or choose another --out")
+        if self.started:
+            if not resume:
+                raise VcycleError(f"{self.path} already holds a run: resume it with --resume, or choose another --out")
+            return True
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            if not self.plan.exists():
-                if recipe is not None:
-                    self.recipe.write_text(recipe, encoding="utf-8")
-                self.plan.write_text(plan.to_json(indent=1) + "\n", encoding="utf-8")
         except OSError as error:
-            raise VcycleError(f"run folder {self.path} cannot be written: {error.strerror}") from error
+            raise VcycleError(f"run folder {self.path} cannot be made: {error.strerror}") from error
+        if recipe is not None:
+            _write(self.recipe, recipe)
+        _write(self.plan, plan.to_json(indent=1) + "\n")
+        return False
 
 
 class JsonLines:
-    """A file of one JSON object per line, cut back on resume to what the checkpoint knows."""
+    """A file of one JSON object per line, which grows by whole lines and survives being cut short."""
 
     def __init__(self, path: Path) -> None:
+        """Name the file; it is made when something is written."""
         self.path = path
         self._file: TextIO | None = None
 
-    def keep(self, wanted: "Mapping[str, int]") -> None:
-        """Drop lines at or past a position (`{"step": 100}`), and a last line that was cut short."""
-        if not self.path.exists():
-            return
-        kept = [x for x in self.read() if all(x.get(key, 0) < end for key, end in wanted.items())]
-        aside = self.path.with_suffix(".tmp")
-        aside.write_text("".join(json.dumps(x) + "\n" for x in kept), encoding="utf-8")
-        os.replace(aside, self.path)
+    def keep(self, wanted: Mapping[str, int]) -> None:
+        """Drop lines at or past a position (`{"step": 100}`), and a last line that was cut short.
+
+        Raises:
+            VcycleError: if the file cannot be written.
+        """
+        if self.path.exists():
+            kept = [x for x in self.read() if all(x.get(key, 0) < end for key, end in wanted.items())]
+            _write(self.path, "".join(json.dumps(x) + "\n" for x in kept))
 
     def read(self) -> Iterator[dict[str, Any]]:
-        """The objects in the file; a line that a kill cut short ends it."""
+        """The objects in the file; a line that was cut short ends it."""
         if not self.path.exists():
             return
         with open(self.path, encoding="utf-8") as file:
@@ -94,16 +109,45 @@ class JsonLines:
                     return
 
     def write(self, **values: Any) -> None:
-        """Append an object."""
-        if self._file is None:
-            self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- closed by __exit__
-        self._file.write(json.dumps(values) + "\n")
-        self._file.flush()
+        """Append an object.
+
+        Raises:
+            VcycleError: if the file cannot be written.
+        """
+        try:
+            if self._file is None:
+                self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- closed by close()
+            self._file.write(json.dumps(values) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise _cannot_be_written(self.path, error) from error
+
+    def close(self) -> None:
+        """Close the file; each line is written already."""
+        if self._file is not None:
+            # After a failed write, closing tries it again.
+            with suppress(OSError):
+                self._file.close()
+            self._file = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self.close()
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a small file so that it is whole or as it was."""
+    aside = path.with_name(path.name + ".tmp")
+    try:
+        aside.write_text(text, encoding="utf-8")
+        os.replace(aside, path)
+    except OSError as error:
+        with suppress(OSError):
+            aside.unlink()
+        raise _cannot_be_written(path, error) from error
+
+
+def _cannot_be_written(path: Path, error: OSError) -> VcycleError:
+    return VcycleError(f"{path} cannot be written: {error.strerror or error}")

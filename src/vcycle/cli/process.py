@@ -1,0 +1,122 @@
+"""How a command ends: its exit code, and what goes wrong in one line on standard error.
+
+0: done. 1: a fault that is not the user's. 2: what the user can mend. 130: interrupted.
+"""
+
+import contextlib
+import errno
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from vcycle.cli.output import message as tell
+from vcycle.errors import VcycleError
+
+__all__ = ["Interrupted", "resumable", "run"]
+
+_DEBUG = "--debug"
+
+_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE}
+"""Errors of the system that a user can mend: a full disk, a folder that is not theirs."""
+
+
+class Interrupted(Exception):  # noqa: N818 -- not an error
+    """Ctrl-C in the middle of something that can be gone on with; says how."""
+
+
+@contextmanager
+def resumable(how: str) -> Iterator[None]:
+    """Within: work that an interruption does not lose, and how to go on with it."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Interrupted(how) from None
+
+
+def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
+    """Run a command and tell what goes wrong.
+
+    Args:
+        command: Takes the arguments as `args`.
+        arguments: Without the program's name. `--debug`, wherever it stands, shows tracebacks.
+
+    Returns:
+        The exit code.
+    """
+    debug = _DEBUG in arguments
+    _prepare_streams()
+    if not debug:
+        warnings.showwarning = _show_warning
+        # The commands say it themselves, by the recipe's key.
+        warnings.filterwarnings("ignore", message="This DataLoader will create")
+    try:
+        code = _run(command, [a for a in arguments if a != _DEBUG], debug)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nobody reads on (`| head`); Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code
+
+
+def _run(command: Callable[..., Any], arguments: Sequence[str], debug: bool) -> int:
+    try:
+        command(args=list(arguments))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+        if code == 130:
+            tell("interrupted")
+        return code
+    except Interrupted as interruption:
+        tell(f"interrupted; {interruption}")
+        return 130
+    except KeyboardInterrupt:
+        tell("interrupted")
+        return 130
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        text, code = _explain(error)
+        tell(f"error: {text}")
+        return code
+    return 0
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """What went wrong, in a line, and the exit code."""
+    if isinstance(error, VcycleError):
+        return _line(error), 2
+    if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}", 2
+    return f"unexpected {type(error).__name__}: {_line(error)} ({_DEBUG} shows where)", 1
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else "no message"
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """A warning in a line: the file and line of a library mean nothing to a user of the command."""
+    tell(f"warning: {' '.join(str(message).split())}")
+
+
+def _prepare_streams() -> None:
+    """Replace what the terminal cannot show, such as the × of a shape, rather than fail."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]

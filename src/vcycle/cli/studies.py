@@ -1,0 +1,126 @@
+"""What `compare` and `demo` have in common: plans trained over seeds, a table, a picture and a file."""
+
+from collections.abc import Callable, Sequence
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcycle.cli import process
+from vcycle.cli.figures import save_figure
+from vcycle.cli.output import message, plain, print_json, result
+from vcycle.cli.progress import Progress, progress
+from vcycle.errors import RecipeError, VcycleError
+
+if TYPE_CHECKING:
+    from vcycle.bench.compare import ArmRun
+    from vcycle.recipes.schema import Recipe
+
+__all__ = ["DEMO_PLANS", "demo_data", "plan_names", "seed_range", "study"]
+
+DEMO_PLANS = ("constant", "control:cascade", "long+short", "cascade")
+"""What the demo trains: the constant shape, the best plan's control, and two plans."""
+
+
+def plan_names(text: str) -> list[str]:
+    """The plans in `plan=constant,cascade`.
+
+    Raises:
+        RecipeError: if there are none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise RecipeError("plan= names no plan: plan=constant,cascade compares two")
+    return names
+
+
+def seed_range(text: str) -> range:
+    """The seeds in `seeds=5`.
+
+    Raises:
+        RecipeError: if it is no number above 0.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise RecipeError(f"seeds={text}: a whole number of at least 1 is accepted")
+    return range(int(text))
+
+
+def demo_data(data: dict[str, Any]) -> dict[str, Any]:
+    """A comparison as `vcycle demo --json` prints it: the best plan and its control by fixed names too."""
+    arms = data["arms"]
+    return data | {"arms": arms | {"control": arms[data["control"]], "multigrid": arms[data["plan"]]}}
+
+
+def study(
+    recipe: "Recipe",
+    plans: Sequence[str],
+    seeds: Sequence[int],
+    folder: Path,
+    *,
+    title: str,
+    json: bool,
+    as_data: Callable[[dict[str, Any]], dict[str, Any]] = lambda data: data,
+) -> None:
+    """Train the plans, then print and save what was found.
+
+    Args:
+        recipe: What is trained.
+        plans: Names of plans.
+        seeds: Shared by all plans.
+        folder: Where everything is written.
+        title: Of the table.
+        json: Print one object instead of a table.
+        as_data: Makes the object of the comparison's data.
+    """
+    from vcycle.bench.study import arm_names, compare_plans
+    from vcycle.report.comparison import comparison_figure, comparison_table, statements
+
+    names = arm_names(plans)
+    message(f"{len(names)} plans ({', '.join(names)}), {_seeds(len(seeds))} each, in {folder}")
+    fresh = 0
+    with process.resumable("the same command goes on with what is done"), progress() as shown:
+
+        def finished(run: "ArmRun") -> None:
+            nonlocal fresh
+            fresh += 1
+            _tell_of_run(shown, run)
+
+        comparison = compare_plans(
+            recipe,
+            plans,
+            seeds=seeds,
+            out=folder,
+            on_progress=shown.count,
+            on_start=lambda arm, seed: shown.begin(f"{arm.name}, seed {seed}", arm.plan),
+            on_step=shown.step,
+            on_run=finished,
+            on_message=message,
+        )
+    kept = len(comparison.runs) - fresh
+    if kept:
+        message(f"{kept} of {len(comparison.runs)} trainings were done before; another --out trains them again")
+    found = comparison.as_data()
+    data = as_data(found)
+    _write(folder / "comparison.json", dumps(plain(data), indent=1) + "\n")
+    save_figure(comparison_figure(found), folder / "comparison.png")
+    if json:
+        print_json(data)
+        return
+    result(comparison_table(found, title))
+    for line in statements(found):
+        result(line)
+
+
+def _tell_of_run(shown: Progress, run: "ArmRun") -> None:
+    shown.end()
+    message(f"{run.arm}, seed {run.seed}: {run.val:.1%} on validation after {run.seconds:.1f} s")
+
+
+def _seeds(count: int) -> str:
+    return "1 seed" if count == 1 else f"{count} seeds"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise VcycleError(f"{path} cannot be written: {error.strerror}") from error

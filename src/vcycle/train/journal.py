@@ -1,0 +1,92 @@
+"""Samples that could not be read: named, counted, written down, and repeated by a resumed run."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from vcycle.data import Batch
+from vcycle.errors import DataError
+from vcycle.train.outcome import Totals
+from vcycle.train.run import JsonLines
+
+__all__ = ["Journal"]
+
+_FEW = 200
+"""Samples below which a share says little."""
+
+
+class Journal:
+    """The journal of replaced samples, a file of JSON lines.
+
+    A run that goes on from a checkpoint has been further before: what it replaced there it replaces again, by
+    the same videos, so that it repeats itself even if a file can be read by now.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        totals: Totals,
+        *,
+        first: int,
+        clips: int,
+        limit: float,
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Open a journal, and read it back from where the run goes on.
+
+        Args:
+            path: Its file.
+            totals: Where samples are counted.
+            first: Position in the sample stream at which the run goes on.
+            clips: Length of the training set.
+            limit: The share of replaced samples above which the run stops.
+            on_message: Told of each bad video once.
+        """
+        self._lines = JsonLines(path)
+        self._lines.keep({})
+        self._totals = totals
+        self._enough = min(_FEW, clips)
+        self._limit = limit
+        self._tell = on_message
+        written = list(self._lines.read())
+        self._named = {line["path"] for line in written}
+        self.replacements = {line["position"]: line["replacement"] for line in written if line["position"] >= first}
+        """Dataset index to use instead, by position in the stream."""
+
+    def count(self, batch: Batch) -> None:
+        """Count a batch, and write down the samples of it that had to be replaced.
+
+        Raises:
+            DataError: if too large a share of the run's samples had to be replaced.
+        """
+        for fault in batch.replaced:
+            self._name(fault.path, f"bad video {fault.path}: {fault.cause}; another takes its place")
+            self._lines.write(**fault._asdict())
+        for text in batch.faults:
+            self._name(text.rpartition(": ")[0], f"damaged video {text}")
+        positions = {fault.position for fault in batch.replaced}
+        if self.replacements:
+            positions |= self.replacements.keys() & set(batch.positions.tolist())
+        self._totals.seen += len(batch.labels)
+        self._totals.replaced += len(positions)
+        self._refuse_too_many()
+
+    def _name(self, path: str, text: str) -> None:
+        if path not in self._named:
+            self._named.add(path)
+            self._tell(text)
+
+    def _refuse_too_many(self) -> None:
+        """Stop a run that is not training on its own dataset any more."""
+        seen, replaced = self._totals.seen, self._totals.replaced
+        if seen >= self._enough and replaced > self._limit * seen:
+            raise DataError(
+                f"{replaced:,} of the first {seen:,} samples could not be read ({replaced / seen:.1%}); "
+                f"run.bad_limit allows {self._limit:.1%}. They are listed in {self._lines.path}"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lines.close()

@@ -1,0 +1,74 @@
+"""What training has learned so far: put into checkpoints and taken out of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+
+from vcycle.errors import CheckpointError
+from vcycle.plan import Plan
+from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
+from vcycle.train.outcome import Totals
+from vcycle.train.run import RunFolder
+
+__all__ = ["TrainState"]
+
+
+@dataclass(kw_only=True)
+class TrainState:
+    """All that changes in training. Shapes, LR, samples and crops do not: they are functions of the step."""
+
+    run: RunFolder
+    plan: Plan
+    seed: int
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    totals: Totals = field(default_factory=Totals)
+
+    def save(self, step: int) -> None:
+        """Write a checkpoint of `step` steps done.
+
+        Raises:
+            CheckpointError: if it cannot be written; those before it stay as they were.
+        """
+        checkpoint = Checkpoint(
+            step=step,
+            plan=self.plan,
+            seed=self.seed,
+            model=self.model.state_dict(),
+            optimizer=self.optimizer.state_dict(),
+            optimizer_kind=type(self.optimizer).__name__,
+            totals=self.totals.as_data(),
+        )
+        save_checkpoint(self.run.checkpoints, checkpoint)
+
+    def restore(self, on_message: Callable[[str], None]) -> int:
+        """Take over the newest readable checkpoint: the step to go on at.
+
+        Raises:
+            CheckpointError: if it belongs to another plan, seed, model or optimizer, or none can be read.
+        """
+        found = latest_checkpoint(self.run.checkpoints)
+        if found is None:
+            raise CheckpointError(f"the run in {self.run.path} has lost its checkpoints: choose another --out")
+        checkpoint, path, passed = found
+        for fault in passed:
+            on_message(f"passed over: {fault}")
+        if checkpoint.plan != self.plan or checkpoint.seed != self.seed:
+            theirs, ours = checkpoint.plan, self.plan
+            raise CheckpointError(
+                f"checkpoint {path} was made under plan {theirs.name} {theirs.fingerprint} with seed "
+                f"{checkpoint.seed}; this recipe gives plan {ours.name} {ours.fingerprint} with seed {self.seed}: "
+                f"resume with the run's own recipe ({self.run.recipe}), or choose another --out"
+            )
+        load_weights(self.model, checkpoint.model, path)
+        kind = type(self.optimizer).__name__
+        if checkpoint.optimizer_kind != kind:
+            raise CheckpointError(
+                f"checkpoint {path} was made with {checkpoint.optimizer_kind}, this recipe has {kind}"
+            )
+        self.optimizer.load_state_dict(checkpoint.optimizer)
+        self.totals = Totals.from_data(checkpoint.totals)
+        on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
+        return checkpoint.step

@@ -1,0 +1,154 @@
+"""Plans really trained and compared, on tiny videos."""
+
+import json
+
+import pytest
+
+from vcycle.bench.study import arm_names, compare_plans
+from vcycle.errors import PlanError, RecipeError
+from vcycle.plan import Plan
+from vcycle.recipes import load_recipe
+from vcycle.recipes.plans import plan_of
+
+TEXT = """
+sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: false}
+model: {name: r3d_tiny, options: {widths: [4], blocks: [1], temporal_kernels: [3]}}
+training: {batch: 4, frames: 8, size: 16, steps: 18, lr: 0.02}
+run: {device: cpu, validate_every: 2}
+data: {workers: 0}
+"""
+
+
+@pytest.mark.parametrize(
+    ("plans", "arms"),
+    [
+        (["constant", "cascade"], ["constant", "cascade", "control:cascade"]),
+        (
+            ["long+short", "cascade@0.5", "cascade"],
+            ["long+short", "cascade@0.5", "cascade", "control:long+short", "control:cascade"],
+        ),
+        (["constant", "cascade", "long", "control:cascade"], ["constant", "cascade", "long", "control:cascade"]),
+        (["constant@2"], ["constant@2"]),
+        (["cascade", "cascade"], ["cascade", "control:cascade"]),
+    ],
+)
+def test_each_plan_comes_with_its_control_unless_controls_are_named(plans, arms):
+    assert arm_names(plans) == arms
+
+
+@pytest.fixture(scope="module")
+def load(digit_videos, tmp_path_factory):
+    file = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+    file.write_text(TEXT)
+    return lambda *overrides: load_recipe(str(file), [f"data={digit_videos}", *overrides])
+
+
+@pytest.fixture(scope="module")
+def study(load, tmp_path_factory):
+    out = tmp_path_factory.mktemp("study")
+    started = []
+    found = compare_plans(
+        load(),
+        ["constant", "cascade"],
+        seeds=(0, 1),
+        out=out,
+        on_start=lambda arm, seed: started.append((arm.name, seed)),
+    )
+    return found, out, started
+
+
+def test_arms_share_their_seeds_and_are_trained_whole(study, load):
+    found, _, started = study
+    names = ["constant", "cascade", "control:cascade"]
+    assert started == [(name, seed) for seed in (0, 1) for name in names]
+    assert [arm.name for arm in found.arms] == names
+    for arm in found.arms:
+        assert arm.plan == plan_of(load(), 24, arm.name)
+        for run in found.of(arm.name):
+            assert (run.steps, run.samples, run.work) == (len(arm.plan), arm.plan.samples, arm.plan.work())
+            assert run.curve[-1][1:] == (arm.plan.samples, run.val)
+            assert 0 <= run.data_seconds <= run.seconds
+            assert run.test is not None
+    json.dumps(found.as_data())
+
+
+def test_a_run_of_a_study_can_be_evaluated_from_its_folder(study):
+    _, out, _ = study
+    folders = sorted((out / "runs").iterdir())
+    assert len(folders) == 6
+    for folder in folders:
+        recipe = load_recipe(str(folder))
+        plan = Plan.from_json((folder / "plan.json").read_text())
+        assert plan_of(recipe, 24) == plan
+        assert f"-seed{recipe.run.seed}-" in folder.name
+        assert folder.name.startswith(recipe.plan.replace(":", "_"))
+
+
+def test_finished_runs_are_read_back_and_only_new_ones_trained(study, load):
+    found, out, _ = study
+    started = []
+
+    def again(*overrides, plans=("constant", "cascade"), seeds=(0, 1)):
+        started.clear()
+        return compare_plans(
+            load(*overrides), plans, seeds=seeds, out=out, on_start=lambda arm, seed: started.append((arm.name, seed))
+        )
+
+    assert again() == found
+    assert started == []
+    # What does not change the run does not train it again.
+    again("description=other words", "plan=short", "plans.short.epoch_factor=2")
+    assert started == []
+    # A plan of another length is another plan, of which the control is the same; a changed recipe changes all.
+    again("plans.cascade.epoch_factor=1.5", seeds=(0,))
+    assert started == [("cascade", 0)]
+    again("training.label_smoothing=0.1", plans=["constant"], seeds=(0,))
+    assert started == [("constant", 0)]
+
+
+def test_a_run_that_was_interrupted_goes_on_from_its_checkpoint(study, load, tmp_path):
+    found, _, _ = study
+
+    def stop(report):
+        if report.step.index == 9:
+            raise KeyboardInterrupt
+
+    recipe = load("run.save_every=4")
+    with pytest.raises(KeyboardInterrupt):
+        compare_plans(recipe, ["constant"], seeds=(0,), out=tmp_path, on_step=stop)
+    said, steps = [], []
+    again = compare_plans(
+        recipe,
+        ["constant"],
+        seeds=(0,),
+        out=tmp_path,
+        on_step=lambda report: steps.append(report.step.index),
+        on_message=said.append,
+    )
+    assert steps == list(range(8, 18))
+    assert said[0].startswith("resuming at step 8 of 18")
+    (run,) = again.runs
+    assert (run.val, run.test) == (found.of("constant")[0].val, found.of("constant")[0].test)
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is(load, tmp_path):
+    with pytest.raises(RecipeError, match="plan 'cascad' is unknown"):
+        compare_plans(load(), ["constant", "cascad"], seeds=(0,), out=tmp_path / "a")
+    with pytest.raises(PlanError, match="cannot take the shape"):
+        compare_plans(
+            load("model={name: slowfast_tiny}", "training.frames=4"),
+            ["constant", "cascade"],
+            seeds=(0,),
+            out=tmp_path / "b",
+        )
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_embedded_set_is_made_beside_the_runs_and_found_again(load, tmp_path):
+    digits = "{digits: [2], motions: [left, up], clips: {train: 4, val: 2}, frames: 12, size: 24, digit_size: 12}"
+    recipe = load(f"data.digits={digits}", "data.path=null", "training.steps=4", "run.validate_every=9")
+    found = compare_plans(recipe, ["constant"], seeds=(0,), out=tmp_path)
+    assert found.split == "val"
+    assert (tmp_path / "digits" / "train").is_dir()
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert load_recipe(str(folder)).data.path == str(tmp_path / "digits")

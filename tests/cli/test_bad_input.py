@@ -1,0 +1,228 @@
+"""What a user may get wrong: one line that says what and where, exit code 2, and nothing lost."""
+
+import json
+import shutil
+
+import pytest
+
+
+def refused(ran, *parts):
+    """The command ended with one line of error that has all the parts, and printed nothing else."""
+    assert ran.code == 2
+    assert ran.out == ""
+    errors = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert ran.err.endswith(errors[0] + "\n")
+    assert "Traceback" not in ran.err
+    for part in parts:
+        assert part in errors[0]
+
+
+def refused_usage(ran, *parts):
+    """The command was not understood: its usage, and exit code 2."""
+    assert ran.code == 2
+    assert "Usage:" in ran.err
+    for part in parts:
+        assert part in " ".join(ran.err.split())
+
+
+@pytest.fixture
+def folder(here, videos):
+    """A copy of the videos to spoil."""
+    return shutil.copytree(videos, here / "data")
+
+
+@pytest.mark.parametrize("command", ["plan", "train", "compare"])
+def test_a_missing_folder(vcycle, here, command):
+    refused(vcycle(command, "tiny.yaml", "data=nowhere"), "nowhere: no such folder or list file")
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_an_empty_folder(vcycle, here, command):
+    (here / "empty").mkdir()
+    refused(vcycle(command, "tiny.yaml", "data=empty"), "empty: no class folders with videos, no train.csv")
+
+
+def test_a_class_with_no_videos(vcycle, folder):
+    for video in (folder / "train/left").iterdir():
+        video.unlink()
+    refused(vcycle("train", "tiny.yaml", "data=data"), "data/train/left: the class has no videos")
+
+
+def test_no_videos_given(vcycle, here):
+    refused(vcycle("train", "tiny.yaml"), "the recipe names no videos", "data=PATH")
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [
+        ("train/left/nothing.mp4 0", ["train.csv, line 3", "no such file", "nothing.mp4"]),
+        ("train/left/0.mp4 7", ["train.csv, line 3", "bad label 7", "0 to 1"]),
+        ("train/left/0.mp4 -1", ["train.csv, line 3", "bad label -1"]),
+        ("train/left/0.mp4 left", ["train.csv, line 3", "bad label 'left'"]),
+        ("train/left/0.mp4", ["train.csv, line 3", "no label"]),
+    ],
+)
+def test_a_bad_line_of_a_list(vcycle, folder, line, parts):
+    (folder / "classes.txt").write_text("l\nr\n")
+    (folder / "train.csv").write_text(f"train/left/0.mp4 0\ntrain/right/0.mp4 1\n{line}\n")
+    (folder / "val.csv").write_text("val/left/0.mp4 0\nval/right/0.mp4 1\n")
+    refused(vcycle("train", "tiny.yaml", "data=data"), *parts)
+
+
+def test_a_list_without_a_list_for_validation(vcycle, folder):
+    (folder / "all.txt").write_text("train/left/0.mp4 0\ntrain/right/0.mp4 1\n")
+    refused(vcycle("train", "tiny.yaml", "data=data/all.txt"), "data.val=FILE")
+
+
+def test_a_path_where_a_change_to_the_recipe_belongs(vcycle, here, videos):
+    refused(vcycle("train", "tiny.yaml", videos), f"data={videos}")
+
+
+@pytest.mark.parametrize(
+    ("override", "parts"),
+    [
+        ("trainign.batch=2", ["unknown key 'trainign'", "did you mean 'training'?"]),
+        ("training.bach=2", ["unknown key 'training.bach'", "did you mean 'batch'?"]),
+        ("training.batch=many", ["'training.batch'", "'many'", "integer"]),
+        ("training.batch=0", ["'training.batch'", "greater than 0"]),
+        ("training.batch", ["'training.batch' is not of the form key=value"]),
+        ("model=r3d_tinny", ["model 'r3d_tinny' is unknown", "did you mean 'r3d_tiny'?"]),
+        ("model.options.depth=3", ["option 'depth'", "r3d_tiny"]),
+        ("plan=cascada", ["plan 'cascada' is unknown", "cascade"]),
+        ("plan=cascade@0", ["epoch factor '0'"]),
+        ("training.decay.milestones=[24]", ["milestone 24 lies at or past the end of training (24 steps)"]),
+        ("data.root=elsewhere", ["data.root", "list file"]),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_a_bad_change_to_the_recipe(vcycle, here, videos, command, override, parts):
+    refused(vcycle(command, "tiny.yaml", f"data={videos}", override), *parts)
+    assert sorted(p.name for p in here.iterdir()) == ["tiny.yaml"]
+
+
+def test_a_recipe_file_that_is_not_yaml(vcycle, here):
+    (here / "bad.yaml").write_text("training: {batch: [\n")
+    refused(vcycle("plan", "bad.yaml"), "bad.yaml: not valid YAML")
+
+
+def test_a_recipe_with_a_section_missing(vcycle, here):
+    (here / "bad.yaml").write_text("model: r3d_tiny\n")
+    refused(vcycle("plan", "bad.yaml"), "bad.yaml: key 'sampling' is missing")
+
+
+def test_a_recipe_file_that_is_a_video(vcycle, videos):
+    refused(vcycle("plan", videos / "val/left/0.mp4"), "0.mp4: cannot be read as a recipe")
+
+
+def test_an_unknown_recipe(vcycle):
+    refused(vcycle("train", "videos/smal"), "no recipe 'videos/smal'", "did you mean 'videos/small'?")
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_a_shape_that_the_model_cannot_take_names_the_step_at_which_it_would_come(vcycle, here, videos, command):
+    # The cascade begins with half the frames, and SlowFast takes a multiple of 4.
+    changes = ["model={name: slowfast_tiny, options: {}}", "training.frames=6"]
+    ran = vcycle(command, "tiny.yaml", f"data={videos}", *changes)
+    refused(ran, "model 'slowfast_tiny' cannot take the shape 3×8×8 that comes at step 0", "3 frames")
+
+
+def test_a_comparison_is_refused_before_anything_is_trained(vcycle, here, videos):
+    ran = vcycle("compare", "tiny.yaml", f"data={videos}", "plan=constant,long+short", "training.steps=14")
+    refused(ran, "plan 'long+short'", "without a step")
+    assert not list(here.glob("runs/*/runs"))
+
+
+def test_more_stages_than_steps(vcycle, here, videos):
+    ran = vcycle("plan", "tiny.yaml", f"data={videos}", "plan=long+short", "training.steps=14")
+    refused(ran, "long+short", "steps for", "without a step")
+
+
+def test_a_checkpoint_of_another_plan(vcycle, trained):
+    run, _ = trained
+    ran = vcycle("train", run, "training.lr=0.01", "--resume", "--json")
+    refused(ran, "was made under plan cascade", f"{run}/recipe.yaml")
+
+
+def test_a_checkpoint_of_another_model(vcycle, trained):
+    run, _ = trained
+    ran = vcycle("train", run, "model.options.widths=[4, 8, 12]", "--resume", "--json")
+    refused(ran, "belongs to another model", "the model has")
+
+
+def test_a_refused_resume_leaves_the_run_as_it_was(vcycle, trained):
+    run, _ = trained
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    assert vcycle("train", run, "training.lr=0.01", "--resume", "--json").code == 2
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+
+
+def test_every_checkpoint_damaged(vcycle, trained, here):
+    run = shutil.copytree(trained[0], here / "run")
+    for path in (run / "checkpoints").iterdir():
+        path.write_bytes(path.read_bytes()[:200])
+    refused(vcycle("eval", "run"), "no checkpoint in run/checkpoints can be read")
+
+
+def test_the_folder_of_a_run_that_is_none(vcycle, here):
+    refused(vcycle("eval", "."), "not the folder of a run: it has no recipe.yaml")
+    refused(vcycle("eval", "nowhere"), "nowhere is not the folder of a run")
+
+
+def test_an_unknown_split(vcycle, trained):
+    refused(vcycle("eval", trained[0], "--split", "trian"), "split 'trian' is unknown: val or test")
+
+
+def test_an_out_folder_that_is_a_file(vcycle, here, videos):
+    ran = vcycle("train", "tiny.yaml", f"data={videos}", "--out", "tiny.yaml")
+    refused(ran, "tiny.yaml")
+
+
+@pytest.mark.parametrize("seeds", ["0", "-1", "two", ""])
+def test_no_seeds(vcycle, here, videos, seeds):
+    refused(vcycle("compare", "tiny.yaml", f"data={videos}", f"seeds={seeds}"), f"seeds={seeds}", "at least 1")
+
+
+def test_no_plans_to_compare(vcycle, here, videos):
+    refused(vcycle("compare", "tiny.yaml", f"data={videos}", "plan="), "plan=")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["plan"], "Missing argument 'RECIPE'"),
+        (["plam", "tiny.yaml"], "No such command 'plam'"),
+        (["plan", "tiny.yaml", "--jsn"], "No such option"),
+        (["demo", "--seeds", "0"], "greater than or equal to 1"),
+        (["eval"], "Missing argument 'RUN'"),
+    ],
+)
+def test_a_command_that_is_not_understood(vcycle, here, arguments, part):
+    refused_usage(vcycle(*arguments), part)
+
+
+def test_a_disk_that_is_full_while_saving(vcycle, here, videos):
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
+    try:
+        ran = vcycle("train", "tiny.yaml", f"data={videos}", "--out", "run", "--json")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    refused(ran, "checkpoint run/checkpoints/step-", "cannot be saved (", "File too large")
+
+
+def test_unreadable_videos_are_named_replaced_and_counted(vcycle, folder):
+    (folder / "train/left/3.mp4").write_bytes(b"not a video")
+    ran = vcycle("train", "tiny.yaml", "data=data", "run.bad_limit=0.5", "--out", "run", "--json")
+    assert ran.code == 0
+    assert ran.err.count("bad video") == 1
+    assert f"bad video {folder}/train/left/3.mp4" in ran.err
+    assert json.loads(ran.out)["replaced"] > 0
+
+
+def test_too_many_unreadable_videos(vcycle, folder):
+    for number in range(8):
+        (folder / f"train/left/{number}.mp4").write_bytes(b"not a video")
+    ran = vcycle("train", "tiny.yaml", "data=data", "--out", "run", "--json")
+    refused(ran, "could not be read", "run.bad_limit", "run/bad_samples.jsonl")

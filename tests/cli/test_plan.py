@@ -1,0 +1,103 @@
+"""`vcycle plan`."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+KINETICS = "kinetics/slowfast_8x8_r50"
+
+# Wu et al. 2020, table 2 and section 3: base shapes, batches and LRs of the long cycle, sides of the short cycle.
+CYCLE = [(8, 158, 512, 8.0), (16, 158, 256, 4.0), (16, 224, 128, 2.0), (32, 224, 64, 1.0)]
+SHORT = {158: [112, 158, 158], 224: [112, 158, 224]}
+
+
+@pytest.fixture
+def golden():
+    golden = Path(__file__).parents[1] / "golden" / "kinetics_slowfast_8x8_r50.json"
+    return json.loads(golden.read_text())
+
+
+def test_the_golden_schedule_is_printed(vcycle, golden):
+    printed = json.loads(vcycle("plan", KINETICS, "--json").out)
+    assert [s["steps"] for s in printed["stages"]] == [s["steps"] for s in golden["stages"]]
+    shown = [[(c["frames"], c["size"], c["batch"]) for c in s["pattern"]] for s in printed["stages"]]
+    assert shown == [[(c["frames"], c["size"], c["batch"]) for c in s["pattern"]] for s in golden["stages"]]
+
+
+def test_three_long_cycles_and_a_fine_tuning_phase_save_3_42_times_the_steps(vcycle):
+    printed = json.loads(vcycle("plan", KINETICS, "--json").out)
+    assert printed["steps"] == 261_792
+    assert printed["saving"]["steps"] == pytest.approx(3.42, abs=0.005)
+    expected = [(t, s, b, 0.1 * x * decay) for decay in (1, 0.1, 0.01) for t, s, b, x in CYCLE]
+    expected += [(32, 224, 64, 0.001), (32, 224, 64, 0.0001)]
+    bases = [(s["frames"], s["size"], s["batch"], s["lr"]) for s in printed["stages"]]
+    assert [b[:3] for b in bases] == [e[:3] for e in expected]
+    assert [b[3] for b in bases] == pytest.approx([e[3] for e in expected])
+    assert all([c["size"] for c in s["pattern"]] == SHORT[s["size"]] for s in printed["stages"])
+
+
+def test_json_has_the_promised_fields(vcycle):
+    ran = vcycle("plan", KINETICS, "--json")
+    assert ran.out.count("\n") == 1
+    printed = json.loads(ran.out)
+    assert {"steps", "samples", "saving", "stages"} <= printed.keys()
+    assert printed["saving"].keys() == {"steps", "work"}
+    for stage in printed["stages"]:
+        assert {"steps", "frames", "size", "batch", "lr", "pattern"} <= stage.keys()
+        assert all(cell.keys() == {"frames", "size", "batch"} for cell in stage["pattern"])
+    assert sum(s["steps"] for s in printed["stages"]) == printed["steps"]
+
+
+def test_the_papers_batch_brings_its_learning_rate(vcycle):
+    printed = json.loads(vcycle("plan", KINETICS, "training.batch=512", "plan=constant", "--json").out)
+    assert printed["stages"][0]["lr"] == pytest.approx(0.8)
+    assert printed["stages"][0]["batch"] == 512
+
+
+def test_the_table_is_whole_when_it_is_piped(vcycle):
+    ran = vcycle("plan", KINETICS)
+    assert "…" not in ran.out
+    assert "cycle 1, T/4·S/√2" in ran.out
+    assert "1024 512 512" in ran.out
+    assert "3.42× fewer steps" in ran.out
+
+
+def test_the_table_folds_on_a_narrow_terminal_without_hiding_anything(vcycle, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    ran = vcycle("plan", KINETICS)
+    assert "…" not in ran.out
+    assert max(map(len, ran.out.splitlines())) <= 60
+
+
+def test_the_clips_of_a_folder_are_counted_and_not_taken_from_the_recipe(vcycle, videos):
+    ran = vcycle("plan", KINETICS, f"data={videos}", "training.batch=4", "plan=constant", "--json")
+    assert json.loads(ran.out)["samples"] == 16 * 239
+    assert "16 videos in 2 classes" in ran.err
+
+
+def test_a_recipe_without_videos_or_their_number_has_no_plan(vcycle):
+    ran = vcycle("plan", "videos/small")
+    assert ran.code == 2
+    assert "data=FOLDER" in ran.err
+    assert "data.clips=" in ran.err
+
+
+def test_the_picture_is_saved_where_it_is_asked_for(vcycle, here):
+    ran = vcycle("plan", "demo/digits", "--figure", "new/plan.png")
+    assert ran.code == 0
+    assert (here / "new/plan.png").read_bytes().startswith(b"\x89PNG")
+    assert "picture: new/plan.png" in ran.err
+
+
+@pytest.mark.parametrize("name", ["plan.nope", "/proc/nowhere/plan.png"])
+def test_a_picture_that_cannot_be_saved_is_named(vcycle, here, name):
+    ran = vcycle("plan", "demo/digits", "--figure", name)
+    assert ran.code == 2
+    assert ran.err.startswith(f"error: picture {name} cannot be written")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_plan_of_a_run_is_that_of_its_recipe(vcycle, trained):
+    run, printed = trained
+    assert json.loads(vcycle("plan", run, "--json").out)["fingerprint"] == printed["fingerprint"]

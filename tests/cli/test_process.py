@@ -1,0 +1,87 @@
+"""Exit codes and error lines."""
+
+import warnings
+
+import pytest
+
+from vcycle.cli import process
+from vcycle.errors import DataError
+
+
+def ending(error):
+    def command(args):
+        raise error
+
+    return command
+
+
+def test_what_a_user_can_mend_is_exit_code_2(capsys):
+    assert process.run(ending(DataError("videos: nothing there")), []) == 2
+    assert capsys.readouterr().err == "error: videos: nothing there\n"
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "train"], ["train", "--debug"]])
+def test_debug_shows_the_traceback_as_well_wherever_it_stands(capsys, arguments):
+    given = []
+
+    def command(args):
+        given.extend(args)
+        raise DataError("videos: nothing there")
+
+    assert process.run(command, arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("Traceback")
+    assert err.endswith("error: videos: nothing there\n")
+    assert given == ["train"]
+
+
+def test_a_fault_of_the_program_is_one_line_and_exit_code_1(capsys):
+    assert process.run(ending(KeyError("stem")), []) == 1
+    assert capsys.readouterr().err == "error: unexpected KeyError: 'stem' (--debug shows where)\n"
+
+
+def test_a_long_error_is_cut_to_its_first_line(capsys):
+    assert process.run(ending(RuntimeError("\n  first\nsecond\n")), []) == 1
+    assert capsys.readouterr().err == "error: unexpected RuntimeError: first (--debug shows where)\n"
+
+
+def test_a_line_is_not_broken_however_long(capsys):
+    process.run(ending(DataError("long " * 100)), [])
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_markup_in_a_message_is_printed_as_it_is(capsys):
+    process.run(ending(DataError("[red]videos[/red]/[1].mp4")), [])
+    assert capsys.readouterr().err == "error: [red]videos[/red]/[1].mp4\n"
+
+
+def test_a_fault_of_the_machine_is_the_users_to_mend(capsys):
+    assert process.run(ending(PermissionError(13, "Permission denied", "/data")), []) == 2
+    assert capsys.readouterr().err == "error: /data: Permission denied\n"
+
+
+def test_an_interruption_is_130(capsys):
+    assert process.run(ending(KeyboardInterrupt()), []) == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_an_interruption_says_how_to_go_on_with_work_that_is_not_lost(capsys):
+    def command(args):
+        with process.resumable("go on with `x`"):
+            raise KeyboardInterrupt
+
+    assert process.run(command, []) == 130
+    assert capsys.readouterr().err == "interrupted; go on with `x`\n"
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, 0), (2, 2), (0, 0)])
+def test_the_commands_own_exit_code_is_kept(code, expected):
+    assert process.run(ending(SystemExit(code)), []) == expected
+
+
+def test_warnings_of_libraries_are_lines_without_source_code(capsys):
+    def command(args):
+        warnings.warn("two\nlines", UserWarning, stacklevel=1)
+
+    assert process.run(command, []) == 0
+    assert capsys.readouterr().err == "warning: two lines\n"

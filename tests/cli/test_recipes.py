@@ -1,0 +1,48 @@
+"""`vcycle recipes`."""
+
+import json
+
+import pytest
+import yaml
+
+from vcycle.recipes import load_recipe, recipe_names
+
+
+def test_every_shipped_recipe_is_listed_with_what_it_is(vcycle):
+    ran = vcycle("recipes")
+    assert ran.code == 0
+    for name in recipe_names():
+        assert name in ran.out
+        assert load_recipe(name).description in ran.out
+    assert json.loads(vcycle("recipes", "--json").out)["recipes"].keys() == set(recipe_names())
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_is_shown_as_it_is_written(vcycle, name):
+    shown = vcycle("recipes", "show", name).out
+    assert yaml.safe_load(shown)["description"] == load_recipe(name).description
+
+
+def test_a_shown_recipe_is_a_recipe(vcycle, here):
+    (here / "mine.yaml").write_text(vcycle("recipes", "show", "kinetics/slowfast_8x8_r50").out)
+    mine = vcycle("plan", "mine.yaml", "--json")
+    assert mine.out == vcycle("plan", "kinetics/slowfast_8x8_r50", "--json").out
+
+
+def test_the_recipe_as_it_is_understood_has_its_defaults(vcycle):
+    printed = json.loads(vcycle("recipes", "show", "demo/digits", "--json").out)
+    assert printed["name"] == "demo/digits"
+    assert printed["recipe"]["run"]["bad_limit"] == 0.05
+
+
+def test_an_unknown_recipe_names_the_known_ones(vcycle):
+    ran = vcycle("recipes", "show", "kinetics/slowfast_8x8_r5")
+    assert ran.code == 2
+    assert "did you mean 'kinetics/slowfast_8x8_r50'?" in ran.err
+    assert all(name in ran.err for name in recipe_names())
+
+
+def test_show_without_a_name_is_a_usage_error(vcycle):
+    ran = vcycle("recipes", "show")
+    assert ran.code == 2
+    assert "Missing argument 'RECIPE'" in ran.err

@@ -1,0 +1,119 @@
+"""The commands as processes: they start at once, and end as a shell expects."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import vcycle
+
+HEAVY = ("torch", "torchvision", "torchmetrics", "lightning_fabric", "av", "scipy", "sklearn", "matplotlib")
+
+LISTS_MODULES = """
+import json, sys
+from vcycle.cli import app, process
+code = process.run(app.app, sys.argv[1:])
+print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]), file=sys.stderr)
+"""
+
+
+# Where the package lies, so that it is found from any folder.
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1])}
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["recipes"],
+        ["recipes", "show", "demo/digits"],
+        ["plan", "kinetics/slowfast_8x8_r50"],
+        ["plan", "demo/digits", "--json"],
+        ["train", "--help"],
+    ],
+)
+def test_help_recipes_and_plans_need_neither_torch_nor_a_decoder(arguments):
+    ended = python("-c", LISTS_MODULES, *arguments)
+    code, modules = json.loads(ended.stderr.splitlines()[-1])
+    assert code == 0
+    assert not set(HEAVY) & set(modules)
+
+
+def test_a_plan_of_a_folder_of_videos_needs_neither_torch_nor_a_decoder(videos):
+    ended = python("-c", LISTS_MODULES, "plan", "videos/small", f"data={videos}")
+    code, modules = json.loads(ended.stderr.splitlines()[-1])
+    assert code == 0
+    assert not set(HEAVY) & set(modules)
+
+
+def test_the_module_runs_as_the_command_does():
+    ended = python("-m", "vcycle", "plan", "kinetics/slowfast_8x8_r50", "--json")
+    assert ended.returncode == 0
+    assert json.loads(ended.stdout)["steps"] == 261_792
+    assert ended.stderr == ""
+
+
+def test_an_error_is_one_line_on_standard_error_and_exit_code_2():
+    ended = python("-m", "vcycle", "plan", "nothing/here")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert ended.stderr.count("\n") == 1
+    assert ended.stderr.startswith("error: no recipe 'nothing/here'")
+
+
+def test_a_reader_that_leaves_early_causes_no_complaint():
+    script = f"({sys.executable} -m vcycle plan demo/digits; echo code $? >&2) | true"
+    ended = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT
+    )
+    assert ended.stderr.splitlines() in (["code 0"], ["code 1"])
+
+
+def test_a_full_disk_under_standard_output_is_an_error_in_one_line():
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full on this system")
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "vcycle", "plan", "kinetics/slowfast_8x8_r50"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            env=ENVIRONMENT,
+        )
+    assert ended.returncode == 2
+    assert ended.stderr == "error: No space left on device\n"
+
+
+def test_ctrl_c_in_training_says_how_to_go_on_and_ends_with_130(videos, here):
+    options = [f"data={videos}", "training.steps=4000", "training.decay=constant", "data.workers=1", "--out", "runs/x"]
+    command = [sys.executable, "-m", "vcycle", "train", "tiny.yaml", *options]
+    # In a group of its own, so that the workers are interrupted too, as a terminal does it.
+    training = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        env=ENVIRONMENT,
+    )
+    deadline = time.monotonic() + 60
+    while not (here / "runs/x/log.jsonl").exists() and training.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.killpg(training.pid, signal.SIGINT)
+    _, err = training.communicate(timeout=60)
+    assert training.returncode == 130, err
+    assert err.splitlines()[-1] == "interrupted; go on with `vcycle train runs/x --resume`"
+    assert "Traceback" not in err

@@ -1,0 +1,115 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from vcycle.errors import PlanError, RecipeError
+from vcycle.plan import StepDecay
+from vcycle.recipes import load_recipe
+from vcycle.recipes.build import check_plan
+from vcycle.recipes.plans import PLAN_NAMES, baseline_of, control_name, plan_of
+
+KINETICS = "kinetics/slowfast_8x8_r50"
+DEMO = "demo/digits"
+
+
+def test_the_kinetics_recipe_saves_3_42_times_the_steps():
+    # Wu et al. 2020, table 2: 3.4 times; exactly 3.42 by whole steps.
+    plan = plan_of(load_recipe(KINETICS))
+    assert round(plan.saving().steps, 2) == 3.42
+    assert plan.baseline.total_steps == 239 * 240_000 // 64
+    assert plan.baseline.decay == StepDecay(milestones=(94, 154, 196), gamma=0.1)
+
+
+def test_the_papers_batch_brings_the_papers_rate_by_one_override():
+    small, large = (plan_of(load_recipe(KINETICS, overrides)) for overrides in ([], ["training.batch=512"]))
+    assert small.baseline.peak_lr == pytest.approx(0.1)
+    assert large.baseline.peak_lr == pytest.approx(0.8)
+    last = large.stages[-1]
+    assert (last.base.batch, last.rate.at(0.0)) == (512, pytest.approx(0.8 * 0.001))
+    assert round(large.saving().steps, 2) == 3.42
+    # On the long cycle's first shape the batch and the rate are eight times those.
+    assert large.stages[0].base.batch == 4096
+    assert large.stages[0].rate.at(0.0) == pytest.approx(6.4)
+
+
+@pytest.mark.parametrize("name", PLAN_NAMES)
+def test_each_plan_is_of_its_kind(name):
+    plan = plan_of(load_recipe(DEMO), 1200, name)
+    assert len({cell.shape for cell in plan.shapes}) == {"constant": 1, "long": 4, "short": 3, "cascade": 4}.get(
+        name, 8
+    )
+    control = plan_of(load_recipe(DEMO), 1200, control_name(name))
+    assert {cell for cell in control.shapes} == {control.baseline_shape}
+    assert len(control) == control.baseline.total_steps
+
+
+def test_a_factor_after_the_name_sets_the_length():
+    recipe = load_recipe(DEMO)
+    one, half = (plan_of(recipe, 1200, f"cascade@{factor}") for factor in (1, 0.5))
+    assert half.samples == pytest.approx(one.samples / 2, rel=0.01)
+    whole, half = (plan_of(recipe, 1200, f"control:cascade@{factor}") for factor in (1, 0.5))
+    assert len(half) == pytest.approx(len(whole) / 2, abs=1)
+    assert plan_of(load_recipe(DEMO, ["plan=control:cascade@0.5"]), 1200) == half
+
+
+def test_the_recipes_options_reach_their_plans():
+    def stages(name, *overrides):
+        return plan_of(load_recipe(DEMO, overrides), 1200, name).stages
+
+    assert len(stages("long", "plans.long.long_shapes=[[0.5, 1], [1, 1]]")) < len(stages("long"))
+    assert len(stages("cascade", "plans.cascade.shapes=[[1, 0.5], [1, 1]]", "plans.cascade.weights=[1, 3]")) == 2 + 3
+    (cell, *_), *_ = (stage.pattern for stage in stages("short", "plans.short.short_sizes=[0.25]"))
+    assert cell.size == 8
+    steps = plan_of(load_recipe(DEMO, ["plans.long+short.steps=500"]), 1200, "long+short")
+    assert len(steps) == 500
+    long = plan_of(load_recipe(DEMO, ["plans.constant.epoch_factor=2"]), 1200, "constant")
+    assert len(long) == 2 * long.baseline.total_steps
+    control = plan_of(load_recipe(DEMO, ["plans.cascade.control_epoch_factor=0.5"]), 1200, "control:cascade")
+    assert len(control) == pytest.approx(control.baseline.total_steps / 2, abs=1)
+
+
+@pytest.mark.parametrize(
+    "name", ["cascad", "control:", "control:cascad", "long_short", "", "@2", "control:control:long"]
+)
+def test_an_unknown_plan_is_refused_with_those_there_are(name):
+    with pytest.raises(
+        RecipeError, match=r"plan .* is unknown: constant, long\+short, long, short, cascade, or control:PLAN"
+    ):
+        plan_of(load_recipe(DEMO), 1200, name)
+
+
+@pytest.mark.parametrize("factor", ["", "x", "0", "-1", "nan", "inf"])
+def test_a_factor_that_is_no_length_is_refused(factor):
+    with pytest.raises(RecipeError, match=r"the epoch factor '.*' after @ must be a number above 0"):
+        plan_of(load_recipe(DEMO), 1200, f"cascade@{factor}")
+
+
+def test_the_length_of_the_training_set_must_be_known():
+    with pytest.raises(
+        RecipeError, match=r"the length of the training set is unknown: .*data=FOLDER.*data.clips=240000"
+    ):
+        baseline_of(load_recipe(KINETICS, ["data.clips=null"]))
+
+
+def test_a_shape_that_the_model_cannot_take_is_named_with_its_step():
+    recipe = load_recipe(KINETICS, ["training.frames=8"])
+    with pytest.raises(PlanError, match=r"model 'slowfast_8x8_r50' cannot take the shape 2×.* at step 0: 2 frames"):
+        check_plan(recipe, plan_of(recipe))
+    with pytest.raises(RecipeError, match="option 'width' of model 'r3d_tiny' is unknown"):
+        check_plan(load_recipe(DEMO, ["model.options.width=3"]), plan_of(load_recipe(DEMO), 1200))
+
+
+def test_planning_needs_no_torch():
+    code = (
+        "import sys, json\n"
+        "from vcycle.recipes.build import check_plan\n"
+        "from vcycle.recipes.load import load_recipe\n"
+        "from vcycle.recipes.plans import plan_of\n"
+        f"recipe = load_recipe({KINETICS!r})\n"
+        "check_plan(recipe, plan_of(recipe))\n"
+        "print(json.dumps(sorted({'torch', 'av', 'scipy'} & set(sys.modules))))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,213 @@
+"""README and docs are true: commands and Python blocks run, outputs are what is printed, links lead somewhere.
+
+Blocks run as they are printed but for a few sizes (`SUBSTITUTES`), each page from its beginning in a folder of its
+own. A `text` block right after a command is its output, in which `…` stands for anything.
+"""
+
+import contextlib
+import importlib.util
+import io
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import vcycle
+from vcycle.cli import process
+from vcycle.cli.app import app
+from vcycle.recipes.load import load_recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
+PAGES = ["README.md", "CONTRIBUTING.md", *PAGES]
+
+SUBSTITUTES = {
+    # The dataset of these tests has 12 clips of 10 frames and 24 pixels.
+    "README.md": {
+        "batch=64, frames=32, size=224": "batch=2, frames=8, size=16",
+        "epochs=100": "epochs=8",
+        "workers=8": "workers=0",
+    },
+}
+
+SMALL = [
+    *("model=r3d_tiny", "model.options.widths=[4, 8, 8]", "training.frames=4", "training.size=16", "training.batch=2"),
+    *("training.epochs=4", "training.warmup=null", "data.workers=0", "run.device=cpu"),
+]
+"""What makes training with `videos/small` take a second."""
+
+
+class Block(NamedTuple):
+    """A fenced block."""
+
+    language: str
+    text: str
+    line: int
+    output: str | None
+    """The `text` block right after it."""
+
+
+_FENCED = re.compile(
+    r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
+
+
+def blocks(page):
+    """The blocks of a page that are to be run, in order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        Block(found[2], found[3], text.count("\n", 0, found.start()) + 1, found[4])
+        for found in _FENCED.finditer(text)
+        if found[1] is None and found[2] != "text"
+    ]
+
+
+def assert_shown(printed, expected, where):
+    """Each line that a page shows was printed, in that order."""
+    lines = iter(line.rstrip() for line in printed.splitlines())
+    for wanted in (line.rstrip() for line in expected.splitlines() if line.strip()):
+        pattern = ".*".join(map(re.escape, wanted.split("…")))
+        assert any(re.fullmatch(pattern, line) for line in lines), f"{where}: not printed: {wanted}\nbut:\n{printed}"
+
+
+def run_command(line, capsys):
+    """Run one `vcycle` command: its exit code and all that it printed."""
+    line, _, target = line.partition(" > ")
+    program, *arguments = shlex.split(line)
+    assert program == "vcycle", line
+    if arguments[0] in ("train", "compare") and arguments[1] == "videos/small":
+        arguments[2:2] = SMALL
+    arguments = [re.sub("^seeds=.*", "seeds=1", argument) for argument in arguments]
+    capsys.readouterr()
+    code = process.run(app, arguments)
+    captured = capsys.readouterr()
+    if target:
+        Path(target).write_text(captured.out, encoding="utf-8")
+    return code, captured.out + captured.err
+
+
+@pytest.fixture
+def place(tmp_path, digit_videos, monkeypatch):
+    """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong."""
+    shutil.copytree(digit_videos, tmp_path / "videos")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad-list").mkdir()
+    (tmp_path / "lists").mkdir()
+    first = sorted((tmp_path / "videos/train").rglob("*.mp4"))[0]
+    shutil.copy(first, tmp_path / "bad-list/there.mp4")
+    (tmp_path / "bad-list/train.csv").write_text("there.mp4 0\nmissing.mp4 1\n")
+    (tmp_path / "bad-list/val.csv").write_text("there.mp4 0\n")
+    for split in ("train", "val"):
+        found = sorted((tmp_path / "videos" / split).rglob("*.mp4"))
+        lines = [f"{path.relative_to(tmp_path / 'videos')},{path.parent.name}\n" for path in found]
+        (tmp_path / f"lists/{split}.csv").write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def names():
+    """What a reader of the Python blocks has: a dataset, a model, an optimizer, a plan."""
+
+    class Clips(torch.utils.data.Dataset):
+        def __len__(self):
+            return 12
+
+        def __getitem__(self, index):
+            return torch.rand(3, 10, 24, 24), index % 2
+
+    layers = (torch.nn.Conv3d(3, 4, 3, padding=1), torch.nn.BatchNorm3d(4), torch.nn.ReLU())
+    model = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool3d(1), torch.nn.Flatten(), torch.nn.Linear(4, 2))
+    dataset = Clips()
+    plan = vcycle.cascade(vcycle.Baseline(batch=2, frames=8, size=16, clips=12, epochs=4, lr=0.01))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    return {"dataset": dataset, "model": vcycle.convert_batchnorm(model), "optimizer": optimizer, "plan": plan}
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "python" for b in blocks(page))])
+def test_python_blocks_run_as_they_are_printed(page, place, names):
+    unused = dict(SUBSTITUTES.get(page, {}))
+    for block in blocks(page):
+        if block.language != "python":
+            continue
+        text = block.text
+        for old, new in SUBSTITUTES.get(page, {}).items():
+            if old in text:
+                unused.pop(old, None)
+                text = text.replace(old, new)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(compile("\n" * block.line + text, page, "exec"), names)
+        if block.output is not None:
+            assert_shown(printed.getvalue(), block.output, f"{page}, line {block.line}")
+    assert not unused, "a substitute no longer fits the page"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "sh" for b in blocks(page))])
+def test_commands_run_as_they_are_printed(page, place, capsys):
+    for block in blocks(page):
+        if block.language != "sh":
+            continue
+        printed, where = "", f"{page}, line {block.line}"
+        for line in block.text.splitlines():
+            code, text = run_command(line, capsys)
+            refused = block.output is not None and block.output.startswith("error: ")
+            assert code == (2 if refused else 0), f"{where}: {line}\n{text}"
+            printed += text
+        if block.output is not None:
+            assert_shown(printed, block.output, where)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_it_is_in(page):
+    fences = re.findall(r"^```(\w*)\n.*?^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert set(fences) <= {"sh", "python", "text", "yaml"}
+
+
+def anchors(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (ROOT / page).parent / path if path else ROOT / page
+        assert file.exists(), f"{page}: {target}"
+        assert not anchor or anchor in anchors(file), f"{page}: {target}"
+
+
+def test_every_page_can_be_reached_from_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"({page})" in readme for page in PAGES if page != "README.md")
+
+
+def test_no_number_is_left_to_be_filled_in():
+    assert "TBD" not in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_keys_of_a_recipe_are_documented_as_the_schema_has_them():
+    spec = importlib.util.spec_from_file_location("recipe_keys", ROOT / "docs" / "recipe_keys.py")
+    recipe_keys = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe_keys)
+    page = recipe_keys.PAGE.read_text(encoding="utf-8")
+    assert recipe_keys.filled(page) == page, "write the tables anew: python docs/recipe_keys.py"
+
+
+def test_the_first_two_commands_are_those_that_the_continuous_integration_runs():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert 'python -m venv .venv && .venv/bin/pip install -e ".[dev]" && .venv/bin/vcycle demo\n' in readme
+    assert "\n.venv/bin/python -m pytest\n" in readme
+
+
+def test_the_recipe_of_the_readme_is_shipped():
+    assert load_recipe("videos/small").plan == "cascade"

@@ -1,0 +1,218 @@
+"""A run that is killed and resumed is the run that was never interrupted, to the last bit."""
+
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from vcycle.train.run import JsonLines, RunFolder
+
+forked = pytest.mark.skipif(
+    torch.cuda.is_available(), reason="with a GPU, autograd keeps threads that do not survive a fork"
+)
+
+
+@pytest.fixture(scope="module")
+def whole(training, record_of, tmp_path_factory):
+    """What the run that is never interrupted does."""
+    folder = tmp_path_factory.mktemp("whole")
+    training.run(folder)
+    return record_of(folder)
+
+
+@pytest.fixture
+def run_and_die(tmp_path):
+    """Runs a function in a process of its own, which kills itself with SIGKILL inside; gives the run's folder."""
+
+    def run(work):
+        process = multiprocessing.get_context("fork").Process(target=work, args=(tmp_path,))
+        process.start()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        return tmp_path
+
+    return run
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_in_step(training, step):
+    """Dies after the update of a step, before its checkpoint: the run goes on at this very step."""
+    return lambda folder: training.run(folder, on_step=lambda report: die() if report.step.index == step else None)
+
+
+def test_the_plan_has_every_kind_of_step(training):
+    plan = training.plan
+    assert [stage.steps for stage in plan.stages[:4]] == [4, 3, 4, 4]
+    assert {len(stage.pattern) for stage in plan.stages} == {3}
+    ramp = [step.lr for step in plan if step.first_sample < plan.warmup_samples]
+    assert len(ramp) == 7
+    assert ramp == sorted(ramp)
+
+
+@forked
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(0, id="at the first step"),
+        pytest.param(2, id="inside warm-up"),
+        pytest.param(6, id="before a stage edge"),
+        pytest.param(7, id="at a stage edge"),
+        pytest.param(8, id="after a stage edge"),
+        pytest.param(12, id="short cycle, first"),
+        pytest.param(13, id="short cycle, second"),
+        pytest.param(14, id="short cycle, third"),
+        pytest.param(28, id="at the last step"),
+    ],
+)
+def test_a_run_killed_in_a_step_goes_on_as_if_it_had_not_been(training, whole, record_of, run_and_die, step):
+    folder = run_and_die(killed_in_step(training, step))
+    said = []
+    training.run(folder, resume=True, on_message=said.append)
+    start = f"resuming at step {step} of 29 from {folder}/checkpoints/step-{step:09d}.pt"
+    assert said == [start if step else f"nothing to resume in {folder}: starting from the beginning"]
+    assert record_of(folder) == whole
+
+
+@forked
+@pytest.mark.parametrize("every", [4, 100])
+def test_what_was_done_since_the_last_checkpoint_is_done_again(
+    make_training, whole, record_of, newest, run_and_die, every
+):
+    training = make_training("data.cache=24", f"run.save_every={every}")
+    folder = run_and_die(killed_in_step(training, 10))
+    assert newest(folder).step == (8 if every == 4 else 0)
+    training.run(folder, resume=True)
+    assert record_of(folder) == whole
+
+
+@forked
+def test_the_number_of_workers_may_change_where_a_run_goes_on(make_training, training, whole, record_of, run_and_die):
+    two = make_training("data.cache=24", "data.workers=2")
+    folder = run_and_die(killed_in_step(two, 9))
+    training.run(folder, resume=True)
+    assert record_of(folder) == whole
+
+
+@forked
+@pytest.mark.parametrize("moment", ["fsync", "replace"])
+def test_a_kill_while_saving_leaves_the_checkpoint_before(training, whole, record_of, run_and_die, monkeypatch, moment):
+    original = getattr(os, moment)
+
+    def deadly(*args):
+        # The ninth checkpoint is written aside by now, and not in its place yet.
+        if any((folder / "checkpoints").glob("step-000000008.tmp")):
+            die()
+        return original(*args)
+
+    folder = None
+
+    def work(path):
+        nonlocal folder
+        folder = path
+        monkeypatch.setattr(os, moment, deadly)
+        training.run(path)
+
+    path = run_and_die(work)
+    names = sorted(file.name for file in (path / "checkpoints").iterdir())
+    assert names == ["step-000000006.pt", "step-000000007.pt", "step-000000008.tmp"]
+    training.run(path, resume=True)
+    assert record_of(path) == whole
+    assert sorted(file.name for file in (path / "checkpoints").iterdir()) == ["step-000000028.pt", "step-000000029.pt"]
+
+
+def test_a_finished_run_that_is_resumed_has_nothing_left_to_do(training, whole, record_of, tmp_path):
+    first = training.run(tmp_path)
+    again = training.run(tmp_path, resume=True)
+    assert record_of(tmp_path) == whole
+    assert again.curve == first.curve
+    assert (again.seconds, again.data_seconds, again.replaced) == (first.seconds, first.data_seconds, first.replaced)
+    assert all(torch.equal(a, b) for a, b in zip(first.model.parameters(), again.model.parameters(), strict=True))
+
+
+def test_times_add_up_over_the_processes_of_a_run(training, newest, tmp_path):
+    training.run_until(9, tmp_path)
+    before = newest(tmp_path).totals
+    spent = []
+    began = time.perf_counter()
+    fitted = training.run(tmp_path, resume=True, on_step=lambda report: spent.append(report))
+    took = time.perf_counter() - began
+    assert before["seconds"] + sum(report.seconds for report in spent) <= fitted.seconds <= before["seconds"] + took
+    waited = sum(report.data_seconds for report in spent)
+    assert fitted.data_seconds == pytest.approx(before["data_seconds"] + waited)
+    assert before["cpu_seconds"] < fitted.cpu_seconds
+
+
+# Real processes, killed from outside ------------------------------------------------------------------------
+
+
+def start(training, folder, *options):
+    """`vcycle train` in a process group of its own, so that no worker survives a failing test."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "vcycle",
+            "train",
+            str(training.file),
+            f"data={training.recipe.data.path}",
+            *options,
+            "--out",
+            str(folder),
+        ],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_steps(process, folder, steps):
+    """Wait until a run has logged a number of steps: at any moment after, the test may strike."""
+    log = RunFolder(folder).log
+    until = time.monotonic() + 60
+    while sum(line["event"] == "step" for line in JsonLines(log).read()) < steps:
+        ended = process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
+        assert ended is None
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+@forked
+def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(training, whole, record_of, tmp_path):
+    moments = random.Random(3)
+    for steps in (1, 6, 12, 19):
+        process = multiprocessing.get_context("fork").Process(
+            target=training.run, args=(tmp_path,), kwargs={"resume": True}
+        )
+        process.start()
+        wait_for_steps(process, tmp_path, steps)
+        time.sleep(moments.uniform(0, 0.05))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+    training.run(tmp_path, resume=True)
+    assert record_of(tmp_path) == whole
+
+
+def test_the_command_survives_kill_minus_nine_with_and_without_workers(training, whole, record_of, tmp_path):
+    folder = tmp_path / "run"
+    for steps, options in ((3, ["data.workers=2"]), (12, ["data.workers=0", "--resume"])):
+        process = start(training, folder, *options)
+        wait_for_steps(process, folder, steps)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    process = start(training, folder, "data.workers=2", "--resume")
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert "resuming at step" in errors
+    assert record_of(folder) == whole

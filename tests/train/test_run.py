@@ -1,0 +1,93 @@
+import json
+
+import pytest
+
+from vcycle.errors import VcycleError
+from vcycle.plan import Baseline, Plan, constant, multigrid
+from vcycle.train.run import JsonLines, RunFolder
+
+BASELINE = Baseline(batch=4, frames=8, size=64, clips=37, epochs=12, lr=0.1)
+PLAN = multigrid(BASELINE)
+
+
+def test_a_run_folder_holds_the_recipe_and_the_plan(tmp_path):
+    run = RunFolder(tmp_path / "runs" / "first")
+    run.prepare(PLAN, "a: 1\n", resume=False)
+    assert run.recipe.read_text() == "a: 1\n"
+    assert Plan.from_json(run.plan.read_text()) == PLAN
+    assert sorted(file.name for file in run.path.iterdir()) == ["plan.json", "recipe.yaml"]
+    assert not run.started
+
+
+@pytest.mark.parametrize("sign", ["log.jsonl", "bad_samples.jsonl", "checkpoints/step-000000001.pt"])
+def test_a_folder_that_holds_a_run_is_not_used_for_another(tmp_path, sign):
+    run = RunFolder(tmp_path)
+    run.prepare(PLAN, "a: 1\n", resume=False)
+    run.checkpoints.mkdir()
+    (tmp_path / sign).write_text("")
+    with pytest.raises(VcycleError, match="already holds a run: resume it with --resume, or choose another --out"):
+        run.prepare(constant(BASELINE), "a: 2\n", resume=False)
+    assert run.prepare(constant(BASELINE), "a: 2\n", resume=True)
+    assert run.recipe.read_text() == "a: 1\n"
+    assert Plan.from_json(run.plan.read_text()) == PLAN
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_ended_before_its_first_line_may_be_begun_otherwise(tmp_path, resume):
+    run = RunFolder(tmp_path)
+    run.prepare(PLAN, "a: 1\n", resume=False)
+    run.checkpoints.mkdir()
+    (run.checkpoints / "step-000000000.pt").write_text("")
+    assert not run.prepare(constant(BASELINE), "a: 2\n", resume=resume)
+    assert run.recipe.read_text() == "a: 2\n"
+    assert Plan.from_json(run.plan.read_text()) == constant(BASELINE)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(VcycleError, match=r"run folder .*file/run cannot be made: Not a directory"):
+        RunFolder(tmp_path / "file" / "run").prepare(PLAN, None, resume=False)
+
+
+def test_lines_are_read_back_as_they_were_written(tmp_path):
+    with JsonLines(tmp_path / "x.jsonl") as lines:
+        assert list(lines.read()) == []
+        lines.write(a=1, text="über\n", nothing=None)
+        lines.write(a=2)
+        assert list(lines.read()) == [{"a": 1, "text": "über\n", "nothing": None}, {"a": 2}]
+    with JsonLines(tmp_path / "x.jsonl") as lines:
+        lines.write(a=3)
+    assert [line["a"] for line in lines.read()] == [1, 2, 3]
+    assert len((tmp_path / "x.jsonl").read_text().splitlines()) == 3
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_last_line_that_a_kill_cut_short_is_dropped_before_the_next_is_written(tmp_path, cut):
+    path = tmp_path / "x.jsonl"
+    whole = json.dumps({"a": 1}) + "\n" + json.dumps({"a": 2}) + "\n"
+    path.write_text(whole[:-cut])
+    with JsonLines(path) as lines:
+        lines.keep({})
+        lines.write(a=3)
+    # Without its end of line alone, an object is whole.
+    first = [1, 2] if cut == 1 else [1] if cut <= 10 else []
+    assert [line["a"] for line in lines.read()] == [*first, 3]
+
+
+def test_lines_past_a_position_are_dropped(tmp_path):
+    with JsonLines(tmp_path / "x.jsonl") as lines:
+        lines.keep({"step": 3})
+        for step in range(6):
+            lines.write(step=step)
+    lines.keep({"step": 3})
+    assert [line["step"] for line in lines.read()] == [0, 1, 2]
+
+
+def test_a_full_disk_is_an_error_in_one_line():
+    from pathlib import Path
+
+    if not Path("/dev/full").exists():
+        pytest.skip("no /dev/full here")
+    with JsonLines(Path("/dev/full")) as lines, pytest.raises(VcycleError) as caught:
+        lines.write(a=1)
+    assert str(caught.value) == "/dev/full cannot be written: No space left on device"
