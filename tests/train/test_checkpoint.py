@@ -219,7 +219,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_and_leaves_nothing_behind(tmp_p
         f"the last one is {tmp_path}/step-000000001.pt",
         f"{tmp_path}/step-000000003.pt",
     ]
-    assert done.stderr == ""
+    assert "Traceback" not in done.stderr
     assert sorted(file.name for file in tmp_path.iterdir()) == ["step-000000001.pt", "step-000000003.pt"]
 
 

@@ -203,6 +203,7 @@ def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(tr
     assert record_of(tmp_path) == whole
 
 
+@pytest.mark.timeout(300)
 def test_the_command_survives_kill_minus_nine_with_and_without_workers(training, whole, record_of, tmp_path):
     folder = tmp_path / "run"
     for steps, options in ((3, ["data.workers=2"]), (12, ["data.workers=0", "--resume"])):
