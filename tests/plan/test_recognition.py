@@ -307,6 +307,15 @@ def test_a_cascade_takes_weights_and_the_lr_other_scalings(kinetics: Baseline) -
     assert multigrid(kinetics, lr_scaling="none").stages[0].rate.at(0) == pytest.approx(0.1)
 
 
+def test_a_cascade_can_end_with_a_cosine_whatever_the_law(kinetics: Baseline) -> None:
+    plan = cascade(kinetics, finish="cosine")
+    last = plan.stages[3:]
+    assert [(s.steps, s.base) for s in last] == [(59_750, plan.baseline_shape)]
+    assert [last[0].rate.at(f) for f in (0, 0.5, 1)] == pytest.approx([0.1, 0.05, 0])
+    assert plan.stages[:3] == cascade(kinetics).stages[:3]
+    assert control(plan).stages[-1].rate == last[0].rate
+
+
 @pytest.mark.parametrize("build", [constant, multigrid, cascade])
 def test_a_budget_in_steps_is_kept_exactly(kinetics: Baseline, build: Callable[..., Plan]) -> None:
     for steps in (14, 100, 99_999):

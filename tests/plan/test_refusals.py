@@ -105,6 +105,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: multigrid(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
     (lambda: constant(base(), epoch_factor=-1), "epoch_factor -1 is out of range"),
     (lambda: cascade(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
+    (lambda: cascade(base(), finish="soon"), "finish 'soon' is unknown: law, cosine"),
     (lambda: cascade(base(), shapes=()), "cascade shapes [] must end with the full grid"),
     (lambda: cascade(base(), shapes=(Scale.of(0.5, 0.5),)), "cascade shapes [T/2·S/2] must end with the full grid"),
     (lambda: cascade(base(), weights=(1, 2)), "2 weights for 4 cascade shapes"),

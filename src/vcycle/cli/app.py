@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vcycle.recipes.build import Videos
     from vcycle.recipes.schema import Recipe
     from vcycle.tasks.recognition import Evaluation
-    from vcycle.train.outcome import Fitted
+    from vcycle.train.outcome import Fitted, Point
 
 __all__ = ["app", "main"]
 
@@ -152,6 +152,7 @@ def train(
             text=text,
             resume=resume,
             on_step=shown.step,
+            on_point=lambda point: _tell_of_point(planned, point),
             on_message=message,
         )
     waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
@@ -315,6 +316,13 @@ def _default_folder(recipe: str, planned: str) -> Path:
 def _tell_of_videos(videos: "Videos") -> None:
     classes = len(videos.train.classes)
     message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
+
+
+def _tell_of_point(planned: "Plan", point: "Point") -> None:
+    epochs = planned.epochs_before(point.step)
+    message(
+        f"epoch {epochs:.1f} of {planned.epochs:.1f}, step {point.step:,}: top-1 {point.evaluation.top1:.1%} on validation"
+    )
 
 
 def _warn_of_workers(recipe: "Recipe") -> None:

@@ -34,14 +34,17 @@ def plan_names(text: str) -> list[str]:
 
 
 def seed_range(text: str) -> range:
-    """The seeds in `seeds=5`.
+    """The seeds in `seeds=5` (0 to 4) or `seeds=10-14`.
 
     Raises:
-        RecipeError: if it is no number above 0.
+        RecipeError: if it is neither a number above 0 nor a range that rises.
     """
-    if not text.isdecimal() or int(text) < 1:
-        raise RecipeError(f"seeds={text}: a whole number of at least 1 is accepted")
-    return range(int(text))
+    first, dash, last = text.partition("-")
+    if first.isdecimal() and (last.isdecimal() if dash else last == ""):
+        seeds = range(int(first), int(last) + 1) if dash else range(int(first))
+        if len(seeds):
+            return seeds
+    raise RecipeError(f"seeds={text}: a whole number of at least 1, or a range such as 10-14, is accepted")
 
 
 def demo_data(data: dict[str, Any]) -> dict[str, Any]:

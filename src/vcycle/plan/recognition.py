@@ -7,7 +7,7 @@ from fractions import Fraction
 from vcycle.errors import PlanError
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
-from vcycle.plan.rates import ConstantRate, Rate, StepDecay
+from vcycle.plan.rates import ConstantRate, CosineRate, Rate, StepDecay
 from vcycle.plan.schedule import Plan
 from vcycle.plan.shape import FULL, BatchShape, Scale
 
@@ -23,6 +23,9 @@ SHORT_SIZES = (_QUARTER, _HALF)
 
 SPACE_FIRST = (Scale(_HALF, _QUARTER), Scale(Fraction(1), _QUARTER), Scale(Fraction(1), _HALF), FULL)
 """The cascade's shapes: `(T/2, S/2)`, `(T, S/2)`, `(T, S/√2)`, `(T, S)`. Motion keeps its frames longest."""
+
+FINISHES = ("law", "cosine")
+"""How a cascade's LR can decay at the full shape."""
 
 
 def constant(baseline: Baseline, *, epoch_factor: float = 1.0, steps: int | None = None) -> Plan:
@@ -90,16 +93,19 @@ def cascade(
     epoch_factor: float = 1.0,
     steps: int | None = None,
     lr_scaling: str = "linear",
+    finish: str = "law",
 ) -> Plan:
     """Each shape once, coarse to fine; the LR decays at the full shape only.
 
     Args:
-        baseline: The recipe; its whole decay is squeezed into the last shape's steps.
+        baseline: The recipe.
         shapes: Grid scales, coarse to fine; the last is the full grid.
         weights: Relative numbers of steps per shape; equal if None.
         epoch_factor: Samples of the plan, in samples of the baseline.
         steps: The budget in steps instead.
         lr_scaling: How the LR follows the batch: `linear`, `sqrt` or `none`.
+        finish: How the LR decays over the last shape's steps: by the baseline's whole `law`, squeezed into them, or
+            as half a `cosine`, which wastes none of so few steps at an LR too small to learn.
 
     Raises:
         PlanError: if the last shape is not the full grid, or the weights do not fit the shapes.
@@ -116,10 +122,14 @@ def cascade(
         flat = ConstantRate(lr=baseline.peak_lr * gain)
         pattern = _pattern(baseline, scale, ())
         segments.append(Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain))
+    if finish not in FINISHES:
+        raise PlanError(f"finish {finish!r} is unknown: {', '.join(FINISHES)}")
     stages = baseline.lr_stages()
+    if finish == "cosine":
+        stages = [(Fraction(1), CosineRate(peak=baseline.peak_lr))]
     length = sum(n for n, _ in stages)
     for k, (n, rate) in enumerate(stages):
-        # At the full shape the whole law runs, from its start to its end.
+        # At the full shape the whole decay runs, from its start to its end.
         name = str(FULL) + (f", {_lr_name(baseline, k)}" if len(stages) > 1 else "")
         pattern = _pattern(baseline, FULL, ())
         segments.append(Segment(name=name, steps=shares[-1] * n / length, pattern=pattern, rate=whole(rate)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vcycle.data import Batch, VideoDataset
     from vcycle.tasks.recognition import Evaluation, Recognition
     from vcycle.train.loop import Settings
-    from vcycle.train.outcome import Fitted, StepReport
+    from vcycle.train.outcome import Fitted, Point, StepReport
     from vcycle.train.run import RunFolder
 
 __all__ = [
@@ -216,6 +216,7 @@ def train(
     text: str | None = None,
     resume: bool = False,
     on_step: "Callable[[StepReport], None]" = lambda _: None,
+    on_point: "Callable[[Point], None]" = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> "Fitted":
     """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
@@ -236,6 +237,7 @@ def train(
         resume=resume,
         validate=evaluator(recipe, splits.val, on_message),
         on_step=on_step,
+        on_point=on_point,
         on_message=on_message,
     )
 

@@ -104,6 +104,7 @@ def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> P
         weights=options.weights,
         epoch_factor=factor or options.epoch_factor,
         lr_scaling=options.lr_scaling,
+        finish=options.finish,
     )
 
 

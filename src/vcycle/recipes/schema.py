@@ -115,8 +115,6 @@ class DataSection(Section):
     """Make the embedded demonstration set instead."""
     clips: PositiveInt | None = None
     """Length of the training set, for plans where the videos are not at hand; counted otherwise."""
-    classes: PositiveInt | None = None
-    """Number of classes, where the videos are not at hand; counted otherwise."""
     val_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of each class for validation, where the data has no split of its own."""
     cache: PositiveInt | None = None
@@ -270,6 +268,8 @@ class CascadePlan(PlanOptions):
     """Relative numbers of steps per shape; by default equal."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     """How the LR follows the batch."""
+    finish: Literal["law", "cosine"] = "law"
+    """How the LR decays at the full shape: by the baseline's law squeezed into its steps, or as half a cosine."""
 
 
 class PlansSection(Section):

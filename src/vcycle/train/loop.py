@@ -94,6 +94,7 @@ def fit(
     resume: bool = False,
     validate: Callable[[nn.Module, torch.device], Evaluation] | None = None,
     on_step: Callable[[StepReport], None] = lambda _: None,
+    on_point: Callable[[Point], None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Fitted:
     """Train a model under a plan.
@@ -110,6 +111,7 @@ def fit(
         resume: Go on from the newest checkpoint in the folder, or start if there is none.
         validate: Evaluates the model; called every `validate_every` epochs of samples and at the end.
         on_step: Told of every step.
+        on_point: Told of every validation.
         on_message: Told what a user should know: a bad sample, a checkpoint passed over.
 
     Raises:
@@ -153,6 +155,7 @@ def fit(
                     if validate is not None and validating:
                         totals.curve.append(_point(plan, done, totals, validate(model, fabric.device)))
                         log.validation(totals.curve[-1])
+                        on_point(totals.curve[-1])
                     if saving:
                         state.save(done)
     return Fitted(
