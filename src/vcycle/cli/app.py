@@ -319,10 +319,8 @@ def _tell_of_videos(videos: "Videos") -> None:
 
 
 def _tell_of_point(planned: "Plan", point: "Point") -> None:
-    epochs = planned.epochs_before(point.step)
-    message(
-        f"epoch {epochs:.1f} of {planned.epochs:.1f}, step {point.step:,}: top-1 {point.evaluation.top1:.1%} on validation"
-    )
+    where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
+    message(f"{where}: top-1 {point.evaluation.top1:.1%} on validation")
 
 
 def _warn_of_workers(recipe: "Recipe") -> None:

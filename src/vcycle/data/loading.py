@@ -6,6 +6,7 @@ process that makes it.
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -182,10 +183,16 @@ class _Careful(Dataset[Any]):
 
 
 class _Loader(DataLoader[Any]):
-    """Raises the errors that were handed on."""
+    """Raises the errors that were handed on; its workers leave Ctrl-C to the main process."""
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        for batch in super().__iter__():
+        # Workers inherit the mask from their first moment; an interrupt of this process waits until they are there.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            batches = super().__iter__()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        for batch in batches:
             if isinstance(batch, VcycleError):
                 raise batch
             yield batch
