@@ -36,10 +36,11 @@ def test_the_papers_batch_brings_the_papers_rate_by_one_override():
 
 @pytest.mark.parametrize("name", PLAN_NAMES)
 def test_each_plan_is_of_its_kind(name):
-    plan = plan_of(load_recipe(DEMO), 1200, name)
-    assert len({cell.shape for cell in plan.shapes}) == {"constant": 1, "long": 4, "short": 3, "cascade": 4}.get(
-        name, 8
-    )
+    recipe = load_recipe(DEMO)
+    plan = plan_of(recipe, 1200, name)
+    cascade = len(recipe.plans.cascade.shapes or ())
+    distinct = {"constant": 1, "long": 4, "short": 3, "long+short": 8, "cascade": cascade}
+    assert len({cell.shape for cell in plan.shapes}) == distinct[name]
     control = plan_of(load_recipe(DEMO), 1200, control_name(name))
     assert {cell for cell in control.shapes} == {control.baseline_shape}
     assert len(control) == control.baseline.total_steps
@@ -59,7 +60,9 @@ def test_the_recipes_options_reach_their_plans():
         return plan_of(load_recipe(DEMO, overrides), 1200, name).stages
 
     assert len(stages("long", "plans.long.long_shapes=[[0.5, 1], [1, 1]]")) < len(stages("long"))
-    assert len(stages("cascade", "plans.cascade.shapes=[[1, 0.5], [1, 1]]", "plans.cascade.weights=[1, 3]")) == 2 + 3
+    two = ("plans.cascade.shapes=[[1, 0.5], [1, 1]]", "plans.cascade.weights=[1, 3]")
+    assert len(stages("cascade", *two, "plans.cascade.finish=cosine")) == 2
+    assert len(stages("cascade", *two, "plans.cascade.finish=law")) == 2 + 3  # the law's drops
     (cell, *_), *_ = (stage.pattern for stage in stages("short", "plans.short.short_sizes=[0.25]"))
     assert cell.size == 8
     steps = plan_of(load_recipe(DEMO, ["plans.long+short.steps=500"]), 1200, "long+short")
