@@ -3,6 +3,6 @@
 # baselines; seeds that the study does not use. Goes on where it stopped.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-vcycle compare demo/digits seeds=1 --out "${OUT:-work/budget}" \
+vcycle compare demo/digits seeds=1 --out "${OUT:-out/budget}" \
     plan=constant@0.5,constant@1,constant@2,constant@4,control:cascade@0.5,control:cascade@1,control:cascade@2,cascade,long+short
-cp "${OUT:-work/budget}/results.jsonl" budget.jsonl
+cp "${OUT:-out/budget}/results.jsonl" budget.jsonl

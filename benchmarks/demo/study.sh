@@ -3,7 +3,7 @@
 # Run it on an otherwise idle machine: the times are wall-clock times.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-out=${OUT:-work/study}
+out=${OUT:-out/study}
 vcycle compare demo/digits seeds=10-14 --out "$out" plan=constant,control:cascade,long+short,cascade
 cp "$out/results.jsonl" study.jsonl
 cp "$out/comparison.json" "$out/comparison.png" .
