@@ -1,6 +1,7 @@
 """A comparison for people: one table, and accuracy against time."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
@@ -75,10 +76,10 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     for (name, arm), color in zip(data["arms"].items(), colors * (len(data["arms"]) // len(colors) + 1), strict=False):
         runs = [r for r in data["runs"] if r["arm"] == name]
         points = _common(runs)
-        seconds = [_mean([p[0] for p in column]) for column in points]
+        seconds = [fmean([p[0] for p in column]) for column in points]
         values = [[100 * p[2] for p in column] for column in points]
         width = 2.5 if name == data["plan"] else 1.3
-        axis.plot(seconds, [_mean(v) for v in values], color=color, linewidth=width, label=name)
+        axis.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, label=name)
         axis.fill_between(
             seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0
         )
@@ -109,10 +110,6 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
 def _common(runs: Sequence[Mapping[str, Any]]) -> list[list[Sequence[float]]]:
     """The points of all seeds' curves, side by side: validations fall on the same steps."""
     return [list(column) for column in zip(*(r["curve"] for r in runs), strict=False)]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def _times(gain: Mapping[str, Any] | None) -> str:
