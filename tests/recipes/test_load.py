@@ -241,3 +241,19 @@ def test_a_recipe_lists_no_file_twice():
     names = recipe_names()
     assert len(set(names)) == len(names)
     assert all(Path(name).suffix == "" for name in names)
+
+
+@pytest.mark.parametrize("overrides", [["model=r3d_18"], ["model.name=r3d_18"]])
+def test_another_model_lays_aside_the_options_of_the_recipes_own(overrides):
+    assert load_recipe("videos/small").model.options
+    assert load_recipe("videos/small", overrides).model.options == {}
+
+
+@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)])
+def test_another_model_keeps_the_options_given_with_it_in_either_order(order):
+    overrides = ["model=slowfast_tiny", "model.options.dropout=0.2"][order]
+    assert load_recipe("videos/small", overrides).model.options == {"dropout": 0.2}
+
+
+def test_naming_the_recipes_own_model_keeps_its_options():
+    assert load_recipe("videos/small", ["model=r3d_small"]) == load_recipe("videos/small")

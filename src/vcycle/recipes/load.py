@@ -20,6 +20,8 @@ RUN_RECIPE = "recipe.yaml"
 _MAIN_KEYS = {"data": "path", "model": "name", "optimizer": "name", "decay": "law"}
 """Sections that may be written as the value of their main key alone: `data=FOLDER`."""
 
+_MODEL_NAMES = ("model=", "model.name=")
+
 
 def recipe_names() -> list[str]:
     """Names of the shipped recipes, such as `kinetics/slowfast_8x8_r50`."""
@@ -74,7 +76,9 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         data = yaml.safe_load(text)
         if not isinstance(data, dict):
             raise RecipeError(f"{source}: a recipe is a mapping of sections, this is {type(data).__name__}")
-        origins = {_override(data, override): override for override in overrides}
+        # The model's name comes first: it lays aside the options of the one before, not those that are given with it.
+        ordered = sorted(overrides, key=lambda override: not override.startswith(_MODEL_NAMES))
+        origins = {_override(data, override): override for override in ordered}
         return Recipe.model_validate(data)
     except yaml.YAMLError as error:
         raise RecipeError(f"{source}: not valid YAML: {' '.join(str(error).split())}") from None
@@ -120,6 +124,8 @@ def _override(data: dict[str, Any], override: str) -> str:
             below = {_MAIN_KEYS[part]: below} if part in _MAIN_KEYS and below is not None else {}
             node[part] = below
         node = below
+    if parts == ["model", "name"] and node.get("name") != value:
+        node.pop("options", None)  # options are those of one model
     node[parts[-1]] = value
     return ".".join(parts)
 
