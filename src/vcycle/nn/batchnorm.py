@@ -285,25 +285,21 @@ class _BlockNorm(torch.autograd.Function):
             return None, None, None, None, None
         x, weight, centers, inverse_stds = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
-        grad_x = torch.empty_like(x) if wanted[0] else None
-        sums: list[Tensor | None] = [None, None]
-        start = 0
-        for block, grad_block, center, inverse_std in zip(
-            torch.split(x, ctx.bn_batch),
-            torch.split(grad, ctx.bn_batch),
-            centers.unbind(),
-            inverse_stds.unbind(),
-            strict=True,
-        ):
-            grad_input, *grad_affine = torch.ops.aten.native_batch_norm_backward(
+        parts = [
+            torch.ops.aten.native_batch_norm_backward(
                 grad_block, block, weight, None, None, center, inverse_std, True, ctx.eps, wanted
             )
-            if grad_x is not None:
-                grad_x.narrow(0, start, block.shape[0]).copy_(grad_input)
-                start += block.shape[0]
-            for which, part in enumerate(grad_affine):
-                total = sums[which]
-                sums[which] = part if total is None else total.add_(part)
+            for grad_block, block, center, inverse_std in zip(
+                torch.split(grad, ctx.bn_batch),
+                torch.split(x, ctx.bn_batch),
+                centers.unbind(),
+                inverse_stds.unbind(),
+                strict=True,
+            )
+        ]
+        grad_inputs, *grad_affine = zip(*parts, strict=True)
+        grad_x = torch.cat(grad_inputs) if wanted[0] else None
+        sums = [torch.stack(each).sum(0) if need else None for each, need in zip(grad_affine, wanted[1:], strict=True)]
         return grad_x, *sums, None, None
 
 
