@@ -61,3 +61,32 @@ class VideoInfo:
         """
         numbers = np.searchsorted(self.times, seconds + self.tolerance, side="right") - 1
         return np.clip(numbers, 0, len(self.times) - 1)
+
+    def window(self, start: float, end: float) -> tuple[VideoInfo, int]:
+        """The part from ``start`` to before ``end`` seconds, as a video of its own.
+
+        It begins with the first frame shown in that time; where none is, it is the one then on display.
+
+        Returns:
+            The part, whose times count from its own first frame, and the number of that frame here. The part
+            is empty where the video is over by ``start``.
+
+        Example:
+            >>> part, first = VideoInfo.uniform(10, 64, 64, fps=2).window(1.0, 2.5)
+            >>> first, part.frames, part.duration
+            (2, 3, 1.5)
+        """
+        first, last = np.searchsorted(self.times, np.array([start, end]) - self.tolerance).tolist()
+        if first >= last and start < self.duration:
+            first, last = max(0, last - 1), max(1, last)
+        times = self.times[first:last]
+        shown_until = self.times[last] if last < self.frames else self.duration
+        duration = float(min(shown_until, end) - times[0]) if len(times) else 0.0
+        part = VideoInfo(
+            times=times - times[:1],
+            duration=duration,
+            height=self.height,
+            width=self.width,
+            tolerance=self.tolerance,
+        )
+        return part, first

@@ -1,0 +1,126 @@
+"""Videos that lie as folders of pictures: a frame source that decodes just the pictures a clip needs."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vcycle.data.info import VideoInfo
+from vcycle.data.layouts import VideoList
+from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture
+from vcycle.data.source import Box, Frames, resample
+from vcycle.data.video import VideoError
+from vcycle.errors import DataError
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+
+__all__ = ["ImageSource"]
+
+_FOLDERS_KEPT = 4096  # about 5 kB each
+_NUMBER = re.compile(r"(\d+)")
+
+
+class _Folder(NamedTuple):
+    """The pictures of one video, in order."""
+
+    names: list[str]
+    info: VideoInfo
+
+
+class ImageSource:
+    """Decodes frames from folders of pictures, one folder a video.
+
+    Pictures follow each other in the order of the numbers in their names, ``frame_rate`` of the list a second,
+    each at the size of the first. A picture that cannot be decoded shows the one before it.
+    """
+
+    def __init__(self, videos: VideoList) -> None:
+        """Read the folders of a list.
+
+        Raises:
+            DataError: If the list has no frame rate.
+        """
+        if not videos.frame_rate:
+            raise DataError(f"{videos.source}: frame_rate={videos.frame_rate}: folders of pictures need a rate above 0")
+        self.videos = videos
+        self._rate = videos.frame_rate
+        self._folders: OrderedDict[int, _Folder] = OrderedDict()
+
+    def info(self, item: int) -> VideoInfo:
+        """Times and size of a video."""
+        return self._folder(item).info
+
+    def read(
+        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+    ) -> Frames:
+        """Decode frames by number; see ``FileSource.read``."""
+        names, info = self._folder(item)
+        folder = self.videos.path(item)
+        size = resized if antialias else (info.height, info.width)
+        wanted, places = np.unique(frames, return_inverse=True)
+        pixels = np.empty((len(wanted), *size, 3), dtype=np.uint8)
+        good = np.zeros(len(wanted), dtype=np.bool_)
+        for place, number in enumerate(wanted.tolist()):
+            picture = _decoded(folder / names[number])
+            if picture is not None:
+                good[place] = True
+                pixels[place] = picture.to_ndarray(
+                    format="rgb24", height=size[0], width=size[1], interpolation="BILINEAR", threads=1
+                )
+        if not good.any():
+            raise VideoError(str(folder), f"none of {len(wanted)} pictures can be decoded, such as {names[wanted[0]]}")
+        # A bad picture shows the last good one before it, or the first good one of all.
+        shown = np.maximum.accumulate(np.where(good, np.arange(len(wanted)), np.argmax(good)))
+        clip = torch.from_numpy(pixels[shown[places]])
+        filled = int((~good[places]).sum())
+        if not antialias:
+            return Frames(resample(clip, resized, crop, antialias=False), filled)
+        top, left, height, width = crop
+        return Frames(clip[:, top : top + height, left : left + width].contiguous(), filled)
+
+    def _folder(self, item: int) -> _Folder:
+        """The pictures of a video, looked up on first use."""
+        folder = self._folders.get(item)
+        if folder is None:
+            folder = self._folders[item] = _look_into(self.videos.path(item), self._rate)
+            if len(self._folders) > _FOLDERS_KEPT:
+                self._folders.popitem(last=False)
+        return folder
+
+
+def _look_into(folder: Path, rate: float) -> _Folder:
+    try:
+        names = [name for name in os.listdir(folder) if _suffix(name) in PICTURE_SUFFIXES and not name.startswith(".")]
+    except OSError as error:
+        raise VideoError(str(folder), error.strerror or "cannot be read") from error
+    names.sort(key=_in_order)
+    first = next((picture for name in names if (picture := _decoded(folder / name)) is not None), None)
+    if first is None:
+        some = f"none of {len(names)} pictures can be decoded" if names else "no pictures"
+        raise VideoError(str(folder), f"{some}; files ending in {' '.join(sorted(PICTURE_SUFFIXES))} are")
+    return _Folder(names, VideoInfo.uniform(len(names), first.height, first.width, rate))
+
+
+def _suffix(name: str) -> str:
+    return os.path.splitext(name)[1].lower()
+
+
+def _in_order(name: str) -> tuple[list[int], str]:
+    """Sorts names by the numbers in them, however many digits those are written with."""
+    return [int(number) for number in _NUMBER.findall(name)], name
+
+
+def _decoded(path: Path) -> VideoFrame | None:
+    """A picture; none where it is missing or damaged."""
+    try:
+        return decode_picture(path)
+    except VideoError:
+        return None

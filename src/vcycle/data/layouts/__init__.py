@@ -1,0 +1,33 @@
+"""Datasets as they lie on disk; each module shows the tree that it expects.
+
+Torch and the decoder are not needed to find out what a dataset holds.
+"""
+
+from vcycle.data.layouts.charades import read_charades
+from vcycle.data.layouts.files import SPLITS, VIDEO_SUFFIXES
+from vcycle.data.layouts.find import LayoutName, layout_of, read_videos, splits_of
+from vcycle.data.layouts.folder import read_folder
+from vcycle.data.layouts.hmdb51 import read_hmdb51
+from vcycle.data.layouts.kinetics import read_kinetics
+from vcycle.data.layouts.lists import read_list
+from vcycle.data.layouts.ssv2 import read_ssv2
+from vcycle.data.layouts.ucf101 import read_ucf101
+from vcycle.data.layouts.videos import Strings, VideoList
+
+__all__ = [
+    "SPLITS",
+    "VIDEO_SUFFIXES",
+    "LayoutName",
+    "Strings",
+    "VideoList",
+    "layout_of",
+    "read_charades",
+    "read_folder",
+    "read_hmdb51",
+    "read_kinetics",
+    "read_list",
+    "read_ssv2",
+    "read_ucf101",
+    "read_videos",
+    "splits_of",
+]

@@ -1,0 +1,206 @@
+"""What the layouts share: reading annotations, finding files, and cutting a split that the data does not have.
+
+A file of a list must be there, or the list is refused at its line. In folders, whatever has a video's name is
+taken for one: what turns out not to be (a pipe, a folder, a link that leads nowhere) is then counted and named
+as a bad video, like a damaged one.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from vcycle.errors import DataError
+
+__all__ = [
+    "SPLITS",
+    "VIDEO_SUFFIXES",
+    "classes_in_lines",
+    "cut_groups",
+    "first_file",
+    "first_folder",
+    "folders",
+    "key_of",
+    "label_in",
+    "names_in",
+    "read_table",
+    "read_text",
+    "shown",
+    "stems",
+    "why_no_file",
+]
+
+SPLITS = ("train", "val", "test")
+
+VIDEO_SUFFIXES = frozenset(
+    f".{name}"
+    for name in (
+        *("3gp", "asf", "avi", "flv", "h264", "m2ts", "m4v", "mjpeg", "mkv", "mov", "mp4"),
+        *("mpeg", "mpg", "mts", "ogv", "ts", "vob", "webm", "wmv"),
+    )
+)
+
+
+def read_text(path: Path) -> str:
+    """The text of an annotation file.
+
+    Raises:
+        DataError: If it cannot be read, or is not UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error
+
+
+def read_table(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """Rows of a CSV file with a header, each with the number of its (last) line.
+
+    Raises:
+        DataError: If the header lacks a needed column, or a row has not as many values as the header.
+    """
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    header: list[str] | None = None
+    try:
+        for row in reader:
+            if not any(value.strip() for value in row):
+                continue
+            if header is None:
+                header = [name.strip() for name in row]
+                if absent := [name for name in needed if name not in header]:
+                    columns = ", ".join(absent)
+                    raise DataError(f"{path}, line {reader.line_num}: the header has no column {columns}")
+                continue
+            if len(row) != len(header):
+                message = f"{len(row)} values where the header has {len(header)}"
+                raise DataError(f"{path}, line {reader.line_num}: {message}")
+            yield reader.line_num, dict(zip(header, (value.strip() for value in row), strict=True))
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
+    if header is None:
+        raise DataError(f"{path}: empty; a header with {', '.join(needed)} is accepted")
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of all that lies in a folder but the hidden, sorted.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
+
+
+def folders(root: Path) -> list[Path]:
+    """Folders directly under a folder, sorted by name, without hidden ones."""
+    return [root / name for name in names_in(root) if os.path.isdir(root / name)]
+
+
+def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
+    """Paths below a folder of all that has a video's name, by that name without its ending.
+
+    Where two have the same, the first in the order of the folders holds.
+
+    Args:
+        folder: Where to look.
+        depth: 1 looks in the folder alone, 2 in its folders as well.
+    """
+    found: dict[str, str] = {}
+    for name in names_in(folder):
+        stem, suffix = os.path.splitext(name)
+        if suffix.lower() in VIDEO_SUFFIXES:
+            found.setdefault(stem, name)
+        elif depth > 1 and os.path.isdir(folder / name):
+            for inner, path in stems(folder / name, depth=depth - 1).items():
+                found.setdefault(inner, f"{name}/{path}")
+    return found
+
+
+def first_file(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
+    """The first of some names that is a file in one of some folders."""
+    return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
+
+
+def first_folder(parent: Path, names: Sequence[str]) -> Path:
+    """The first of some names that is a folder in another; that other itself where none is."""
+    return next((parent / name for name in names if os.path.isdir(parent / name)), parent)
+
+
+def why_no_file(path: Path) -> str | None:
+    """Why a path leads to no file, in words; none where it leads to one."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return "a link to nothing" if path.is_symlink() else "no such file"
+    except OSError as error:
+        return (error.strerror or "cannot be read").lower()
+    if stat.S_ISREG(mode):
+        return None
+    return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+
+
+def shown(names: Sequence[str]) -> str:
+    """Some names, for a message."""
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+
+
+def classes_in_lines(path: Path, *, first: int) -> tuple[str, ...]:
+    """Classes of a file of lines ``number name``, numbered without a gap from ``first`` on.
+
+    Raises:
+        DataError: If a line is not that, or its number not the next.
+    """
+    names: list[str] = []
+    for number, text in enumerate(read_text(path).splitlines(), 1):
+        if not text.strip():
+            continue
+        index, _, name = text.strip().partition(" ")
+        digits = index.lstrip("c")
+        if not (digits.isdecimal() and name.strip()) or int(digits) != len(names) + first:
+            raise DataError(f"{path}, line {number}: {text!r} is not class {len(names) + first} and its name")
+        names.append(name.strip())
+    if not names:
+        raise DataError(f"{path}: no classes; lines of 'number name' are accepted")
+    return tuple(names)
+
+
+def label_in(origin: str, name: str, classes: Mapping[str, int]) -> int:
+    """Index of a class that is named somewhere in an annotation file."""
+    if name not in classes:
+        raise DataError(f"{origin}: no class is called {name!r}: the classes are {shown(list(classes))}")
+    return classes[name]
+
+
+def key_of(name: str) -> bytes:
+    """What decides the place of a name in a keyed order: the same on any machine."""
+    return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
+
+
+def cut_groups(groups: Mapping[str, int], fraction: float) -> set[str]:
+    """Groups that are kept for validation: about a fraction of all clips, no group torn apart.
+
+    Groups are taken in keyed order as long as each brings the number of clips nearer to the fraction; one is
+    always taken and one always left, where there are two.
+
+    Args:
+        groups: Number of clips of each group.
+        fraction: Share of the clips.
+    """
+    wanted, taken, chosen = fraction * sum(groups.values()), 0, set[str]()
+    order = sorted(groups, key=key_of)
+    for group in order:
+        if taken + groups[group] / 2 <= wanted and len(chosen) < len(groups) - 1:
+            chosen.add(group)
+            taken += groups[group]
+    if not chosen and len(order) > 1 and fraction > 0:
+        chosen.add(min(order, key=lambda group: groups[group]))
+    return chosen

@@ -1,0 +1,133 @@
+"""Which layout a dataset has, and its videos."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, get_args
+
+from vcycle.data.layouts.charades import charades_splits, read_charades
+from vcycle.data.layouts.files import SPLITS
+from vcycle.data.layouts.folder import folder_splits, read_folder
+from vcycle.data.layouts.hmdb51 import hmdb51_splits, read_hmdb51
+from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
+from vcycle.data.layouts.lists import list_splits, read_list, read_lists
+from vcycle.data.layouts.ssv2 import read_ssv2, ssv2_splits
+from vcycle.data.layouts.ucf101 import read_ucf101, ucf101_splits
+from vcycle.data.layouts.videos import VideoList
+from vcycle.errors import DataError
+
+__all__ = ["FOLDS", "LayoutName", "layout_of", "read_videos", "splits_of"]
+
+LayoutName = Literal["auto", "folder", "list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51"]
+
+FOLDS = (1, 2, 3)
+"""Folds of the sets that have them."""
+
+# In the order in which they are tried: a folder with the official files of a set is that set.
+_SPLITS: dict[LayoutName, Callable[[Path], tuple[str, ...]]] = {
+    "charades": charades_splits,
+    "ssv2": ssv2_splits,
+    "ucf101": ucf101_splits,
+    "hmdb51": hmdb51_splits,
+    "kinetics": kinetics_splits,
+    "list": list_splits,
+    "folder": folder_splits,
+}
+_FOLDED: tuple[LayoutName, ...] = ("ucf101", "hmdb51")
+
+
+def layout_of(path: Path) -> LayoutName:
+    """The layout of a dataset, recognised by the files that are its own.
+
+    Raises:
+        DataError: If there is no such folder or list file.
+    """
+    path = Path(path)
+    if path.is_file():
+        return "list"
+    if not path.is_dir():
+        raise DataError(f"{path}: no such folder or list file")
+    return next((name for name, splits in _SPLITS.items() if splits(path)), "folder")
+
+
+def splits_of(path: Path, layout: LayoutName = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
+    """Splits that a dataset has, those cut from a share of another included; a list file is any split.
+
+    Args:
+        path: The list file or folder.
+        layout: How the dataset lies.
+        videos: Where the videos lie, if not in ``path``.
+
+    Raises:
+        DataError: If there is no such folder or list file.
+    """
+    path = Path(path)
+    found = layout_of(path) if layout == "auto" else layout
+    if path.is_file():
+        return SPLITS
+    if found == "kinetics":
+        return kinetics_splits(path, videos)
+    return _SPLITS[found](path) or (("train", "val") if found == "folder" else ())
+
+
+def read_videos(
+    path: Path,
+    split: str,
+    *,
+    layout: LayoutName = "auto",
+    videos: Path | None = None,
+    fold: int | None = None,
+    val_fraction: float = 0.2,
+    test_fraction: float = 0.0,
+    check_files: bool = True,
+) -> VideoList:
+    """Find the videos of a split.
+
+    Without a layout it is recognised, in this order: a list file (taken whole, for any split); the official
+    files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; lists ``train.csv``, ``val.csv``,
+    ``test.csv`` (or ``.txt``) and perhaps ``classes.txt``; a folder per split, each with a folder per class; a
+    folder per class, split by a hash of each file's path.
+
+    Args:
+        path: The list file or folder.
+        split: ``train``, ``val`` or ``test``.
+        layout: How the dataset lies; the modules of ``vcycle.data.layouts`` show each.
+        videos: Where the videos lie, if not in ``path``; not for folders per class.
+        fold: Which official fold of UCF101 or HMDB51, from 1 to 3; 1 by default.
+        val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
+        test_fraction: The same for ``test``, of folders per class.
+        check_files: Whether to look for each file of a list now.
+
+    Raises:
+        DataError: If the path or split is missing, a class has no videos, or an annotation is wrong.
+    """
+    path = Path(path)
+    if split not in SPLITS:
+        raise DataError(f"no split is called {split!r}: {', '.join(SPLITS)} are accepted")
+    if layout not in get_args(LayoutName):
+        raise DataError(f"layout={layout!r}: {', '.join(get_args(LayoutName))} are accepted")
+    recognised = layout_of(path)
+    found = recognised if layout == "auto" else layout
+    if fold is not None and found not in _FOLDED:
+        raise DataError(f"fold={fold}: the layout {found} of {path} has none, {' and '.join(_FOLDED)} have")
+    if fold not in (None, *FOLDS):
+        raise DataError(f"fold={fold}: {', '.join(map(str, FOLDS))} are accepted")
+    if path.is_file():
+        if found != "list":
+            raise DataError(f"{path}: a file, where the layout {found} is a folder")
+        return read_list(path, videos, check_files=check_files)
+    if found == "folder":
+        if videos is not None:
+            raise DataError(f"{path}: a folder per class has no lists whose videos could lie elsewhere, in {videos}")
+        return read_folder(path, split, val_fraction=val_fraction, test_fraction=test_fraction)
+    if found == "list":
+        return read_lists(path, split, videos=videos, check_files=check_files)
+    splits = splits_of(path, found, videos=videos)
+    if split not in splits:
+        has = f"it has {', '.join(splits)}" if splits else "it has none of the set's lists"
+        raise DataError(f"{path}: no labelled {split} split of the layout {found}; {has}")
+    if found in _FOLDED:
+        read = read_ucf101 if found == "ucf101" else read_hmdb51
+        return read(path, split, videos=videos, fold=fold or 1, val_fraction=val_fraction)
+    return {"kinetics": read_kinetics, "ssv2": read_ssv2, "charades": read_charades}[found](path, split, videos=videos)

@@ -1,0 +1,98 @@
+"""A folder per class, perhaps within a folder per split.
+
+.. code-block:: text
+
+    ROOT/train/CLASS/*.mp4    ROOT/val/CLASS/*.mp4    ROOT/test/CLASS/*.mp4
+    ROOT/CLASS/*.mp4
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vcycle.data.layouts.files import SPLITS, VIDEO_SUFFIXES, folders, key_of, names_in
+from vcycle.data.layouts.videos import VideoList
+from vcycle.errors import DataError
+
+__all__ = ["folder_splits", "read_folder"]
+
+
+def folder_splits(root: Path) -> tuple[str, ...]:
+    """Splits that lie in folders of their own; none where classes do, or nothing."""
+    names = {folder.name for folder in folders(root)}
+    if "train" in names and (names <= set(SPLITS) or names & {"val", "test"}):
+        return tuple(split for split in SPLITS if split in names)
+    return ()
+
+
+def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fraction: float = 0.0) -> VideoList:
+    """Find the videos of a split in folders named after their classes.
+
+    ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the latter
+    each class is ordered by a hash of its files' paths and cut at the fractions: the split is the same on any
+    machine, and a file that is added moves at most one other across each cut.
+
+    Raises:
+        DataError: As ``read_videos``.
+    """
+    root = Path(root)
+    if splits := folder_splits(root):
+        if split not in splits:
+            raise DataError(f"{root}: no folder {split}; it has {', '.join(sorted(splits))}")
+        base = root / split
+        classes = [folder.name for folder in folders(root / "train")]
+        by_class = _videos_by_class(base)
+        if strangers := sorted(set(by_class) - set(classes)):
+            raise DataError(f"{base / strangers[0]}: no class of this name in {root / 'train'}")
+    else:
+        base = root
+        _check_fractions(val_fraction, test_fraction)
+        by_class = {
+            name: _keyed_part(name, files, split, val_fraction, test_fraction)
+            for name, files in _videos_by_class(root).items()
+        }
+        classes = list(by_class)
+        if not any(by_class.values()):
+            raise DataError(f"{root}: no class is large enough for {_share(split, val_fraction, test_fraction)}")
+    label_of = {name: label for label, name in enumerate(classes)}
+    return VideoList(
+        root=base,
+        paths=[f"{name}/{file}" for name, files in by_class.items() for file in files],
+        labels=[label_of[name] for name, files in by_class.items() for _ in files],
+        classes=tuple(classes),
+        source=base,
+    )
+
+
+def _videos_by_class(root: Path) -> dict[str, list[str]]:
+    """Names of the video files in each class folder under a folder, both sorted."""
+    found: dict[str, list[str]] = {}
+    for folder in folders(root):
+        found[folder.name] = [name for name in names_in(folder) if Path(name).suffix.lower() in VIDEO_SUFFIXES]
+        if not found[folder.name]:
+            raise DataError(
+                f"{folder}: the class has no videos; files ending in {' '.join(sorted(VIDEO_SUFFIXES))} are"
+            )
+    if not found:
+        raise DataError(f"{root}: no class folders with videos, no {', '.join(s + '.csv' for s in SPLITS)}")
+    return found
+
+
+def _check_fractions(val: float, test: float) -> None:
+    if val < 0 or test < 0 or val + test >= 1:
+        raise DataError(f"val fraction {val:g} and test fraction {test:g}: none below 0 and a sum below 1 are accepted")
+
+
+def _share(split: str, val: float, test: float) -> str:
+    """What part of each class a split is to have, in words."""
+    share = {"train": 1 - val - test, "val": val, "test": test}[split]
+    return f"a {split} split of {share:g} of its videos"
+
+
+def _keyed_part(name: str, files: Sequence[str], split: str, val: float, test: float) -> list[str]:
+    """The part of one class that falls to a split, sorted."""
+    ranked = sorted(files, key=lambda file: key_of(f"{name}/{file}"))
+    first, second = round(test * len(files)), round((test + val) * len(files))
+    cuts = {"test": slice(0, first), "val": slice(first, second), "train": slice(second, None)}
+    return sorted(ranked[cuts[split]])

@@ -1,0 +1,162 @@
+"""A list of videos in arrays: a million entries, shared by forked workers without a copy.
+
+A Python string or number carries a count of its users, which every reader writes to: a forked worker that
+reads a tuple of a million paths copies the pages they lie on, and so does every other worker. Bytes and
+arrays have one count each, whatever their length.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import overload
+
+from vcycle.errors import DataError
+
+__all__ = ["Strings", "VideoList"]
+
+
+class Strings(Sequence[str]):
+    """Strings that lie end to end in one block of bytes; reads like a tuple of them.
+
+    Example:
+        >>> names = Strings(["a.mp4", "ä.mp4"])
+        >>> len(names), names[1], names.index("a.mp4")
+        (2, 'ä.mp4', 0)
+    """
+
+    __slots__ = ("_ends", "_text")
+
+    def __init__(self, strings: Iterable[str] = ()) -> None:
+        """Copy strings; names of files that are not UTF-8 survive."""
+        text, ends = bytearray(), array("q", [0])
+        for string in strings:
+            text += string.encode("utf-8", "surrogateescape")
+            ends.append(len(text))
+        self._text, self._ends = bytes(text), ends
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, item: int) -> str: ...
+    @overload
+    def __getitem__(self, item: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, item: int | slice) -> str | tuple[str, ...]:
+        if isinstance(item, slice):
+            return tuple(self[number] for number in range(*item.indices(len(self))))
+        number = item + len(self) if item < 0 else item
+        if not 0 <= number < len(self):
+            raise IndexError(f"string {item} of {len(self)}")
+        return self._text[self._ends[number] : self._ends[number + 1]].decode("utf-8", "surrogateescape")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Strings):
+            return NotImplemented
+        return self._text == other._text and self._ends == other._ends
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(map(repr, self[:3])) + (", ..." if len(self) > 3 else "")
+        return f"<{len(self)} strings: {shown}>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoList:
+    """Videos and their classes, in a fixed order. Any sequences are accepted; they are kept in arrays."""
+
+    root: Path
+    """Folder that relative paths start from."""
+
+    paths: Sequence[str]
+    """One video each, relative to ``root`` or absolute."""
+
+    labels: Sequence[int] = field(repr=False)
+    """Index into ``classes`` of each video; of a multi-label set, those of all videos end to end."""
+
+    classes: tuple[str, ...]
+
+    source: Path
+    """The list file or folder that this was read from."""
+
+    lines: Sequence[int] = field(default=(), repr=False)
+    """Line of each video in the list file, from 1; empty for folders."""
+
+    label_starts: Sequence[int] = field(default=(), repr=False)
+    """Multi-label sets alone: where each video's labels begin in ``labels``, and the end of the last's."""
+
+    label_spans: Sequence[float] = field(default=(), repr=False)
+    """Start and end in seconds of what each of ``labels`` names, two numbers a label; empty where not known."""
+
+    spans: Sequence[float] = field(default=(), repr=False)
+    """Start and end in seconds of the part of each video that its labels hold for, two numbers a video;
+    empty where it is the whole of each."""
+
+    frame_rate: float | None = None
+    """Frames per second of videos that lie as folders of pictures; none where they are files."""
+
+    missing: int = 0
+    """Videos that ``source`` lists and that are left out here, as they have no file."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.paths, Strings):
+            object.__setattr__(self, "paths", Strings(self.paths))
+        for name, kind in _ARRAYS.items():
+            values = getattr(self, name)
+            if not (isinstance(values, array) and values.typecode == kind):
+                object.__setattr__(self, name, array(kind, values))
+        videos, labels = len(self.paths), len(self.labels)
+        ends = self.label_starts[-1] if self.label_starts else videos
+        lengths = {
+            "labels": (labels, (ends,)),
+            "label_starts": (len(self.label_starts), (0, videos + 1)),
+            "lines": (len(self.lines), (0, videos)),
+            "label_spans": (len(self.label_spans), (0, 2 * labels)),
+            "spans": (len(self.spans), (0, 2 * videos)),
+        }
+        for name, (length, accepted) in lengths.items():
+            if length not in accepted:
+                raise DataError(f"{self.source}: {length} {name} for {videos} videos: {accepted[-1]} are accepted")
+
+    def __len__(self) -> int:
+        """Number of videos."""
+        return len(self.paths)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a video may have any number of labels, rather than one."""
+        return len(self.label_starts) > 0
+
+    def path(self, item: int) -> Path:
+        """Full path of one video."""
+        return self.root / self.paths[item]
+
+    def labels_of(self, item: int) -> tuple[int, ...]:
+        """Labels of one video: one, or as many as a multi-label set has for it, repeats included."""
+        if not self.multi_label:
+            return (self.labels[item],)
+        return tuple(self.labels[self.label_starts[item] : self.label_starts[item + 1]])
+
+    def label_spans_of(self, item: int) -> tuple[tuple[float, float], ...]:
+        """Start and end in seconds of what each of ``labels_of`` names; 0 and infinity where not known."""
+        first, last = (self.label_starts[item], self.label_starts[item + 1]) if self.multi_label else (item, item + 1)
+        return tuple(_span(self.label_spans, label) for label in range(first, last))
+
+    def span(self, item: int) -> tuple[float, float]:
+        """Start and end in seconds of the part of one video to use; 0 and infinity where it is the whole."""
+        return _span(self.spans, item)
+
+    def origin(self, item: int) -> str:
+        """Where one video is named, for messages: the list's line, or the path itself."""
+        return f"{self.source}, line {self.lines[item]}" if self.lines else str(self.path(item))
+
+
+_ARRAYS = {"labels": "i", "lines": "i", "label_starts": "q", "label_spans": "d", "spans": "d"}
+
+
+def _span(spans: Sequence[float], number: int) -> tuple[float, float]:
+    return (spans[2 * number], spans[2 * number + 1]) if len(spans) else (0.0, inf)
