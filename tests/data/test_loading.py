@@ -44,7 +44,6 @@ def same(first, second):
     )
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_batches_do_not_depend_on_the_number_of_workers(dataset, videos, workers):
     assert same(list(loader(dataset, PLAN)), list(loader(dataset, PLAN, workers=workers)))

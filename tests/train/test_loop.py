@@ -121,7 +121,6 @@ def test_the_update_is_that_of_plain_pytorch(noise, fit_noise):
     )
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 @pytest.mark.parametrize("workers", [1, 4])
 def test_weights_do_not_depend_on_the_number_of_workers(fit_noise, tmp_path, workers):
     few = constant(BASELINE, epoch_factor=0.1)

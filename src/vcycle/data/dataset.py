@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
 from vcycle.data.grids import Grid, GridSampler
+from vcycle.data.images import ImageSource
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.request import SampleRequest
@@ -23,13 +25,26 @@ from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
-__all__ = ["Layout", "Replacement", "ResampledDataset", "Sample", "VideoDataset"]
+__all__ = ["Layout", "Replacement", "ResampledDataset", "Sample", "VideoDataset", "candidates", "stack_labels"]
 
 Layout = Literal["CTHW", "TCHW", "THWC"]
 
 _ATTEMPTS = 16
 _REPLACE = 1  # purposes of keyed draws; 0 is the sampling grid
 _USER = 2
+
+
+def candidates(request: SampleRequest, size: int) -> Iterator[int]:
+    """The item asked for, then keyed draws of others, none twice and none that is to be avoided.
+
+    Args:
+        request: What is asked of the dataset.
+        size: Its length.
+    """
+    attempts = np.arange(min(_ATTEMPTS, size))
+    drawn = permute(attempts, size, *request.key, _REPLACE).tolist()
+    others = [index for index in drawn if index != request.index]
+    yield from (index for index in [request.index, *others][:_ATTEMPTS] if index not in request.avoid)
 
 
 class Replacement(NamedTuple):
@@ -58,8 +73,9 @@ class Sample:
     clip: Tensor
     """uint8 ``(T, H, W, 3)``."""
 
-    label: int
-    """Class of the video that the clip is of."""
+    label: int | NDArray[np.float32]
+    """Class of the video that the clip is of; of a multi-label set, float32 ``(classes,)`` with 1 at each of its
+    labels and 0 elsewhere."""
 
     index: int
     """The video that the clip is of."""
@@ -74,11 +90,17 @@ class Sample:
     """Videos that were tried before this one and could not be read."""
 
 
+def stack_labels(labels: Sequence[int | NDArray[np.float32]]) -> Tensor:
+    """Labels of a batch: int64 ``(B,)``; of a multi-label set, float32 ``(B, classes)``."""
+    rows = [label for label in labels if isinstance(label, np.ndarray)]
+    return torch.from_numpy(np.stack(rows)) if rows else torch.tensor(labels, dtype=torch.int64)
+
+
 class VideoDataset(Dataset[Sample]):
     """Clips of labelled videos at any shape: ``dataset[SampleRequest(index, shape, key)]``.
 
     A video that cannot be read is replaced by another, drawn under the request's key and so the same in every
-    run; the sample says so.
+    run; the sample says so. Where the list limits a video to a span of time, its clips lie inside it.
     """
 
     samples_grids = True
@@ -90,11 +112,13 @@ class VideoDataset(Dataset[Sample]):
         Args:
             videos: Paths and labels.
             grids: Where clips are taken from.
-            source: Where frames come from; the video files by default, or a ``FrameCache`` of them.
+            source: Where frames come from, such as a ``FrameCache``; by default the video files, or the
+                pictures in the videos' folders.
         """
         self.videos = videos
         self.grids = grids
-        self.source = FileSource(videos) if source is None else source
+        plain = FileSource if videos.frame_rate is None else ImageSource
+        self.source: FrameSource = plain(videos) if source is None else source
 
     def __len__(self) -> int:
         """Number of videos."""
@@ -108,10 +132,10 @@ class VideoDataset(Dataset[Sample]):
         """
         failed: list[VideoError] = []
         tried: list[int] = []
-        for index in self._candidates(request):
+        for index in candidates(request, len(self)):
             try:
-                info = self.source.info(index)
-                clip, fault = self._read(index, info, self.grids.train(request, info))
+                info, first = self._part(index)
+                clip, fault = self._read(index, info, first, self.grids.train(request, info))
             except VideoError as error:
                 failed.append(error)
                 tried.append(index)
@@ -128,7 +152,7 @@ class VideoDataset(Dataset[Sample]):
             )
             return Sample(
                 clip=clip,
-                label=self.videos.labels[index],
+                label=self._label(index),
                 index=index,
                 position=request.position,
                 fault=fault,
@@ -142,19 +166,40 @@ class VideoDataset(Dataset[Sample]):
         Raises:
             VideoError: If the video cannot be read.
         """
-        info = self.source.info(item)
-        clip, fault = self._read(item, info, self.grids.center(shape, info))
-        return Sample(clip=clip, label=self.videos.labels[item], index=item, position=-1, fault=fault)
+        info, first = self._part(item)
+        clip, fault = self._read(item, info, first, self.grids.center(shape, info))
+        return Sample(clip=clip, label=self._label(item), index=item, position=-1, fault=fault)
 
-    def _candidates(self, request: SampleRequest) -> Iterator[int]:
-        """The video asked for, then keyed draws of others, none twice."""
-        yield request.index
-        attempts = np.arange(min(_ATTEMPTS, len(self)))
-        drawn = permute(attempts, len(self), *request.key, _REPLACE).tolist()
-        yield from [index for index in drawn if index != request.index][: _ATTEMPTS - 1]
+    def sample_bytes(self, shape: Shape) -> int:
+        """Shared memory that a sample takes: uint8 of three colours."""
+        return 3 * shape.voxels
 
-    def _read(self, item: int, info: VideoInfo, grid: Grid) -> tuple[Tensor, str | None]:
-        frames = info.frame_at(grid.times)
+    def name(self, item: int) -> str:
+        """The path of a video, for messages."""
+        return str(self.videos.path(item))
+
+    def _part(self, item: int) -> tuple[VideoInfo, int]:
+        """What clips of a video may show, and the number of its first frame in the whole."""
+        whole = self.source.info(item)
+        start, end = self.videos.span(item)
+        if start <= 0 and end >= whole.duration:
+            return whole, 0
+        part, first = whole.window(start, end)
+        if not part.frames:
+            raise VideoError(
+                str(self.videos.path(item)), f"{whole.duration:.2f} s long: over before its part from {start:g} s"
+            )
+        return part, first
+
+    def _label(self, item: int) -> int | NDArray[np.float32]:
+        if not self.videos.multi_label:
+            return self.videos.labels[item]
+        label = np.zeros(len(self.videos.classes), dtype=np.float32)
+        label[list(self.videos.labels_of(item))] = 1
+        return label
+
+    def _read(self, item: int, info: VideoInfo, first: int, grid: Grid) -> tuple[Tensor, str | None]:
+        frames = first + info.frame_at(grid.times)
         clip, filled = self.source.read(
             item, frames, resized=grid.resized, crop=grid.crop, antialias=self.grids.antialias
         )
@@ -196,6 +241,10 @@ class ResampledDataset(Dataset[Any]):
     def __len__(self) -> int:
         """Length of the wrapped dataset."""
         return len(self.dataset)
+
+    def name(self, item: int) -> str:
+        """An item's number, for messages."""
+        return f"item {item}"
 
     def __getitem__(self, request: SampleRequest) -> Any:
         """The item that a request names, its clip resampled.

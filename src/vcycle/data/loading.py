@@ -1,4 +1,4 @@
-"""Batches of a plan, through PyTorch's own ``DataLoader``.
+"""Batches of a plan, loaded clip by clip: in this process, or by a pool of others.
 
 The batches do not depend on the number of workers: every random choice is keyed by the request, none by the
 process that makes it.
@@ -6,57 +6,82 @@ process that makes it.
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
 
-from vcycle.data.dataset import Layout, Replacement, ResampledDataset, Sample, VideoDataset
+from vcycle.data.batch import collate_any, pin
+from vcycle.data.dataset import Layout, Replacement, ResampledDataset, Sample, VideoDataset, candidates
 from vcycle.data.grids import GridSampler
+from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
+from vcycle.data.pool.work import Room, Work
+from vcycle.data.request import SampleRequest
 from vcycle.data.sampler import PlanBatchSampler, rank_slice
 from vcycle.data.video import VideoError
-from vcycle.errors import DataError, VcycleError
+from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape
 
-__all__ = ["Batch", "collate", "evaluation_loader", "loader"]
+__all__ = ["Loader", "evaluation_loader", "loader"]
+
+_TIMEOUT = 60.0
+_AHEAD = 4
+"""Samples that each worker loads ahead by default."""
+_SAMPLE_BYTES = 12
+"""Shared memory per voxel for a dataset that does not say what it needs: three colours as float32. What is not written
+to is not used up, and larger samples go another, slower way."""
 
 
-class Batch(NamedTuple):
-    """This rank's clips of one step."""
+class Loader:
+    """Batches, in order; each iteration begins anew, with processes of its own."""
 
-    clips: Tensor
-    """uint8 ``(B, T, H, W, 3)``."""
+    def __init__(
+        self,
+        work: Work,
+        *,
+        workers: int = 0,
+        timeout: float = _TIMEOUT,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+    ) -> None:
+        """Load some work; see ``loader`` for the arguments.
 
-    labels: Tensor
-    """int64 ``(B,)``."""
+        Raises:
+            DataError: if an argument is out of range.
+        """
+        if workers < 0 or timeout <= 0 or (prefetch is not None and prefetch < 1):
+            raise DataError(
+                f"workers={workers}, timeout={timeout}, prefetch={prefetch}: a number of workers from 0 on, seconds "
+                "above 0 and samples from 1 on are accepted"
+            )
+        if workers and sys.platform != "linux":
+            warnings.warn(f"workers={workers}: loading in other processes needs Linux; this one loads", stacklevel=3)
+            workers = 0
+        self.work = work
+        self.workers = workers
+        self._timeout = timeout
+        self._prefetch = _AHEAD * workers if prefetch is None else prefetch
+        self._pin_memory = pin_memory
 
-    indices: Tensor
-    """int64 ``(B,)``: the video that each clip is of."""
+    def __len__(self) -> int:
+        """Number of batches."""
+        return len(self.work)
 
-    positions: Tensor
-    """int64 ``(B,)``: positions in the sample stream; -1 in evaluation."""
-
-    replaced: list[Replacement]
-    """Videos that could not be read. In evaluation they are left out of the batch."""
-
-    faults: list[str]
-    """What is wrong with clips that were usable all the same."""
-
-
-def collate(samples: Sequence[Sample]) -> Batch:
-    """Stack samples of one shape into a batch."""
-    return Batch(
-        clips=torch.stack([sample.clip for sample in samples]),
-        labels=torch.tensor([sample.label for sample in samples]),
-        indices=torch.tensor([sample.index for sample in samples]),
-        positions=torch.tensor([sample.position for sample in samples]),
-        replaced=[replacement for sample in samples for replacement in sample.replaced],
-        faults=[sample.fault for sample in samples if sample.fault],
-    )
+    def __iter__(self) -> Batches:
+        """Begin: processes start now, and end with the last batch, ``close()``, or when the iterator is forgotten."""
+        if self.workers == 0:
+            return InProcess(self.work)
+        return PoolBatches(
+            self.work,
+            workers=self.workers,
+            timeout=self._timeout,
+            prefetch=self._prefetch,
+            pin_memory=self._pin_memory,
+        )
 
 
 def loader(
@@ -67,18 +92,23 @@ def loader(
     start: int = 0,
     stop: int | None = None,
     workers: int = 0,
+    timeout: float = _TIMEOUT,
+    prefetch: int | None = None,
     rank: int = 0,
     world: int = 1,
     replaced: Mapping[int, int] | None = None,
     grids: GridSampler | None = None,
     layout: Layout = "CTHW",
     pin_memory: bool = False,
-) -> DataLoader[Any]:
+) -> Loader:
     """Load one batch per step of a plan.
 
     A dataset that samples grids itself (``samples_grids``, as ``VideoDataset`` does) is asked
     ``dataset[SampleRequest]``. Any other map-style dataset is asked ``dataset[i]`` and its clip resampled;
     its batches are what ``default_collate`` makes of its items.
+
+    With workers, a sample that takes longer than ``timeout``, or that kills its process twice, is replaced by another,
+    drawn under the request's key: batches of samples say so in ``replaced``, for others there is a warning.
 
     Example:
         ``for step, batch in zip(plan, loader(dataset, plan)): ...``
@@ -90,32 +120,31 @@ def loader(
         start: First step: where a resumed run goes on.
         stop: Step to stop before; the plan's end by default.
         workers: Processes that load; 0 loads in this one.
+        timeout: Seconds that a worker may take over a sample.
+        prefetch: Clips to load ahead, by default 4 for each worker; never less than two batches.
         rank: This rank.
         world: Number of ranks.
         replaced: Dataset index to use instead, by position in the stream: the journal of a resumed run.
         grids: Sampling grids for a dataset that has none; by default those of ``default_grids``.
         layout: Dimensions of such a dataset's clips.
-        pin_memory: Whether to put batches in page-locked memory, for faster copies to an accelerator.
+        pin_memory: Whether to put batches in page-locked memory, for faster copies to a CUDA device.
 
     Raises:
         PlanError: If the steps are not in the plan or a batch is smaller than the number of ranks.
-        DataError: If the dataset is empty, or ``grids`` are given for one that has its own.
+        DataError: If the dataset is empty, ``grids`` are given for one that has its own, or an argument is out of
+            range.
     """
     samples_grids = getattr(dataset, "samples_grids", False)
     if samples_grids and grids is not None:
         raise DataError(f"grids={grids}: {type(dataset).__name__} samples grids of its own; set them there")
     if not samples_grids:
         dataset = ResampledDataset(dataset, grids or default_grids(plan), layout=layout)
+    pin_memory = pin_memory and torch.cuda.is_available()
     sampler = PlanBatchSampler(
         plan, len(dataset), seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced
     )
-    return _Loader(
-        _Careful(dataset),
-        batch_sampler=sampler,
-        collate_fn=_collate,
-        pin_memory=pin_memory,
-        **_worker_options(workers),
-    )
+    work = _Training(dataset, sampler, pinned=pin_memory)
+    return Loader(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
 
 
 def default_grids(plan: Plan) -> GridSampler:
@@ -130,103 +159,168 @@ def evaluation_loader(
     *,
     batch: int,
     workers: int = 0,
+    timeout: float = _TIMEOUT,
     rank: int = 0,
     world: int = 1,
     pin_memory: bool = False,
-) -> DataLoader[Any]:
+) -> Loader:
     """Load the center clip of every video once, in order; each rank has its contiguous share.
 
     Videos that cannot be read are left out of their batch and listed in ``Batch.replaced``; a batch may be
-    empty for that reason.
+    empty for that reason. So are those that hang or kill a worker.
     """
+    pin_memory = pin_memory and torch.cuda.is_available()
     share = rank_slice(len(dataset), 1, rank, world)
-    return _Loader(
-        _Careful(_CenterClips(dataset, shape, share)),
-        batch_size=batch,
-        collate_fn=_collate,
-        pin_memory=pin_memory,
-        **_worker_options(workers),
-    )
+    work = _Evaluation(dataset, shape, share, batch, pinned=pin_memory)
+    return Loader(work, workers=workers, timeout=timeout, pin_memory=pin_memory)
 
 
-class _CenterClips(Dataset[Any]):
-    def __init__(self, dataset: VideoDataset, shape: Shape, items: range) -> None:
-        self.dataset = dataset
-        self.shape = shape
-        self.items = items
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """A request, and what was asked for in its place before: items that hung or killed a process, and how."""
+
+    request: SampleRequest
+    failed: tuple[tuple[int, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Substitute:
+    """An item that is no ``Sample``, with what it stands for."""
+
+    item: Any
+    replaced: tuple[Replacement, ...]
+
+
+class _Training:
+    """The steps of a plan as work."""
+
+    def __init__(self, dataset: Any, sampler: PlanBatchSampler, *, pinned: bool) -> None:
+        self._dataset = dataset
+        self._sampler = sampler
+        self._pinned = pinned
+        self._named: set[int] = set()
 
     def __len__(self) -> int:
-        return len(self.items)
+        return len(self._sampler)
 
-    def __getitem__(self, place: int) -> Sample | Replacement:
-        item = self.items[place]
+    def batches(self) -> Iterator[list[_Ask]]:
+        for requests in self._sampler:
+            yield [_Ask(request) for request in requests]
+
+    def load(self, task: _Ask) -> Any:
+        item = self._dataset[task.request]
+        if not task.failed:
+            return item
+        used = item.index if isinstance(item, Sample) else task.request.index
+        replaced = tuple(
+            Replacement(
+                position=task.request.position, video=index, replacement=used, path=self._name(index), cause=cause
+            )
+            for index, cause in task.failed
+        )
+        if isinstance(item, Sample):
+            return replace(item, replaced=replaced + item.replaced)
+        return _Substitute(item, replaced)
+
+    def instead(self, task: _Ask, cause: str) -> _Ask:
+        bad = task.request.index
+        failed = (*task.failed, (bad, cause))
+        request = replace(task.request, avoid=(*task.request.avoid, bad))
+        found = next(candidates(request, len(self._dataset)), None)
+        if found is None:
+            raise DataError(
+                f"{self._name(bad)} {cause}, and no other is left to take its place: {len(failed)} were tried"
+            )
+        return _Ask(replace(request, index=found), failed)
+
+    def name(self, task: _Ask) -> str:
+        return self._name(task.request.index)
+
+    def sample_bytes(self, task: _Ask) -> int:
+        return self._bytes(task.request.shape)
+
+    def room(self) -> Room:
+        sampler = self._sampler
+        shares = [
+            (len(rank_slice(cell.batch, cell.bn_batch, sampler.rank, sampler.world)), cell.shape)
+            for cell in sampler.plan.shapes
+        ]
+        return Room(
+            batch_bytes=max(clips * self._bytes(shape) for clips, shape in shares),
+            fewest=min(clips for clips, _ in shares),
+        )
+
+    def collate(self, items: list[Any], memory: Tensor | None) -> Any:
+        batch = collate_any([item.item if isinstance(item, _Substitute) else item for item in items], memory)
+        for item in items:
+            if isinstance(item, _Substitute):
+                self._warn_of(item.replaced)
+        return pin(batch) if self._pinned else batch
+
+    def _bytes(self, shape: Shape) -> int:
+        own = getattr(self._dataset, "sample_bytes", None)
+        return int(own(shape)) if own is not None else _SAMPLE_BYTES * shape.voxels
+
+    def _name(self, index: int) -> str:
+        own = getattr(self._dataset, "name", None)
+        return str(own(index)) if callable(own) else f"item {index}"
+
+    def _warn_of(self, replaced: tuple[Replacement, ...]) -> None:
+        for bad in replaced:
+            if bad.video not in self._named:
+                self._named.add(bad.video)
+                warnings.warn(f"bad {bad.path}: it {bad.cause}; another takes its place", stacklevel=2)
+
+
+@dataclass(frozen=True, slots=True)
+class _Center:
+    """The center clip of a video, unless reading it is known to hang or to kill a process."""
+
+    item: int
+    cause: str | None = None
+
+
+class _Evaluation:
+    """The videos of an evaluation as work."""
+
+    def __init__(self, dataset: VideoDataset, shape: Shape, items: range, batch: int, *, pinned: bool) -> None:
+        self._dataset = dataset
+        self._shape = shape
+        self._items = items
+        self._batch = batch
+        self._pinned = pinned
+
+    def __len__(self) -> int:
+        return -(-len(self._items) // self._batch)
+
+    def batches(self) -> Iterator[list[_Center]]:
+        for first in range(0, len(self._items), self._batch):
+            yield [_Center(item) for item in self._items[first : first + self._batch]]
+
+    def load(self, task: _Center) -> Sample | Replacement:
+        if task.cause is not None:
+            return self._left_out(task.item, self._dataset.name(task.item), task.cause)
         try:
-            return self.dataset.center(item, self.shape)
+            return self._dataset.center(task.item, self._shape)
         except VideoError as error:
-            return Replacement(position=-1, video=item, replacement=-1, path=error.path, cause=error.cause)
+            return self._left_out(task.item, error.path, error.cause)
 
+    def instead(self, task: _Center, cause: str) -> _Center:
+        return _Center(task.item, cause)
 
-class _Careful(Dataset[Any]):
-    """Hands on errors that a user can mend as items: raised in a worker, they would arrive as a traceback."""
+    def name(self, task: _Center) -> str:
+        return self._dataset.name(task.item)
 
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
+    def sample_bytes(self, task: _Center) -> int:
+        return self._dataset.sample_bytes(self._shape)
 
-    def __len__(self) -> int:
-        return len(self.dataset)
+    def room(self) -> Room:
+        clips = min(self._batch, max(len(self._items), 1))
+        return Room(batch_bytes=clips * self._dataset.sample_bytes(self._shape), fewest=clips)
 
-    def __getitem__(self, item: Any) -> Any:
-        try:
-            return self.dataset[item]
-        except VcycleError as error:
-            return error
+    def collate(self, items: list[Any], memory: Tensor | None) -> Any:
+        batch = collate_any(items, memory)
+        return pin(batch) if self._pinned else batch
 
-
-class _Loader(DataLoader[Any]):
-    """Raises the errors that were handed on; its workers leave Ctrl-C to the main process."""
-
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # Workers inherit the mask from their first moment; an interrupt of this process waits until they are there.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            batches = super().__iter__()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for batch in batches:
-            if isinstance(batch, VcycleError):
-                raise batch
-            yield batch
-
-
-def _collate(items: list[Any]) -> Any:
-    error = next((item for item in items if isinstance(item, VcycleError)), None)
-    if error is not None:
-        return error
-    if not isinstance(items[0], Sample | Replacement):
-        return default_collate(items)
-    samples = [item for item in items if isinstance(item, Sample)]
-    unreadable = [item for item in items if isinstance(item, Replacement)]
-    batch = collate(samples) if samples else _no_clips()
-    return batch._replace(replaced=batch.replaced + unreadable)
-
-
-def _no_clips() -> Batch:
-    nothing = torch.empty(0, dtype=torch.int64)
-    clips = torch.empty(0, 0, 0, 0, 3, dtype=torch.uint8)
-    return Batch(clips=clips, labels=nothing, indices=nothing, positions=nothing, replaced=[], faults=[])
-
-
-def _single_thread(_: int) -> None:
-    """Workers run beside one another: more than one thread in each would fight for the cores."""
-    torch.set_num_threads(1)
-
-
-def _worker_options(workers: int) -> dict[str, Any]:
-    if workers == 0:
-        return {}
-    return {
-        "num_workers": workers,
-        "worker_init_fn": _single_thread,
-        # Forked workers start at once and take any dataset, even one that cannot be pickled.
-        "multiprocessing_context": "fork" if sys.platform == "linux" else None,
-    }
+    def _left_out(self, item: int, path: str, cause: str) -> Replacement:
+        return Replacement(position=-1, video=item, replacement=-1, path=path, cause=cause)

@@ -39,6 +39,9 @@ class SampleRequest:
     key: tuple[int, int, int]
     """Seed of the run, epoch, and position in the sample stream."""
 
+    avoid: tuple[int, ...] = ()
+    """Items that hung or killed a process when they were read for this sample: not to be read again for it."""
+
     @property
     def position(self) -> int:
         """Position of the sample in the training stream."""

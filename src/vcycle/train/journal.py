@@ -71,6 +71,10 @@ class Journal:
         self._totals.replaced += len(positions)
         self._refuse_too_many()
 
+    def sync(self) -> None:
+        """Make sure of what is written: a checkpoint of the steps that it is about follows."""
+        self._lines.sync()
+
     def _name(self, path: str, text: str) -> None:
         if path not in self._named:
             self._named.add(path)

@@ -8,7 +8,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from vcycle.data import Batch, loader
+from vcycle.data import Batch, Batches, loader
 from vcycle.errors import VcycleError
 from vcycle.nn import apply, bf16_conv3d_is_sound, convert_batchnorm
 from vcycle.plan import Plan, Step
@@ -29,6 +29,7 @@ from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Fitted, Point, StepReport, Totals
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
+from vcycle.train.waiting import Waiting
 
 __all__ = ["Settings", "Task", "fit", "make_fabric"]
 
@@ -53,6 +54,10 @@ class Settings:
     """`fp32`, or `bf16` (autocast)."""
     workers: int = 0
     """Processes that load clips; 0 loads in this one."""
+    timeout: float = 60.0
+    """Seconds that a worker may take over a clip before it is replaced, and the clip as well."""
+    prefetch: int | None = None
+    """Clips to load ahead, by default 4 for each worker; never less than two batches."""
     validate_every: float = 1.0
     """Epochs of samples between validations."""
     save_every: int = 500
@@ -136,6 +141,8 @@ def fit(
         log = stack.enter_context(RunLog(run, start=start, device=fabric.device, tensorboard=settings.tensorboard))
         journal = stack.enter_context(_journal(state, settings, start, on_message))
         batches = _batches(plan, dataset, settings, start, journal, pin_memory=fabric.device.type == "cuda")
+        stack.callback(batches.close)
+        waiting = Waiting(totals, plan, workers=settings.workers, on_message=on_message)
         clock = Clock(totals)
         model.train()
         for step in plan.iterate(start):
@@ -144,6 +151,7 @@ def fit(
             loss = update(step, batch)
             took = clock.lap()
             totals.data_seconds += waited
+            waiting.count(step, batches.spent, data_seconds=waited, seconds=took)
             log.step(step, batch, loss, data_seconds=waited, seconds=took)
             on_step(StepReport(step=step, work=_work(plan, step), data_seconds=waited, seconds=took))
             done = step.index + 1
@@ -157,6 +165,7 @@ def fit(
                         log.validation(totals.curve[-1])
                         on_point(totals.curve[-1])
                     if saving:
+                        journal.sync()
                         state.save(done)
     return Fitted(
         model=model,
@@ -167,6 +176,7 @@ def fit(
         data_seconds=totals.data_seconds,
         replaced=totals.replaced,
         curve=totals.curve,
+        waiting=totals.waiting,
     )
 
 
@@ -202,7 +212,7 @@ def _journal(state: TrainState, settings: Settings, start: int, on_message: Call
 
 def _batches(
     plan: Plan, dataset: Any, settings: Settings, start: int, journal: Journal, *, pin_memory: bool
-) -> Iterator[Batch]:
+) -> Batches:
     """The batches from a step on. They stay with the host, which looks at their samples; `_Update` moves them."""
     return iter(
         loader(
@@ -211,16 +221,18 @@ def _batches(
             seed=settings.seed,
             start=start,
             workers=settings.workers,
+            timeout=settings.timeout,
+            prefetch=settings.prefetch,
             replaced=journal.replacements,
             pin_memory=pin_memory,
         )
     )
 
 
-def _timed(batches: Iterator[Batch]) -> tuple[Batch, float]:
+def _timed(batches: Batches) -> tuple[Batch, float]:
     """The next batch, and how long it was waited for in seconds."""
     began = time.perf_counter()
-    batch = next(batches)
+    batch: Batch = next(batches)
     return batch, time.perf_counter() - began
 
 

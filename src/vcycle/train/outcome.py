@@ -50,6 +50,8 @@ class Totals:
     """How much of the training time was waiting for data."""
     curve: list[Point] = field(default_factory=list)
     """The validations."""
+    waiting: dict[str, dict[str, float]] = field(default_factory=dict)
+    """For each batch shape its `steps`, their `seconds`, and the `data_seconds` of these."""
 
     def as_data(self) -> dict[str, Any]:
         """The totals as plain data, for a checkpoint."""
@@ -74,3 +76,4 @@ class Fitted:
     data_seconds: float
     replaced: int
     curve: list[Point]
+    waiting: dict[str, dict[str, float]]

@@ -122,6 +122,18 @@ class JsonLines:
         except OSError as error:
             raise _cannot_be_written(self.path, error) from error
 
+    def sync(self) -> None:
+        """Wait until what was written would survive a loss of power.
+
+        Raises:
+            VcycleError: if it cannot be written.
+        """
+        if self._file is not None:
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise _cannot_be_written(self.path, error) from error
+
     def close(self) -> None:
         """Close the file; each line is written already."""
         if self._file is not None:

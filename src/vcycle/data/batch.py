@@ -1,0 +1,104 @@
+"""Batches: what is made of the samples of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from vcycle.data.dataset import Replacement, Sample, stack_labels
+
+__all__ = ["Batch", "collate", "collate_any", "pin"]
+
+_STAND_IN = torch.zeros(())
+
+
+class Batch(NamedTuple):
+    """This rank's clips of one step."""
+
+    clips: Tensor
+    """uint8 ``(B, T, H, W, 3)``."""
+
+    labels: Tensor
+    """int64 ``(B,)``; float32 ``(B, classes)``, ones and zeros, where a video may have several labels."""
+
+    indices: Tensor
+    """int64 ``(B,)``: the video that each clip is of."""
+
+    positions: Tensor
+    """int64 ``(B,)``: positions in the sample stream; -1 in evaluation."""
+
+    replaced: list[Replacement]
+    """Videos that could not be read. In evaluation they are left out of the batch."""
+
+    faults: list[str]
+    """What is wrong with clips that were usable all the same."""
+
+
+def collate(samples: Sequence[Sample], memory: Tensor | None = None) -> Batch:
+    """Stack samples of one shape into a batch.
+
+    Args:
+        samples: At least one.
+        memory: Clips that lie in it, one after another, stay there.
+    """
+    return Batch(
+        clips=_stack([sample.clip for sample in samples], memory),
+        labels=stack_labels([sample.label for sample in samples]),
+        indices=torch.tensor([sample.index for sample in samples]),
+        positions=torch.tensor([sample.position for sample in samples]),
+        replaced=[replacement for sample in samples for replacement in sample.replaced],
+        faults=[sample.fault for sample in samples if sample.fault],
+    )
+
+
+def collate_any(items: list[Any], memory: Tensor | None = None) -> Any:
+    """A batch of samples, without those that are only a ``Replacement``; ``default_collate`` of anything else."""
+    samples = [item for item in items if isinstance(item, Sample)]
+    unreadable = [item for item in items if isinstance(item, Replacement)]
+    if len(samples) + len(unreadable) == len(items):
+        batch = collate(samples, memory) if samples else _no_clips()
+        return batch._replace(replaced=batch.replaced + unreadable)
+    if all(isinstance(item, tuple | list) and item and isinstance(item[0], Tensor) for item in items):
+        # Clips that are there in one piece need not be copied; the collation of the rest does not depend on them.
+        clips = _stack([item[0] for item in items], memory)
+        return _with_first(default_collate([_with_first(item, _STAND_IN) for item in items]), clips)
+    return default_collate(items)
+
+
+def _with_first(item: Any, first: Tensor) -> Any:
+    rest = [first, *item[1:]]
+    return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
+
+
+def pin(value: Any) -> Any:
+    """A batch with its tensors in page-locked memory; those that are there already stay as they are."""
+    if isinstance(value, Tensor):
+        return value if value.is_pinned() else value.pin_memory()
+    if isinstance(value, Mapping):
+        return {key: pin(inner) for key, inner in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(pin, value))
+    return type(value)(map(pin, value)) if isinstance(value, tuple | list) else value
+
+
+def _stack(clips: list[Tensor], memory: Tensor | None) -> Tensor:
+    first = clips[0]
+    if memory is None or not first.is_contiguous():
+        return torch.stack(clips)
+    start, size = first.data_ptr(), first.numel() * first.element_size()
+    inside = memory.data_ptr() <= start and start + size * len(clips) <= memory.data_ptr() + memory.numel()
+    for place, clip in enumerate(clips):
+        in_place = inside and clip.data_ptr() == start + place * size and clip.is_contiguous()
+        if not in_place or clip.shape != first.shape or clip.dtype != first.dtype:
+            return torch.stack(clips)
+    return first.as_strided((len(clips), *first.shape), (first.numel(), *first.stride()))
+
+
+def _no_clips() -> Batch:
+    nothing = torch.empty(0, dtype=torch.int64)
+    clips = torch.empty(0, 0, 0, 0, 3, dtype=torch.uint8)
+    return Batch(clips=clips, labels=nothing, indices=nothing, positions=nothing, replaced=[], faults=[])

@@ -1,0 +1,111 @@
+"""Shared memory in blocks, one per batch: filled by workers, lent to the main process as a tensor without a copy."""
+
+from __future__ import annotations
+
+import mmap
+import warnings
+import weakref
+from collections import deque
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vcycle.errors import DataError
+
+__all__ = ["Arena"]
+
+_cuda: Any = torch.cuda
+
+
+class Arena:
+    """Blocks of one anonymous shared mapping, which needs no descriptor and which forked processes inherit.
+
+    A block that was lent is free again when no tensor uses its memory any more.
+    """
+
+    def __init__(self, *, filling: int, lending: int, block_bytes: int) -> None:
+        """Reserve memory; it is used up only as blocks are written to.
+
+        Args:
+            filling: Blocks that are there for workers whatever the main process keeps.
+            lending: Blocks that the main process may keep.
+            block_bytes: Size of a block.
+
+        Raises:
+            DataError: if the system refuses.
+        """
+        self.blocks = filling + lending
+        self.block_bytes = -(-max(block_bytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self.lending = lending
+        size = self.blocks * self.block_bytes
+        try:
+            self._memory = mmap.mmap(-1, size)
+        except OSError as error:
+            raise DataError(
+                f"{size / 2**30:.1f} GiB of shared memory for {self.blocks} batches cannot be had ({error.strerror}): "
+                "lower data.prefetch, data.workers or the batch"
+            ) from None
+        self.bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
+        """All of the memory."""
+        self._returned: deque[int] = deque()  # appended to by whoever drops the last tensor, in any thread
+        self._busy: list[tuple[Any, int]] = []  # returned, but perhaps still read by a device
+        self._lent = 0
+        self.pinned = False
+
+    def pin(self) -> None:
+        """Lock the pages for faster copies to a CUDA device; without one, or if CUDA refuses, they stay as they are."""
+        if self.pinned or not torch.cuda.is_available():
+            return
+        cudart = _cuda.cudart()
+        address = self.bytes.data_ptr()
+        code = int(cudart.cudaHostRegister(address, self.bytes.numel(), 0))
+        if code:
+            warnings.warn(f"{self.bytes.numel() >> 20} MiB cannot be page-locked (CUDA error {code})", stacklevel=2)
+            return
+        self.pinned = True
+        # The memory is an argument so that it outlives its registration.
+        weakref.finalize(self, _unpin, self._memory, address).atexit = False
+
+    def lend(self, block: int, size: int) -> Tensor:
+        """The first bytes of a block; a copy of them, and the block free at once, when too many are lent."""
+        if self._lent >= self.lending:
+            first = block * self.block_bytes
+            copy = self.bytes[first : first + size].clone()
+            self._returned.append(block)
+            self._lent += 1
+            return copy
+        array = np.frombuffer(self._memory, np.uint8, size, block * self.block_bytes)
+        self._lent += 1
+        # The tensor's storage holds the array. The arena is an argument so that it outlives what it has lent.
+        weakref.finalize(array, _give_back, self, block).atexit = False
+        return torch.from_numpy(array)
+
+    @property
+    def awaits_device(self) -> bool:
+        """Whether a block is free as soon as a device is done with it."""
+        return bool(self._busy)
+
+    def reclaim(self) -> list[int]:
+        """Blocks that nothing uses any more."""
+        returned = [self._returned.popleft() for _ in range(len(self._returned))]
+        if self.pinned and returned:
+            # A copy to the device may not have begun when the host has forgotten its source.
+            event = _cuda.Event()
+            event.record()
+            self._busy += [(event, block) for block in returned]
+            returned = []
+        if self._busy:
+            returned = [block for event, block in self._busy if event.query()]
+            self._busy = [(event, block) for event, block in self._busy if block not in returned]
+        self._lent -= len(returned)
+        return returned
+
+
+def _give_back(arena: Arena, block: int) -> None:
+    arena._returned.append(block)
+
+
+def _unpin(_: mmap.mmap, address: int) -> None:
+    _cuda.cudart().cudaHostUnregister(address)

@@ -1,0 +1,210 @@
+"""The main process's side of a pool: batches, in order, until there are none."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+from vcycle.data.pool.arena import Arena
+from vcycle.data.pool.channel import Channel, Closed, pair
+from vcycle.data.pool.items import decode, unpack_error
+from vcycle.data.pool.supervisor import BATCH, ERROR, serve
+from vcycle.data.pool.work import Spent, Work
+from vcycle.data.pool.worker import IGNORED
+from vcycle.errors import DataError
+
+__all__ = ["Batches", "InProcess", "PoolBatches"]
+
+_ALIVE = 1.0
+"""Seconds between looks at whether the supervisor lives."""
+_DEVICE = 0.005
+"""Seconds between looks at whether a device is done with a block."""
+_TO_END = 10.0
+"""Seconds that the supervisor has to end."""
+_LENT = 2
+"""Batches that stay without a copy: the one in use, and the next while that one is still named."""
+
+
+class Batches(Iterator[Any]):
+    """Batches in order. ``close`` ends it early, and so does forgetting it."""
+
+    spent = Spent()
+    """What loading the latest batch took."""
+
+    def __iter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def close(self) -> None:
+        """Give no more batches, and end the processes that load."""
+
+
+class InProcess(Batches):
+    """Loads in this process."""
+
+    def __init__(self, work: Work) -> None:
+        """Load some work."""
+        self._work = work
+        self._todo = iter(work.batches())
+
+    def __next__(self) -> Any:
+        """The next batch."""
+        tasks = next(self._todo)
+        began = time.perf_counter()
+        items = []
+        for task in tasks:
+            try:
+                items.append(self._work.load(task))
+            except Exception as error:
+                error.add_note(f"while {self._work.name(task)} was loaded")
+                raise
+        batch = self._work.collate(items, None)
+        self.spent = Spent(samples=len(items), main_seconds=time.perf_counter() - began)
+        return batch
+
+    def close(self) -> None:
+        """Give no more batches."""
+        self._todo = iter(())
+
+
+class PoolBatches(Batches):
+    """Batches that a pool of processes loads."""
+
+    def __init__(self, work: Work, *, workers: int, timeout: float, prefetch: int, pin_memory: bool) -> None:
+        """Start the processes.
+
+        Args:
+            work: What to load.
+            workers: How many processes load, at least 1.
+            timeout: Seconds that a sample may take.
+            prefetch: Samples that are loaded ahead at least; never less than two batches.
+            pin_memory: Whether to page-lock the shared memory where there is a CUDA device.
+
+        Raises:
+            DataError: if there is no memory or process to be had.
+        """
+        self._work = work
+        room = work.room()
+        filling = max(2, 1 + -(-prefetch // max(room.fewest, 1)))
+        self._arena = Arena(filling=filling, lending=_LENT + pin_memory, block_bytes=room.batch_bytes)
+        self._channel, theirs = pair()
+        self._pid = _fork(self._arena, work, theirs, workers=workers, timeout=timeout, channel=self._channel)
+        self._shut = weakref.finalize(self, _shut, self._pid, self._channel, os.getpid())
+        self._messages: list[bytes] = []
+        if pin_memory:
+            self._arena.pin()  # not before the fork: the children have no use for it
+
+    def __next__(self) -> Any:
+        """The next batch, once it is whole.
+
+        Raises:
+            DataError: if there is something to mend: in the data, or because workers die one after another.
+            RuntimeError: if the dataset raises; with the traceback of the worker.
+        """
+        if not self._shut.alive:
+            raise StopIteration
+        try:
+            message = self._next_message()
+            if message[:1] == BATCH:
+                return self._batch(message)
+            if message[:1] == ERROR:
+                raise unpack_error(message[1:])
+        except BaseException:  # Ctrl-C among them: a message may be half read
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
+
+    def close(self) -> None:
+        """Give no more batches, and end the processes."""
+        self._shut()
+
+    def _next_message(self) -> bytes:
+        self._give_back()
+        while not self._messages:
+            if self._channel.wait(_DEVICE if self._arena.awaits_device else _ALIVE):
+                self._channel.flush()
+                try:
+                    self._messages = self._channel.take()[::-1]
+                except Closed:
+                    raise self._abandoned() from None
+            elif _ended(self._pid):
+                raise self._abandoned()
+            else:
+                self._give_back()  # a device may be done with a block by now
+        return self._messages.pop()
+
+    def _give_back(self) -> None:
+        try:
+            for block in self._arena.reclaim():
+                self._channel.put(block.to_bytes(4, "little"))
+        except Closed:
+            return  # what it said before it ended is still to be read
+
+    def _batch(self, message: bytes) -> Any:
+        began = time.perf_counter()
+        block, size, results, spent = pickle.loads(memoryview(message)[1:])
+        memory = self._arena.lend(block, size * len(results))
+        items = [decode(data, memory[place * size : (place + 1) * size]) for place, data in enumerate(results)]
+        batch = self._work.collate(items, memory)
+        self.spent = replace(spent, main_seconds=time.perf_counter() - began)
+        return batch
+
+    def _abandoned(self) -> DataError:
+        return DataError("the process that supervises the workers was ended from outside: resume the run")
+
+
+def _fork(arena: Arena, work: Work, theirs: Any, *, workers: int, timeout: float, channel: Channel) -> int:
+    parent = os.getpid()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()  # else what is waiting in it would be printed by both processes
+    # The child ignores these signals; until it does, they wait.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
+    try:
+        with warnings.catch_warnings():
+            # Of threads and locks in the child: it uses nothing that other threads may hold.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            pid = os.fork()
+        if pid == 0:
+            serve(theirs, arena, work, workers=workers, timeout=timeout, parent=parent)  # does not return
+    except OSError as error:
+        channel.close()
+        raise DataError(f"no process can be started to load data: {error.strerror}; lower data.workers") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+    return pid
+
+
+def _ended(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG)[0] != 0
+    except ChildProcessError:  # somebody else has asked how it ended
+        return True
+
+
+def _shut(pid: int, channel: Channel, owner: int) -> None:
+    """End the supervisor, and with it the workers."""
+    if os.getpid() != owner:
+        return
+    channel.close()
+    until = time.monotonic() + _TO_END
+    pause = 0.0005
+    while not _ended(pid):
+        if time.monotonic() > until:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)  # the workers die with it
+                os.waitpid(pid, 0)
+            return
+        time.sleep(pause)
+        pause = min(2 * pause, 0.01)

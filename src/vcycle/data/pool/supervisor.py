@@ -1,0 +1,355 @@
+"""The supervisor: hands samples to workers in the order of the stream, and replaces what hangs or dies.
+
+It is forked from the main process once, when an iteration begins, has one thread, and is the only process that forks
+workers: a worker can be replaced at any moment without forking a process that has threads, locks and a device.
+"""
+
+from __future__ import annotations
+
+import gc
+import mmap
+import os
+import pickle
+import secrets
+import select
+import signal
+import socket
+import time
+from collections import deque
+from dataclasses import dataclass, field
+
+from vcycle.data.pool import worker as worker_process
+from vcycle.data.pool.arena import Arena
+from vcycle.data.pool.channel import Channel, Closed, pair
+from vcycle.data.pool.handle import Job, Worker, death
+from vcycle.data.pool.items import pack_error
+from vcycle.data.pool.work import Spent, Work
+from vcycle.errors import DataError
+
+__all__ = ["BATCH", "END", "ERROR", "serve"]
+
+BATCH, ERROR, END = b"B", b"X", b"E"
+"""What a message to the main process is, in its first byte."""
+
+_TICK = 0.25
+"""Seconds between looks at the workers' time."""
+_STOPPED = 2.0
+"""Seconds by which a tick must be late to show that this process was stopped, and perhaps its workers with it."""
+_LOSSES = 16
+"""Workers that may be lost in a row without one sample loaded."""
+_MESSAGE = 0.004
+"""Seconds of work that are worth a message: quick samples go in groups."""
+_GROUP = 32
+_GRACE = 1.0
+"""Seconds that workers have to finish what they are at when loading ends."""
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """A batch being filled."""
+
+    block: int
+    room: int
+    """Bytes that a sample may take."""
+    size: int
+    """Bytes of each sample's slot."""
+    results: list[bytes]
+    left: int
+    """Samples that are missing."""
+    spent: Spent = field(default_factory=Spent)
+    error: tuple[int, bytes] | None = None
+    """The first sample that raised, and what."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """Samples that nobody has taken yet, and the batches they belong to."""
+
+    jobs: deque[Job] = field(default_factory=deque)
+    batches: deque[_Batch] = field(default_factory=deque)
+
+
+def serve(end: socket.socket, arena: Arena, work: Work, *, workers: int, timeout: float, parent: int) -> None:
+    """Be the supervisor, until the main process closes its end.
+
+    Args:
+        end: The socket to the main process.
+        arena: The shared memory, all of it free.
+        work: What to load.
+        workers: How many processes load.
+        timeout: Seconds that a sample may take.
+        parent: The main process.
+    """
+    code = 1
+    try:
+        for number in worker_process.IGNORED:
+            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, worker_process.IGNORED)
+        gc.freeze()  # what was inherited stays shared with the main process: no collector writes to it
+        _Supervisor(Channel(end), arena, work, workers=workers, timeout=timeout, parent=parent).run()
+        code = 0
+    finally:
+        worker_process.leave(code)
+
+
+class _Supervisor:
+    def __init__(self, main: Channel, arena: Arena, work: Work, *, workers: int, timeout: float, parent: int) -> None:
+        self._main, self._arena, self._work = main, arena, work
+        self._timeout, self._parent = timeout, parent
+        self._free = deque(range(arena.blocks))
+        self._todo = iter(work.batches())
+        self._queue = _Queue()
+        table = memoryview(mmap.mmap(-1, workers * worker_process.COLUMNS * 8)).cast("q")
+        columns = worker_process.COLUMNS
+        self._rows = [table[number * columns : (number + 1) * columns] for number in range(workers)]
+        self._workers: dict[int, Worker] = {}  # by row
+        self._dying: list[int] = []
+        self._sizes: dict[int, int] = {}  # bytes that samples do take, by those that they may take
+        self._losses = 0
+        self._pace = 0.0  # seconds a sample, lately
+        self._seen = time.monotonic()
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=16)  # when this process was stopped, and how long
+        self._done = False
+
+    def run(self) -> None:
+        try:
+            self._serve()
+        except Closed:
+            pass
+        except Exception as error:
+            self._tell(ERROR + pack_error(error, "nothing"))
+        finally:
+            self._end_workers()
+
+    def _serve(self) -> None:
+        while True:
+            if not self._done:
+                self._take_batches()
+                self._hand_out()
+                self._deliver()
+            self._wait()
+            self._watch()
+
+    # Work in and out --------------------------------------------------------------------------------
+
+    def _take_batches(self) -> None:
+        """Begin batches while there are blocks for them."""
+        while self._free:
+            tasks = next(self._todo, None)
+            if tasks is None:
+                return
+            room = self._work.sample_bytes(tasks[0]) if tasks else 0
+            batch = _Batch(
+                block=self._free.popleft(),
+                room=room,
+                size=self._sizes.get(room, room),
+                results=[b""] * len(tasks),
+                left=len(tasks),
+            )
+            self._queue.batches.append(batch)
+            self._queue.jobs.extend(Job(batch=batch, place=place, task=task) for place, task in enumerate(tasks))
+
+    def _hand_out(self) -> None:
+        """Keep each worker busy with one message of samples, and another one waiting."""
+        jobs = self._queue.jobs
+        for ahead in range(2):
+            for row in range(len(self._rows)):
+                if not jobs:
+                    return
+                found = self._workers.get(row)
+                if found is None:
+                    found = self._start(row)
+                    if found is None:
+                        continue
+                if len(found.messages) <= ahead:
+                    group = [jobs.popleft() for _ in range(min(self._group(), len(jobs)))]
+                    try:
+                        found.give(group, self._message(group))
+                    except Closed:
+                        self._lost(found)
+
+    def _group(self) -> int:
+        share = len(self._queue.jobs) // (2 * len(self._rows))
+        return max(1, min(_GROUP, share, int(_MESSAGE / self._pace) if self._pace else 1))
+
+    def _message(self, group: list[Job]) -> bytes:
+        places = []
+        for job in group:
+            first = job.batch.block * self._arena.block_bytes + job.place * job.batch.size
+            places.append((first, job.batch.size, job.task))
+        return pickle.dumps(places, pickle.HIGHEST_PROTOCOL)
+
+    def _deliver(self) -> None:
+        """Send the batches that are whole, in order."""
+        batches = self._queue.batches
+        while batches and not batches[0].left:
+            batch = batches.popleft()
+            if batch.error is not None:
+                self._finish(ERROR + batch.error[1])
+                return
+            content = batch.block, batch.size, batch.results, batch.spent
+            self._main.put(BATCH + pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+        if not batches and self._free:  # then there was no batch to begin either
+            self._finish(END)
+
+    def _finish(self, message: bytes) -> None:
+        """Nothing is left to load; the main process may still read."""
+        self._main.put(message)
+        self._done = True
+        self._queue.jobs.clear()
+        self._queue.batches.clear()
+        self._end_workers()
+
+    def _tell(self, message: bytes) -> None:
+        try:
+            self._main.put(message)
+            while self._main.unsent:
+                self._main.wait()
+                self._main.flush()
+        except Closed:
+            return
+
+    # Events ------------------------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        """Wait for a message or a tick, and answer."""
+        poll = select.poll()
+        poll.register(self._main.fileno(), select.POLLIN | (select.POLLOUT if self._main.unsent else 0))
+        by_descriptor = {}
+        for found in self._workers.values():
+            by_descriptor[found.channel.fileno()] = found
+            poll.register(found.channel.fileno(), select.POLLIN | (select.POLLOUT if found.channel.unsent else 0))
+        events = poll.poll(_TICK * 1000)
+        now = time.monotonic()
+        late = now - self._seen - _TICK
+        self._seen = now
+        if late > _STOPPED:
+            self._gaps.append((now, late))
+        for descriptor, _ in events:
+            if descriptor == self._main.fileno():
+                for message in self._main.take():
+                    self._free.append(int.from_bytes(message, "little"))
+                self._main.flush()
+            else:
+                self._answer(by_descriptor[descriptor])
+
+    def _answer(self, found: Worker) -> None:
+        try:
+            for message in found.channel.take():
+                outcomes, spent = pickle.loads(message)
+                group = found.finish()
+                self._losses = 0
+                each = spent.seconds / len(group)
+                self._pace = 0.8 * self._pace + 0.2 * each if self._pace else each
+                for job, (well, data, wanted) in zip(group, outcomes, strict=True):
+                    self._learn(job.batch, wanted)
+                    self._settle(job, data if well else None, b"" if well else data)
+                group[0].batch.spent += spent
+            found.channel.flush()
+        except Closed:
+            self._lost(found)
+
+    def _learn(self, batch: _Batch, wanted: int) -> None:
+        """Slots of just the size that samples have make a batch one piece. What does not fit is sent otherwise."""
+        if 0 < wanted <= batch.room:
+            self._sizes[batch.room] = max(wanted, self._sizes.get(batch.room, 0))
+
+    def _settle(self, job: Job, data: bytes | None, error: bytes) -> None:
+        batch = job.batch
+        batch.left -= 1
+        if data is not None:
+            batch.results[job.place] = data
+        elif batch.error is None or job.place < batch.error[0]:
+            batch.error = job.place, error
+
+    # Faults ------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Look for workers that take too long, have died unnoticed, or were not reaped yet."""
+        if os.getppid() != self._parent:
+            raise Closed
+        self._dying = [pid for pid in self._dying if os.waitpid(pid, os.WNOHANG)[0] == 0]
+        now = time.monotonic()
+        for found in list(self._workers.values()):
+            since = found.busy_since()
+            if since is None:
+                continue
+            excused = sum(gap for when, gap in self._gaps if when > since)
+            overdue = now - since - excused > self._timeout
+            if overdue and found.overdue == since and not found.traced():
+                self._lost(found, hung=True)
+            found.overdue = since if overdue else None  # seen twice, as the two numbers are not read at once
+
+    def _lost(self, found: Worker, *, hung: bool = False) -> None:
+        """A worker died, or is killed because it hangs: what it had is done by others."""
+        self._workers = {row: other for row, other in self._workers.items() if other is not found}
+        guilty = found.guilty()
+        status = found.bury(at_once=hung)
+        if status is None:
+            self._dying.append(found.pid)
+        what = f"did not finish within {self._timeout:g} s" if hung else death(status)
+        rest = [job for job in found.jobs() if job is not guilty]
+        self._queue.jobs.extendleft(reversed(rest))
+        self._losses += bool(found.messages)  # the end of one that had nothing to do tells nothing
+        if self._losses >= _LOSSES:
+            last = f" at {self._work.name(guilty.task)}" if guilty is not None else ""
+            raise DataError(
+                f"{_LOSSES} workers in a row were lost before any of them loaded a sample; the last{last} {what}"
+            )
+        if guilty is None:
+            return
+        if not hung and not guilty.died:
+            # It may have been the worker's fault; a second death is the sample's.
+            guilty.died = True
+            self._queue.jobs.appendleft(guilty)
+            return
+        try:
+            task = self._work.instead(guilty.task, what)
+        except DataError as error:
+            self._settle(guilty, None, pack_error(error, self._work.name(guilty.task)))
+            return
+        self._queue.jobs.appendleft(Job(batch=guilty.batch, place=guilty.place, task=task))
+
+    # Workers -----------------------------------------------------------------------------------------
+
+    def _start(self, row: int) -> Worker | None:
+        numbers = self._rows[row]
+        for column in range(len(numbers)):
+            numbers[column] = 0
+        seed = [secrets.randbits(32) for _ in range(3)]
+        channel, theirs = pair()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            channel.close()
+            theirs.close()
+            if self._workers:
+                return None  # the others go on; it is tried again
+            raise DataError(f"no worker process can be started: {error.strerror}; lower data.workers") from None
+        if pid == 0:
+            code = 1
+            try:
+                worker_process.run(theirs, numbers, self._arena.bytes, self._work, seed)
+                code = 0
+            finally:
+                worker_process.leave(code)
+        theirs.close()
+        found = self._workers[row] = Worker(pid=pid, channel=channel, row=numbers)
+        return found
+
+    def _end_workers(self) -> None:
+        """Let workers finish what they are at, for a moment; then kill them."""
+        left = list(self._workers.values())
+        self._workers = {}
+        for found in left:
+            found.channel.close()
+        until = time.monotonic() + _GRACE
+        while left and time.monotonic() < until:
+            left = [found for found in left if not found.ended()]
+            if left:
+                time.sleep(0.002)
+        for found in left:
+            found.kill()
+        for found in left:
+            found.bury(at_once=True)

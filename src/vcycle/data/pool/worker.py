@@ -1,0 +1,121 @@
+"""A worker process: loads one sample after another, tells when it began each, and ends with its supervisor."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import random
+import signal
+import socket
+import sys
+import time
+
+import numpy.random
+import torch
+from torch import Tensor
+
+from vcycle.data.pool.channel import Channel, Closed
+from vcycle.data.pool.items import encode, pack_error
+from vcycle.data.pool.work import Spent, Work
+
+__all__ = ["BEGUN", "COLUMNS", "DONE", "IGNORED", "SINCE", "run"]
+
+IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals that are the main process's to answer; they often reach its children too."""
+
+COLUMNS = 8
+"""Numbers in a worker's row of the table that it shares with the supervisor; a cache line."""
+BEGUN, DONE, SINCE = 0, 1, 2
+"""Samples begun and done in its life; from ``SINCE`` on, alternating, when it began them (monotonic ns)."""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: list[int]) -> None:
+    """Load what the supervisor asks for, until it closes its end.
+
+    Args:
+        end: The socket to the supervisor.
+        row: This worker's row of the shared table, as int64.
+        memory: All of the shared memory.
+        work: What is loaded.
+        seed: For the global generators: a dataset that uses them unkeyed must not draw the same in all workers.
+    """
+    _settle(seed)
+    channel = Channel(end)
+    begun = 0
+    try:
+        while True:
+            channel.wait()
+            for message in channel.take():
+                clock = _Clock()
+                outcomes = []
+                jobs = pickle.loads(message)
+                for first, size, task in jobs:
+                    row[SINCE + begun % 2] = time.monotonic_ns()
+                    begun += 1
+                    row[BEGUN] = begun
+                    outcomes.append(_load(work, task, memory[first : first + size]))
+                    row[DONE] = begun
+                channel.put(pickle.dumps((outcomes, clock.spent(len(jobs))), pickle.HIGHEST_PROTOCOL))
+                while channel.unsent:
+                    channel.wait()
+                    channel.flush()
+    except Closed:
+        return
+
+
+def _load(work: Work, task: object, slot: Tensor) -> tuple[bool, bytes, int]:
+    """Whether it went well; the sample, or the error; and how many bytes the slot should have had."""
+    try:
+        return True, *encode(work.load(task), slot)
+    except BaseException as error:  # even sys.exit() in a dataset is told to the main process
+        return False, pack_error(error, work.name(task)), 0
+
+
+def _settle(seed: list[int]) -> None:
+    parent = os.getppid()
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before this process asked to die with it
+    # Workers run beside one another: more than one thread in each would fight for the cores.
+    torch.set_num_threads(1)
+    torch.default_generator.manual_seed(seed[0])
+    numpy.random.seed(seed[1])
+    random.seed(seed[2])
+
+
+class _Clock:
+    """Time on the clock, in the processor, and waiting for it."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter(), time.process_time(), _queued()
+
+    def spent(self, samples: int) -> Spent:
+        wall, cpu, queued = self._start
+        return Spent(
+            samples=samples,
+            seconds=time.perf_counter() - wall,
+            cpu_seconds=time.process_time() - cpu,
+            queued_seconds=_queued() - queued,
+        )
+
+
+def _queued() -> float:
+    """Seconds that this process was ready to run and did not; 0 where the kernel does not count them."""
+    try:
+        with open("/proc/self/schedstat", "rb", buffering=0) as file:
+            return int(file.read(64).split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def leave(code: int) -> None:
+    """End a forked process without its parent's exit handlers; what it printed is not lost."""
+    with contextlib.suppress(Exception):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)

@@ -1,0 +1,105 @@
+"""Waiting for data: how long for each batch shape, and, once per stage, why and what helps."""
+
+import os
+from collections.abc import Callable
+
+from vcycle.data.pool.work import Spent
+from vcycle.plan import Plan, Step
+from vcycle.train.outcome import Totals
+
+__all__ = ["Waiting", "cause_and_remedy"]
+
+_SHARE = 0.1
+"""Share of a stage's time above which waiting is worth a word."""
+_STEPS, _SECONDS = 8, 1.0
+"""Steps of a stage, and seconds of waiting in it, before a share means something."""
+_LESS_TO_DECODE = "`vcycle prepare` makes videos that decode faster, and data.cache=SIDE decodes them only once"
+
+
+class Waiting:
+    """Counts what was waited, and tells when it was much."""
+
+    def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_message: Callable[[str], None]) -> None:
+        """Begin to count.
+
+        Args:
+            totals: Where it is counted by batch shape.
+            plan: What is trained.
+            workers: How many processes load.
+            on_message: Told once for each stage that waits too much.
+        """
+        self._shapes = totals.waiting
+        self._plan = plan
+        self._workers = workers
+        self._tell = on_message
+        self._stage = -1
+
+    def count(self, step: Step, spent: Spent, *, data_seconds: float, seconds: float) -> None:
+        """Count a step: what loading its batch took, how long that was waited for, and how long the step took."""
+        shape = f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
+        row = self._shapes.setdefault(shape, {"steps": 0, "seconds": 0.0, "data_seconds": 0.0})
+        row["steps"] += 1
+        row["seconds"] += seconds
+        row["data_seconds"] += data_seconds
+        if step.stage != self._stage:
+            # The first step of a stage is left out: the workers may only start, or a new shape be prepared for.
+            self._stage, self._told = step.stage, False
+            self._steps, self._seconds, self._waited, self._spent = 0, 0.0, 0.0, Spent()
+            return
+        self._steps += 1
+        self._seconds += seconds
+        self._waited += data_seconds
+        self._spent += spent
+        if not self._told and self._steps >= _STEPS and self._waited > max(_SHARE * self._seconds, _SECONDS):
+            self._told = True
+            stage = self._plan.stages[step.stage]
+            cause, remedy = cause_and_remedy(
+                self._spent, seconds=self._seconds, waited=self._waited, workers=self._workers, cores=_cores()
+            )
+            self._tell(
+                f"stage {stage.name!r} ({stage.base}) waits for data {self._waited / self._seconds:.0%} of the time: "
+                f"{cause}; {remedy}"
+            )
+
+
+def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: int, cores: int) -> tuple[str, str]:
+    """Why data was waited for, and what helps.
+
+    Args:
+        spent: What loading took.
+        seconds: On the clock, in all.
+        waited: Of it, waiting for data.
+        workers: How many processes load.
+        cores: How many this process may use.
+    """
+    if workers == 0:
+        return "the training process itself loads (data.workers is 0)", f"data.workers={max(cores, 1)} loads beside it"
+    if spent.main_seconds > waited / 2:
+        return "batches are there, and the training process takes its time to put them together", (
+            "let the dataset give vcycle.data.Sample, whose clips need no copy"
+        )
+    busy = spent.seconds / (seconds * workers)
+    if busy < 0.5:
+        return f"slow clips hold their batch up while the workers are idle {1 - busy:.0%} of the time", (
+            "data.prefetch=N loads further ahead"
+        )
+    computing = spent.cpu_seconds / spent.seconds
+    queued = spent.queued_seconds / spent.seconds
+    if computing >= max(queued, 1 - computing - queued):
+        if workers < cores:
+            return f"decoding keeps {_processes(workers)} busy, and there are {cores} cores", f"data.workers={cores}"
+        return f"decoding keeps all of {_processes(workers)} busy", _LESS_TO_DECODE
+    if queued >= 1 - computing - queued:
+        return f"{_processes(workers)} and the training share {cores} cores", _LESS_TO_DECODE
+    return f"reading from the disk keeps {_processes(workers)} waiting", (
+        f"data.workers={2 * workers} reads more at once, `vcycle prepare` makes smaller files, "
+        "and a disk of this machine may be faster"
+    )
+
+
+def _processes(workers: int) -> str:
+    return "the one worker" if workers == 1 else f"{workers} workers"
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

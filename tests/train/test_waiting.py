@@ -1,0 +1,104 @@
+"""How long data is waited for, and what is said about it."""
+
+import time
+
+import pytest
+
+from vcycle.data.pool.work import Spent
+from vcycle.recipes.build import build_model, settings_of, task_of
+from vcycle.train import waiting
+from vcycle.train.loop import fit
+from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.outcome import Totals
+from vcycle.train.run import RunFolder
+from vcycle.train.waiting import Waiting, cause_and_remedy
+
+
+def spent(busy, cpu, queued=0.0, main=0.0):
+    return Spent(samples=1, seconds=busy, cpu_seconds=cpu, queued_seconds=queued, main_seconds=main)
+
+
+@pytest.mark.parametrize(
+    ("what", "workers", "cores", "cause", "remedy"),
+    [
+        (spent(0, 0), 0, 8, "the training process itself loads", "data.workers=8"),
+        (spent(19, 18), 2, 8, "decoding keeps 2 workers busy, and there are 8 cores", "data.workers=8"),
+        (spent(19, 18), 2, 2, "decoding keeps all of 2 workers busy", "vcycle prepare"),
+        (spent(9.5, 9), 1, 1, "the one worker", "data.cache=SIDE"),
+        (spent(19, 2), 2, 8, "reading from the disk keeps 2 workers waiting", "data.workers=4"),
+        (spent(19, 5, queued=13), 2, 2, "2 workers and the training share 2 cores", "vcycle prepare"),
+        (spent(4, 4), 2, 8, "workers are idle 80% of the time", "data.prefetch"),
+        (spent(4, 4, main=4), 2, 8, "the training process takes its time", "vcycle.data.Sample"),
+    ],
+)
+def test_the_cause_decides_the_remedy(what, workers, cores, cause, remedy):
+    said = cause_and_remedy(what, seconds=10.0, waited=5.0, workers=workers, cores=cores)
+    assert cause in said[0]
+    assert remedy in said[1]
+
+
+def told(training, waits):
+    """What is said when each step takes a second, and waits as a function of the step says for data."""
+    said, totals = [], Totals()
+    count = Waiting(totals, training.plan, workers=2, on_message=said.append).count
+    for step in training.plan:
+        count(step, spent(2, 2), data_seconds=waits(step), seconds=1.0)
+    return said, totals
+
+
+@pytest.fixture
+def long_training(make_training):
+    return make_training("training.steps=960")
+
+
+def test_a_stage_that_waits_says_so_once(long_training):
+    number, slow = max(enumerate(long_training.plan.stages), key=lambda stage: stage[1].steps)
+    said, _ = told(long_training, lambda step: 0.5 if step.stage == number else 0.05)
+    assert len(said) == 1
+    assert said[0].startswith(f"stage {slow.name!r} ({slow.base}) waits for data 50% of the time: decoding keeps ")
+
+
+def test_no_stage_says_anything_below_a_tenth_or_in_its_first_steps(long_training, training):
+    assert told(long_training, lambda step: 0.09)[0] == []
+    assert told(training, lambda step: 0.9)[0] == []  # its stages have a few steps each
+
+
+def test_the_first_step_of_a_stage_does_not_count(long_training):
+    firsts = {stage: next(s.index for s in long_training.plan if s.stage == stage) for stage in range(10)}
+    assert told(long_training, lambda step: 100.0 if step.index in firsts.values() else 0.0)[0] == []
+
+
+def test_time_is_counted_by_batch_shape(long_training):
+    _, totals = told(long_training, lambda step: 0.25 if step.batch > 8 else 0.0)
+    assert sum(row["steps"] for row in totals.waiting.values()) == len(long_training.plan)
+    for shape, row in totals.waiting.items():
+        assert row["seconds"] == row["steps"]
+        assert row["data_seconds"] == row["steps"] * (0.25 if int(shape.split("×")[0]) > 8 else 0.0)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path, workers, monkeypatch):
+    class Slow(type(noise)):
+        def __getitem__(self, request):
+            time.sleep(0.005)
+            return super().__getitem__(request)
+
+    training = make_training(f"data.workers={workers}")
+    monkeypatch.setattr(waiting, "_STEPS", 1)
+    monkeypatch.setattr(waiting, "_SECONDS", 0.0)
+    said = []
+    fitted = fit(
+        plan=training.plan,
+        model=build_model(training.recipe, 4, 0),
+        dataset=Slow(),
+        task=task_of(training.recipe, 4),
+        optimizer=OptimizerSpec(),
+        run=RunFolder(tmp_path),
+        settings=settings_of(training.recipe),
+        on_message=said.append,
+    )
+    assert sum(row["steps"] for row in fitted.waiting.values()) == fitted.steps
+    assert sum(row["data_seconds"] for row in fitted.waiting.values()) == pytest.approx(fitted.data_seconds)
+    assert set(fitted.waiting) == {f"{s.batch}×{s.frames}×{s.size}²" for s in training.plan.shapes}
+    assert said
+    assert all(" waits for data " in text for text in said)
