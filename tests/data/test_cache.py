@@ -66,7 +66,7 @@ def test_small_videos_are_not_enlarged(videos, tmp_path):
 def test_an_unreadable_video_stays_unreadable(videos, tmp_path):
     cache = build(videos, tmp_path)
     assert list(cache.faults) == [3]
-    with pytest.raises(VideoError, match=r"d\.mp4: Invalid data"):
+    with pytest.raises(VideoError, match=r"d\.mp4: not a video"):
         cache.info(3)
     (replaced,) = VideoDataset(videos, GRIDS, source=cache)[request(3)].replaced
     assert (replaced.video, replaced.path) == (3, str(videos.path(3)))
@@ -75,21 +75,25 @@ def test_an_unreadable_video_stays_unreadable(videos, tmp_path):
 def test_a_cache_is_built_once_and_again_when_the_videos_change(videos, tmp_path):
     done = []
     first = build(videos, tmp_path, progress=lambda *counts: done.append(counts))
-    assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert done[-1][0] <= done[-1][1] == 1  # MB
+    told = len(done)
     assert build(videos, tmp_path, progress=lambda *counts: done.append(counts)).file == first.file
-    assert len(done) == 4
+    assert len(done) == told
     os.utime(videos.path(0), (1, 1))
     assert build(videos, tmp_path).file != first.file
     assert build(videos, tmp_path, 24).file != first.file
 
 
-def test_a_build_that_fails_leaves_nothing_behind(videos, tmp_path):
+def test_a_build_that_was_interrupted_goes_on(videos, tmp_path):
     def stop(done, total):
         raise KeyboardInterrupt
 
+    whole = build(videos, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         build(videos, tmp_path, progress=stop)
-    assert list((tmp_path / "cache").iterdir()) == []
+    again = build(videos, tmp_path)
+    assert again.file.read_bytes() == whole.file.read_bytes()
+    assert (again.folder / "index.npz").read_bytes() == (whole.folder / "index.npz").read_bytes()
 
 
 def test_a_full_disk_is_an_error_before_anything_is_decoded(videos, tmp_path, monkeypatch):
@@ -99,17 +103,16 @@ def test_a_full_disk_is_an_error_before_anything_is_decoded(videos, tmp_path, mo
     monkeypatch.setattr(os, "posix_fallocate", full)
     with pytest.raises(DataError, match=r"cannot be written: No space left"):
         build(videos, tmp_path)
-    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_a_damaged_cache_is_refused(videos, tmp_path):
-    file = build(videos, tmp_path).file
-    file.write_bytes(file.read_bytes()[:-1])
+    cache = build(videos, tmp_path)
+    cache.file.write_bytes(cache.file.read_bytes()[:-1])
     with pytest.raises(DataError, match="not whole"):
-        FrameCache(videos, file)
-    file.with_suffix(".npz").write_bytes(b"")
-    with pytest.raises(DataError, match="not a readable frame cache"):
-        FrameCache(videos, file)
+        FrameCache(videos, cache.folder)
+    (cache.folder / "index.npz").write_bytes(b"")
+    with pytest.raises(DataError, match=r"not a readable index.*delete .* to build the frame cache again"):
+        FrameCache(videos, cache.folder)
 
 
 def test_another_process_opens_the_file_itself(videos, tmp_path):

@@ -61,8 +61,85 @@ def test_list_files_give_their_splits_and_share_their_classes(load, digit_videos
     assert videos.val.classes == videos.test.classes == videos.train.classes
     with pytest.raises(RecipeError, match=r"is one list: give a list of validation videos with data.val=FILE"):
         find_videos(load(lists[0]), tmp_path)
-    with pytest.raises(RecipeError, match=r"is a folder: data.root, data.val and data.test go with a list file"):
+    with pytest.raises(RecipeError, match=r"is a folder: data.val and data.test go with a list file"):
         find_videos(load(f"data={digit_videos}", lists[1]), tmp_path)
+
+
+@pytest.fixture
+def ucf101(digit_videos, tmp_path):
+    """The embedded set's videos under the lists of UCF101: 5 groups of 2 clips in each class."""
+    root = tmp_path / "ucf101"
+    lists = root / "ucfTrainTestlist"
+    lists.mkdir(parents=True)
+    names = ["2-left", "2-right"]
+    (lists / "classInd.txt").write_text("".join(f"{label} {name}\n" for label, name in enumerate(names, 1)))
+    for fold in (1, 2, 3):
+        for kind, groups in (("train", {1, 2, 3, 4, 5} - {fold}), ("test", {fold})):
+            lines = [f"{name}/v_{name}_g{g:02}_c{c:02}.mp4" for name in names for g in sorted(groups) for c in (1, 2)]
+            (lists / f"{kind}list0{fold}.txt").write_text("".join(f"{line}\n" for line in lines))
+            for line in lines:
+                (root / "UCF-101" / line).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(digit_videos / "train" / line.split("/")[0] / "0000.mp4", root / "UCF-101" / line)
+    return root
+
+
+def test_a_sets_official_files_are_recognised_and_told(load, ucf101, tmp_path):
+    videos = find_videos(load(f"data={ucf101}", "data.val_fraction=0.25"), tmp_path)
+    assert counts(videos) == (12, 4, 4)
+    assert videos.notes == (f"layout: ucf101, by {ucf101}/ucfTrainTestlist/trainlist01.txt",)
+    third = find_videos(load(f"data={ucf101}", "data.val_fraction=0.25", "data.fold=3"), tmp_path)
+    assert third.test.paths[0] == "2-left/v_2-left_g03_c01.mp4"
+    named = load(f"data={ucf101 / 'UCF-101'}", "data.layout=folder", "data.val_fraction=0.2")
+    assert counts(find_videos(named, tmp_path)) == (16, 4, None)
+    moved = (ucf101 / "UCF-101").rename(tmp_path / "elsewhere")
+    rooted = load(f"data={ucf101}", "data.val_fraction=0.25", f"data.root={moved}")
+    assert find_videos(rooted, tmp_path).train.root == moved
+
+
+def test_layouts_and_folds_that_do_not_fit_are_refused(load, ucf101, tmp_path):
+    with pytest.raises(DataError, match="no labelled train split of the layout ssv2"):
+        find_videos(load(f"data={ucf101}", "data.layout=ssv2"), tmp_path)
+    with pytest.raises(DataError, match=r"fold=2: the layout folder of .* has none, ucf101 and hmdb51 have"):
+        find_videos(load(f"data={ucf101 / 'UCF-101'}", "data.fold=2"), tmp_path)
+    (tmp_path / "list.csv").write_text("a.mp4 0\n")
+    with pytest.raises(RecipeError, match=r"is one list: data.layout and data.fold go with a folder"):
+        find_videos(load(f"data={tmp_path / 'list.csv'}", "data.val=x.csv", "data.fold=2"), tmp_path)
+    for wrong in ("data.layout=ucf", "data.fold=4", "data.fold=0"):
+        with pytest.raises(RecipeError, match=wrong.partition("=")[0]):
+            load(wrong)
+
+
+def test_videos_that_a_list_of_kinetics_misses_are_told(load, digit_videos, tmp_path):
+    root = tmp_path / "kinetics"
+    (root / "train").mkdir(parents=True)
+    rows = {name: f"{label},{name},0,10,train" for name, label in (("a", "run"), ("b", "sit"), ("c", "run"))}
+    for split in ("train", "val"):
+        lines = ["label,youtube_id,time_start,time_end,split", *rows.values()]
+        (root / f"{split}.csv").write_text("\n".join(lines))
+    for name in ("a", "b"):
+        shutil.copy(digit_videos / "train" / "2-left" / "0000.mp4", root / "train" / f"{name}_000000_000010.mp4")
+    shutil.copytree(root / "train", root / "val")
+    videos = find_videos(load(f"data={root}"), tmp_path)
+    assert counts(videos) == (2, 2, None)
+    assert videos.notes == (
+        f"layout: kinetics, by {root}/train.csv",
+        f"{root}/train.csv: 1 of 3 videos have no file and are left out",
+        f"{root}/val.csv: 1 of 3 videos have no file and are left out",
+    )
+
+
+def test_recognition_refuses_videos_of_several_labels(load, digit_videos, tmp_path):
+    root = tmp_path / "charades"
+    (root / "Charades_v1_480").mkdir(parents=True)
+    shutil.copy(digit_videos / "train" / "2-left" / "0000.mp4", root / "Charades_v1_480" / "A.mp4")
+    (root / "Charades_v1_classes.txt").write_text("c000 Running\nc001 Sitting\n")
+    for split in ("train", "test"):
+        (root / f"Charades_v1_{split}.csv").write_text("id,actions,length\nA,c000 0 1;c001 0.5 1,1\n")
+    recipe = load(f"data={root}")
+    videos = find_videos(recipe, tmp_path)
+    assert counts(videos) == (1, 1, None)
+    with pytest.raises(RecipeError, match=r"charades: its videos have any number of labels, and recognition takes one"):
+        datasets_of(recipe, videos, tmp_path)
 
 
 def test_without_videos_the_error_says_how_to_name_them(load, tmp_path):

@@ -54,6 +54,8 @@ def compare_plans(
         on_message: Told what a user should know.
     """
     videos = find_videos(recipe, out, on_progress)
+    for note in videos.notes:
+        on_message(note)
     arms = []
     for name in arm_names(plans):
         plan = plan_of(recipe, len(videos.train), name)

@@ -51,8 +51,6 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     _prepare_streams()
     if not debug:
         warnings.showwarning = _show_warning
-        # The commands say it themselves, by the recipe's key.
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
     try:
         code = _run(command, [a for a in arguments if a != _DEBUG], debug)
         sys.stdout.flush()

@@ -131,6 +131,7 @@ class _Lines:
         self._training: _Training | None = None
         self._start = (0.0, 0.0)
         self._last = time.monotonic()
+        self._begun: dict[str, tuple[float, int]] = {}
 
     def begin(self, name: str, plan: "Plan") -> None:
         self._training = _Training(name, plan)
@@ -156,8 +157,13 @@ class _Lines:
         self._training = None
 
     def count(self, what: str, done: int, total: int) -> None:
-        if self._due(time.monotonic()):
-            message(f"{what}: {done:,} of {total:,}")
+        now = time.monotonic()
+        since, before = self._begun.setdefault(what, (now, done))
+        if self._due(now):
+            left = (
+                f", about {_duration((now - since) / (done - before) * (total - done))} left" if done > before else ""
+            )
+            message(f"{what}: {done:,} of {total:,}{left}")
 
     def _due(self, now: float) -> bool:
         due = now - self._last >= _LINE_EVERY

@@ -16,7 +16,7 @@ from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.video import VideoIndex, probe, read_frames
 
-__all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "resample", "resize"]
+__all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_clip", "resample", "resize"]
 
 Box = tuple[int, int, int, int]
 
@@ -83,6 +83,24 @@ def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool) -> Tensor:
     return interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1).contiguous()
 
 
+def read_clip(
+    index: VideoIndex, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+) -> Frames:
+    """Decode frames of a file by number.
+
+    The decoder's own scaler resizes for nothing, and always averages when it shrinks; without antialiasing,
+    pictures are decoded at their full size and resized here.
+
+    Raises:
+        VideoError: If the file cannot be read.
+    """
+    if antialias:
+        pixels, filled = read_frames(index, frames, height=resized[0], width=resized[1], crop=crop)
+        return Frames(torch.from_numpy(pixels), int(filled.sum()))
+    pixels, filled = read_frames(index, frames)
+    return Frames(resample(torch.from_numpy(pixels), resized, crop, antialias=False), int(filled.sum()))
+
+
 class FileSource:
     """Decodes frames from video files; indexes of the files read last are kept, in each process its own."""
 
@@ -107,16 +125,5 @@ class FileSource:
     def read(
         self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
     ) -> Frames:
-        """Decode frames by number.
-
-        The decoder's own scaler resizes for nothing, and always averages when it shrinks; without
-        antialiasing, pictures are decoded at their full size and resized here.
-        """
-        index = self.index(item)
-        if not antialias:
-            pixels, filled = read_frames(index, frames)
-            return Frames(resample(torch.from_numpy(pixels), resized, crop, antialias=False), int(filled.sum()))
-        pixels, filled = read_frames(index, frames, height=resized[0], width=resized[1])
-        top, left, height, width = crop
-        part = np.ascontiguousarray(pixels[:, top : top + height, left : left + width])
-        return Frames(torch.from_numpy(part), int(filled.sum()))
+        """Decode frames by number."""
+        return read_clip(self.index(item), frames, resized=resized, crop=crop, antialias=antialias)

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcycle.data.layouts import VideoList, read_list, read_videos
+from vcycle.data.layouts import VideoList, layout_of, read_folder, read_list, read_videos, splits_of
+from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import RecipeError
 from vcycle.plan import Plan, Shape
 from vcycle.recipes.schema import DigitsSection, Recipe
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from vcycle.data import Batch, VideoDataset
+    from vcycle.data import Batch, GridSampler, VideoDataset
     from vcycle.tasks.recognition import Evaluation, Recognition
     from vcycle.train.loop import Settings
     from vcycle.train.outcome import Fitted, Point, StepReport
@@ -27,7 +29,9 @@ __all__ = [
     "check_plan",
     "datasets_of",
     "evaluator",
+    "every_video",
     "find_videos",
+    "grids_of",
     "settings_of",
     "task_of",
     "train",
@@ -44,6 +48,21 @@ class Videos:
     train: VideoList
     val: VideoList
     test: VideoList | None
+    layout: str = "folder"
+    """How they lie on disk."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know of them: a layout that was recognised, and videos that are listed but not there."""
+        found = [videos for videos in (self.train, self.val, self.test) if videos is not None]
+        notes = [] if self.layout in ("folder", "list") else [f"layout: {self.layout}, by {self.train.source}"]
+        notes += [
+            f"{videos.source}: {videos.missing:,} of {len(videos) + videos.missing:,} videos have no file and are "
+            "left out"
+            for videos in found
+            if videos.missing
+        ]
+        return tuple(notes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,44 +89,99 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
+    if is_prepared(path):
+        return _prepared_videos(path)
+    root = None if data.root is None else Path(data.root)
     if path.is_file():
         if data.val is None:
             raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
-        root = None if data.root is None else Path(data.root)
+        if data.layout not in ("auto", "list") or data.fold is not None:
+            raise RecipeError(f"data.path {data.path} is one list: data.layout and data.fold go with a folder")
         train = read_list(path, root)
         val = read_list(Path(data.val), root, classes=train.classes)
         test = None if data.test is None else read_list(Path(data.test), root, classes=train.classes)
-        return Videos(train=train, val=val, test=test)
-    if data.root is not None or data.val is not None or data.test is not None:
-        raise RecipeError(f"data.path {data.path} is a folder: data.root, data.val and data.test go with a list file")
-    train = read_videos(path, "train", val_fraction=data.val_fraction)
-    val = read_videos(path, "val", val_fraction=data.val_fraction)
-    # A folder `test` without a folder `train` beside it is a class.
-    has = {split: any((path / f"{split}{end}").exists() for end in ("", ".csv", ".txt")) for split in ("train", "test")}
-    return Videos(train=train, val=val, test=read_videos(path, "test") if all(has.values()) else None)
+        return Videos(train=train, val=val, test=test, layout="list")
+    if data.val is not None or data.test is not None:
+        raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
+    layout = layout_of(path) if data.layout == "auto" else data.layout
+
+    def read(split: str) -> VideoList:
+        return read_videos(path, split, layout=layout, videos=root, fold=data.fold, val_fraction=data.val_fraction)
+
+    has_test = "test" in splits_of(path, layout, videos=root)
+    return Videos(train=read("train"), val=read("val"), test=read("test") if has_test else None, layout=layout)
+
+
+def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
+    """The videos that a recipe's data lists, by split, whether or not their files are there.
+
+    Args:
+        recipe: The recipe.
+        cut: Whether to cut a split for validation from folders per class, as training does.
+
+    Raises:
+        DataError: if the data is not as it should be.
+    """
+    data = recipe.data
+    path = Path(data.path or "")
+    root = None if data.root is None else Path(data.root)
+    if is_prepared(path):
+        from vcycle.data import load_index
+
+        index = load_index(path)
+        return {split: index.videos(split) for split in index.splits}
+    if path.is_file():
+        train = read_list(path, root, check_files=False)
+        more = {split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None}
+        lists = {split: read_list(f, root, classes=train.classes, check_files=False) for split, f in more.items()}
+        return {"train": train, **lists}
+    layout = layout_of(path) if data.layout == "auto" else data.layout
+    if layout == "folder" and not cut and not folder_splits(path):
+        return {"train": read_folder(path, "train", val_fraction=0)}
+    return {
+        split: read_videos(
+            path,
+            split,
+            layout=layout,
+            videos=root,
+            fold=data.fold,
+            val_fraction=data.val_fraction,
+            check_files=False,
+        )
+        for split in splits_of(path, layout, videos=root)
+    }
+
+
+def _prepared_videos(path: Path) -> Videos:
+    from vcycle.data import load_index
+
+    index = load_index(path)
+    test = index.videos("test") if "test" in index.splits else None
+    return Videos(train=index.videos("train"), val=index.videos("val"), test=test, layout="prepared")
 
 
 def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress = lambda *_: None) -> Splits:
-    """The recipe's datasets; frames are cached under `work` where the recipe says so."""
-    from vcycle.data import FrameCache, GridSampler, VideoDataset
+    """The recipe's datasets; frames are cached under `work` where the recipe says so.
 
-    s, t = recipe.sampling, recipe.training
-    grids = GridSampler(
-        frames=t.frames,
-        size=t.size,
-        stride=s.stride,
-        fps=s.fps,
-        span=s.span,
-        short_side=s.short_side,
-        field=s.field,
-        flip=s.flip,
-        antialias=s.antialias,
-        eval_short_side=s.eval_short_side,
-    )
+    Raises:
+        RecipeError: if the videos are not such as the recipe's task or cache takes.
+    """
+    from vcycle.data import FrameCache, PreparedSource, VideoDataset, load_index
+
+    if videos.train.multi_label:
+        message = "its videos have any number of labels, and recognition takes one each for now"
+        raise RecipeError(f"data.path {recipe.data.path}: {message}")
+    if recipe.data.cache is not None and videos.train.frame_rate is not None:
+        raise RecipeError(f"data.cache={recipe.data.cache}: {videos.train.root} has folders of pictures, not files")
+
+    prepared = recipe.data.digits is None and recipe.data.path is not None and is_prepared(Path(recipe.data.path))
+    if prepared and recipe.data.cache is not None and load_index(Path(recipe.data.path or "")).settings.to == "array":
+        raise RecipeError(f"data.cache={recipe.data.cache}: {recipe.data.path} is an array already and needs no cache")
+    grids = grids_of(recipe)
 
     def dataset(found: VideoList, split: str) -> VideoDataset:
         if recipe.data.cache is None:
-            return VideoDataset(found, grids)
+            return VideoDataset(found, grids, source=PreparedSource(found.root, split) if prepared else None)
         cache = FrameCache.build(
             found,
             work / "cache",
@@ -120,6 +194,25 @@ def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress =
         train=dataset(videos.train, "train"),
         val=dataset(videos.val, "val"),
         test=None if videos.test is None else dataset(videos.test, "test"),
+    )
+
+
+def grids_of(recipe: Recipe) -> "GridSampler":
+    """The recipe's sampling grids."""
+    from vcycle.data import GridSampler
+
+    s, t = recipe.sampling, recipe.training
+    return GridSampler(
+        frames=t.frames,
+        size=t.size,
+        stride=s.stride,
+        fps=s.fps,
+        span=s.span,
+        short_side=s.short_side,
+        field=s.field,
+        flip=s.flip,
+        antialias=s.antialias,
+        eval_short_side=s.eval_short_side,
     )
 
 
@@ -167,6 +260,8 @@ def settings_of(recipe: Recipe, *, seed: int | None = None) -> "Settings":
         device=r.device,
         precision=r.precision,
         workers=recipe.data.workers,
+        timeout=recipe.data.timeout,
+        prefetch=recipe.data.prefetch,
         validate_every=r.validate_every,
         save_every=r.save_every,
         bad_limit=r.bad_limit,
@@ -200,7 +295,9 @@ def evaluator(
             yield batch
 
     def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
-        batches = evaluation_loader(dataset, shape, batch=max(t.batch, 16), workers=recipe.data.workers)
+        batches = evaluation_loader(
+            dataset, shape, batch=max(t.batch, 16), workers=recipe.data.workers, timeout=recipe.data.timeout
+        )
         return task.evaluate(model, naming(batches), shape, device=device)
 
     return evaluate

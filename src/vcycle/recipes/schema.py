@@ -20,6 +20,8 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from vcycle.data.layouts import LayoutName
+
 __all__ = [
     "CascadePlan",
     "ConstantPlan",
@@ -103,24 +105,33 @@ class DataSection(Section):
     """The videos."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files, or a
-    list file."""
+    """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files or with
+    a set's official files, a list file, or what `vcycle prepare` wrote."""
+    layout: LayoutName = "auto"
+    """How the videos lie; recognised by the files in the folder."""
+    fold: Annotated[int, Field(ge=1, le=3)] | None = None
+    """Which official fold of UCF101 or HMDB51; by default 1."""
     val: str | None = None
     """A list file of validation videos, where `path` is a list file."""
     test: str | None = None
     """A list file of test videos, where `path` is a list file."""
     root: str | None = None
-    """What the paths of a list file are relative to; by default the list's own folder."""
+    """Where the videos of lists lie; by default beside them."""
     digits: DigitsSection | None = None
     """Make the embedded demonstration set instead."""
     clips: PositiveInt | None = None
     """Length of the training set, for plans where the videos are not at hand; counted otherwise."""
     val_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    """Share of each class for validation, where the data has no split of its own."""
+    """Share of each class for validation, where the data has no split of its own: in UCF101 and HMDB51, of the
+    training list."""
     cache: PositiveInt | None = None
     """Decode every video once, to this short side in pixels, into a file that is mapped into memory."""
     workers: Annotated[int, Field(ge=0)] = 2
     """Processes that load clips; 0 loads in the training process."""
+    timeout: PositiveFloat = 60.0
+    """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
+    prefetch: PositiveInt | None = None
+    """Clips to load ahead, by default 4 for each worker; never less than two batches."""
 
 
 class SamplingSection(Section):

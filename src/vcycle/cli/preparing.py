@@ -1,0 +1,220 @@
+"""`vcycle prepare` and `vcycle check`: a dataset written in a form that trains fast, and one looked through."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcycle.cli.output import message, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.errors import DataError, RecipeError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vcycle.data import Preparation, PrepareReport, PrepareSettings
+    from vcycle.data.prepare.estimate import Estimate
+    from vcycle.recipes.schema import Recipe
+
+__all__ = ["BAD_LIMIT", "check", "prepare"]
+
+BAD_LIMIT = 0.05
+"""Share of files that fail above which the command does: where training stops by default."""
+
+_ANY_RECIPE = "videos/small"
+"""Where no recipe is given, only its `data` section is used, with the user's changes."""
+
+_SHOWN = 20
+
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="The videos: a folder or a list file, as `data` of a recipe.")
+]
+DataOverrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as data.val=val.csv or data.fold=2."),
+]
+RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to be trained.")]
+LayoutOption = Annotated[str | None, typer.Option("--layout", help="How the videos lie; data.layout of a recipe.")]
+Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one per core.")]
+Timeout = Annotated[
+    float, typer.Option("--timeout", min=1, help="Seconds without progress after which a file is given up.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+
+def prepare(
+    data: Data,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder for what is written.")],
+    overrides: DataOverrides = None,
+    recipe: RecipeOption = None,
+    short_side: Annotated[
+        int | None,
+        typer.Option("--short-side", help="Short side in pixels; by default 1.15 times the recipe's training.size."),
+    ] = None,
+    levels: Annotated[str | None, typer.Option("--levels", help="Several short sides, such as 128,256.")] = None,
+    to: Annotated[
+        str, typer.Option("--to", metavar="video|array", help="H.264 files, or all frames as they are in memory.")
+    ] = "video",
+    layout: LayoutOption = None,
+    workers: Workers = None,
+    timeout: Timeout = 60,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell how much disk and time it will take.")] = False,
+    json: Json = False,
+) -> None:
+    """Write a dataset in a form that trains fast: `vcycle train RECIPE data=OUT` takes the folder as it is.
+
+    A run that is cut short goes on when the command is given again. Files that cannot be read are listed in
+    OUT/report.json and left out; the exit code is 1 if they are more than 5 %.
+    """
+    from vcycle.cli import process
+    from vcycle.data import Preparation, is_prepared, load_index
+    from vcycle.recipes.build import every_video
+
+    loaded = _recipe(data, recipe, layout, overrides)
+    folder = Path(loaded.data.path or data)
+    if is_prepared(folder) and load_index(folder).settings.to == "array":
+        raise DataError(f"{folder}: is prepared as arrays already; prepare from the videos that it was made of")
+    settings = _settings(loaded if recipe is not None else None, short_side, levels, to)
+    preparation = Preparation(every_video(loaded), out, settings, data=folder, workers=workers, patience=timeout)
+    estimate = preparation.estimate()
+    if dry_run:
+        if json:
+            print_json({"out": str(out), "estimate": None if estimate is None else asdict(estimate)})
+        else:
+            result(_estimated(preparation, estimate))
+        return
+    if estimate is not None:
+        message(_estimated(preparation, estimate))
+        preparation.check_space(estimate)
+    with process.resumable("what is done is kept: the same command goes on with it"), progress() as shown:
+        report = preparation.run(shown.count)
+    if json:
+        print_json({"out": str(out)} | asdict(report))
+    else:
+        _tell(out, report)
+    if len(report.failed) > BAD_LIMIT * report.videos:
+        raise typer.Exit(1)
+
+
+def check(
+    data: Data,
+    overrides: DataOverrides = None,
+    recipe: RecipeOption = None,
+    layout: LayoutOption = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Read the packets alone: finds what cannot be opened or was cut short.")
+    ] = False,
+    workers: Workers = None,
+    timeout: Timeout = 60,
+    json: Json = False,
+) -> None:
+    """Decode every video of a dataset and list the bad ones; of a prepared one, compare checksums.
+
+    Nothing is written. The exit code is 1 if a file is bad.
+    """
+    from vcycle.data import check_prepared, check_videos, is_prepared, load_index
+    from vcycle.recipes.build import every_video
+
+    loaded = _recipe(data, recipe, layout, overrides)
+    folder = Path(loaded.data.path or data)
+    with progress() as shown:
+        if is_prepared(folder):
+            report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
+        else:
+            report = check_videos(
+                every_video(loaded, cut=False), quick=quick, workers=workers, patience=timeout, progress=shown.count
+            )
+    if json:
+        print_json({"data": str(folder)} | asdict(report))
+    else:
+        for path, cause in report.bad.items():
+            result(f"bad: {path}: {cause}")
+        for path, cause in report.damaged.items():
+            result(f"damaged: {path}: {cause}")
+        result(f"{_files(report.videos)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
+    if report.bad:
+        raise typer.Exit(1)
+
+
+def _recipe(data: str, recipe: str | None, layout: str | None, overrides: "Sequence[str] | None") -> "Recipe":
+    from vcycle.recipes.load import load_recipe, with_absolute_paths
+
+    given = list(overrides or ())
+    if wrong := next((text for text in given if recipe is None and not text.startswith("data.")), None):
+        raise RecipeError(f"{wrong!r}: without --recipe, only keys of data can be changed, such as data.val=FILE")
+    if layout is not None:
+        given.append(f"data.layout={layout}")
+    path = str(Path(data).expanduser())
+    return with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data={path}", "data.digits=null", *given]))
+
+
+def _settings(recipe: "Recipe | None", short_side: int | None, levels: str | None, to: str) -> "PrepareSettings":
+    from vcycle.data import PrepareSettings
+    from vcycle.data.prepare.settings import short_side_for
+
+    if to not in ("video", "array"):
+        raise DataError(f"--to {to}: video or array is accepted")
+    if levels is not None and short_side is not None:
+        raise DataError(f"--levels {levels} and --short-side {short_side} exclude each other: give one")
+    if levels is not None:
+        try:
+            sides = tuple(int(side) for side in levels.split(","))
+        except ValueError:
+            raise DataError(f"--levels {levels}: short sides in pixels are accepted, such as 128,256") from None
+    elif short_side is not None:
+        sides = (short_side,)
+    elif recipe is not None:
+        sides = (short_side_for(recipe.training.size),)
+    else:
+        raise DataError("how large? Give --recipe RECIPE, whose largest crop is made room for, or --short-side PIXELS")
+    return PrepareSettings(to="video" if to == "video" else "array", levels=sides)
+
+
+def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
+    if estimate is None:
+        return "nothing is left to be done, or no file can be read"
+    from vcycle.data.prepare.estimate import free_bytes
+
+    tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
+    disk = f"{_size(estimate.bytes[0])} to {_size(estimate.bytes[1])} of disk"
+    free = _size(free_bytes(preparation.out))
+    time = f"{_time(estimate.seconds[0])} to {_time(estimate.seconds[1])}"
+    processes = f"{preparation.workers} process{'es' if preparation.workers > 1 else ''}"
+    return f"{_files(estimate.files)} to do{tried}: about {disk}, where {free} are free, and {time} with {processes}"
+
+
+def _tell(out: Path, report: "PrepareReport") -> None:
+    from vcycle.data.prepare.names import REPORT
+
+    for path, cause in list(report.failed.items())[:_SHOWN]:
+        message(f"failed: {path}: {cause}")
+    if len(report.failed) > _SHOWN:
+        message(f"failed: {len(report.failed) - _SHOWN:,} more, listed in {out / REPORT}")
+    for path, frames in list(report.damaged.items())[:_SHOWN]:
+        message(f"damaged: {path}: {frames} frames cannot be decoded and show the ones before")
+    if report.left_over:
+        message(f"{report.left_over:,} files in {out} belong to no video any more and are not used")
+    done = report.videos - len(report.failed)
+    kept = f" ({report.kept:,} of them before)" if report.kept else ""
+    result(
+        f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {len(report.damaged):,} "
+        f"damaged; {_size(report.source_bytes)} became {_size(report.bytes)} in {_time(report.seconds)}"
+    )
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
+
+
+def _size(count: float) -> str:
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count / 1e3:.3g} kB"
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,159 @@
+"""One video written into its place in an array of all frames: what a worker does for ``--to array``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from vcycle.data.prepare.crew import OutputError
+from vcycle.data.prepare.decoding import open_whole, to_rgb
+from vcycle.data.prepare.records import Record, Stored, checksum, new_digest, run_lengths
+from vcycle.data.video import VideoError
+
+__all__ = ["CopyTask", "MeasureTask", "Place", "copy_file", "measure_file", "reserve", "wipe"]
+
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasureTask:
+    """A video whose length and size are wanted."""
+
+    source: str
+    frame_rate: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a video lies in an array."""
+
+    file: str
+    offset: int
+    size: tuple[int, int]
+    """Height and width of a frame; frames follow each other, ``(frames, height, width, 3)``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopyTask:
+    """A video and its place in each level; none where the level below is as large."""
+
+    source: str
+    frame_rate: float | None
+    frames: int
+    places: tuple[Place | None, ...]
+    limit: int | None = None
+    """Frames to stop after: a sample, to see how long it takes."""
+
+
+def measure_file(task: MeasureTask, tell: Callable[[float], None]) -> tuple[int, int, int]:
+    """Frames, height and width of a video, by its packets."""
+    info = open_whole(task.source, task.frame_rate).info
+    tell(1.0)
+    return info.frames, info.height, info.width
+
+
+def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
+    """Decode a video into its place, on the disk, and compare what lies there.
+
+    Raises:
+        VideoError: If it cannot be read, or is no longer what was measured.
+        OutputError: If the array cannot be written.
+    """
+    whole = open_whole(task.source, task.frame_rate)
+    if whole.info.frames != task.frames:
+        raise VideoError(task.source, f"it had {task.frames} frames and now has {whole.info.frames}")
+    count = min(task.frames, task.limit or task.frames)
+    filled = np.zeros(count, dtype=np.bool_)
+    writers = [None if place is None else _Writer(place) for place in task.places]
+    try:
+        for number, (frame, missing) in enumerate(whole.frames):
+            if number == count:
+                break
+            filled[number] = missing
+            for writer in writers:
+                if writer is not None:
+                    writer.put(to_rgb(frame, whole.rotation, writer.place.size).to_ndarray().tobytes())
+            tell((number + 1) / count)
+    finally:
+        stored = [None if writer is None else writer.close() for writer in writers]
+    for writer, item in zip(writers, stored, strict=True):
+        if writer and item and checksum(writer.place.file, item.offset, item.bytes) != item.checksum:
+            raise VideoError(task.source, "what was written is not what lies on the disk")
+    return Record(
+        frames=count,
+        whole=whole.info.frames,
+        displayed=(whole.info.height, whole.info.width),
+        duration=whole.info.duration,
+        tolerance=whole.info.tolerance,
+        tick=float(whole.clock),
+        pts=run_lengths(np.diff(whole.pts[:count])),
+        filled=[[int(n), 1] for n in np.flatnonzero(filled)],
+        levels=stored,
+    )
+
+
+class _Writer:
+    """Writes into one place of a file."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self._digest = new_digest()
+        self._bytes = 0
+        try:
+            self._file = os.open(place.file, os.O_WRONLY)
+        except OSError as error:
+            raise self._fault(error) from error
+
+    def put(self, data: bytes) -> None:
+        self._digest.update(data)
+        at = self.place.offset + self._bytes
+        self._bytes += len(data)
+        while data:
+            try:
+                written = os.pwrite(self._file, data, at)
+            except OSError as error:
+                raise self._fault(error) from error
+            data, at = data[written:], at + written
+
+    def close(self) -> Stored:
+        """What was written, once it is on the disk."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise self._fault(error) from error
+        finally:
+            os.close(self._file)
+        return Stored(
+            size=self.place.size, bytes=self._bytes, checksum=self._digest.hexdigest(), offset=self.place.offset
+        )
+
+    def _fault(self, error: OSError) -> OutputError:
+        return OutputError(f"{self.place.file}: {error.strerror}")
+
+
+def reserve(file: str, size: int) -> None:
+    """Give a file its size, in blocks that exist: a full disk is an error now, not in the middle.
+
+    Raises:
+        OSError: If there is no room.
+    """
+    with open(file, "ab") as handle:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(handle.fileno(), 0, max(1, size))
+        os.truncate(handle.fileno(), max(1, size))
+
+
+def wipe(place: Place, frames: int) -> None:
+    """Clear the place of a video that could not be written: whatever half of it may lie there.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    left = frames * place.size[0] * place.size[1] * 3
+    with open(place.file, "r+b") as handle:
+        handle.seek(place.offset)
+        while left > 0:
+            left -= handle.write(bytes(min(left, _BLOCK)))

@@ -1,0 +1,127 @@
+"""A video read whole, in order: a file, or a folder of pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import numpy as np
+from av.video.frame import VideoFrame
+from numpy.typing import NDArray
+
+from vcycle.data.info import VideoInfo
+from vcycle.data.video import VideoIndex, every_frame, probe
+
+__all__ = ["Whole", "open_whole", "to_rgb"]
+
+_FINE = Fraction(1, 90_000)  # the clock for times that are no multiples of one interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Whole:
+    """A video, and what it takes to write its frames elsewhere."""
+
+    info: VideoInfo
+    clock: Fraction
+    """Seconds in a tick."""
+
+    pts: NDArray[np.int64]
+    """Ticks at which each frame is shown, strictly increasing from 0."""
+
+    rotation: int
+    """Quarter turns, counterclockwise, from a frame as it is decoded to how it is displayed."""
+
+    frames: Iterator[tuple[VideoFrame, bool]]
+    """Every frame once, and whether it is missing and shows another instead."""
+
+
+def open_whole(path: str, frame_rate: float | None = None) -> Whole:
+    """Open a file, or a folder of pictures shown at a rate.
+
+    Raises:
+        VideoError: If it cannot be read; so do the frames as they are taken.
+    """
+    if frame_rate is not None:
+        return _folder(path, frame_rate)
+    index = probe(path)
+    pts, clock = _stamps(index)
+    return Whole(info=index.info, clock=clock, pts=pts, rotation=index.rotation, frames=every_frame(index))
+
+
+def to_rgb(frame: VideoFrame, rotation: int, size: tuple[int, int]) -> VideoFrame:
+    """A frame as it is displayed, resized, in RGB."""
+    height, width = reversed(size) if rotation % 2 else size
+    # Without threads=1 the converter starts one thread per core.
+    resized = frame.reformat(width=width, height=height, format="rgb24", interpolation="BILINEAR", threads=1)
+    if rotation == 0:
+        return resized
+    turned = np.ascontiguousarray(np.rot90(resized.to_ndarray(), rotation), dtype=np.uint8)
+    return VideoFrame.from_ndarray(turned, format="rgb24")
+
+
+def _stamps(index: VideoIndex) -> tuple[NDArray[np.int64], Fraction]:
+    """Times in ticks of a clock: the file's own ticks, or counted where they number nothing."""
+    times = index.info.times
+    if not index.sequential and len(times) > 1:
+        pts = index.pts[index.shown]
+        pts = pts - pts[0]
+        return pts, _fraction(float(times[-1]) / int(pts[-1]))
+    interval = float(np.median(np.diff(times))) if len(times) > 1 else index.info.duration
+    if interval > 0:
+        counted = np.rint(times / interval).astype(np.int64)
+        if np.allclose(counted * interval, times, atol=interval / 100) and (np.diff(counted) > 0).all():
+            return counted, _fraction(interval)
+    pts = np.rint(times / float(_FINE)).astype(np.int64)
+    # Ticks apart, whatever was rounded together.
+    steps = np.arange(len(pts))
+    return np.maximum.accumulate(pts - steps) + steps, _FINE
+
+
+def _fraction(seconds: float) -> Fraction:
+    """The ratio that a number was made from: a clock's period is one of small whole numbers."""
+    return 1 / Fraction(1 / seconds).limit_denominator(1001) if seconds < 1 else Fraction(seconds).limit_denominator()
+
+
+def _folder(path: str, frame_rate: float) -> Whole:
+    from vcycle.data.images import ImageSource  # needs torch, which videos do not
+    from vcycle.data.layouts import VideoList
+
+    root = Path(path)
+    source = ImageSource(
+        VideoList(root=root, paths=(".",), labels=(0,), classes=("",), source=root, frame_rate=frame_rate)
+    )
+    info = source.info(0)
+    size = (info.height, info.width)
+
+    def frames() -> Iterator[tuple[VideoFrame, bool]]:
+        last: NDArray[np.uint8] | None = None
+        waiting = 0
+        for number in range(info.frames):
+            pixels = _picture(source, number, size)
+            if pixels is None and last is None:
+                waiting += 1  # shows the first that can be decoded
+                continue
+            missing = pixels is None
+            last = last if pixels is None else pixels
+            assert last is not None
+            for _ in range(waiting):
+                yield av.VideoFrame.from_ndarray(last, format="rgb24"), True
+            waiting = 0
+            yield av.VideoFrame.from_ndarray(last, format="rgb24"), missing
+
+    return Whole(info=info, clock=_fraction(1 / frame_rate), pts=np.arange(info.frames), rotation=0, frames=frames())
+
+
+def _picture(source: object, number: int, size: tuple[int, int]) -> NDArray[np.uint8] | None:
+    from vcycle.data.images import ImageSource
+    from vcycle.data.video import VideoError
+
+    assert isinstance(source, ImageSource)
+    try:
+        read = source.read(0, np.array([number]), resized=size, crop=(0, 0, *size), antialias=True)
+    except VideoError:
+        return None
+    return np.asarray(read.pixels[0].numpy())

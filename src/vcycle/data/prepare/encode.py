@@ -1,0 +1,191 @@
+"""One video written as short H.264 files: what a worker does for ``--to video``."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+from av.video.stream import VideoStream
+
+from vcycle.data.prepare.crew import OutputError
+from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
+from vcycle.data.prepare.names import PARTIAL
+from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
+from vcycle.data.prepare.settings import PrepareSettings
+from vcycle.data.video import VideoError, every_frame, probe
+
+__all__ = ["EncodeTask", "encode_file"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodeTask:
+    """A video, and where it is to be written."""
+
+    source: str
+    frame_rate: float | None
+    """Of a folder of pictures."""
+
+    targets: tuple[str, ...]
+    """A file for each level."""
+
+    settings: PrepareSettings
+    limit: int | None = None
+    """Frames to stop after: a sample, to see how long it takes."""
+
+
+def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
+    """Write a video in every level, verify what was written, and only then give it its name.
+
+    Raises:
+        VideoError: If the source cannot be read, or what was written is not what it should be.
+        OutputError: If the disk is full.
+    """
+    whole = open_whole(task.source, task.frame_rate)
+    sizes = task.settings.stored(whole.info.height, whole.info.width)
+    count = min(whole.info.frames, task.limit or whole.info.frames)
+    partials = [f"{target}{PARTIAL}" if size else None for target, size in zip(task.targets, sizes, strict=True)]
+    try:
+        writers = [
+            _Writer(partial, size, whole, task.settings) if partial and size else None
+            for partial, size in zip(partials, sizes, strict=True)
+        ]
+        filled = np.zeros(count, dtype=np.bool_)
+        try:
+            for number, (frame, missing) in enumerate(whole.frames):
+                if number == count:
+                    break
+                filled[number] = missing
+                for writer in writers:
+                    if writer is not None:
+                        writer.put(frame, int(whole.pts[number]))
+                tell((number + 1) / count)
+        finally:
+            ticks = [writer.close() for writer in writers if writer is not None]
+        stored = [
+            None if partial is None or size is None else _verified(partial, task.source, size, whole, count, task)
+            for partial, size in zip(partials, sizes, strict=True)
+        ]
+        pts, tolerance = next(item[1:] for item in stored if item is not None)
+        for partial, target in zip(partials, task.targets, strict=True):
+            if partial is not None:
+                os.replace(partial, target)
+    finally:
+        for partial in partials:
+            if partial is not None:
+                Path(partial).unlink(missing_ok=True)
+    return Record(
+        frames=count,
+        whole=whole.info.frames,
+        displayed=(whole.info.height, whole.info.width),
+        duration=whole.info.duration,
+        tolerance=tolerance,
+        tick=ticks[0],
+        pts=run_lengths(np.diff(pts)),
+        filled=[[int(n), 1] for n in np.flatnonzero(filled)],
+        levels=[None if item is None else item[0] for item in stored],
+    )
+
+
+class _Output(io.FileIO):
+    """A file that remembers why it could not be written: the muxer only says that."""
+
+    failure: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.failure = error
+            raise
+
+
+class _Writer:
+    """One file being encoded."""
+
+    def __init__(self, path: str, size: tuple[int, int], whole: Whole, settings: PrepareSettings) -> None:
+        self._size = size
+        self._rotation = whole.rotation
+        self._clock = whole.clock
+        self.path = path
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._file = _Output(path, "w")
+        except OSError as error:
+            raise OutputError(f"{path}: {error.strerror}") from error
+        self._container = av.open(self._file, "w", format="mp4")
+        rate = Fraction(min(max(whole.info.fps, 1), 240)).limit_denominator(1001)
+        group = str(settings.group)
+        # Every frame refers only to those before it, and every group of frames stands alone.
+        options = {"preset": "veryfast", "tune": "fastdecode", "crf": str(settings.crf), "bf": "0"}
+        options |= {"g": group, "keyint_min": group, "sc_threshold": "0"}
+        # With its macroblock tree, x264 gives other bytes in one run of sixty or so, from the same pictures.
+        options |= {"mbtree": "0", "rc-lookahead": "0"}
+        self._stream: VideoStream = self._container.add_stream("libx264", rate=rate, options=options)
+        self._stream.height, self._stream.width = size
+        self._stream.pix_fmt = "yuv420p"
+        context = self._stream.codec_context
+        context.thread_count = 1  # the same bytes on any machine
+        context.time_base = whole.clock
+
+    def put(self, frame: av.VideoFrame, pts: int) -> None:
+        picture = to_rgb(frame, self._rotation, self._size).reformat(format="yuv420p", threads=1)
+        picture.pict_type = 0  # not the source's
+        picture.pts, picture.time_base = pts, self._clock
+        self._mux(picture)
+
+    def close(self) -> float:
+        """End the file, on the disk; returns the seconds in a tick of it."""
+        try:
+            self._mux(None)
+            tick = float(self._stream.time_base or 0)
+            self._container.close()
+            os.fsync(self._file.fileno())
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._fault(error) from error
+        finally:
+            self._file.close()
+        return tick
+
+    def _mux(self, picture: av.VideoFrame | None) -> None:
+        try:
+            self._container.mux(self._stream.encode(picture))
+        except (av.error.FFmpegError, OSError) as error:
+            raise self._fault(error) from error
+
+    def _fault(self, error: Exception) -> Exception:
+        if self._file.failure is not None:
+            return OutputError(f"{self.path.removesuffix(PARTIAL)}: {self._file.failure.strerror}")
+        return VideoError(self.path, f"cannot be encoded: {error}")
+
+
+def _verified(
+    partial: str, source: str, size: tuple[int, int], whole: Whole, count: int, task: EncodeTask
+) -> tuple[Stored, Any, float]:
+    """What was written, read again as a loader would; and its stamps and their tolerance."""
+    index = probe(partial)
+    keyframes = np.flatnonzero(index.keyframe)
+    wanted = whole.info.times[:count] - whole.info.times[0]
+    faults = {
+        "its time stamps are not those of the frames": index.sequential
+        or index.info.frames != count
+        or bool((np.diff(index.pts) <= 0).any())
+        or not np.allclose(index.info.times, wanted, rtol=1e-9, atol=max(whole.info.tolerance, 1e-4)),
+        "its pictures have another size": (index.info.height, index.info.width) != size,
+        "its key frames are not where they should be": not np.array_equal(
+            keyframes, np.arange(0, count, task.settings.group)
+        ),
+    }
+    found = next((fault for fault, is_so in faults.items() if is_so), None)
+    if found is None and any(missing for _, missing in every_frame(index)):
+        found = "not all of its frames can be decoded"
+    if found is not None:
+        raise VideoError(source, f"what was written is not right: {found}")
+    stored = Stored(size=size, bytes=os.path.getsize(partial), checksum=checksum(partial))
+    return stored, index.pts, index.info.tolerance

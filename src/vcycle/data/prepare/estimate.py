@@ -1,0 +1,131 @@
+"""How much disk and time a preparation will take, from a few of its files."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file
+from vcycle.data.prepare.crew import Crew, Job
+from vcycle.data.prepare.encode import EncodeTask, encode_file
+from vcycle.data.prepare.records import Record
+from vcycle.data.prepare.settings import PrepareSettings
+from vcycle.data.prepare.sources import Source
+from vcycle.errors import DataError
+
+__all__ = ["Estimate", "check_space", "estimate_of", "free_bytes"]
+
+_FILES = 8
+_SHARE = 4  # of few files, so that trying does not take as long as doing
+_FRAMES = 300  # of a longer video, its beginning
+_LEAST_SPREAD = 0.1
+_MOST_SPREAD = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """What is still to come."""
+
+    files: int
+    sampled: int
+    """Files that this is known from."""
+
+    bytes: tuple[float, float]
+    """Disk, from and to."""
+
+    seconds: tuple[float, float]
+    """Time, from and to."""
+
+
+def estimate_of(files: Sequence[Source], settings: PrepareSettings, workers: int, patience: float) -> Estimate | None:
+    """Try a few files, spread over all, in a temporary folder; none if not one of them can be read.
+
+    Time and disk go with the bytes of the sources: the range is two standard errors of that ratio each way, as a
+    factor.
+    """
+    present = [file for file in files if file.size]
+    count = min(_FILES, -(-len(present) // _SHARE))
+    chosen = [present[int((n + 0.5) * len(present) / count)] for n in range(count)]
+    with (
+        tempfile.TemporaryDirectory(prefix="vcycle-") as folder,
+        Crew(min(workers, max(1, count)), patience=patience) as crew,
+    ):
+        jobs = [
+            Job(payload=(file, settings, f"{folder}/{number}", _FRAMES), size=file.size)
+            for number, file in enumerate(chosen)
+        ]
+        done = crew.run(try_file, jobs)
+        tried = [(outcome.job.size, *outcome.result) for outcome in done if not outcome.cause]
+    if not tried:
+        return None
+    sizes, made, seconds = np.array(tried).T
+    total = sum(file.size for file in files)
+    return Estimate(
+        files=len(files),
+        sampled=len(tried),
+        bytes=_range(sizes, made, total),
+        seconds=_range(sizes, seconds, total / min(workers, max(1, len(files)))),
+    )
+
+
+def try_file(payload: tuple[Source, PrepareSettings, str, int], tell: Callable[[float], None]) -> tuple[float, float]:
+    """Prepare the beginning of a file; bytes and seconds that the whole would take."""
+    source, settings, folder, limit = payload
+    targets = tuple(f"{folder}-{side}{settings.suffix}" for side in settings.levels)
+    start = time.monotonic()
+    record: Record
+    if settings.to == "video":
+        task = EncodeTask(
+            source=source.path, frame_rate=source.frame_rate, targets=targets, settings=settings, limit=limit
+        )
+        record = encode_file(task, tell)
+    else:
+        frames, height, width = measure_file(MeasureTask(source=source.path, frame_rate=source.frame_rate), tell)
+        for target in targets:
+            Path(target).touch()
+        places = tuple(
+            Place(file=target, offset=0, size=size) if size else None
+            for target, size in zip(targets, settings.stored(height, width), strict=True)
+        )
+        record = copy_file(
+            CopyTask(source=source.path, frame_rate=source.frame_rate, frames=frames, places=places, limit=limit), tell
+        )
+    scale = record.whole / record.frames
+    taken = time.monotonic() - start
+    for target in targets:
+        Path(target).unlink(missing_ok=True)
+    return scale * sum(level.bytes for level in record.levels if level), scale * taken
+
+
+def _range(sizes: Any, values: Any, total: float) -> tuple[float, float]:
+    """A total that goes with the sizes, from and to."""
+    ratio = values.sum() / sizes.sum()
+    spread = _MOST_SPREAD
+    if len(sizes) > 1:
+        error = np.sqrt(((values - ratio * sizes) ** 2).sum() / (len(sizes) - 1) / len(sizes)) / sizes.mean()
+        spread = min(max(_LEAST_SPREAD, float(2 * error / ratio)), _MOST_SPREAD)
+    return float(ratio * total / (1 + spread)), float(ratio * total * (1 + spread))
+
+
+def free_bytes(folder: Path) -> int:
+    """Room on the disk that a folder is on, or will be."""
+    there = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
+    return shutil.disk_usage(there).free
+
+
+def check_space(out: Path, estimate: Estimate) -> None:
+    """Refuse what will not fit.
+
+    Raises:
+        DataError: If the disk has less room than the middle of the range.
+    """
+    free, middle = free_bytes(out), sum(estimate.bytes) / 2
+    if middle > free:
+        raise DataError(f"{out}: {middle / 1e9:.3g} GB are needed and {free / 1e9:.3g} GB are free")

@@ -1,0 +1,108 @@
+"""The folder of a preparation: whose it is, who writes to it, and what half-written files it holds."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from vcycle.data.prepare.names import PARTIAL
+from vcycle.data.prepare.settings import PrepareSettings
+from vcycle.errors import DataError
+
+__all__ = ["check_folder", "claimed", "flush_folders", "write_json"]
+
+_SETTINGS = "prepare.json"
+_LOCK = ".lock"
+
+
+def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
+    """Refuse a folder that this preparation cannot write to or go on with. Writes nothing.
+
+    Raises:
+        DataError: If it holds something else, or is inside the videos' own folder or around it.
+    """
+    here, there = out.resolve(), data.resolve()
+    if here == there or here in there.parents or (there in here.parents and there.is_dir()):
+        raise DataError(f"{out}: the prepared videos cannot lie inside {data} or around it: choose another folder")
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: is not a folder")
+    before = _read(out / _SETTINGS)
+    if before is None:
+        if out.is_dir() and any(entry.name != _LOCK for entry in out.iterdir()):
+            raise DataError(f"{out}: is not empty and holds no preparation: choose another folder")
+        return
+    wanted = _content(settings, data)
+    for key, value in wanted.items():
+        if before.get(key) != value:
+            had, has = _shown(before.get(key)), _shown(value)
+            raise DataError(f"{out}: was prepared with {key} {had}, not {has}: choose another folder or delete it")
+
+
+@contextmanager
+def claimed(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
+    """Within: the folder is this process's alone, says what it is for, and holds nothing half-written.
+
+    Raises:
+        DataError: If another process writes to it, or it cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        lock = os.open(out / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise DataError(f"{out}: cannot be written: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(f"{out}: another process is writing to it") from error
+        check_folder(out, settings, data)  # again: now nobody else can change it
+        for partial in out.rglob(f"*{PARTIAL}"):
+            partial.unlink(missing_ok=True)
+        if not (out / _SETTINGS).exists():
+            write_json(out / _SETTINGS, _content(settings, data))
+        yield
+    finally:
+        os.close(lock)
+
+
+def write_json(file: Path, data: dict[str, Any]) -> None:
+    """Write a small file, whole or not at all."""
+    partial = file.with_name(file.name + PARTIAL)
+    with partial.open("w", encoding="ascii") as handle:
+        handle.write(json.dumps(data, indent=1) + "\n")
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(partial, file)
+
+
+def flush_folders(out: Path) -> None:
+    """Make the names of all files in a folder lasting, as their contents are."""
+    for folder, _, _ in os.walk(out):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _content(settings: PrepareSettings, data: Path) -> dict[str, Any]:
+    return {**settings.to_json(), "data": str(data.resolve())}
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(file.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{file}: cannot be read: {error}") from error
+    return content if isinstance(content, dict) else {}
+
+
+def _shown(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,125 @@
+"""Frames of a prepared dataset: no file is looked at before a clip of it is wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vcycle.data.info import VideoInfo
+from vcycle.data.prepare.index import PreparedIndex, load_index
+from vcycle.data.source import Box, Frames, part_shown, read_clip, resize
+from vcycle.data.video import VideoError, VideoIndex
+from vcycle.errors import DataError
+
+__all__ = ["PreparedSource"]
+
+
+class PreparedSource:
+    """Reads clips from the smallest level whose picture is large enough; processes may share one."""
+
+    def __init__(self, folder: Path | PreparedIndex, split: str, *, failed: bool = False) -> None:
+        """Read a split.
+
+        Args:
+            folder: A prepared folder, or its index.
+            split: ``train``, ``val`` or ``test``.
+            failed: Whether items count the videos that could not be prepared as well. ``PreparedIndex.videos``
+                leaves them out.
+
+        Raises:
+            DataError: If the folder holds no prepared dataset, or is not whole.
+        """
+        self.index = folder if isinstance(folder, PreparedIndex) else load_index(folder)
+        if split not in self.index.splits:
+            raise DataError(f"{self.index.folder}: no {split} split; it has {', '.join(self.index.splits)}")
+        rows = self.index.rows(split)
+        self.split = split
+        self.rows = rows if failed else rows[rows >= 0]
+        self._failures = list(self.index.failures.items())
+        self._arrays: dict[int, NDArray[np.uint8]] = {}
+        if self.index.settings.to == "array":
+            self._check_arrays()
+
+    def info(self, item: int) -> VideoInfo:
+        """Times and displayed size of a video, as its source has them."""
+        return self.index.info(self._row(item))
+
+    def level_for(self, item: int, resized: tuple[int, int]) -> int:
+        """The level that a picture of some size is made from: the smallest that is no smaller, or the largest."""
+        row = self._row(item)
+        has = np.flatnonzero(self.index.columns["bytes"][row])
+        enough = (self.index.columns["size"][row, has] >= resized).all(axis=1)
+        return int(has[np.argmax(enough)] if enough.any() else has[-1])
+
+    def read(
+        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+    ) -> Frames:
+        """Frames by number, resized from their prepared size."""
+        row, level = self._row(item), self.level_for(item, resized)
+        if self.index.settings.to == "array":
+            stored = self._frames(row, level)
+            rows, columns = part_shown(stored.shape[1:3], resized, crop)
+            part = torch.from_numpy(np.ascontiguousarray(stored[frames, rows, columns]))
+            read = Frames(resize(part, crop[2:], antialias=antialias), 0)
+        else:
+            read = read_clip(self._video(row, level), frames, resized=resized, crop=crop, antialias=antialias)
+        # A frame that was missing then is missing still, and may be one that is missing now.
+        return read._replace(filled=min(len(frames), read.filled + self.index.filled(row, frames)))
+
+    def _row(self, item: int) -> int:
+        row = int(self.rows[item])
+        if row < 0:
+            name, cause = self._failures[-1 - row]
+            raise VideoError(name, cause)
+        return row
+
+    def _video(self, row: int, level: int) -> VideoIndex:
+        """The packets of a file, as they were written: no B-frames, key frames at even distances."""
+        columns, pts = self.index.columns, self.index.stamps(row)
+        height, width = columns["size"][row, level].tolist()
+        info = self.index.info(row)
+        return VideoIndex(
+            path=str(self.index.file(row, level)),
+            info=VideoInfo(
+                times=info.times, duration=info.duration, height=height, width=width, tolerance=info.tolerance
+            ),
+            rotation=0,
+            sequential=False,
+            pts=pts,
+            keyframe=np.arange(len(pts)) % self.index.settings.group == 0,
+            droppable=np.zeros(len(pts), dtype=np.bool_),
+            shown=np.arange(len(pts)),
+            quick=True,
+            size=int(columns["bytes"][row, level]),
+        )
+
+    def _frames(self, row: int, level: int) -> NDArray[np.uint8]:
+        """The frames of one video, ``(frames, height, width, 3)``, where they lie."""
+        if level not in self._arrays:
+            self._arrays[level] = np.asarray(np.memmap(self.index.file(row, level), dtype=np.uint8, mode="r"))
+        columns = self.index.columns
+        first = int(columns["offset"][row, level])
+        pixels = self._arrays[level][first : first + int(columns["bytes"][row, level])]
+        return pixels.reshape(-1, *columns["size"][row, level].tolist(), 3)
+
+    def _check_arrays(self) -> None:
+        """Refuse an array that is shorter than the index says."""
+        columns, rows = self.index.columns, self.rows[self.rows >= 0]
+        for level in range(len(self.index.settings.levels)):
+            ends = (columns["offset"] + columns["bytes"])[rows, level]
+            if not len(ends) or not ends.max():
+                continue
+            file = self.index.file(int(rows[0]), level)
+            try:
+                size = file.stat().st_size
+            except OSError as error:
+                raise DataError(f"{file}: {error.strerror}") from error
+            if size < ends.max():
+                raise DataError(f"{file}: {size} bytes are not whole: {ends.max()} were written")
+
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the mappings behind: another process maps the files itself."""
+        return {**self.__dict__, "_arrays": {}}

@@ -1,0 +1,41 @@
+"""A crew's work on many files, told as MB done of MB in all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from vcycle.data.prepare.crew import Crew, Function, Job
+
+__all__ = ["Progress", "each"]
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how many MB of it are, and how many there are."""
+
+_MB = 1_000_000
+
+
+def each(
+    crew: Crew, function: Function, jobs: Sequence[Job], what: str, progress: Progress
+) -> Iterator[tuple[int, Any, str]]:
+    """Run a function on jobs; gives the number of each as it ends, what came of it, and why nothing did.
+
+    Raises:
+        DataError: As ``Crew.run``.
+    """
+    number = {id(job): n for n, job in enumerate(jobs)}
+    megabytes = -(-max(1, sum(job.size for job in jobs)) // _MB)
+    shares = [0.0] * len(jobs)
+    read = 0.0
+
+    def so_far(job: Job, share: float) -> None:
+        nonlocal read
+        read += (share - shares[number[id(job)]]) * job.size
+        shares[number[id(job)]] = share
+        progress(what, min(round(read / _MB), megabytes - 1), megabytes)
+
+    for outcome in crew.run(function, jobs, so_far):
+        so_far(outcome.job, 1.0)
+        yield number[id(outcome.job)], outcome.result, outcome.cause
+    if jobs:
+        progress(what, megabytes, megabytes)

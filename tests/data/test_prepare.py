@@ -1,0 +1,412 @@
+import json
+import os
+import shutil
+
+import av
+import numpy as np
+import pytest
+import torch
+
+from vcycle.data import (
+    FileSource,
+    GridSampler,
+    PreparedSource,
+    PrepareSettings,
+    SampleRequest,
+    VideoDataset,
+    VideoError,
+    VideoList,
+    load_index,
+    prepare_videos,
+    probe,
+    read_frames,
+    read_list,
+    read_videos,
+)
+from vcycle.data.prepare.settings import short_side_for
+from vcycle.errors import DataError
+from vcycle.plan import Shape
+
+VIDEO = PrepareSettings(levels=(24, 48))
+ARRAY = PrepareSettings(to="array", levels=(24, 48))
+FORMS = pytest.mark.parametrize("settings", [VIDEO, ARRAY], ids=["video", "array"])
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, write_video):
+    """Files of several kinds, one that is none, in two splits."""
+    root = tmp_path_factory.mktemp("prepare") / "set"
+    uneven = np.cumsum([0.04, 0.08, 0.02, 0.12, 0.04] * 4)
+    write_video(root / "train/run/b frames.mp4", 30)
+    write_video(root / "train/run/uneven.mkv", 20, times=uneven.tolist(), options={"bf": "0"})
+    write_video(root / "train/run/old.avi", 15, codec="mpeg4")
+    write_video(root / "train/run/same.avi", 9, codec="mpeg4")
+    write_video(root / "train/run/same.mp4", 11)
+    write_video(root / "train/sit/tämporal.ts", 13, codec="mpeg2video")
+    write_video(root / "train/sit/turned.mp4", 15, size=(96, 64), rotation=90)
+    write_video(root / "train/sit/small.mp4", 5, size=(18, 24))
+    (root / "train/sit/none.mp4").write_bytes(b"no video")
+    write_video(root / "val/run/a.mp4", 12)
+    write_video(root / "val/sit/a.mp4", 12)
+    return root
+
+
+def splits_of(root):
+    return {split: read_videos(root, split) for split in ("train", "val")}
+
+
+def prepare(root, out, settings, **options):
+    return prepare_videos(splits_of(root), out, settings, **{"workers": 1, **options})
+
+
+def content(folder):
+    """All that a loader may see of a prepared folder."""
+    ignored = ("report.json", "journal.jsonl", "prepare.json", ".lock")
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.name not in ignored)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+@pytest.fixture(scope="module", params=[VIDEO, ARRAY], ids=["video", "array"])
+def prepared(request, data, tmp_path_factory):
+    out = tmp_path_factory.mktemp("prepared") / "out"
+    return out, prepare(data, out, request.param)
+
+
+def test_splits_classes_labels_and_names_are_kept(prepared, data):
+    index = load_index(prepared[0])
+    for split, videos in splits_of(data).items():
+        kept = index.videos(split)
+        assert kept.classes == videos.classes == ("run", "sit")
+        names = [path.partition("/")[2].removesuffix(index.settings.suffix) for path in kept.paths]
+        originals = [f"{split}/{path}" for path in videos.paths if "none" not in path]
+        assert names == [
+            name if "same" in name else name.rpartition(".")[0] for name in originals
+        ]  # a name that two files would share keeps its ending
+        assert [kept.labels[item] for item in range(len(kept))] == [
+            videos.labels[item] for item in range(len(videos)) if "none" not in videos.paths[item]
+        ]
+
+
+def test_every_frame_is_the_sources_at_its_time(prepared, data, read_number):
+    index = load_index(prepared[0])
+    source = PreparedSource(index, "train")
+    videos = splits_of(data)["train"]
+    files = FileSource(videos)
+    originals = [item for item in range(len(videos)) if "none" not in videos.paths[item]]
+    for item, original in enumerate(originals):
+        info, wanted = source.info(item), files.info(original)
+        assert info.times == pytest.approx(wanted.times)
+        assert (info.duration, info.height, info.width) == (
+            pytest.approx(wanted.duration),
+            wanted.height,
+            wanted.width,
+        )
+        numbers = np.arange(info.frames)[::-2]
+        size = (info.height, info.width)
+        read, expected = (
+            frames.read(n, numbers, resized=size, crop=(0, 0, *size), antialias=True)
+            for frames, n in ((source, item), (files, original))
+        )
+        assert read.filled == 0
+        assert (read.pixels.float() - expected.pixels.float()).abs().mean() < 12
+        if "turned" not in videos.paths[original]:
+            assert [read_number(picture.numpy()) for picture in read.pixels] == numbers.tolist()
+
+
+def test_files_are_clean(data, tmp_path):
+    prepare(data, tmp_path / "out", VIDEO)
+    sizes = {}
+    for path in (tmp_path / "out").rglob("*.mp4"):
+        index = probe(str(path))
+        assert not index.sequential
+        assert (np.diff(index.pts) > 0).all()  # no B-frames: decoded in the order shown
+        assert np.flatnonzero(index.keyframe).tolist() == list(range(0, index.info.frames, 12))
+        assert index.info.times[0] == 0
+        assert index.rotation == 0
+        sizes[str(path.relative_to(tmp_path / "out"))] = index.info.height, index.info.width
+    assert sizes["24px/train/run/b frames.mp4"] == (24, 32)
+    assert sizes["48px/train/run/b frames.mp4"] == (48, 64)
+    assert sizes["24px/train/sit/turned.mp4"] == (24, 36)
+    assert sizes["24px/train/sit/small.mp4"] == (18, 24)  # never enlarged
+    assert "48px/train/sit/small.mp4" not in sizes  # the level below is as large
+
+
+def test_the_index_says_what_probing_would(data, tmp_path):
+    prepare(data, tmp_path / "out", VIDEO)
+    source = PreparedSource(tmp_path / "out", "train")
+    for item, row in enumerate(source.rows.tolist()):
+        level = source.level_for(item, (1, 1))
+        index, probed = source._video(row, level), probe(str(source.index.file(row, level)))
+        for name in ("pts", "keyframe", "droppable", "shown"):
+            assert getattr(index, name).tolist() == getattr(probed, name).tolist()
+        assert index.info.times == pytest.approx(probed.info.times)
+        assert index.info.tolerance == probed.info.tolerance
+        assert (index.info.height, index.info.width) == (probed.info.height, probed.info.width)
+        assert (index.rotation, index.sequential, index.quick, index.size) == (0, False, probed.quick, probed.size)
+
+
+def test_the_smallest_level_that_is_large_enough_is_read(prepared):
+    source = PreparedSource(prepared[0], "train")
+    item = next(n for n in range(len(source.rows)) if "b frames" in source.index.name(int(source.rows[n])))
+    assert [source.level_for(item, size) for size in ((16, 20), (24, 32), (24, 33), (48, 64), (96, 128))] == [
+        *(0, 0, 1, 1),
+        1,
+    ]
+    small = next(n for n in range(len(source.rows)) if "small" in source.index.name(int(source.rows[n])))
+    assert source.level_for(small, (96, 128)) == 0
+
+
+def test_clips_of_a_prepared_dataset_are_those_of_the_files(prepared, data):
+    out, _ = prepared
+    videos = splits_of(data)["val"]
+    grids = GridSampler(frames=8, size=48, field=(0.6, 1.0), flip=True)
+    index = load_index(out)
+    original = VideoDataset(videos, grids)
+    fast = VideoDataset(index.videos("val"), grids, source=PreparedSource(index, "val"))
+    for item in range(2):
+        for side in (16, 24, 40):
+            request = SampleRequest(item, Shape(4, side, side), (0, 0, item))
+            wanted, got = original[request], fast[request]
+            assert (got.label, got.clip.shape) == (wanted.label, wanted.clip.shape)
+            assert (got.clip.float() - wanted.clip.float()).abs().mean() < 12
+
+
+def test_nothing_is_opened_before_a_clip_is_read(data, tmp_path):
+    out = tmp_path / "out"
+    prepare(data, out, VIDEO)
+    for folder in out.glob("*px"):
+        shutil.rmtree(folder)
+    source = PreparedSource(out, "train")
+    assert source.info(0).frames == 30
+    with pytest.raises(VideoError, match=r"b frames\.mp4: No such file"):
+        source.read(0, np.array([0]), resized=(48, 64), crop=(0, 0, 48, 64), antialias=True)
+
+
+def test_a_bad_file_is_left_out_and_reported(prepared, data):
+    out, report = prepared
+    assert list(report.failed) == [str(data / "train/sit/none.mp4")]
+    assert report.videos == 11
+    written = json.loads((out / "report.json").read_text())
+    assert [entry["path"] for entry in written["failed"]] == list(report.failed)
+    assert list(load_index(out).failures) == ["train/sit/none"]
+
+
+@FORMS
+def test_the_bytes_do_not_depend_on_the_workers_nor_on_the_time(data, tmp_path, settings):
+    prepare(data, tmp_path / "one", settings, workers=1)
+    prepare(data, tmp_path / "three", settings, workers=3)
+    assert content(tmp_path / "one") == content(tmp_path / "three")
+
+
+@FORMS
+def test_a_second_run_keeps_what_is_there_and_a_changed_source_is_done_again(data, tmp_path, settings, write_video):
+    root = shutil.copytree(data, tmp_path / "set")
+    out = tmp_path / "out"
+    prepare(root, out, settings)
+    before = content(out)
+    assert prepare(root, out, settings).kept == 10
+    assert content(out) == before
+    write_video(root / "val/run/a.mp4", 7)
+    assert prepare(root, out, settings).kept == (9 if settings is VIDEO else 8)  # in an array, others move
+    prepare(root, tmp_path / "fresh", settings)
+    assert content(out) == content(tmp_path / "fresh")
+
+
+@FORMS
+def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(data, tmp_path, settings):
+    out = tmp_path / "out"
+    prepare(data, out, settings)
+    before = content(out)
+    victim = out / ("48px/val/run/a.mp4" if settings is VIDEO else "48px/val.u8")
+    flipped = bytearray(victim.read_bytes())
+    flipped[700] ^= 1
+    victim.write_bytes(flipped)
+    assert prepare(data, out, settings).kept == 9
+    assert content(out) == before
+
+
+def test_a_cut_journal_and_half_written_files_are_no_obstacle(data, tmp_path):
+    out = tmp_path / "out"
+    prepare(data, out, VIDEO)
+    before = content(out)
+    journal = out / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-40])
+    (out / "24px/val/run/a.mp4.partial").write_bytes(b"half")
+    assert prepare(data, out, VIDEO).kept == 9
+    assert prepare(data, out, VIDEO).kept == 10
+    assert content(out) == before
+
+
+def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(data, tmp_path):
+    out = tmp_path / "out"
+    prepare(data, out, VIDEO)
+    victim = out / "48px/val/run/a.mp4"
+    victim.write_bytes(victim.read_bytes() + b"more")
+    source = PreparedSource(out, "val")
+    with pytest.raises(VideoError, match=r"48px/val/run/a\.mp4: the file has changed"):
+        source.read(0, np.array([0]), resized=(48, 64), crop=(0, 0, 48, 64), antialias=True)
+
+
+def test_an_array_that_was_cut_short_is_refused(data, tmp_path):
+    out = tmp_path / "out"
+    prepare(data, out, ARRAY)
+    os.truncate(out / "24px/val.u8", 100)
+    with pytest.raises(DataError, match=r"24px/val\.u8: 100 bytes are not whole"):
+        PreparedSource(out, "val")
+
+
+@FORMS
+def test_frames_that_could_not_be_decoded_are_still_reported(tmp_path, write_video, settings):
+    path = write_video(tmp_path / "set/run/a.mkv", 12, codec="mjpeg", options={"strict": "unofficial"})
+    with av.open(str(path)) as container:
+        payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
+    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
+    report = prepare_videos(
+        {"train": read_videos(tmp_path / "set", "train", val_fraction=0)}, tmp_path / "out", settings
+    )
+    assert report.damaged == {str(path): 1}
+    size = (48, 64)
+    read = PreparedSource(tmp_path / "out", "train").read(
+        0, np.arange(12), resized=size, crop=(0, 0, *size), antialias=True
+    )
+    assert read.filled == 1
+
+
+@FORMS
+def test_several_labels_and_spans_of_one_file_share_what_is_written(tmp_path, write_video, settings):
+    paths = ["a.mp4", "a.mp4", "broken.mp4", "b.mp4"]
+    for name in ("a.mp4", "b.mp4"):
+        write_video(tmp_path / "set" / name, 12)
+    (tmp_path / "set/broken.mp4").write_bytes(b"none")
+    videos = VideoList(
+        root=tmp_path / "set",
+        paths=paths,
+        labels=[0, 1, 2, 1, 0, 2],
+        label_starts=[0, 2, 3, 4, 6],
+        label_spans=[0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6],
+        spans=[0, 0.2, 0.2, 0.4, 0, 1, 0, 1],
+        classes=("x", "y", "z"),
+        source=tmp_path / "set",
+    )
+    report = prepare_videos({"train": videos}, tmp_path / "out", settings)
+    assert (report.videos, len(report.failed)) == (3, 1)
+    kept = load_index(tmp_path / "out").videos("train")
+    assert [kept.labels_of(item) for item in range(len(kept))] == [(0, 1), (2,), (0, 2)]
+    assert kept.label_spans_of(2) == ((4, 5), (5, 6))
+    assert [kept.span(item) for item in range(len(kept))] == [(0, 0.2), (0.2, 0.4), (0, 1)]
+    source = PreparedSource(tmp_path / "out", "train")
+    assert source.rows.tolist() == [0, 0, 1]
+
+
+@FORMS
+def test_folders_of_pictures_become_videos(tmp_path, read_number, draw_number, settings):
+    folder = tmp_path / "set/run/clip"
+    folder.mkdir(parents=True)
+    for number in range(8):
+        with av.open(str(folder / f"{number}.png"), "w", format="image2") as container:
+            stream = container.add_stream("png", rate=1)
+            stream.height, stream.width, stream.pix_fmt = 48, 64, "rgb24"
+            frame = av.VideoFrame.from_ndarray(draw_number(number), format="rgb24")
+            container.mux([*stream.encode(frame), *stream.encode()])
+    (folder / "3.png").write_bytes(b"none")
+    videos = VideoList(
+        root=tmp_path / "set",
+        paths=["run/clip"],
+        labels=[0],
+        classes=("run",),
+        source=tmp_path / "set",
+        frame_rate=12.0,
+    )
+    report = prepare_videos({"train": videos}, tmp_path / "out", settings)
+    assert report.damaged == {str(folder): 1}
+    source = PreparedSource(tmp_path / "out", "train")
+    assert source.info(0).times == pytest.approx(np.arange(8) / 12)
+    read = source.read(0, np.arange(8), resized=(48, 64), crop=(0, 0, 48, 64), antialias=True)
+    assert read.filled == 1
+    assert [read_number(pixels.numpy()) for pixels in read.pixels] == [0, 1, 2, 2, 4, 5, 6, 7]
+
+
+def test_lists_may_name_files_anywhere(tmp_path, write_video):
+    write_video(tmp_path / "elsewhere/a.mp4", 5)
+    write_video(tmp_path / "lists/../up.mp4", 5)
+    (tmp_path / "lists").mkdir(exist_ok=True)
+    (tmp_path / "lists/train.csv").write_text(f"{tmp_path}/elsewhere/a.mp4,0\n../up.mp4,1\nmissing.mp4,1\n")
+    videos = read_list(tmp_path / "lists/train.csv", check_files=False)
+    report = prepare_videos({"train": videos}, tmp_path / "out", VIDEO)
+    assert list(report.failed.values()) == ["No such file or directory"]
+    kept = load_index(tmp_path / "out").videos("train")
+    assert all(kept.path(item).is_file() for item in range(2))
+    assert kept.path(1) == tmp_path / "out/48px/train/up.mp4"
+
+
+def test_a_folder_of_other_settings_data_or_content_is_refused(data, tmp_path):
+    out = tmp_path / "out"
+    prepare(data, out, VIDEO)
+    with pytest.raises(DataError, match="out: was prepared with levels 24, 48, not 24: choose another"):
+        prepare(data, out, PrepareSettings(levels=(24,)))
+    with pytest.raises(DataError, match="out: was prepared with to video, not array"):
+        prepare(data, out, ARRAY)
+    copy = shutil.copytree(data, tmp_path / "copy")
+    with pytest.raises(DataError, match=r"out: was prepared with data .*set/train, not .*copy/train"):
+        prepare(copy, out, VIDEO)
+    with pytest.raises(DataError, match="is not empty and holds no preparation"):
+        prepare(data, copy, VIDEO)
+    with pytest.raises(DataError, match="cannot lie inside"):
+        prepare(data, data / "train/out", VIDEO)
+
+
+def test_a_set_of_which_nothing_can_be_read_is_an_error(tmp_path):
+    (tmp_path / "set/a").mkdir(parents=True)
+    (tmp_path / "set/a/x.mp4").touch()
+    with pytest.raises(DataError, match="none of 1 videos can be read, train/a/x: an empty file"):
+        prepare_videos({"train": read_videos(tmp_path / "set", "train", val_fraction=0)}, tmp_path / "out", VIDEO)
+
+
+def test_an_index_that_is_damaged_or_of_another_version_is_refused(data, tmp_path):
+    prepare(data, tmp_path, VIDEO)
+    whole = (tmp_path / "index.npz").read_bytes()
+    for wrong in (b"", whole[: len(whole) // 2], whole.replace(b'"format": 1', b'"format": 9')):
+        (tmp_path / "index.npz").write_bytes(wrong)
+        with pytest.raises(DataError, match=r"index\.npz: "):
+            load_index(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"levels": ()}, "ascending"),
+        ({"levels": (64, 32)}, "ascending"),
+        ({"levels": (0,)}, "from 1 to"),
+        ({"levels": (33,)}, "even"),
+        ({"levels": (32,), "to": "gif"}, "video or array"),
+    ],
+)
+def test_settings_that_cannot_be_written_are_refused(options, message):
+    with pytest.raises(DataError, match=message):
+        PrepareSettings(**options)
+
+
+def test_the_default_size_leaves_room_around_the_crop():
+    assert [short_side_for(side) for side in (16, 112, 224)] == [20, 130, 258]
+
+
+def test_real_files_come_out_as_they_went_in(shared_data, tmp_path):
+    names = ["decord__unordered.mov", "decord__video_90.mov", "mmaction2__test.avi", "decord__video_270.mov"]
+    root = tmp_path / "set/real"
+    root.mkdir(parents=True)
+    for name in names:
+        shutil.copy(shared_data / "odd_files" / name, root / name)
+    videos = read_videos(tmp_path / "set", "train", val_fraction=0)
+    report = prepare_videos({"train": videos}, tmp_path / "out", PrepareSettings(levels=(96,)))
+    assert not report.failed
+    source = PreparedSource(tmp_path / "out", "train")
+    for item in range(len(videos)):
+        index = probe(str(videos.path(item)))
+        row = int(source.rows[item])
+        size = tuple(source.index.columns["size"][row, 0].tolist())
+        numbers = np.arange(0, index.info.frames, 5)
+        wanted = torch.from_numpy(read_frames(index, numbers, height=size[0], width=size[1]).pixels).float()
+        got = source.read(item, numbers, resized=size, crop=(0, 0, *size), antialias=True).pixels.float()
+        error = (got - wanted).square().mean(dim=(1, 2, 3))
+        assert error.max() < 100  # each frame: above 28 dB
+        assert source.info(item).times == pytest.approx(index.info.times, abs=1e-3)

@@ -1,0 +1,91 @@
+import pytest
+
+from vcycle.data.prepare.crew import Crew, Job, OutputError
+from vcycle.errors import DataError
+
+FUNCTIONS = """
+import os, signal, time
+from vcycle.data import VideoError
+from vcycle.data.prepare.crew import OutputError
+
+def work(task, tell):
+    if task == "hang":
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while True:
+            signal.pause()
+    if task == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    if task == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if task == "crash once" and not os.path.exists(__file__ + ".crashed"):
+        open(__file__ + ".crashed", "w").close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if task == "exit":
+        os._exit(3)
+    if task == "bad video":
+        raise VideoError("a/b.mp4", "no frames")
+    if task == "mistake":
+        raise KeyError("something\\nelse")
+    if task == "disk":
+        raise OutputError("out: No space left on device")
+    if task == "slow":
+        for step in range(8):
+            time.sleep(0.5)
+            tell(step / 8)
+    return task * 2
+"""
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    (tmp_path / "crew_functions.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(tmp_path)
+    import crew_functions
+
+    return crew_functions.work
+
+
+def run(work, payloads, *, workers=2, patience=20.0, **options):
+    with Crew(workers, patience=patience) as crew:
+        outcomes = list(crew.run(work, [Job(payload=payload, size=1) for payload in payloads], **options))
+        assert len(outcomes) == len(payloads)
+        return {outcome.job.payload: outcome.cause or outcome.result for outcome in outcomes}
+
+
+def test_every_job_is_done_once(work):
+    assert run(work, range(20), workers=3) == {number: 2 * number for number in range(20)}
+
+
+def test_a_crash_a_hang_and_an_error_cost_their_own_job_alone(work):
+    payloads = [1, "crash", 2, "hang", 3, "exit", 4, "bad video", 5, "mistake", 6, "stop", 7]
+    assert run(work, payloads, patience=2.0) == {
+        **{number: 2 * number for number in range(1, 8)},
+        "crash": "its decoder killed the process (signal 11)",
+        "hang": "its decoder made no progress for 2 s and was stopped",
+        "stop": "its decoder made no progress for 2 s and was stopped",
+        "exit": "its decoder killed the process (exit code 3)",
+        "bad video": "no frames",
+        "mistake": r"KeyError: 'something\nelse'",
+    }
+
+
+def test_a_job_whose_process_was_killed_is_tried_once_more(work):
+    assert run(work, ["crash once"]) == {"crash once": "crash oncecrash once"}
+
+
+def test_a_job_that_makes_progress_is_not_given_up(work):
+    shares = []
+    assert run(work, ["slow"], patience=2.0, on_share=lambda _, share: shares.append(share)) == {"slow": "slowslow"}
+    assert shares == sorted(shares)
+    assert len(shares) > 2
+
+
+def test_what_cannot_be_written_ends_the_work(work):
+    with pytest.raises(OutputError, match="No space left"):
+        run(work, [1, "disk", *range(2, 50)])
+
+
+def test_an_interpreter_that_cannot_start_is_an_error_and_not_a_bad_file(work, monkeypatch):
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    with pytest.raises(DataError, match=r"ended before it began \(exit code 1\)"):
+        run(work, [1])
