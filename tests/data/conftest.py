@@ -22,6 +22,12 @@ def picture(number: int, height: int = HEIGHT, width: int = WIDTH) -> NDArray[np
 
 
 @pytest.fixture(scope="session")
+def draw_number() -> Callable[[int], NDArray[np.uint8]]:
+    """Draws such a picture."""
+    return picture
+
+
+@pytest.fixture(scope="session")
 def read_number() -> Callable[[NDArray[np.uint8]], int]:
     """Reads the number back from a decoded picture of any size."""
 
@@ -48,13 +54,14 @@ def write_video() -> Callable[..., Path]:
         options: dict[str, str] | None = None,
         muxing: dict[str, str] | None = None,
         size: tuple[int, int] = (HEIGHT, WIDTH),
+        pixels: str = "yuv420p",
     ) -> Path:
         defaults = {"preset": "ultrafast", "bf": "2", "g": "12", "b_strategy": "0"} if codec == "libx264" else {}
         path.parent.mkdir(parents=True, exist_ok=True)
         with av.open(str(path), "w", options=muxing or {}) as container:
             stream = container.add_stream(codec, rate=rate, options={**defaults, **(options or {})})
             stream.height, stream.width = size
-            stream.pix_fmt = "yuv420p"
+            stream.pix_fmt = pixels
             if times is not None:
                 stream.codec_context.time_base = Fraction(1, 1000)
             if rotation:

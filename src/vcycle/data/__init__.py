@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vcycle.data.batch import Batch as Batch
     from vcycle.data.cache import FrameCache as FrameCache
     from vcycle.data.dataset import Replacement as Replacement
     from vcycle.data.dataset import ResampledDataset as ResampledDataset
@@ -15,51 +16,114 @@ if TYPE_CHECKING:
     from vcycle.data.dataset import VideoDataset as VideoDataset
     from vcycle.data.grids import Grid as Grid
     from vcycle.data.grids import GridSampler as GridSampler
+    from vcycle.data.images import ImageSource as ImageSource
     from vcycle.data.info import VideoInfo as VideoInfo
     from vcycle.data.layouts import VideoList as VideoList
+    from vcycle.data.layouts import layout_of as layout_of
     from vcycle.data.layouts import read_folder as read_folder
     from vcycle.data.layouts import read_list as read_list
     from vcycle.data.layouts import read_videos as read_videos
-    from vcycle.data.loading import Batch as Batch
+    from vcycle.data.layouts import splits_of as splits_of
+    from vcycle.data.loading import Loader as Loader
     from vcycle.data.loading import evaluation_loader as evaluation_loader
     from vcycle.data.loading import loader as loader
+    from vcycle.data.pool.batches import Batches as Batches
+    from vcycle.data.prepare.check import CheckReport as CheckReport
+    from vcycle.data.prepare.check import check_prepared as check_prepared
+    from vcycle.data.prepare.check import check_videos as check_videos
+    from vcycle.data.prepare.index import PreparedIndex as PreparedIndex
+    from vcycle.data.prepare.index import load_index as load_index
+    from vcycle.data.prepare.names import is_prepared as is_prepared
+    from vcycle.data.prepare.run import Preparation as Preparation
+    from vcycle.data.prepare.run import PrepareReport as PrepareReport
+    from vcycle.data.prepare.run import prepare_videos as prepare_videos
+    from vcycle.data.prepare.settings import PrepareSettings as PrepareSettings
+    from vcycle.data.prepare.source import PreparedSource as PreparedSource
     from vcycle.data.request import SampleRequest as SampleRequest
     from vcycle.data.sampler import PlanBatchSampler as PlanBatchSampler
     from vcycle.data.sampler import rank_slice as rank_slice
     from vcycle.data.source import FileSource as FileSource
     from vcycle.data.source import FrameSource as FrameSource
     from vcycle.data.stream import SampleStream as SampleStream
+    from vcycle.data.superres.check import check_clips as check_clips
+    from vcycle.data.superres.dataset import PairedDataset as PairedDataset
+    from vcycle.data.superres.dataset import PairedSample as PairedSample
+    from vcycle.data.superres.dataset import mirror as mirror
+    from vcycle.data.superres.degrade import Degradation as Degradation
+    from vcycle.data.superres.degrade import imresize as imresize
+    from vcycle.data.superres.layouts import ClipPairs as ClipPairs
+    from vcycle.data.superres.layouts import read_pairs as read_pairs
+    from vcycle.data.superres.layouts import read_reds as read_reds
+    from vcycle.data.superres.layouts import read_vid4 as read_vid4
+    from vcycle.data.superres.layouts import read_vimeo90k as read_vimeo90k
+    from vcycle.data.superres.prepare import prepare_frames as prepare_frames
+    from vcycle.data.superres.prepare import write_store as write_store
+    from vcycle.data.superres.store import TileStore as TileStore
+    from vcycle.data.superres.synthetic import SyntheticClips as SyntheticClips
+    from vcycle.data.superres.synthetic import SyntheticPairs as SyntheticPairs
     from vcycle.data.video import VideoError as VideoError
     from vcycle.data.video import VideoIndex as VideoIndex
     from vcycle.data.video import probe as probe
     from vcycle.data.video import read_frames as read_frames
 
 _MODULES = {
-    "Batch": "loading",
+    "Batch": "batch",
+    "Batches": "pool.batches",
+    "CheckReport": "prepare.check",
+    "ClipPairs": "superres.layouts",
+    "Degradation": "superres.degrade",
     "FileSource": "source",
     "FrameCache": "cache",
     "FrameSource": "source",
     "Grid": "grids",
     "GridSampler": "grids",
+    "ImageSource": "images",
+    "Loader": "loading",
+    "PairedDataset": "superres.dataset",
+    "PairedSample": "superres.dataset",
     "PlanBatchSampler": "sampler",
+    "Preparation": "prepare.run",
+    "PrepareReport": "prepare.run",
+    "PrepareSettings": "prepare.settings",
+    "PreparedIndex": "prepare.index",
+    "PreparedSource": "prepare.source",
     "Replacement": "dataset",
     "ResampledDataset": "dataset",
     "Sample": "dataset",
     "SampleRequest": "request",
     "SampleStream": "stream",
+    "SyntheticClips": "superres.synthetic",
+    "SyntheticPairs": "superres.synthetic",
+    "TileStore": "superres.store",
     "VideoDataset": "dataset",
     "VideoError": "video",
     "VideoIndex": "video",
     "VideoInfo": "info",
     "VideoList": "layouts",
+    "check_clips": "superres.check",
+    "check_prepared": "prepare.check",
+    "check_videos": "prepare.check",
     "evaluation_loader": "loading",
+    "imresize": "superres.degrade",
+    "is_prepared": "prepare.names",
+    "layout_of": "layouts",
+    "load_index": "prepare.index",
     "loader": "loading",
+    "mirror": "superres.dataset",
+    "prepare_frames": "superres.prepare",
+    "prepare_videos": "prepare.run",
     "probe": "video",
     "rank_slice": "sampler",
     "read_folder": "layouts",
     "read_frames": "video",
     "read_list": "layouts",
+    "read_pairs": "superres.layouts",
+    "read_reds": "superres.layouts",
+    "read_vid4": "superres.layouts",
     "read_videos": "layouts",
+    "read_vimeo90k": "superres.layouts",
+    "splits_of": "layouts",
+    "write_store": "superres.prepare",
 }
 
 __all__ = sorted(_MODULES)

@@ -1,0 +1,1 @@
+"""Data for super-resolution: degradations, stores of frames, the benchmarks' layouts, paired crops."""

@@ -1,0 +1,228 @@
+"""Stores of clips for super-resolution: folders of pictures, videos, and what may join them behind ``ClipStore``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.layouts import VIDEO_SUFFIXES
+from vcycle.data.pictures import PICTURE_SUFFIXES, picture_size, read_picture
+from vcycle.data.source import Box
+from vcycle.data.video import VideoError, VideoIndex, probe, read_frames
+from vcycle.errors import DataError
+
+__all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
+
+_SUFFIXES = tuple(sorted(PICTURE_SUFFIXES))
+_KEPT = 1024  # clips whose listings or indexes are remembered
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipInfo:
+    """Length and size of a clip."""
+
+    frames: int
+    height: int
+    width: int
+
+
+class ClipStore(Protocol):
+    """What frames are read through. Both calls raise ``VideoError`` for a clip that cannot be used."""
+
+    names: Sequence[str]
+    """One per clip, in order."""
+
+    def __len__(self) -> int:
+        """Number of clips."""
+        ...
+
+    def path(self, item: int) -> Path:
+        """The file or folder of a clip, for messages."""
+        ...
+
+    def info(self, item: int) -> ClipInfo:
+        """Length and size of a clip."""
+        ...
+
+    def read(self, item: int, frames: Sequence[int], box: Box | None = None) -> NDArray[np.uint8]:
+        """Frames by number, whole or the box (top, left, height, width) of each: ``(T, h, w, 3)``."""
+        ...
+
+
+def find_clips(path: Path) -> ClipStore:
+    """Find the clips under a path: a folder of pictures each, or videos.
+
+    A folder that holds pictures (PNG, JPEG) is a clip; a path may be one such folder, or hold any number at any
+    depth. Where there is none, each video file is a clip.
+
+    Raises:
+        DataError: If the path is missing, or holds neither pictures nor videos.
+    """
+    path = Path(path)
+    if path.is_file():
+        return VideoClips(path.parent, [path.name])
+    if not path.is_dir():
+        raise DataError(f"{path}: no such folder or video")
+    folders: list[str] = []
+    videos: list[str] = []
+    _look(path, "", frozenset(), folders, videos)
+    if folders == [""]:
+        path = path.resolve()
+        return PictureClips(path.parent, [path.name])
+    if folders:
+        return PictureClips(path, sorted(folders, key=_natural))
+    if videos:
+        return VideoClips(path, sorted(videos, key=_natural))
+    raise DataError(f"{path}: no pictures ({' '.join(_SUFFIXES)}) and no videos in it or below it")
+
+
+class PictureClips:
+    """Clips that are folders of numbered pictures, in the order of their numbers (2 before 10)."""
+
+    def __init__(self, root: Path, names: Sequence[str], *, shown: Sequence[str] | None = None) -> None:
+        """Read the folders ``root/name``.
+
+        Args:
+            root: Folder that the names start from.
+            names: One folder each, relative to the root.
+            shown: Names of the clips where they are not the folders'.
+        """
+        self.root = root
+        self.folders = tuple(names)
+        self.names: Sequence[str] = self.folders if shown is None else tuple(shown)
+        self._known: OrderedDict[int, tuple[tuple[str, ...], ClipInfo]] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Number of clips."""
+        return len(self.folders)
+
+    def path(self, item: int) -> Path:
+        """Folder of a clip."""
+        return self.root / self.folders[item]
+
+    def info(self, item: int) -> ClipInfo:
+        """Length of a clip, and the size of its first picture."""
+        return self._listed(item)[1]
+
+    def read(self, item: int, frames: Sequence[int], box: Box | None = None) -> NDArray[np.uint8]:
+        """Decode pictures by number."""
+        files, info = self._listed(item)
+        top, left, height, width = box or (0, 0, info.height, info.width)
+        pixels = np.empty((len(frames), height, width, 3), dtype=np.uint8)
+        for into, frame in zip(pixels, frames, strict=True):
+            path = self.path(item) / files[frame]
+            picture = read_picture(path)
+            if picture.shape[:2] != (info.height, info.width):
+                size = f"{picture.shape[1]} × {picture.shape[0]}"
+                raise VideoError(str(path), f"{size} pixels, where {files[0]} has {info.width} × {info.height}")
+            into[:] = picture[top : top + height, left : left + width]
+        return pixels
+
+    def _listed(self, item: int) -> tuple[tuple[str, ...], ClipInfo]:
+        known = self._known.get(item)
+        if known is None:
+            files = _numbered(self.path(item))
+            height, width = picture_size(self.path(item) / files[0])
+            known = files, ClipInfo(frames=len(files), height=height, width=width)
+            _remember(self._known, item, known)
+        return known
+
+
+class VideoClips:
+    """Clips that are video files."""
+
+    def __init__(self, root: Path, names: Sequence[str]) -> None:
+        """Read the files ``root/name``."""
+        self.root = root
+        self.names: Sequence[str] = tuple(names)
+        self._indexes: OrderedDict[int, VideoIndex] = OrderedDict()
+
+    def __len__(self) -> int:
+        """Number of clips."""
+        return len(self.names)
+
+    def path(self, item: int) -> Path:
+        """File of a clip."""
+        return self.root / self.names[item]
+
+    def info(self, item: int) -> ClipInfo:
+        """Length and displayed size of a video."""
+        info = self._index(item).info
+        return ClipInfo(frames=info.frames, height=info.height, width=info.width)
+
+    def read(self, item: int, frames: Sequence[int], box: Box | None = None) -> NDArray[np.uint8]:
+        """Decode frames by number; one that is missing makes the clip unusable, as it would be a wrong truth."""
+        pixels, filled = read_frames(self._index(item), frames, crop=box)
+        if filled.any():
+            raise VideoError(str(self.path(item)), f"{int(filled.sum())} of {len(frames)} frames cannot be decoded")
+        return pixels
+
+    def _index(self, item: int) -> VideoIndex:
+        index = self._indexes.get(item)
+        if index is None:
+            index = probe(str(self.path(item)))
+            _remember(self._indexes, item, index)
+        return index
+
+
+def _look(root: Path, name: str, above: frozenset[str], folders: list[str], videos: list[str]) -> None:
+    """Collect the folders with pictures and the videos below a folder, by name from the root."""
+    folder = root / name
+    real = os.path.realpath(folder)
+    if real in above:  # a link to a folder that it lies in
+        return
+    pictures = False
+    try:
+        with os.scandir(folder) as entries:
+            seen = [(entry.name, entry.is_dir()) for entry in entries if not entry.name.startswith(".")]
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
+    for below, is_folder in seen:
+        inside = f"{name}/{below}" if name else below
+        if is_folder:
+            _look(root, inside, above | {real}, folders, videos)
+        elif below.lower().endswith(_SUFFIXES):
+            pictures = True
+        elif Path(below).suffix.lower() in VIDEO_SUFFIXES:
+            videos.append(inside)
+    if pictures:
+        folders.append(name)
+
+
+def _remember(known: OrderedDict[int, _Value], item: int, value: _Value) -> None:
+    known[item] = value
+    if len(known) > _KEPT:
+        known.popitem(last=False)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A key that sorts numbers in names by value."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _numbered(folder: Path) -> tuple[str, ...]:
+    """Names of a folder's pictures in order; a number that is left out is refused."""
+    try:
+        found = [name for name in os.listdir(folder) if name.lower().endswith(_SUFFIXES) and name[0] != "."]
+    except OSError as error:
+        raise VideoError(str(folder), error.strerror or str(error)) from error
+    if not found:
+        raise VideoError(str(folder), f"no pictures ({' '.join(_SUFFIXES)})")
+    files = tuple(sorted(found, key=_natural))
+    numbers = [re.findall(r"\d+", Path(name).stem)[-1:] for name in files]
+    if len(files) > 2 and all(numbers):
+        steps = [int(b[0]) - int(a[0]) for a, b in pairwise(numbers)]
+        odd = next((place for place, step in enumerate(steps) if step != min(steps)), None)
+        if odd is not None:
+            raise VideoError(str(folder), f"pictures are missing between {files[odd]} and {files[odd + 1]}")
+    return files

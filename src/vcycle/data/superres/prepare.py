@@ -1,0 +1,305 @@
+"""Prepare frames for fast random crops: decode once, degrade once, lay out in tiles.
+
+A writer can be killed at any moment: each finished clip is noted in a journal and kept, a half-written one is done
+again, and what comes out is the same byte for byte.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from vcycle.data.superres.clips import ClipInfo
+from vcycle.data.superres.degrade import Degradation
+from vcycle.data.superres.layouts import ClipPairs, read_pairs
+from vcycle.data.superres.store import StoredClip, TileStore, clip_file, is_store, write_index
+from vcycle.data.superres.tiles import TileGrid
+from vcycle.data.video import VideoError
+from vcycle.errors import DataError
+
+__all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "write_store"]
+
+_JOURNAL = "journal.jsonl"
+_FAILED = "failed.jsonl"
+_BYTES_AT_ONCE = 1 << 27  # of frames in memory, per worker
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedFrames:
+    """What a preparation came to."""
+
+    store: TileStore
+    failed: tuple[VideoError, ...]
+    """Clips that could not be read and are not in the store; they are listed in `failed.jsonl` too."""
+
+
+def prepare_frames(
+    source: Path,
+    out: Path,
+    *,
+    scale: int = 4,
+    degradation: str | None = "bicubic",
+    low: Path | None = None,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PreparedFrames:
+    """Turn a folder of clips (of pictures or videos) into a store of tiles; see ``write_store``.
+
+    Args:
+        source: As ``find_clips`` takes it.
+        out: Folder of the store.
+        scale: High-resolution pixels to a low-resolution one.
+        degradation: What makes the low-resolution frames, `bicubic` or `bd`; None leaves them out.
+        low: Low-resolution clips that are there already, stored instead of being made.
+        workers: Clips at a time; one per core by default.
+        progress: Called with the number of clips done and their total.
+
+    Raises:
+        DataError: As ``write_store``.
+    """
+    made = Degradation(kind=degradation or "bicubic", scale=scale)
+    pairs = read_pairs(source, low=low, degradation=made)
+    keep_low = low is not None or degradation is not None
+    return write_store(pairs, out, low=keep_low, workers=workers, progress=progress)
+
+
+def store_bytes(pairs: ClipPairs, *, low: bool = True) -> int:
+    """Bytes that a store of these clips takes; clips that cannot be read count nothing."""
+    return sum(_grids(info, pairs.degradation if low else None)[-1].stop for info in _infos(pairs) if info is not None)
+
+
+def write_store(
+    pairs: ClipPairs,
+    folder: Path,
+    *,
+    low: bool = True,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> PreparedFrames:
+    """Write the frames of clips into a store, or go on where a writer was stopped.
+
+    Every clip is read back and compared before it counts. The same clips give the same files, however often the
+    writer was stopped and however many workers it had.
+
+    Args:
+        pairs: The clips; their own low-resolution frames where they have them, else those of their degradation.
+        folder: Folder of the store; made if missing.
+        low: Whether low-resolution frames are stored too.
+        workers: Clips at a time; one per core by default.
+        progress: Called with the number of clips done and their total.
+
+    Raises:
+        DataError: If the folder holds another store, another process writes it, the disk is too small, or no
+            clip can be read.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder / _JOURNAL) as journal:
+            return _write(pairs, folder, journal, pairs.degradation if low else None, workers, progress)
+    except OSError as error:
+        raise DataError(f"{folder}: frames cannot be written: {error.strerror or error}") from error
+
+
+def _write(
+    pairs: ClipPairs,
+    folder: Path,
+    journal: FileIO,
+    degradation: Degradation | None,
+    workers: int | None,
+    progress: Callable[[int, int], None] | None,
+) -> PreparedFrames:
+    infos = _infos(pairs)
+    done = _finished(folder, journal, degradation, dict(zip(pairs.high.names, infos, strict=True)))
+    todo = [item for item, name in enumerate(pairs.high.names) if name not in done]
+    needed = sum(_grids(info, degradation)[-1].stop for item in todo if (info := infos[item]) is not None)
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise DataError(f"{folder}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB free")
+    failed: dict[int, VideoError] = {}
+    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+        futures = {pool.submit(_write_clip, pairs, item, folder, degradation): item for item in todo}
+        try:
+            for future in as_completed(futures):
+                try:
+                    clip = future.result()
+                except VideoError as error:
+                    failed[futures[future]] = error
+                else:
+                    done[clip.name] = clip
+                    _append(journal, asdict(clip))
+                if progress is not None:
+                    progress(len(done) + len(failed), len(pairs))
+        finally:
+            pool.shutdown(cancel_futures=True)
+    clips = [done[name] for name in pairs.high.names if name in done]
+    faults = tuple(failed[item] for item in sorted(failed))
+    _report(folder / _FAILED, faults)
+    if not clips:
+        raise DataError(f"{pairs.source}: not one clip can be read, the first: {faults[0]}")
+    write_index(folder, clips, degradation)
+    (folder / _JOURNAL).unlink()
+    return PreparedFrames(store=TileStore(folder), failed=faults)
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[FileIO]:
+    """The journal, open for reading and appending by this process alone."""
+    with FileIO(file, "a+") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DataError(f"{file.parent}: another process is preparing frames there") from error
+        yield handle
+
+
+def _append(journal: FileIO, entry: object) -> None:
+    journal.write(json.dumps(entry).encode() + b"\n")
+    os.fsync(journal.fileno())
+
+
+def _finished(
+    folder: Path, journal: FileIO, degradation: Degradation | None, infos: dict[str, ClipInfo | None]
+) -> dict[str, StoredClip]:
+    """Clips that are there already: named by the index or the journal, of the source's length and size, whole."""
+    settings = degradation and asdict(degradation)
+    found: list[StoredClip] = []
+    journal.seek(0)
+    # The last line may be torn; what it noted is done again.
+    *lines, torn = journal.read().split(b"\n")
+    if torn:
+        journal.truncate(sum(len(line) + 1 for line in lines))
+    if is_store(folder):
+        store = TileStore(folder)
+        _compare(folder, settings, store.degradation and asdict(store.degradation))
+        found += store.clips
+    if lines:
+        try:
+            begun, *entries = [json.loads(line) for line in lines]
+            found += [StoredClip(**entry) for entry in entries]
+        except (ValueError, TypeError) as error:
+            raise DataError(
+                f"{folder / _JOURNAL}: damaged ({error}): delete it, and all clips are done again"
+            ) from error
+        _compare(folder, settings, begun)
+    else:
+        _append(journal, settings)
+    return {clip.name: clip for clip in found if _is_whole(folder, clip, degradation, infos.get(clip.name))}
+
+
+def _compare(folder: Path, wanted: Any, present: Any) -> None:
+    if wanted != present:
+        raise DataError(
+            f"{folder}: its low-resolution frames are {present}, not {wanted}: name another folder, or delete this one"
+        )
+
+
+def _is_whole(folder: Path, clip: StoredClip, degradation: Degradation | None, info: ClipInfo | None) -> bool:
+    if info is None:
+        return False
+    grids = _grids(info, degradation)
+    stored = ClipInfo(frames=clip.frames, height=clip.height, width=clip.width)
+    try:
+        return grids[0].info == stored and clip_file(folder, clip.name).stat().st_size == grids[-1].stop
+    except OSError:
+        return False
+
+
+def _infos(pairs: ClipPairs) -> list[ClipInfo | None]:
+    """Lengths and sizes; None for clips that cannot be read, which writing will name."""
+    found: list[ClipInfo | None] = []
+    for item in range(len(pairs)):
+        try:
+            found.append(pairs.info(item))
+        except VideoError:
+            found.append(None)
+    return found
+
+
+def _grids(info: ClipInfo, degradation: Degradation | None) -> list[TileGrid]:
+    """Where a clip's frames lie: high resolution, then low resolution where it is stored."""
+    high = TileGrid(info, 0)
+    if degradation is None:
+        return [high]
+    height, width = degradation.low((info.height, info.width))
+    return [high, TileGrid(ClipInfo(frames=info.frames, height=height, width=width), high.stop)]
+
+
+def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradation | None) -> StoredClip:
+    """Write one clip, read it back, and put it in its place.
+
+    Raises:
+        VideoError: If the clip cannot be read, or what was written reads back otherwise.
+        OSError: If it cannot be written.
+    """
+    info = pairs.info(item)
+    grids = _grids(info, degradation)
+    place = clip_file(folder, pairs.high.names[item])
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(place.name + ".partial")
+    crcs = [0] * len(grids)
+    at_once = max(1, _BYTES_AT_ONCE // (info.height * info.width * 3))
+    file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+    try:
+        os.posix_fallocate(file, 0, grids[-1].stop)
+        for first in range(0, info.frames, at_once):
+            frames = range(first, min(first + at_once, info.frames))
+            for number, pixels in enumerate(_levels(pairs, item, frames, info, len(grids))):
+                grids[number].write(file, first, pixels)
+                crcs[number] = zlib.crc32(pixels.data, crcs[number])
+        os.fsync(file)
+        clip = StoredClip(
+            name=pairs.high.names[item],
+            frames=info.frames,
+            height=info.height,
+            width=info.width,
+            crc32=crcs[0],
+            low_crc32=crcs[1] if len(crcs) > 1 else None,
+        )
+        _verify(file, grids, crcs, partial, at_once)
+        os.replace(partial, place)
+    finally:
+        os.close(file)
+        partial.unlink(missing_ok=True)
+    return clip
+
+
+def _levels(pairs: ClipPairs, item: int, frames: range, info: ClipInfo, count: int) -> Iterator[NDArray[np.uint8]]:
+    """Frames at each resolution that is stored."""
+    high = np.ascontiguousarray(pairs.high.read(item, frames, (0, 0, info.height, info.width)))
+    yield high
+    if count > 1 and pairs.low is not None:
+        yield np.ascontiguousarray(pairs.low.read(item, frames))
+    elif count > 1:
+        yield pairs.degradation.whole(torch.from_numpy(high)).numpy()
+
+
+def _verify(file: int, grids: list[TileGrid], crcs: list[int], path: Path, at_once: int) -> None:
+    for grid, expected in zip(grids, crcs, strict=True):
+        crc = 0
+        for first in range(0, grid.info.frames, at_once):
+            frames = range(first, min(first + at_once, grid.info.frames))
+            crc = zlib.crc32(grid.read(file, frames, (0, 0, grid.info.height, grid.info.width)).data, crc)
+        if crc != expected:
+            raise VideoError(str(path), "the disk gives back other bytes than were written")
+
+
+def _report(file: Path, faults: tuple[VideoError, ...]) -> None:
+    if not faults:
+        file.unlink(missing_ok=True)
+        return
+    lines = [json.dumps({"path": fault.path, "cause": fault.cause}, ensure_ascii=False) for fault in faults]
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")

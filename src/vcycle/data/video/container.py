@@ -1,0 +1,188 @@
+"""A video file opened, its packets and its decoder; whatever is wrong with it is a ``VideoError``.
+
+The log level of FFmpeg is never set: with a callback installed, closing a file can wait for ever on the
+interpreter lock. Each decoder runs one thread: clips are decoded in parallel, not frames.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import cast
+
+from vcycle.errors import DataError
+
+try:
+    import av
+    from av.container import InputContainer
+    from av.packet import Packet
+    from av.stream import Discard, Disposition
+    from av.video.frame import VideoFrame
+    from av.video.stream import VideoStream
+except ImportError as error:  # a broken decoder is said once, at start, not once per video
+    raise ImportError(f"PyAV, which decodes videos, cannot be imported ({error}): pip install av") from error
+
+__all__ = [
+    "Decoder",
+    "InputContainer",
+    "Packet",
+    "VideoError",
+    "VideoFrame",
+    "VideoStream",
+    "file_status",
+    "opened",
+    "packets",
+    "seek",
+]
+
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a named pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+# Opening a file, FFmpeg decodes some frames to learn what its header has not told; of a large picture that takes
+# longer than a short clip. Where it need not, it looks at a single packet and decodes none.
+_NO_ANALYSIS = {"probesize": "32", "skip_frame": "all"}
+
+
+class VideoError(DataError):
+    """A video that cannot be read: names its path and the cause."""
+
+    def __init__(self, path: str, cause: str = "") -> None:
+        """Say which file and why; a single argument is a whole message."""
+        printable = path.encode(errors="backslashreplace").decode()  # a name may be of another encoding
+        super().__init__(f"{printable}: {cause}" if cause else printable)
+        self.path = path
+        self.cause = cause
+
+    def __reduce__(self) -> tuple[type[VideoError], tuple[str, str]]:
+        """Come out of another process as what it was."""
+        return type(self), (self.path, self.cause)
+
+
+def file_status(path: str) -> os.stat_result:
+    """The status of what must be a file with something in it.
+
+    Looked at before it is opened: opening a pipe waits for somebody to write to it.
+
+    Raises:
+        VideoError: If there is none, or it is no file, or empty.
+    """
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise VideoError(path, _cause(error)) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise VideoError(
+            path, f"{next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), 'no file')}, not a video"
+        )
+    if not status.st_size:
+        raise VideoError(path, "an empty file")
+    return status
+
+
+@contextmanager
+def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """A file and its video stream, ready to decode.
+
+    Args:
+        path: The file; ``file_status`` has looked at it.
+        analyse: Whether to look at the packets for what the header does not tell.
+
+    Raises:
+        VideoError: Whatever goes wrong with the file, inside the context as well.
+    """
+    try:
+        # With the protocol said, no file's name is taken for an address.
+        options = {} if analyse else _NO_ANALYSIS
+        with av.open(f"file:{path}", options=options, metadata_errors="replace") as container:
+            chosen = _video_stream(path, container)
+            chosen.codec_context.thread_count = 1
+            chosen.codec_context.thread_type = "SLICE"
+            yield container, chosen
+    except (av.error.FFmpegError, OSError) as error:
+        raise VideoError(path, _cause(error)) from error
+
+
+def _video_stream(path: str, container: InputContainer) -> VideoStream:
+    if container.format.name == "image2" or container.format.name.endswith("_pipe"):
+        raise VideoError(path, "a still image, not a video")
+    # Cover art of a music file is a video stream too, of one picture.
+    moving = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
+    if not moving:
+        raise VideoError(path, "no video stream")
+    if getattr(moving[0], "codec_context", None) is None:
+        raise VideoError(path, "no decoder for its codec")
+    for stream in container.streams:
+        if stream is not moving[0]:
+            stream.discard = Discard.all  # not read from the disk
+    return moving[0]
+
+
+def _cause(error: Exception) -> str:
+    """The reason alone, in one line, without the error number and the path that precede and follow it."""
+    if isinstance(error, av.error.InvalidDataError):
+        return "not a video, or its header is damaged or missing"
+    return str(getattr(error, "strerror", None) or error).splitlines()[0]
+
+
+def packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
+    """Packets up to the end of the file or to where it is broken, the last one empty."""
+    try:
+        yield from container.demux(stream)
+    except av.error.FFmpegError:
+        yield cast("Packet[VideoStream]", Packet())
+
+
+def seek(container: InputContainer, stream: VideoStream, pts: int) -> bool:
+    """Go to the keyframe at a time; says whether the file can be sought in."""
+    try:
+        container.seek(pts, stream=stream, backward=True)
+    except av.error.FFmpegError:
+        return False
+    return True
+
+
+class Decoder:
+    """Frames of a stream's packets, each with whether it is damaged."""
+
+    def __init__(self, stream: VideoStream) -> None:
+        """Decode from a keyframe on."""
+        self._decode = stream.codec_context.decode
+        self._damaged = False
+        self._broken_from: float | None = None
+
+    def feed(self, packet: Packet[VideoStream] | None) -> list[tuple[VideoFrame, bool]]:
+        """Frames that a packet completes; none where it is broken, so that decoding goes on behind it.
+
+        A frame is damaged where its own packet is, and up to the next keyframe, as they build upon each other.
+        An empty packet, or none, ends the stream: the decoder hands out the frames it holds back.
+        """
+        ends = packet is None or not packet.size
+        if packet is not None and packet.is_corrupt:
+            self._break(packet)
+        try:
+            frames = self._decode(None if ends else packet)
+        except av.error.FFmpegError:
+            self._break(packet)
+            return []
+        return [(frame, self._is_damaged(frame)) for frame in frames]
+
+    def _break(self, packet: Packet[VideoStream] | None) -> None:
+        """Frames that are shown from this packet's on are damaged."""
+        self._broken_from = -math.inf if packet is None or packet.pts is None else packet.pts
+
+    def _is_damaged(self, frame: VideoFrame) -> bool:
+        broken = self._broken_from
+        if broken is not None and (frame.pts is None or frame.pts >= broken):
+            self._broken_from = None
+            self._damaged = frame.pts == broken or not frame.key_frame
+        elif frame.key_frame:
+            self._damaged = False
+        self._damaged |= frame.is_corrupt
+        return self._damaged

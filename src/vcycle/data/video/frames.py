@@ -1,0 +1,232 @@
+"""Frames of an indexed video, each resized as it is converted, straight into the clip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.video.container import (
+    Decoder,
+    InputContainer,
+    VideoError,
+    VideoFrame,
+    VideoStream,
+    opened,
+    packets,
+    seek,
+)
+from vcycle.data.video.index import VideoIndex
+
+__all__ = ["Decoded", "Interpolation", "every_frame", "read_frames"]
+
+Interpolation = Literal["BILINEAR", "AREA"]
+
+_SEEK_OVER = 96  # packets between two wanted ones that cost more to read than to seek over
+
+
+class Decoded(NamedTuple):
+    """Frames as they were asked for."""
+
+    pixels: NDArray[np.uint8]
+    """``(T, H, W, 3)``, RGB."""
+
+    filled: NDArray[np.bool_]
+    """``(T,)``: frames that are damaged, or could not be decoded and show the one before instead."""
+
+
+def read_frames(
+    index: VideoIndex,
+    frames: Sequence[int] | NDArray[np.int64],
+    *,
+    height: int | None = None,
+    width: int | None = None,
+    crop: tuple[int, int, int, int] | None = None,
+    interpolation: Interpolation = "BILINEAR",
+) -> Decoded:
+    """Decode frames by number, each resized as it is converted to RGB.
+
+    Args:
+        index: From ``probe``.
+        frames: Numbers in the order shown, in any order and with repeats.
+        height: Rows of the resized picture; the displayed picture's own by default.
+        width: Columns of the resized picture; the displayed picture's own by default.
+        crop: Top, left, height and width of the part of the resized picture to keep; all of it by default.
+        interpolation: How to resize. Both average over the pixels between samples when shrinking.
+
+    Raises:
+        VideoError: If the file cannot be opened, has changed since it was indexed, or nothing of it decodes.
+        IndexError: If a number is not one of the video's frames.
+    """
+    wanted, firsts, places = np.unique(np.asarray(frames, dtype=np.int64), return_index=True, return_inverse=True)
+    if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < index.info.frames:
+        asked = f"frames {wanted[0]} to {wanted[-1]} asked for"
+        raise IndexError(f"{index.path}: {asked}, 0 to {index.info.frames - 1} exist")
+    size = (index.info.height if height is None else height, index.info.width if width is None else width)
+    clip = _Clip(places=firsts, frames=len(places), size=size, crop=crop, index=index, interpolation=interpolation)
+    index.check()
+    if index.sequential or not _read_planned(index, wanted, clip):
+        _read_through(index, wanted, clip)
+    if len(wanted) < len(places):  # repeats are copied from where each frame came first
+        sources = firsts[places]
+        repeats = np.flatnonzero(sources != np.arange(len(sources)))
+        clip.pixels[repeats] = clip.pixels[sources[repeats]]
+        clip.filled[repeats] = clip.filled[sources[repeats]]
+    return Decoded(clip.pixels, clip.filled)
+
+
+class _Clip:
+    """The frames wanted, being filled in."""
+
+    def __init__(
+        self,
+        *,
+        places: NDArray[np.int64],
+        frames: int,
+        size: tuple[int, int],
+        crop: tuple[int, int, int, int] | None,
+        index: VideoIndex,
+        interpolation: Interpolation,
+    ) -> None:
+        top, left, height, width = crop or (0, 0, *size)
+        self.pixels = np.empty((frames, height, width, 3), dtype=np.uint8)
+        self.filled = np.zeros(frames, dtype=np.bool_)
+        self._places = places
+        self._part = slice(top, top + height), slice(left, left + width)
+        self._turns = index.rotation
+        self._height, self._width = reversed(size) if index.rotation % 2 else size
+        self._interpolation = interpolation
+
+    def put(self, number: int, frame: VideoFrame, *, filled: bool = False) -> None:
+        """Convert a frame into the place of the ``number``-th one wanted."""
+        # Without threads=1 the converter starts one thread per core.
+        picture = frame.to_ndarray(
+            format="rgb24", width=self._width, height=self._height, interpolation=self._interpolation, threads=1
+        )
+        if self._turns:
+            picture = np.rot90(picture, self._turns)
+        place = self._places[number]
+        self.pixels[place] = picture[self._part]
+        self.filled[place] = filled
+
+
+def _needed(index: VideoIndex, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Packets to feed so that the given ones decode, in decoding order.
+
+    From each, back to the keyframe it hangs on, without the unreferenced ones between. A frame shown before
+    the keyframe it follows in the file refers to the group before as well (a leading picture).
+    """
+    keyframes = np.flatnonzero(index.keyframe)
+    needed = np.zeros(len(index.pts), dtype=np.bool_)
+    for packet in wanted:
+        at = int(np.searchsorted(keyframes, packet, side="right")) - 1
+        while at > 0 and index.pts[keyframes[at]] > index.pts[packet]:
+            at -= 1
+        start = keyframes[at] if at >= 0 else 0
+        needed[start : packet + 1] = True
+    needed &= ~index.droppable
+    needed[wanted] = True
+    return np.flatnonzero(needed)
+
+
+def _reorder_depth(pts: NDArray[np.int64]) -> int:
+    """Most packets that come before one which is shown before them."""
+    shown_at = np.empty(len(pts), dtype=np.int64)
+    shown_at[np.argsort(pts)] = np.arange(len(pts))
+    return int((np.arange(len(pts)) - shown_at).max(initial=0))
+
+
+def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> bool:
+    """Feed only the packets that the wanted frames depend on; says whether every one of them came out."""
+    targets = index.shown[wanted]
+    feed = _needed(index, targets)
+    pending = {pts: number for number, pts in enumerate(index.pts[targets].tolist())}
+
+    def take(frames: list[tuple[VideoFrame, bool]]) -> None:
+        for frame, damaged in frames:
+            number = pending.pop(frame.pts, None) if frame.pts is not None else None
+            if number is not None:
+                into.put(number, frame, filled=damaged)
+
+    with opened(index.path, analyse=not index.quick) as (container, stream):
+        if stream.codec_context.name == "h264":
+            # Not every stream says how far its frames are reordered; a decoder that has to guess may drop some.
+            stream.codec_context.options = {"has_b_frames": str(_reorder_depth(index.pts[feed]))}
+        for first, run in _runs(index, feed):
+            if first and not seek(container, stream, int(index.pts[first])):
+                return False
+            decoder = Decoder(stream)
+            left = set(index.pts[run].tolist())
+            for packet in packets(container, stream):
+                if packet.pts in left:
+                    left.discard(packet.pts)
+                    take(decoder.feed(packet))
+                if not pending or not left or not packet.size:
+                    break
+            if pending:
+                take(decoder.feed(None))
+    return not pending
+
+
+def _runs(index: VideoIndex, feed: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Packets to feed in groups, each with the packet to seek to first.
+
+    A group starts at a keyframe so far behind the packet before that seeking is cheaper than reading on.
+    """
+    far = (np.diff(feed) > _SEEK_OVER) & index.keyframe[feed[1:]]
+    for run in np.split(feed, np.flatnonzero(far) + 1):
+        if len(run):
+            yield int(run[0]), run
+
+
+def every_frame(index: VideoIndex) -> Iterator[tuple[VideoFrame, bool]]:
+    """Every frame in the order shown, as it was coded, and whether it is damaged or shows another instead.
+
+    Raises:
+        VideoError: If the file cannot be opened, has changed since it was indexed, or nothing of it decodes.
+    """
+    index.check()
+    yield from _in_order(index, np.arange(index.info.frames))
+
+
+def _read_through(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> None:
+    """Decode from the start."""
+    for number, (frame, filled) in enumerate(_in_order(index, wanted)):
+        into.put(number, frame, filled=filled)
+
+
+def _in_order(index: VideoIndex, wanted: NDArray[np.int64]) -> Iterator[tuple[VideoFrame, bool]]:
+    """Frames by ascending number, decoded from the start; one that does not come out is the one before (or the first).
+
+    The second value says whether a frame is damaged or another one.
+    """
+    # A frame is known by its time where times are trusted, else by its count.
+    keys = (wanted if index.sequential else index.pts[index.shown[wanted]]).tolist()
+    last: VideoFrame | None = None
+    at = 0
+    with opened(index.path) as (container, stream):
+        for count, (frame, damaged) in enumerate(_decoded(container, stream)):
+            key = count if index.sequential else frame.pts
+            if key is None:
+                continue
+            while at < len(keys) and keys[at] < key:
+                yield last or frame, True
+                at += 1
+            if at < len(keys) and keys[at] == key:
+                yield frame, damaged
+                at += 1
+            if at == len(keys):
+                return
+            last = frame
+    if last is None:
+        raise VideoError(index.path, "no frame can be decoded")
+    for _ in range(at, len(keys)):
+        yield last, True
+
+
+def _decoded(container: InputContainer, stream: VideoStream) -> Iterator[tuple[VideoFrame, bool]]:
+    decoder = Decoder(stream)
+    for packet in packets(container, stream):
+        yield from decoder.feed(packet)

@@ -1,0 +1,189 @@
+"""Paired crops: aligned at both resolutions, keyed, and never silent about a clip that cannot be read."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import default_collate
+
+from vcycle.data.dataset import Replacement
+from vcycle.data.loading import loader
+from vcycle.data.request import SampleRequest
+from vcycle.data.superres.dataset import PairedDataset, PairedSample, mirror, replacements
+from vcycle.data.superres.degrade import Degradation
+from vcycle.data.superres.layouts import ClipPairs, read_pairs
+from vcycle.data.superres.prepare import prepare_frames
+from vcycle.data.superres.synthetic import SyntheticClips, SyntheticPairs
+from vcycle.data.video import VideoError
+from vcycle.errors import DataError
+from vcycle.plan import Baseline, CosineDecay, Shape, superresolution
+
+Write = Callable[..., Path]
+Noise = Callable[..., NDArray[np.uint8]]
+
+FRAMES, HEIGHT, WIDTH = 9, 20, 28
+
+
+@pytest.fixture(scope="module")
+def coordinates(tmp_path_factory: pytest.TempPathFactory, write_clip: Write) -> ClipPairs:
+    """Two clips whose low-resolution pixels are (frame, row, column), and each high-resolution pixel likewise."""
+    root = tmp_path_factory.mktemp("coordinates")
+    low = np.stack(np.meshgrid(range(FRAMES), range(HEIGHT), range(WIDTH), indexing="ij"), axis=-1).astype(np.uint8)
+    for clip in range(2):
+        write_clip(root / "low" / str(clip), low)
+        write_clip(root / "high" / str(clip), low.repeat(4, axis=1).repeat(4, axis=2))
+    return read_pairs(root / "high", low=root / "low")
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory, write_clip: Write, noise: Noise) -> Path:
+    root = tmp_path_factory.mktemp("noisy")
+    for clip in range(4):
+        write_clip(root / str(clip), noise(6, 66, 82, clip))
+    return root
+
+
+def request(index: int, shape: Shape, position: int = 0) -> SampleRequest:
+    return SampleRequest(index, shape, (3, 0, position))
+
+
+def test_crops_flips_and_windows_are_aligned_at_both_resolutions(coordinates: ClipPairs) -> None:
+    dataset = PairedDataset(coordinates)
+    seen = set()
+    for position in range(64):
+        lr, hr, index, at, replaced = dataset[request(position % 2, Shape(4, 6, 10), position)]
+        assert (index, at, replaced) == (position % 2, position, "")
+        assert lr.shape == (4, 6, 10, 3)
+        assert torch.equal(hr, lr.repeat_interleave(4, 1).repeat_interleave(4, 2))
+        frames, rows, columns = (lr[..., k].long() for k in range(3))
+        assert frames[:, 0, 0].tolist() == list(range(int(frames[0, 0, 0]), int(frames[0, 0, 0]) + 4))
+        down, right = (rows[0, 1, 0] - rows[0, 0, 0], rows[0, 0, 1] - rows[0, 0, 0])
+        across = (columns[0, 1, 0] - columns[0, 0, 0], columns[0, 0, 1] - columns[0, 0, 0])
+        seen.add((int(down), int(right), *map(int, across)))
+    assert len(seen) == 8  # every flip, alone and with the transpose
+
+
+def test_every_window_and_place_can_come(coordinates: ClipPairs) -> None:
+    dataset = PairedDataset(coordinates, flip=False, transpose=False)
+    corners = [dataset[request(0, Shape(7, 18, 26), position)].lr[0, 0, 0].tolist() for position in range(300)]
+    assert {tuple(corner) for corner in corners} == {(t, y, x) for t in range(3) for y in range(3) for x in range(3)}
+
+
+def test_the_whole_clip_fits(coordinates: ClipPairs) -> None:
+    sample = PairedDataset(coordinates, transpose=False)[request(1, Shape(FRAMES, HEIGHT, WIDTH))]
+    assert sample.hr.shape == (FRAMES, 4 * HEIGHT, 4 * WIDTH, 3)
+
+
+def test_a_mirrored_clip_goes_back_the_way_it_came(coordinates: ClipPairs) -> None:
+    dataset = PairedDataset(coordinates, mirrored=True, flip=False, transpose=False)
+    lr, hr, *_ = dataset[request(0, Shape(6, 8, 8), 5)]
+    frames = lr[:, 0, 0, 0].tolist()
+    assert frames == [frames[0], frames[0] + 1, frames[0] + 2, frames[0] + 2, frames[0] + 1, frames[0]]
+    assert torch.equal(hr, mirror(hr[:3]))
+    with pytest.raises(DataError, match="7 frames: mirrored clips have even numbers of frames"):
+        dataset[request(0, Shape(7, 8, 8))]
+
+
+def test_the_same_request_gives_the_same_crop_and_another_position_another(noisy: Path) -> None:
+    dataset = PairedDataset(read_pairs(noisy))
+    first, again = (dataset[request(2, Shape(3, 8, 8), 7)] for _ in range(2))
+    assert torch.equal(first.lr, again.lr)
+    assert torch.equal(first.hr, again.hr)
+    assert not torch.equal(first.lr, dataset[request(2, Shape(3, 8, 8), 8)].lr)
+
+
+@pytest.mark.parametrize("kind", ["bicubic", "bd"])
+def test_low_resolution_made_for_a_crop_is_that_of_the_whole_frame(noisy: Path, tmp_path: Path, kind: str) -> None:
+    made = PairedDataset(read_pairs(noisy, degradation=Degradation(kind=kind)))
+    prepare_frames(noisy, tmp_path / "store", degradation=kind)
+    stored = PairedDataset(read_pairs(tmp_path / "store"))
+    for position in range(24):
+        for shape in (Shape(2, 9, 13), Shape(5, 16, 16)):
+            ours, theirs = (dataset[request(position % 4, shape, position)] for dataset in (made, stored))
+            assert torch.equal(ours.lr, theirs.lr)
+            assert torch.equal(ours.hr, theirs.hr)
+
+
+def test_evaluation_sees_whole_clips(noisy: Path) -> None:
+    pairs = read_pairs(noisy)
+    sample = PairedDataset(pairs, mirrored=True).whole(3)
+    truth = torch.from_numpy(pairs.high.read(3, range(6)))[:, :64, :80]
+    assert torch.equal(sample.hr, truth)
+    assert torch.equal(sample.lr, Degradation().whole(truth))
+    assert (sample.index, sample.position) == (3, -1)
+
+
+def test_a_clip_that_cannot_be_read_is_replaced_and_named(noisy: Path, tmp_path: Path) -> None:
+    for clip in noisy.iterdir():
+        (tmp_path / clip.name).symlink_to(clip)
+    (tmp_path / "1").unlink()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "0.png").write_bytes(b"")
+    dataset = PairedDataset(read_pairs(tmp_path))
+    samples = [dataset[request(index, Shape(2, 8, 8), 40 + index)] for index in range(4)]
+    batch = default_collate(samples)
+    assert batch.index[1] != 1
+    assert batch.index[[0, 2, 3]].tolist() == [0, 2, 3]
+    expected = Replacement(
+        position=41,
+        video=1,
+        replacement=int(batch.index[1]),
+        path=str(tmp_path / "1" / "0.png"),
+        cause="not a picture in PNG, JPEG, WebP or BMP (0 bytes)",
+    )
+    assert replacements(batch) == [expected] == replacements(samples[1])
+    assert dataset[request(1, Shape(2, 8, 8), 41)].index == expected.replacement
+    with pytest.raises(VideoError, match="not a picture"):
+        dataset.whole(1)
+
+
+def test_clips_that_are_all_too_small_or_short_are_an_error(noisy: Path) -> None:
+    dataset = PairedDataset(read_pairs(noisy))
+    with pytest.raises(
+        DataError, match=r"4 clips in a row .*: 6 frames of 80 × 64, too short or too small for 7 frames of 32"
+    ):
+        dataset[request(0, Shape(7, 8, 8))]
+    with pytest.raises(DataError, match="too short or too small for 2 frames of 68 × 68"):
+        dataset[request(0, Shape(2, 17, 17))]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_plan_of_super_resolution_runs_through_the_loader(noisy: Path, workers: int) -> None:
+    baseline = Baseline(batch=3, frames=6, size=16, clips=4, lr=1e-3, steps=12, decay=CosineDecay(floor=1e-7))
+    plan = superresolution(baseline, sizes=[8, 16], frames=[4, 6])
+    dataset = PairedDataset(read_pairs(noisy))
+    batches = list(loader(dataset, plan, workers=workers))
+    assert len(batches) == len(plan)
+    for step, batch in zip(plan, batches, strict=True):
+        t, h, w = step.shape.frames, step.shape.height, step.shape.width
+        assert isinstance(batch, PairedSample)
+        assert batch.lr.shape == (3, t, h, w, 3)
+        assert batch.hr.shape == (3, t, 4 * h, 4 * w, 3)
+        assert batch.position.tolist() == list(range(step.first_sample, step.first_sample + 3))
+        assert replacements(batch) == []
+    alone = dataset[SampleRequest(int(batches[-1].index[0]), plan[11].shape, (0, 8, 33))]
+    assert torch.equal(batches[-1].hr[0], alone.hr)
+
+
+def test_a_sample_fits_the_memory_it_asks_for(noisy: Path) -> None:
+    shape = Shape(3, 8, 8)
+    for dataset in (PairedDataset(read_pairs(noisy)), SyntheticPairs(4)):
+        sample = dataset[request(0, shape)]
+        assert dataset.sample_bytes(shape) >= sample.lr.numel() + sample.hr.numel()
+
+
+def test_synthetic_clips_have_any_shape_and_need_no_files() -> None:
+    clips, pairs = SyntheticClips(7, classes=3), SyntheticPairs(7, scale=2)
+    sample = clips[request(5, Shape(3, 9, 11))]
+    assert sample.clip.shape == (3, 9, 11, 3)
+    assert sample.label == 2
+    assert clips.sample_bytes(Shape(3, 9, 11)) == sample.clip.numel()
+    pair = pairs[request(5, Shape(3, 9, 11), 6)]
+    assert torch.equal(pair.hr, pair.lr.repeat_interleave(2, 1).repeat_interleave(2, 2))
+    assert torch.equal(pair.lr, pairs[request(5, Shape(3, 9, 11), 6)].lr)
+    assert not torch.equal(pair.lr, pairs[request(5, Shape(3, 9, 11), 7)].lr)
+    with pytest.raises(DataError, match="clips=0"):
+        SyntheticPairs(0)
