@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli import process
+from vcycle.cli import benching, preparing, process
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.errors import RecipeError
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["app", "main"]
 
-_SLOW_DATA = 0.25
-"""Share of the training time spent waiting for data above which it is worth a word."""
+_SLOW_DATA = 0.1
+"""Share of a batch shape's time spent waiting for data above which it is named."""
 
 app = typer.Typer(
     name="vcycle",
@@ -37,6 +37,7 @@ app = typer.Typer(
 )
 recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
 app.add_typer(recipes, name="recipes")
+app.add_typer(benching.bench, name="bench")
 
 RecipeArgument = Annotated[
     str,
@@ -156,18 +157,13 @@ def train(
             on_message=message,
         )
     waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
-    if waiting > _SLOW_DATA:
-        message(
-            f"training waited for data {waiting:.0%} of the time: more data.workers would help, or data.cache=SIDE to "
-            "decode every video only once"
-        )
     if json:
         print_json(_training_data(run.path, planned, fitted))
         return
     result(_accuracy(fitted.curve[-1].evaluation, "val", len(videos.train.classes)))
     result(
         f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
-        f"training, {waiting:.0%} of it waiting for data"
+        f"training, {waiting:.0%} of it waiting for data{_by_shape(fitted)}"
     )
 
 
@@ -255,6 +251,10 @@ def demo(
     study(recipe, DEMO_PLANS, range(seeds), folder, title=title, json=json, as_data=demo_data)
 
 
+app.command()(preparing.prepare)
+app.command()(preparing.check)
+
+
 @recipes.callback()
 def _list_recipes(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
@@ -316,6 +316,8 @@ def _default_folder(recipe: str, planned: str) -> Path:
 def _tell_of_videos(videos: "Videos") -> None:
     classes = len(videos.train.classes)
     message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
+    for note in videos.notes:
+        message(note)
 
 
 def _tell_of_point(planned: "Plan", point: "Point") -> None:
@@ -336,6 +338,13 @@ def _accuracy(evaluation: "Evaluation", split: str, classes: int) -> str:
     return f"top-1 {evaluation.top1:.1%}{top5} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
 
 
+def _by_shape(fitted: "Fitted") -> str:
+    """The shapes that waited for much of their time, most first."""
+    shares = {shape: row["data_seconds"] / max(row["seconds"], 1e-9) for shape, row in fitted.waiting.items()}
+    slow = sorted((shape for shape, share in shares.items() if share > _SLOW_DATA), key=lambda s: -shares[s])
+    return f" ({', '.join(f'{shape}: {shares[shape]:.0%}' for shape in slow)})" if slow else ""
+
+
 def _training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, Any]:
     """A finished training as `vcycle train --json` prints it."""
     return {
@@ -347,5 +356,6 @@ def _training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str,
         "train_seconds": fitted.seconds,
         "data_seconds": fitted.data_seconds,
         "replaced": fitted.replaced,
+        "waiting": fitted.waiting,
         "val": asdict(fitted.curve[-1].evaluation),
     }

@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Readers compared on generated videos: the standard grids, and every grid of the Kinetics plan.
+# The loader's part goes by the clock: run it on an otherwise idle machine.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+out=${OUT:-out}
+rm -f "$out/data.jsonl"
+vcycle bench data --out "$out"
+vcycle bench data --recipe kinetics/slowfast_8x8_r50 --out "$out/kinetics"
+cat "$out/data.jsonl" "$out/kinetics/data.jsonl" >results.jsonl

@@ -1,0 +1,316 @@
+"""The whole measurement: readers compared grid by grid, the loader's share, and memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vcycle.bench.data.clips import FRAMES, generated_videos
+from vcycle.bench.data.machine import machine, resident_bytes, versions
+from vcycle.bench.data.readers import (
+    PLAIN,
+    Ask,
+    Read,
+    asks,
+    other_decoders,
+    plain_loop,
+    source_reader,
+)
+from vcycle.bench.data.targets import targets
+from vcycle.bench.data.through_loader import loader_share
+from vcycle.bench.data.timing import Spread, interleaved, ratios
+from vcycle.data import (
+    FileSource,
+    FrameSource,
+    GridSampler,
+    PreparedSource,
+    PrepareSettings,
+    VideoError,
+    VideoList,
+    prepare_videos,
+)
+from vcycle.errors import DataError
+from vcycle.plan import Shape
+
+__all__ = ["DEFAULT_GRIDS", "DEFAULT_SHAPES", "Effort", "Progress", "bench_data", "some_videos"]
+
+Progress = Callable[[str, int, int], None]
+
+AS_THEY_ARE = "vcycle"
+VIDEO = "vcycle, prepared video"
+ARRAY = "vcycle, prepared array"
+
+DEFAULT_SHAPES = (Shape(8, 112, 112), Shape(16, 112, 112))
+DEFAULT_GRIDS = GridSampler(frames=16, size=112, stride=4, short_side=(128, 128))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much is measured."""
+
+    files: int = 6
+    """Videos generated, and taken of the user's."""
+
+    frames: int = FRAMES
+    """Frames of a generated video."""
+
+    clips: int = 12
+    """Different clips of each grid."""
+
+    repeats: int = 9
+    """Turns in which everything is timed."""
+
+    loader_repeats: int = 5
+    """Turns in which the loader is timed."""
+
+    loader_seconds: float = 2.0
+    """Time that a bare loop takes in such a turn."""
+
+    loader_batch: int = 64
+    """Clips in a batch of the loader; fewer where clips take long."""
+
+    decodes: int = 10_000
+    """Clips decoded to see whether memory grows."""
+
+    @classmethod
+    def quick(cls) -> Effort:
+        """Enough to see that it works; its figures mean little."""
+        return cls(
+            files=1, frames=40, clips=1, repeats=1, loader_repeats=1, loader_seconds=0.01, loader_batch=2, decodes=20
+        )
+
+
+def some_videos(videos: VideoList, count: int) -> tuple[VideoList, list[VideoError]]:
+    """Videos spread over a list that can be read, and the errors of those passed over.
+
+    Raises:
+        DataError: If none of those tried can be read.
+    """
+    if videos.frame_rate is not None:
+        raise DataError(f"{videos.root} has folders of pictures: video files are measured")
+    spread = np.unique(np.linspace(0, len(videos) - 1, min(2 * count, len(videos))).astype(int)).tolist()
+    chosen: list[str] = []
+    errors: list[VideoError] = []
+    source = FileSource(videos)
+    for item in spread:
+        path = str(videos.path(item))
+        if len(chosen) == count or path in chosen:
+            continue
+        try:
+            source.info(item)
+            chosen.append(path)
+        except VideoError as error:
+            errors.append(error)
+    if not chosen:
+        raise DataError(f"none of {len(errors)} videos tried can be read, the last: {errors[-1]}")
+    picked = VideoList(root=videos.root, paths=chosen, labels=[0] * len(chosen), classes=("any",), source=videos.source)
+    return picked, errors
+
+
+def bench_data(
+    folder: Path,
+    *,
+    effort: Effort,
+    own: VideoList | None = None,
+    shapes: Sequence[Shape] = DEFAULT_SHAPES,
+    grids: GridSampler = DEFAULT_GRIDS,
+    short_side: int = 128,
+    progress: Progress = lambda *_: None,
+) -> dict[str, Any]:
+    """Measure generated videos and, where given, the user's own.
+
+    Args:
+        folder: For what is generated and prepared; what is there already is used again.
+        effort: How much is measured.
+        own: Videos of the user's, as ``some_videos`` chooses them.
+        shapes: What clips are read at.
+        grids: Where they are taken from.
+        short_side: Of the prepared videos, in pixels.
+        progress: Told of the work: what, how much, of how much.
+
+    Returns:
+        Data for JSON. Times are CPU milliseconds per clip, with median, low and high over the turns.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        load = os.getloadavg()[0]
+        others, absent = other_decoders()
+        generated = generated_videos(
+            folder / "videos",
+            effort.files,
+            frames=effort.frames,
+            progress=lambda done, total: progress("generating videos", done, total),
+        )
+        sources = _sources(generated, folder / "generated", short_side, progress)
+        # First, while this process holds little that is free: what grows would fill that unseen.
+        memory = _memory(generated, sources[VIDEO], shapes[0], grids, effort.decodes, progress)
+        sets = {"generated": generated} | ({} if own is None else {"your": own})
+        measured = []
+        for name, videos in sets.items():
+            sources = _sources(videos, folder / name, short_side, progress)
+            tell = partial(progress, f"reading {name} videos")
+            measured.append(
+                {"name": name}
+                | _described(videos)
+                | {"grids": _grids_read(videos, sources, others, shapes, grids, effort, tell)}
+            )
+        through = loader_share(
+            generated,
+            sources,
+            grids,
+            shapes[-1],
+            repeats=effort.loader_repeats,
+            seconds=effort.loader_seconds,
+            batch=effort.loader_batch,
+            progress=partial(progress, "loading"),
+        )
+        found = {
+            "machine": machine(),
+            "versions": versions(),
+            "load": load,
+            "state": "page cache and indexes warm; one thread a reader",
+            "effort": asdict(effort),
+            "sampling": asdict(grids),
+            "short_side": short_side,
+            "absent": absent,
+            "sets": measured,
+            "loader": through,
+            "memory": memory,
+        }
+        return found | {"targets": targets(found, standard=tuple(shapes) == DEFAULT_SHAPES)}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _sources(videos: VideoList, folder: Path, short_side: int, progress: Progress) -> dict[str, FrameSource]:
+    """The videos as they are, and prepared in both forms."""
+    sources: dict[str, FrameSource] = {AS_THEY_ARE: FileSource(videos)}
+    forms: tuple[tuple[str, Any], ...] = ((VIDEO, "video"), (ARRAY, "array"))
+    for name, form in forms:
+        out = folder / form
+        report = prepare_videos(
+            {"train": videos}, out, PrepareSettings(to=form, levels=(short_side,)), progress=progress
+        )
+        if report.failed:
+            path, cause = next(iter(report.failed.items()))
+            raise DataError(f"{path}: {cause}")
+        sources[name] = PreparedSource(out, "train")
+    return sources
+
+
+def _described(videos: VideoList) -> dict[str, Any]:
+    """What the files are like."""
+    source = FileSource(videos)
+    infos = [source.info(item) for item in range(len(videos))]
+    return {
+        "files": len(videos),
+        "height": infos[0].height,
+        "width": infos[0].width,
+        "seconds": sum(info.duration for info in infos) / len(infos),
+        "megabytes": sum(videos.path(item).stat().st_size for item in range(len(videos))) / len(videos) / 1e6,
+    }
+
+
+def _grids_read(
+    videos: VideoList,
+    sources: Mapping[str, FrameSource],
+    others: Mapping[str, Read],
+    shapes: Sequence[Shape],
+    grids: GridSampler,
+    effort: Effort,
+    tell: Callable[[int, int], None],
+) -> list[dict[str, Any]]:
+    """Every reader timed on every grid."""
+    readers: dict[str, Read] = {PLAIN: plain_loop, **others}
+    readers |= {name: source_reader(source, antialias=grids.antialias) for name, source in sources.items()}
+    done, total = 0, len(shapes) * effort.repeats * len(readers)
+
+    def count() -> None:
+        nonlocal done
+        done += 1
+        tell(done, total)
+
+    results = []
+    for shape in shapes:
+        asked = asks(videos, sources[AS_THEY_ARE], grids, shape, effort.clips)
+        working, faults = _working(readers, asked, same=grids.antialias)
+        turns = interleaved(
+            {name: partial(_read_all, read, asked) for name, read in working.items()}, effort.repeats, count
+        )
+        cpu = {name: [turn.cpu for turn in taken] for name, taken in turns.items()}
+        compared = PLAIN in cpu
+        results.append(
+            {
+                "frames": shape.frames,
+                "size": shape.height,
+                "faults": faults,
+                "readers": {
+                    name: {
+                        "cpu_ms": Spread.of([1e3 * seconds for seconds in taken])._asdict(),
+                        "wall_ms": Spread.of([1e3 * turn.wall for turn in turns[name]])._asdict(),
+                        "clips_per_second": Spread.of([1 / seconds for seconds in taken])._asdict(),
+                        "over_plain": ratios(cpu[PLAIN], taken)._asdict() if compared else None,
+                        "under_vcycle": ratios(taken, cpu[AS_THEY_ARE])._asdict(),
+                    }
+                    for name, taken in cpu.items()
+                },
+            }
+        )
+    return results
+
+
+def _working(
+    readers: Mapping[str, Read], asked: Sequence[Ask], *, same: bool
+) -> tuple[dict[str, Read], dict[str, str]]:
+    """Readers that give every clip, and what is wrong with the others or with what they give.
+
+    Where vcycle resizes as the plain loop does, with antialiasing, both must give the ``same`` pixels.
+    """
+    right = [np.asarray(readers[AS_THEY_ARE](ask)) for ask in asked]
+    working: dict[str, Read] = {}
+    faults: dict[str, str] = {}
+    for name, read in readers.items():
+        try:
+            given = [np.asarray(read(ask)) for ask in asked]
+        except Exception as error:  # other libraries raise what they like
+            if name.startswith(AS_THEY_ARE):
+                raise
+            faults[name] = f"fails: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
+            continue
+        working[name] = read
+        if name == PLAIN and same:
+            wrong = sum(not np.array_equal(a, b) for a, b in zip(given, right, strict=True))
+            if wrong:
+                faults[name] = f"{wrong} of {len(asked)} clips differ from vcycle's"
+    return working, faults
+
+
+def _read_all(read: Read, asked: Sequence[Ask]) -> int:
+    for ask in asked:
+        read(ask)
+    return len(asked)
+
+
+def _memory(
+    videos: VideoList, source: FrameSource, shape: Shape, grids: GridSampler, decodes: int, progress: Progress
+) -> dict[str, Any]:
+    """Growth of this process over many decodes."""
+    read = source_reader(source, antialias=grids.antialias)
+    asked = asks(videos, source, grids, shape, 200)
+    before = 0
+    warm = min(200, decodes // 2)
+    for number in range(warm + decodes):
+        if number == warm:
+            before = resident_bytes()
+        read(asked[number % len(asked)])
+        if number % 100 == 0:
+            progress("decoding to watch memory", number, warm + decodes)
+    return {"decodes": decodes, "megabytes": (resident_bytes() - before) / 1e6}

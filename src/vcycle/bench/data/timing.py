@@ -1,0 +1,67 @@
+"""Times taken in turn, so that what else the machine does falls on all alike."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+__all__ = ["Spread", "Turn", "interleaved", "ratios"]
+
+_SHORTEST = 0.05  # seconds; what is faster is repeated within its turn
+
+
+class Spread(NamedTuple):
+    """What was measured in several turns."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Median and range of at least one value."""
+        return cls(statistics.median(values), min(values), max(values))
+
+
+class Turn(NamedTuple):
+    """Seconds per piece of work, in one turn."""
+
+    cpu: float
+    """Of the processor, over all threads of this process."""
+
+    wall: float
+
+
+def interleaved(
+    works: Mapping[str, Callable[[], int]], repeats: int, tell: Callable[[], None] = lambda: None
+) -> dict[str, list[Turn]]:
+    """Time several works in turn, ``repeats`` times round.
+
+    Each is done once before, untimed.
+
+    Args:
+        works: Work by name; each call returns how many pieces were done.
+        repeats: Turns of each.
+        tell: Called after every turn.
+    """
+    rounds = {}
+    for name, work in works.items():
+        start = time.perf_counter()
+        work()
+        rounds[name] = max(1, round(_SHORTEST / max(time.perf_counter() - start, 1e-9)))
+    turns: dict[str, list[Turn]] = {name: [] for name in works}
+    for _ in range(repeats):
+        for name, work in works.items():
+            cpu, wall = time.process_time(), time.perf_counter()
+            pieces = sum(work() for _ in range(rounds[name]))
+            cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+            turns[name].append(Turn(cpu / pieces, wall / pieces))
+            tell()
+    return turns
+
+
+def ratios(slow: Sequence[float], fast: Sequence[float]) -> Spread:
+    """How many times faster, turn by turn."""
+    return Spread.of([a / b for a, b in zip(slow, fast, strict=True)])

@@ -1,0 +1,127 @@
+"""`vcycle bench`: what this machine can do, measured."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vcycle.cli.output import message, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.errors import RecipeError
+
+if TYPE_CHECKING:
+    from vcycle.data import VideoList
+    from vcycle.plan import Plan, Shape
+
+__all__ = ["bench"]
+
+_ANY_RECIPE = "videos/small"
+"""Where no recipe is given, only its `data` section is used."""
+
+_ANY_CLIPS = 10_000
+"""Length of a dataset that is not known; a plan's shapes do not depend on it."""
+
+bench = typer.Typer(help="Measure what this machine can do.", no_args_is_help=True)
+
+
+@bench.command("data")
+def bench_data(
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="Your videos, to be measured beside generated ones.")
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", metavar="RECIPE", help="Measure every grid of this recipe's plan.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Folder for videos and results, used again; by default a temporary one."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only see that it works; the figures mean little.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Clips per second per core: a plain PyAV loop, vcycle, prepared data, and through the loader.
+
+    A few of your videos are prepared as `vcycle prepare` would; nothing is written beside them.
+    """
+    from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
+    from vcycle.bench.data.study import bench_data as measure
+
+    effort = Effort.quick() if quick else Effort()
+    shapes: Sequence[Shape] = DEFAULT_SHAPES
+    grids, short_side = DEFAULT_GRIDS, 128
+    if recipe is not None:
+        from vcycle.data.prepare.settings import short_side_for
+        from vcycle.recipes.build import grids_of
+        from vcycle.recipes.load import load_recipe
+        from vcycle.recipes.plans import plan_of
+
+        loaded = load_recipe(recipe)
+        shapes = _clip_shapes(plan_of(loaded, loaded.data.clips or _ANY_CLIPS))
+        grids, short_side = grids_of(loaded), short_side_for(loaded.training.size)
+    own = None
+    if data is not None:
+        own, errors = some_videos(_videos(data, recipe), effort.files)
+        for error in errors:
+            message(f"left out: {error}")
+    with TemporaryDirectory(prefix="vcycle-bench-") as temporary, progress() as shown:
+        found = measure(
+            out or Path(temporary),
+            effort=effort,
+            own=own,
+            shapes=shapes,
+            grids=grids,
+            short_side=short_side,
+            progress=shown.count,
+        )
+    if out is not None:
+        _append(out / "data.jsonl", {"recipe": recipe, "data": data} | found)
+    if json:
+        print_json(found)
+        return
+    _tell(found)
+
+
+def _clip_shapes(plan: "Plan") -> "Sequence[Shape]":
+    """The distinct shapes of a plan's clips, the smallest first."""
+    shapes = {(shape.frames, shape.size): shape.shape for shape in plan.shapes}
+    return [shapes[key] for key in sorted(shapes)]
+
+
+def _videos(data: str, recipe: str | None) -> "VideoList":
+    from vcycle.data.prepare.names import is_prepared
+    from vcycle.recipes.build import every_video
+    from vcycle.recipes.load import load_recipe, with_absolute_paths
+
+    path = Path(data).expanduser()
+    if is_prepared(path):
+        raise RecipeError(f"{data} is prepared already: give the videos that it was made from")
+    loaded = with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data={path}", "data.digits=null"]))
+    return every_video(loaded)["train"]
+
+
+def _append(path: Path, found: dict[str, Any]) -> None:
+    from json import dumps
+
+    from vcycle.cli.output import plain
+    from vcycle.errors import VcycleError
+
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(dumps(plain(found)) + "\n")
+    except OSError as error:
+        raise VcycleError(f"{path} cannot be written: {error.strerror}") from error
+    message(f"results: {path}")
+
+
+def _tell(found: dict[str, Any]) -> None:
+    from vcycle.report.throughput import loader_table, readers_table, target_table, throughput_notes
+
+    for measured in found["sets"]:
+        result(readers_table(measured))
+    if found["loader"]:
+        result(loader_table(found["loader"]))
+    result(target_table(found["targets"]))
+    for line in throughput_notes(found):
+        result(line)

@@ -1,0 +1,116 @@
+"""Clips a second, for people: a table for each set of videos, the loader's share, and what was promised."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["loader_table", "readers_table", "target_table", "throughput_notes"]
+
+
+def readers_table(measured: Mapping[str, Any]) -> "Table":
+    """The readers of one set of videos (as `bench_data` gives it), a row for each grid and reader."""
+    from rich import box
+    from rich.table import Table
+
+    size = f"{measured['width']}x{measured['height']}"
+    table = Table(
+        title=f"{measured['name']} videos: {measured['files']} of {size}, {measured['seconds']:.0f} s and "
+        f"{measured['megabytes']:.1f} MB each",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("clip")
+    table.add_column("reader")
+    for column in ("clips/s per core", "CPU ms a clip", "times the plain loop"):
+        table.add_column(column, justify="right")
+    for grid in measured["grids"]:
+        clip = f"{grid['frames']}x{grid['size']}x{grid['size']}"
+        for name, times in grid["readers"].items():
+            over = times["over_plain"]
+            table.add_row(
+                clip,
+                name,
+                _spread(times["clips_per_second"]),
+                _spread(times["cpu_ms"]),
+                "" if over is None or over["low"] == over["high"] == 1 else _spread(over),
+            )
+            clip = ""
+        for name, fault in grid["faults"].items():
+            table.add_row(clip, name, fault, "", "")
+    table.caption = "median over turns (lowest to highest)"
+    return table
+
+
+def loader_table(rows: list[dict[str, Any]]) -> "Table":
+    """What the loader delivers of what a bare loop of the same source gives."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"through the loader, {rows[0]['frames']}x{rows[0]['size']}x{rows[0]['size']}", box=box.SIMPLE_HEAD
+    )
+    table.add_column("source")
+    for column in (
+        "workers",
+        "bare loop, ms a clip",
+        "loader, ms a clip",
+        "of workers x bare loop",
+        "of bare loops side by side",
+    ):
+        table.add_column(column, justify="right")
+    for row in rows:
+        table.add_row(
+            row["source"],
+            str(row["workers"]),
+            _spread(row["bare_ms"]),
+            _spread(row["loader_ms"]),
+            _spread(row["share"]),
+            _spread(row["share_of_beside"]),
+        )
+    table.caption = "by the clock; another program on the machine shows here"
+    return table
+
+
+def target_table(targets: list[dict[str, Any]]) -> "Table":
+    """What is promised, and whether it was reached here."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title="targets", box=box.SIMPLE_HEAD)
+    table.add_column("what")
+    table.add_column("target", justify="right")
+    table.add_column("measured", justify="right")
+    table.add_column("reached")
+    for target in targets:
+        table.add_row(
+            target["what"], target["target"], _spread(target["measured"]), "yes" if target["reached"] else "no"
+        )
+    return table
+
+
+def throughput_notes(found: Mapping[str, Any]) -> list[str]:
+    """The machine, the software, and what could not be compared."""
+    machine = found["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    return [
+        f"{machine['processor']}, {machine['cores']} cores, load {found['load']:.1f} at the start; {found['state']}",
+        versions,
+        *(f"{name} {why}: not compared" for name, why in found["absent"].items()),
+    ]
+
+
+def _spread(measured: Mapping[str, float | None]) -> str:
+    middle = _number(measured["median"])
+    if measured["low"] is None or measured["high"] is None:
+        return middle
+    return f"{middle} ({_number(measured['low'])} to {_number(measured['high'])})"
+
+
+def _number(value: float | None) -> str:
+    """Three significant digits."""
+    if value is None:
+        return ""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
