@@ -41,10 +41,12 @@ def candidates(request: SampleRequest, size: int) -> Iterator[int]:
         request: What is asked of the dataset.
         size: Its length.
     """
+    if request.index not in request.avoid:
+        yield request.index  # before the others are drawn, which takes longer than reading a clip of an array
     attempts = np.arange(min(_ATTEMPTS, size))
     drawn = permute(attempts, size, *request.key, _REPLACE).tolist()
     others = [index for index in drawn if index != request.index]
-    yield from (index for index in [request.index, *others][:_ATTEMPTS] if index not in request.avoid)
+    yield from (index for index in others[: _ATTEMPTS - 1] if index not in request.avoid)
 
 
 class Replacement(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from vcycle.data.video import VideoError, VideoIndex
 from vcycle.errors import DataError
 
 __all__ = ["PreparedSource"]
+
+_INFOS_KEPT = 8192  # about 5 kB each
 
 
 class PreparedSource:
@@ -40,15 +43,23 @@ class PreparedSource:
         self.rows = rows if failed else rows[rows >= 0]
         self._failures = list(self.index.failures.items())
         self._arrays: dict[int, NDArray[np.uint8]] = {}
+        self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
         if self.index.settings.to == "array":
             self._check_arrays()
 
     def info(self, item: int) -> VideoInfo:
         """Times and displayed size of a video, as its source has them."""
-        return self.index.info(self._row(item))
+        info = self._infos.get(item)
+        if info is None:
+            info = self._infos[item] = self.index.info(self._row(item))
+            if len(self._infos) > _INFOS_KEPT:
+                self._infos.popitem(last=False)
+        return info
 
     def level_for(self, item: int, resized: tuple[int, int]) -> int:
         """The level that a picture of some size is made from: the smallest that is no smaller, or the largest."""
+        if len(self.index.settings.levels) == 1:
+            return 0
         row = self._row(item)
         has = np.flatnonzero(self.index.columns["bytes"][row])
         enough = (self.index.columns["size"][row, has] >= resized).all(axis=1)
@@ -122,4 +133,4 @@ class PreparedSource:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the mappings behind: another process maps the files itself."""
-        return {**self.__dict__, "_arrays": {}}
+        return {**self.__dict__, "_arrays": {}, "_infos": OrderedDict()}
