@@ -1,6 +1,7 @@
 """Plans really trained and compared, on tiny videos."""
 
 import json
+import shutil
 
 import pytest
 
@@ -152,3 +153,12 @@ def test_the_embedded_set_is_made_beside_the_runs_and_found_again(load, tmp_path
     assert (tmp_path / "digits" / "train").is_dir()
     (folder,) = (tmp_path / "runs").iterdir()
     assert load_recipe(str(folder)).data.path == str(tmp_path / "digits")
+
+
+def test_a_bad_video_is_named_once_for_all_seeds(digit_videos, load, tmp_path):
+    videos = shutil.copytree(digit_videos, tmp_path / "set")
+    next((videos / "train").glob("*/*.mp4")).write_bytes(b"")
+    said = []
+    recipe = load(f"data={videos}", "run.bad_limit=1")
+    compare_plans(recipe, ["constant", "control:cascade"], seeds=(0, 1), out=tmp_path / "out", on_message=said.append)
+    assert len([text for text in said if text.startswith("bad video")]) == 1

@@ -51,8 +51,9 @@ def compare_plans(
         on_start: Told which arm and seed begins.
         on_step: Told of every step.
         on_run: Told of every finished run.
-        on_message: Told what a user should know.
+        on_message: Told what a user should know, once for all seeds.
     """
+    on_message = _once(on_message)
     videos = find_videos(recipe, out, on_progress)
     for note in videos.notes:
         on_message(note)
@@ -99,6 +100,19 @@ def compare_plans(
 
     out.mkdir(parents=True, exist_ok=True)
     return compare(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
+
+
+def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """Say the same of many runs once, whatever its percentages."""
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        words = re.sub(r"[\d.]+%", "%", text)
+        if words not in said:
+            said.add(words)
+            tell(text)
+
+    return say
 
 
 def _own_recipe(recipe: Recipe, arm: Arm, seed: int, out: Path) -> Recipe:

@@ -8,10 +8,12 @@ import typer
 
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
+from vcycle.cli.tiling import prepare_tiles
+from vcycle.cli.units import as_size, as_time
 from vcycle.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from vcycle.data import Preparation, PrepareReport, PrepareSettings
     from vcycle.data.prepare.estimate import Estimate
@@ -54,8 +56,27 @@ def prepare(
     ] = None,
     levels: Annotated[str | None, typer.Option("--levels", help="Several short sides, such as 128,256.")] = None,
     to: Annotated[
-        str, typer.Option("--to", metavar="video|array", help="H.264 files, or all frames as they are in memory.")
+        str,
+        typer.Option(
+            "--to",
+            metavar="video|array|tiles",
+            help="H.264 files; all frames as they are in memory; or tiles, for super-resolution.",
+        ),
     ] = "video",
+    scale: Annotated[
+        int | None, typer.Option("--scale", help="Tiles: high-resolution pixels to a low-resolution one, by default 4.")
+    ] = None,
+    degradation: Annotated[
+        str | None,
+        typer.Option(
+            "--degradation",
+            metavar="bicubic|bd|none",
+            help="Tiles: what makes the low-resolution frames, by default bicubic.",
+        ),
+    ] = None,
+    low: Annotated[
+        Path | None, typer.Option("--low", help="Tiles: a folder of low-resolution clips that are there already.")
+    ] = None,
     layout: LayoutOption = None,
     workers: Workers = None,
     timeout: Timeout = 60,
@@ -67,6 +88,13 @@ def prepare(
     A run that is cut short goes on when the command is given again. Files that cannot be read are listed in
     OUT/report.json and left out; the exit code is 1 if they are more than 5 %.
     """
+    if to == "tiles":
+        _refuse("goes with --to video or array", {"--recipe": recipe, "--levels": levels, "--layout": layout})
+        _refuse("goes with --to video or array", {"--short-side": short_side, "KEY=VALUE": overrides})
+        times, kind = 4 if scale is None else scale, degradation or "bicubic"
+        _judge(prepare_tiles(Path(data), out, times, kind, low, workers, dry_run=dry_run, json=json))
+        return
+    _refuse("goes with --to tiles", {"--scale": scale, "--degradation": degradation, "--low": low})
     from vcycle.cli import process
     from vcycle.data import Preparation, is_prepared, load_index
     from vcycle.recipes.build import every_video
@@ -93,8 +121,7 @@ def prepare(
         print_json({"out": str(out)} | asdict(report))
     else:
         _tell(out, report)
-    if len(report.failed) > BAD_LIMIT * report.videos:
-        raise typer.Exit(1)
+    _judge(len(report.failed) / max(report.videos, 1))
 
 
 def check(
@@ -149,12 +176,24 @@ def _recipe(data: str, recipe: str | None, layout: str | None, overrides: "Seque
     return with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data={path}", "data.digits=null", *given]))
 
 
+def _judge(failed: float) -> None:
+    """Fail where too large a share of the files did."""
+    if failed > BAD_LIMIT:
+        raise typer.Exit(1)
+
+
+def _refuse(reason: str, options: "Mapping[str, object]") -> None:
+    """Refuse options that another form of the data takes."""
+    if given := next((name for name, value in options.items() if value not in (None, [])), None):
+        raise DataError(f"{given} {reason}")
+
+
 def _settings(recipe: "Recipe | None", short_side: int | None, levels: str | None, to: str) -> "PrepareSettings":
     from vcycle.data import PrepareSettings
     from vcycle.data.prepare.settings import short_side_for
 
     if to not in ("video", "array"):
-        raise DataError(f"--to {to}: video or array is accepted")
+        raise DataError(f"--to {to}: video, array or tiles is accepted")
     if levels is not None and short_side is not None:
         raise DataError(f"--levels {levels} and --short-side {short_side} exclude each other: give one")
     if levels is not None:
@@ -177,9 +216,9 @@ def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
     from vcycle.data.prepare.estimate import free_bytes
 
     tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
-    disk = f"{_size(estimate.bytes[0])} to {_size(estimate.bytes[1])} of disk"
-    free = _size(free_bytes(preparation.out))
-    time = f"{_time(estimate.seconds[0])} to {_time(estimate.seconds[1])}"
+    disk = f"{as_size(estimate.bytes[0])} to {as_size(estimate.bytes[1])} of disk"
+    free = as_size(free_bytes(preparation.out))
+    time = f"{as_time(estimate.seconds[0])} to {as_time(estimate.seconds[1])}"
     processes = f"{preparation.workers} process{'es' if preparation.workers > 1 else ''}"
     return f"{_files(estimate.files)} to do{tried}: about {disk}, where {free} are free, and {time} with {processes}"
 
@@ -199,22 +238,9 @@ def _tell(out: Path, report: "PrepareReport") -> None:
     kept = f" ({report.kept:,} of them before)" if report.kept else ""
     result(
         f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {len(report.damaged):,} "
-        f"damaged; {_size(report.source_bytes)} became {_size(report.bytes)} in {_time(report.seconds)}"
+        f"damaged; {as_size(report.source_bytes)} became {as_size(report.bytes)} in {as_time(report.seconds)}"
     )
 
 
 def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
-
-
-def _size(count: float) -> str:
-    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
-        if count >= unit:
-            return f"{count / unit:.3g} {name}"
-    return f"{count / 1e3:.3g} kB"
-
-
-def _time(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

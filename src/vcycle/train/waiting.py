@@ -73,7 +73,9 @@ def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: in
         cores: How many this process may use.
     """
     if workers == 0:
-        return "the training process itself loads (data.workers is 0)", f"data.workers={max(cores, 1)} loads beside it"
+        return "the training process itself loads (data.workers is 0)", (
+            f"data.workers={max(cores, 1)} loads beside it, where cores are idle"
+        )
     if spent.main_seconds > waited / 2:
         return "batches are there, and the training process takes its time to put them together", (
             "let the dataset give vcycle.data.Sample, whose clips need no copy"

@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -31,11 +32,12 @@ from vcycle.data.superres.tiles import TileGrid
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 
-__all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "write_store"]
+__all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_seconds", "write_store"]
 
 _JOURNAL = "journal.jsonl"
 _FAILED = "failed.jsonl"
 _BYTES_AT_ONCE = 1 << 27  # of frames in memory, per worker
+_TRIED = 4  # clips, and frames of each, that an estimate is made from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +82,24 @@ def prepare_frames(
 def store_bytes(pairs: ClipPairs, *, low: bool = True) -> int:
     """Bytes that a store of these clips takes; clips that cannot be read count nothing."""
     return sum(_grids(info, pairs.degradation if low else None)[-1].stop for info in _infos(pairs) if info is not None)
+
+
+def store_seconds(pairs: ClipPairs, *, low: bool = True, workers: int | None = None) -> float:
+    """Seconds that writing a store of these clips will take, from the first frames of a few of them."""
+    clips = [(item, info) for item, info in enumerate(_infos(pairs)) if info is not None]
+    pixels, seconds = 0, 0.0
+    for item, info in clips[:: max(1, len(clips) // _TRIED)][:_TRIED]:
+        frames = range(min(_TRIED, info.frames))
+        began = time.perf_counter()
+        try:
+            for level in _levels(pairs, item, frames, info, 2 if low else 1):
+                zlib.crc32(level.data)
+        except VideoError:
+            continue
+        seconds += time.perf_counter() - began
+        pixels += len(frames) * info.height * info.width
+    everything = sum(info.frames * info.height * info.width for _, info in clips)
+    return seconds / pixels * everything / (workers or os.cpu_count() or 1) if pixels else 0.0
 
 
 def write_store(

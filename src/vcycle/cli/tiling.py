@@ -1,0 +1,74 @@
+"""`vcycle prepare --to tiles`: frames in tiles, of which a random crop reads just its own, for super-resolution."""
+
+from pathlib import Path
+
+from vcycle.cli.output import message, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.cli.units import as_size, as_time
+from vcycle.errors import DataError
+
+__all__ = ["prepare_tiles"]
+
+_SHOWN = 20
+
+
+def prepare_tiles(
+    data: Path,
+    out: Path,
+    scale: int,
+    degradation: str,
+    low: Path | None,
+    workers: int | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> float:
+    """Write the clips of a folder into a store of tiles, low-resolution frames beside them.
+
+    Returns:
+        The share of the clips that cannot be read.
+
+    Raises:
+        DataError: as `vcycle.data.superres.prepare.write_store`, or if an option is out of range.
+    """
+    from vcycle.cli import process
+    from vcycle.data import Degradation, read_pairs, write_store
+    from vcycle.data.prepare.estimate import free_bytes
+    from vcycle.data.superres.prepare import store_bytes, store_seconds
+
+    if degradation not in ("bicubic", "bd", "none"):
+        raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
+    made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
+    pairs = read_pairs(data, low=low, degradation=made)
+    keep_low = low is not None or degradation != "none"
+    needed, seconds = store_bytes(pairs, low=keep_low), store_seconds(pairs, low=keep_low, workers=workers)
+    if dry_run and json:
+        print_json({"out": str(out), "estimate": {"clips": len(pairs), "bytes": needed, "seconds": seconds}})
+        return 0
+    estimated = (
+        f"{len(pairs):,} clips: {as_size(needed)} of disk, where {as_size(free_bytes(out))} are free, and about "
+        f"{as_time(seconds)}; less what is done already"
+    )
+    if dry_run:
+        result(estimated)
+        return 0
+    message(estimated)
+    with process.resumable("what is done is kept: the same command goes on with it"), progress() as shown:
+        prepared = write_store(
+            pairs,
+            out,
+            low=keep_low,
+            workers=workers,
+            progress=lambda done, total: shown.count("preparing clips", done, total),
+        )
+    done, failed = len(prepared.store.clips), prepared.failed
+    if json:
+        print_json(
+            {"out": str(out), "clips": done, "bytes": needed, "failed": {fault.path: fault.cause for fault in failed}}
+        )
+    else:
+        for fault in failed[:_SHOWN]:
+            message(f"failed: {fault}")
+        more = f", listed in {out / 'failed.jsonl'}" if failed else ""
+        result(f"{out}: {done:,} of {len(pairs):,} clips, {len(failed):,} failed{more}")
+    return len(failed) / len(pairs)

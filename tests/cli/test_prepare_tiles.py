@@ -1,0 +1,59 @@
+"""`vcycle prepare --to tiles`: frames for super-resolution."""
+
+import json
+
+import pytest
+
+from vcycle.data import PairedDataset, SampleRequest, TileStore, read_pairs
+from vcycle.plan import Shape
+
+
+def test_a_store_of_tiles_comes_from_a_folder_of_videos_and_feeds_pairs(vcycle, here, videos):
+    ran = vcycle("prepare", videos, "tiles", "--to", "tiles", "--scale", "2", "--workers", "1")
+    assert ran.code == 0, ran.err
+    assert "of disk, where" in ran.err  # said before
+    assert "32 of 32 clips, 0 failed" in ran.out
+    sample = PairedDataset(read_pairs(here / "tiles"))[SampleRequest(0, Shape(3, 4, 4), (0, 0, 0))]
+    assert (tuple(sample.lr.shape), tuple(sample.hr.shape)) == ((3, 4, 4, 3), (3, 8, 8, 3))
+
+
+def test_given_again_nothing_changes_and_other_settings_are_refused(vcycle, here, videos):
+    assert vcycle("prepare", videos, "tiles", "--to", "tiles", "--degradation", "none").code == 0
+    before = (here / "tiles/frames.json").read_bytes()
+    again = vcycle("prepare", videos, "tiles", "--to", "tiles", "--degradation", "none", "--json")
+    assert (again.code, json.loads(again.out)["clips"]) == (0, 32)
+    assert (here / "tiles/frames.json").read_bytes() == before
+    assert TileStore(here / "tiles").low is None
+    other = vcycle("prepare", videos, "tiles", "--to", "tiles", "--degradation", "bd")
+    assert (other.code, "name another folder" in other.err) == (2, True)
+
+
+def test_a_dry_run_writes_nothing(vcycle, here, videos):
+    ran = vcycle("prepare", videos, "tiles", "--to", "tiles", "--dry-run", "--json")
+    estimate = json.loads(ran.out)["estimate"]
+    assert estimate["clips"] == 32
+    assert estimate["bytes"] > 0 < estimate["seconds"]
+    assert not (here / "tiles").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--to", "tiles", "--short-side", "16"], "--short-side goes with --to video or array"),
+        (["--to", "tiles", "--scale", "0"], "scale 0: a whole number from 2 to 16"),
+        (["--to", "tiles", "--degradation", "blur"], "--degradation blur: bicubic, bd or none"),
+        (["--short-side", "16", "--scale", "2"], "--scale goes with --to tiles"),
+        (["--to", "film", "--short-side", "16"], "--to film: video, array or tiles"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_in_a_line(vcycle, videos, options, words):
+    ran = vcycle("prepare", videos, "out", *options)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_folder_without_clips_is_refused(vcycle, here):
+    (here / "empty").mkdir()
+    ran = vcycle("prepare", "empty", "out", "--to", "tiles")
+    assert (ran.code, "no pictures" in ran.err) == (2, True)
