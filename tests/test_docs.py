@@ -206,7 +206,7 @@ def test_the_keys_of_a_recipe_are_documented_as_the_schema_has_them():
 def test_the_first_two_commands_are_those_that_the_continuous_integration_runs():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert 'python -m venv .venv && .venv/bin/pip install -e ".[dev]" && .venv/bin/vcycle demo\n' in readme
-    assert "\n.venv/bin/python -m pytest\n" in readme
+    assert "\n.venv/bin/python -m pytest -n 2\n" in readme
 
 
 def test_the_recipe_of_the_readme_is_shipped():

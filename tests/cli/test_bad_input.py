@@ -49,6 +49,16 @@ def test_a_class_with_no_videos(vcycle, folder):
     refused(vcycle("train", "tiny.yaml", "data=data"), "data/train/left: the class has no videos")
 
 
+def test_videos_of_several_labels_are_refused_before_a_run_is_begun(vcycle, here, videos):
+    (here / "set/Charades_v1_480").mkdir(parents=True)
+    shutil.copy(videos / "train/left/0.mp4", here / "set/Charades_v1_480/A.mp4")
+    (here / "set/Charades_v1_classes.txt").write_text("c000 Running\nc001 Sitting\n")
+    for split in ("train", "test"):
+        (here / f"set/Charades_v1_{split}.csv").write_text("id,actions,length\nA,c000 0 1;c001 0.5 1,1\n")
+    refused(vcycle("train", "tiny.yaml", "data=set"), "set: its videos have any number of labels")
+    assert sorted(path.name for path in here.iterdir()) == ["set", "tiny.yaml"]
+
+
 def test_no_videos_given(vcycle, here):
     refused(vcycle("train", "tiny.yaml"), "the recipe names no videos", "data=PATH")
 

@@ -75,3 +75,22 @@ def write_video() -> Callable[..., Path]:
         return path
 
     return write
+
+
+@pytest.fixture(scope="session")
+def video_set(tmp_path_factory: pytest.TempPathFactory, write_video: Callable[..., Path]) -> Path:
+    """Files of several kinds, one that is none, in two splits."""
+    root = tmp_path_factory.mktemp("prepare") / "set"
+    uneven = np.cumsum([0.04, 0.08, 0.02, 0.12, 0.04] * 4)
+    write_video(root / "train/run/b frames.mp4", 30)
+    write_video(root / "train/run/uneven.mkv", 20, times=uneven.tolist(), options={"bf": "0"})
+    write_video(root / "train/run/old.avi", 15, codec="mpeg4")
+    write_video(root / "train/run/same.avi", 9, codec="mpeg4")
+    write_video(root / "train/run/same.mp4", 11)
+    write_video(root / "train/sit/tämporal.ts", 13, codec="mpeg2video")
+    write_video(root / "train/sit/turned.mp4", 15, size=(96, 64), rotation=90)
+    write_video(root / "train/sit/small.mp4", 5, size=(18, 24))
+    (root / "train/sit/none.mp4").write_bytes(b"no video")
+    write_video(root / "val/run/a.mp4", 12)
+    write_video(root / "val/sit/a.mp4", 12)
+    return root

@@ -188,6 +188,21 @@ def test_other_workers_go_on_while_one_hangs(tmp_path):
     batches.close()
 
 
+def test_many_deadly_samples_among_quick_ones_are_replaced():
+    class Quick(Clips):
+        def __getitem__(self, request):
+            if request.index % 10 == 0:
+                leave()
+            clip = torch.zeros(*request.shape, 3, dtype=torch.uint8)
+            return Sample(clip=clip, label=0, index=request.index, position=request.position)
+
+    plan = constant(Baseline(batch=256, frames=2, size=8, clips=2000, steps=3, lr=0.1))
+    for step, batch in zip(plan, loader(Quick(size=2000), plan, workers=8), strict=True):
+        assert batch.positions.tolist() == list(step.samples)
+        assert all(index % 10 for index in batch.indices)
+        assert all(bad.video % 10 == 0 for bad in batch.replaced)
+
+
 def test_a_set_that_kills_every_worker_ends_with_what_killed_them():
     class Deadly(Clips):
         def __getitem__(self, request):
@@ -199,6 +214,23 @@ def test_a_set_that_kills_every_worker_ends_with_what_killed_them():
     assert text.startswith("16 workers in a row were lost before any of them loaded a sample; the last at clip ")
     assert text.endswith(" killed its process (signal 11)")
     assert "\n" not in text
+
+
+def test_what_ended_the_loading_is_told_however_late_it_is_asked_for():
+    class Deadly(Clips):
+        def __getitem__(self, request):
+            if request.position >= PLAN[2].first_sample:
+                crash()
+            return super().__getitem__(request)
+
+    batches = iter(loader(Deadly(), PLAN, workers=2))
+    held = [next(batches)]
+    until = time.monotonic() + 60
+    while children(os.getpid()) and time.monotonic() < until:
+        time.sleep(0.01)
+    held.clear()  # its memory is given back to processes that are no more
+    with pytest.raises(DataError, match="16 workers in a row were lost"):
+        held.extend(batches)
 
 
 def test_a_sample_without_a_replacement_is_an_error_in_its_place():

@@ -5,7 +5,7 @@ import av
 import numpy as np
 import pytest
 
-from vcycle.data.video import VideoError, probe, read_frames
+from vcycle.data.video import VideoError, every_frame, probe, read_frames
 from vcycle.data.video.container import Decoder, packets
 
 ALL = {"h264": {}, "no B-frames": {"options": {"bf": "0"}}, "one group": {"options": {"g": "250", "bf": "3"}}}
@@ -92,6 +92,61 @@ def test_a_file_that_cannot_be_sought_in_is_read_from_the_start(tmp_path, write_
     assert not decoded.filled.any()
 
 
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "avi", "ts"])
+@pytest.mark.parametrize("settings", ALL.values(), ids=ALL)
+def test_every_frame_comes_once_in_the_order_shown(tmp_path, write_video, read_number, settings, suffix):
+    if suffix == "ts" and settings.get("codec") == "mjpeg":
+        pytest.skip("transport streams hold no MJPEG")
+    found = list(every_frame(probe(str(write_video(tmp_path / f"a.{suffix}", 40, **settings)))))
+    assert [read_number(frame.to_ndarray(format="rgb24")) for frame, _ in found] == list(range(40))
+    assert not any(missing for _, missing in found)
+
+
+@pytest.mark.parametrize(("bad", "shown"), [(0, 1), (5, 4), (11, 10)])
+@pytest.mark.parametrize("suffix", ["mkv", "avi"])
+def test_every_frame_shows_another_for_one_that_cannot_be_decoded(
+    tmp_path, write_video, read_number, suffix, bad, shown
+):
+    path = write_video(tmp_path / f"a.{suffix}", 12, codec="mjpeg", options={"strict": "unofficial"})
+    spoil(path, bad)
+    found = list(every_frame(probe(str(path))))
+    numbers = [read_number(frame.to_ndarray(format="rgb24")) for frame, _ in found]
+    missing = [missing for _, missing in found]
+    assert len(found) == 12
+    if suffix == "mkv":
+        assert numbers == [shown if number == bad else number for number in range(12)]
+        assert missing == [number == bad for number in range(12)]
+    else:  # counted: those behind it move up, and the last is shown again
+        assert numbers == [*(number for number in range(12) if number != bad), 10 if bad == 11 else 11]
+        assert missing == [False] * 11 + [True]
+
+
+def test_every_frame_leaves_out_what_an_edit_list_cuts_off(tmp_path, write_video, read_number):
+    found = list(every_frame(probe(str(write_cut(tmp_path / "a.mp4", write_video)))))
+    assert [read_number(frame.to_ndarray(format="rgb24")) for frame, _ in found] == list(range(10, 40))
+
+
+def test_every_frame_refuses_a_file_that_has_changed(tmp_path, write_video):
+    index = probe(str(write_video(tmp_path / "a.mp4", 5)))
+    write_video(tmp_path / "a.mp4", 9)
+    with pytest.raises(VideoError, match="changed since it was indexed"):
+        next(every_frame(index))
+
+
+def spoil(path, number):
+    """Overwrite one frame of a file."""
+    with av.open(str(path)) as container:
+        payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][number]
+    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
+
+
+def write_cut(path, write_video):
+    """A file of 40 frames, the first 10 of which are not shown."""
+    times = [(number - 10) / 25 for number in range(40)]
+    muxing = {"use_editlist": "1", "avoid_negative_ts": "disabled"}
+    return write_video(path, 40, times=times, muxing=muxing, options={"g": "40"})
+
+
 def test_resizing_happens_while_decoding(tmp_path, write_video, read_number):
     index = probe(str(write_video(tmp_path / "a.mp4")))
     decoded = read_frames(index, [7, 21], height=24, width=32, interpolation="AREA")
@@ -145,9 +200,7 @@ def test_a_truncated_file_gives_what_is_left_of_it(tmp_path, write_video, read_n
 
 def test_a_damaged_frame_shows_the_one_before_and_is_reported(tmp_path, write_video, read_number):
     path = write_video(tmp_path / "a.mkv", 12, codec="mjpeg", options={"strict": "unofficial"})
-    with av.open(str(path)) as container:
-        payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
-    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
+    spoil(path, 5)
     decoded = read_frames(probe(str(path)), range(12))
     assert numbers_in(decoded.pixels, read_number) == [0, 1, 2, 3, 4, 4, 6, 7, 8, 9, 10, 11]
     assert np.flatnonzero(decoded.filled).tolist() == [5]
@@ -155,18 +208,14 @@ def test_a_damaged_frame_shows_the_one_before_and_is_reported(tmp_path, write_vi
 
 def test_a_counted_file_with_fewer_frames_than_packets_holds_its_last(tmp_path, write_video, read_number):
     path = write_video(tmp_path / "a.avi", 12, codec="mjpeg", options={"strict": "unofficial"})
-    with av.open(str(path)) as container:
-        payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][11]
-    path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
+    spoil(path, 11)
     decoded = read_frames(probe(str(path)), [2, 10, 11])
     assert numbers_in(decoded.pixels, read_number) == [2, 10, 10]
     assert decoded.filled.tolist() == [False, False, True]
 
 
 def test_frames_cut_off_by_an_edit_list_are_not_numbered(tmp_path, write_video, read_number):
-    times = [(number - 10) / 25 for number in range(40)]
-    muxing = {"use_editlist": "1", "avoid_negative_ts": "disabled"}
-    path = write_video(tmp_path / "a.mp4", 40, times=times, muxing=muxing, options={"g": "40"})
+    path = write_cut(tmp_path / "a.mp4", write_video)
     with av.open(str(path)) as container:
         assert sum(packet.is_discard for packet in container.demux(video=0)) == 10
     index = probe(str(path))
@@ -233,6 +282,13 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
             wrong = [np.abs(pixels - expected[key]).mean() for pixels, key in pairs]
             # How a damaged picture is mended depends on what was decoded before it.
             assert max(wrong) <= (1 if "corrupted" in path.name else 0), path.name
+        found = list(every_frame(index))
+        assert [missing for _, missing in found].count(True) >= missing.sum(), path.name
+        assert len(found) == index.info.frames, path.name
+        for (frame, _), key in zip(found, keys, strict=True):
+            if key in expected:
+                picture = frame.to_ndarray(format="rgb24", height=24, width=32, interpolation="BILINEAR", threads=1)
+                assert np.array_equal(picture, expected[key]), path.name
 
 
 def plain_decode(path, counted):

@@ -1,5 +1,7 @@
+import json
 import shutil
 
+import av
 import pytest
 import torch
 
@@ -46,6 +48,11 @@ def test_a_class_may_be_called_test(load, digit_videos, tmp_path):
     videos = find_videos(load(f"data={tmp_path / 'set'}", "data.val_fraction=0.34"), tmp_path)
     assert counts(videos) == (16, 8, None)
     assert "test" in videos.train.classes
+
+
+def test_another_root_goes_with_lists_alone(load, digit_videos, tmp_path):
+    with pytest.raises(RecipeError, match=r"data\.root elsewhere goes with list files: .* a folder per class"):
+        find_videos(load(f"data={digit_videos}", "data.root=elsewhere"), tmp_path)
 
 
 def test_list_files_give_their_splits_and_share_their_classes(load, digit_videos, tmp_path):
@@ -170,6 +177,27 @@ def test_the_cache_gives_the_clips_of_the_files(load, digit_videos, tmp_path):
     one, other = (datasets_of(recipe, videos, tmp_path).val.center(3, shape) for recipe in (plain, cached))
     assert torch.equal(one.clip, other.clip)
     assert (tmp_path / "cache").is_dir()
+
+
+def test_folders_of_pictures_can_be_cached(load, digit_videos, tmp_path):
+    root = tmp_path / "ssv2"
+    files = sorted((digit_videos / "train" / "2-left").iterdir())[:3]
+    for number, file in enumerate(files):
+        (root / "frames" / str(number)).mkdir(parents=True)
+        with av.open(str(file)) as container:
+            for count, frame in enumerate(container.decode(video=0)):
+                frame.to_image().save(root / "frames" / str(number) / f"{count:06d}.png")
+    rows = [{"id": str(number), "template": "Moving [something]"} for number in range(3)]
+    (root / "something-something-v2-labels.json").write_text('{"Moving something": "0"}')
+    (root / "something-something-v2-train.json").write_text(json.dumps(rows[:2]))
+    (root / "something-something-v2-validation.json").write_text(json.dumps(rows[2:]))
+    plain, cached = load(f"data={root}"), load(f"data={root}", "data.cache=24")
+    videos = find_videos(plain, tmp_path)
+    assert videos.train.frame_rate == 12
+    one, other = (datasets_of(recipe, videos, tmp_path) for recipe in (plain, cached))
+    shape = Shape(4, 16, 16)
+    assert torch.equal(one.train.center(1, shape).clip, other.train.center(1, shape).clip)
+    assert torch.equal(one.val.center(0, shape).clip, other.val.center(0, shape).clip)
 
 
 def test_weights_are_drawn_under_the_seed(load):

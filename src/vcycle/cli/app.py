@@ -122,7 +122,7 @@ def train(
     The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
     `vcycle train RUN --resume` goes on with it.
     """
-    from vcycle.recipes.build import check_plan, datasets_of, find_videos
+    from vcycle.recipes.build import check_plan, check_videos, datasets_of, find_videos
     from vcycle.recipes.build import train as train_recipe
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.plans import plan_of
@@ -133,6 +133,7 @@ def train(
     text = dump_recipe(loaded)
     with progress() as shown:
         videos = find_videos(loaded, run.path.parent, shown.count)
+    check_videos(loaded, videos)
     planned = plan_of(loaded, len(videos.train))
     check_plan(loaded, planned)
     run.prepare(planned, text, resume=resume)  # before hours of decoding

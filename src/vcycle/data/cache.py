@@ -113,7 +113,8 @@ class FrameCache:
 
 def _digest(videos: VideoList) -> str:
     """A name for the content of a dataset: paths, sizes and times of change."""
-    digest = hashlib.blake2b(str(_FORMAT).encode(), digest_size=8)
+    rate = "" if videos.frame_rate is None else f"\0{videos.frame_rate}"
+    digest = hashlib.blake2b(f"{_FORMAT}{rate}".encode(), digest_size=8)
     for item, path in enumerate(videos.paths):
         try:
             status = videos.path(item).stat()

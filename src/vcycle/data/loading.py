@@ -6,6 +6,7 @@ process that makes it.
 
 from __future__ import annotations
 
+import json
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Room, Work
 from vcycle.data.request import SampleRequest
 from vcycle.data.sampler import PlanBatchSampler, rank_slice
+from vcycle.data.superres.dataset import PairedSample, replacements
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape
@@ -185,7 +187,7 @@ class _Ask:
 
 @dataclass(frozen=True, slots=True)
 class _Substitute:
-    """An item that is no ``Sample``, with what it stands for."""
+    """An item that cannot tell what it stands for itself, and what that is."""
 
     item: Any
     replaced: tuple[Replacement, ...]
@@ -211,7 +213,7 @@ class _Training:
         item = self._dataset[task.request]
         if not task.failed:
             return item
-        used = item.index if isinstance(item, Sample) else task.request.index
+        used = item.index if isinstance(item, Sample | PairedSample) else task.request.index
         replaced = tuple(
             Replacement(
                 position=task.request.position, video=index, replacement=used, path=self._name(index), cause=cause
@@ -220,6 +222,9 @@ class _Training:
         )
         if isinstance(item, Sample):
             return replace(item, replaced=replaced + item.replaced)
+        if isinstance(item, PairedSample):
+            tried = [(bad.video, bad.path, bad.cause) for bad in (*replaced, *replacements(item))]
+            return item._replace(replaced=json.dumps(tried))
         return _Substitute(item, replaced)
 
     def instead(self, task: _Ask, cause: str) -> _Ask:

@@ -27,6 +27,7 @@ __all__ = [
     "Videos",
     "build_model",
     "check_plan",
+    "check_videos",
     "datasets_of",
     "evaluator",
     "every_video",
@@ -103,7 +104,7 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
         return Videos(train=train, val=val, test=test, layout="list")
     if data.val is not None or data.test is not None:
         raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
-    layout = layout_of(path) if data.layout == "auto" else data.layout
+    layout = _layout(recipe, path)
 
     def read(split: str) -> VideoList:
         return read_videos(path, split, layout=layout, videos=root, fold=data.fold, val_fraction=data.val_fraction)
@@ -135,7 +136,7 @@ def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
         more = {split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None}
         lists = {split: read_list(f, root, classes=train.classes, check_files=False) for split, f in more.items()}
         return {"train": train, **lists}
-    layout = layout_of(path) if data.layout == "auto" else data.layout
+    layout = _layout(recipe, path)
     if layout == "folder" and not cut and not folder_splits(path):
         return {"train": read_folder(path, "train", val_fraction=0)}
     return {
@@ -152,6 +153,15 @@ def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
     }
 
 
+def _layout(recipe: Recipe, folder: Path) -> str:
+    """How the videos of a folder lie."""
+    data = recipe.data
+    layout = layout_of(folder) if data.layout == "auto" else data.layout
+    if layout == "folder" and data.root is not None:
+        raise RecipeError(f"data.root {data.root} goes with list files: data.path {data.path} has a folder per class")
+    return layout
+
+
 def _prepared_videos(path: Path) -> Videos:
     from vcycle.data import load_index
 
@@ -160,23 +170,33 @@ def _prepared_videos(path: Path) -> Videos:
     return Videos(train=index.videos("train"), val=index.videos("val"), test=test, layout="prepared")
 
 
+def check_videos(recipe: Recipe, videos: Videos) -> None:
+    """Check that the recipe's task and cache take its videos. Needs no torch.
+
+    Raises:
+        RecipeError: if they do not.
+    """
+    data = recipe.data
+    if videos.train.multi_label:
+        message = "its videos have any number of labels, and recognition takes one each for now"
+        raise RecipeError(f"data.path {data.path}: {message}")
+    if data.cache is not None and _is_prepared(recipe):
+        from vcycle.data import load_index
+
+        if load_index(Path(data.path or "")).settings.to == "array":
+            raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
+
+
 def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress = lambda *_: None) -> Splits:
     """The recipe's datasets; frames are cached under `work` where the recipe says so.
 
     Raises:
-        RecipeError: if the videos are not such as the recipe's task or cache takes.
+        RecipeError: as `check_videos`.
     """
-    from vcycle.data import FrameCache, PreparedSource, VideoDataset, load_index
+    from vcycle.data import FrameCache, PreparedSource, VideoDataset
 
-    if videos.train.multi_label:
-        message = "its videos have any number of labels, and recognition takes one each for now"
-        raise RecipeError(f"data.path {recipe.data.path}: {message}")
-    if recipe.data.cache is not None and videos.train.frame_rate is not None:
-        raise RecipeError(f"data.cache={recipe.data.cache}: {videos.train.root} has folders of pictures, not files")
-
-    prepared = recipe.data.digits is None and recipe.data.path is not None and is_prepared(Path(recipe.data.path))
-    if prepared and recipe.data.cache is not None and load_index(Path(recipe.data.path or "")).settings.to == "array":
-        raise RecipeError(f"data.cache={recipe.data.cache}: {recipe.data.path} is an array already and needs no cache")
+    check_videos(recipe, videos)
+    prepared = _is_prepared(recipe)
     grids = grids_of(recipe)
 
     def dataset(found: VideoList, split: str) -> VideoDataset:
@@ -337,6 +357,11 @@ def train(
         on_point=on_point,
         on_message=on_message,
     )
+
+
+def _is_prepared(recipe: Recipe) -> bool:
+    """Whether the recipe's videos were written by `vcycle prepare`."""
+    return recipe.data.digits is None and recipe.data.path is not None and is_prepared(Path(recipe.data.path))
 
 
 def _render(section: DigitsSection, root: Path, progress: Progress) -> Path:

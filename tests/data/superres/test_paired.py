@@ -1,5 +1,7 @@
 """Paired crops: aligned at both resolutions, keyed, and never silent about a clip that cannot be read."""
 
+import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from torch.utils.data import default_collate
 from vcycle.data.dataset import Replacement
 from vcycle.data.loading import loader
 from vcycle.data.request import SampleRequest
+from vcycle.data.stream import SampleStream
 from vcycle.data.superres.dataset import PairedDataset, PairedSample, mirror, replacements
 from vcycle.data.superres.degrade import Degradation
 from vcycle.data.superres.layouts import ClipPairs, read_pairs
@@ -138,6 +141,35 @@ def test_a_clip_that_cannot_be_read_is_replaced_and_named(noisy: Path, tmp_path:
     assert dataset[request(1, Shape(2, 8, 8), 41)].index == expected.replacement
     with pytest.raises(VideoError, match="not a picture"):
         dataset.whole(1)
+
+
+def test_a_clip_that_ends_its_worker_is_listed_with_those_that_cannot_be_read(noisy: Path, tmp_path: Path) -> None:
+    baseline = Baseline(batch=3, frames=4, size=8, clips=4, lr=1e-3, steps=12, decay=CosineDecay(floor=1e-7))
+    plan = superresolution(baseline, sizes=[8], frames=[4])
+    at = [place for place, index in enumerate(SampleStream(4).indices(0, plan.samples).tolist()) if index == 2]
+
+    class Deadly(PairedDataset):
+        def __getitem__(self, request: SampleRequest) -> PairedSample:
+            if request.index == 2 and request.position in at:
+                os._exit(3)
+            return super().__getitem__(request)
+
+    for clip in noisy.iterdir():
+        (tmp_path / clip.name).symlink_to(clip)
+    (tmp_path / "1").unlink()
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "0.png").write_bytes(b"")
+    dataset = Deadly(read_pairs(tmp_path))
+    batches = list(loader(dataset, plan, workers=2))
+    listed = [bad for batch in batches for bad in replacements(batch)]
+    assert max(Counter(bad.position for bad in listed).values()) == 2
+    ended = [bad for bad in listed if bad.video == 2]
+    assert {(bad.path, bad.cause) for bad in ended} == {(dataset.name(2), "ended its process (exit code 3)")}
+    assert [bad.position for bad in ended] == at
+    journal = {bad.position: bad.replacement for bad in listed}
+    again = list(loader(dataset, plan, replaced=journal))
+    assert not any(replacements(batch) for batch in again)
+    assert all(torch.equal(one.hr, other.hr) for one, other in zip(batches, again, strict=True))
 
 
 def test_clips_that_are_all_too_small_or_short_are_an_error(noisy: Path) -> None:

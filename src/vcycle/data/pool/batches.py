@@ -132,23 +132,20 @@ class PoolBatches(Batches):
         self._give_back()
         while not self._messages:
             if self._channel.wait(_DEVICE if self._arena.awaits_device else _ALIVE):
-                self._channel.flush()
                 try:
                     self._messages = self._channel.take()[::-1]
                 except Closed:
                     raise self._abandoned() from None
-            elif _ended(self._pid):
+            elif _ended(self._pid) and not self._channel.wait(0):
                 raise self._abandoned()
-            else:
-                self._give_back()  # a device may be done with a block by now
+            self._give_back()  # a device may be done with a block by now, or the channel take what it did not
         return self._messages.pop()
 
     def _give_back(self) -> None:
-        try:
+        with contextlib.suppress(Closed):  # what the supervisor said before it ended is still to be read
             for block in self._arena.reclaim():
                 self._channel.put(block.to_bytes(4, "little"))
-        except Closed:
-            return  # what it said before it ended is still to be read
+            self._channel.flush()
 
     def _batch(self, message: bytes) -> Any:
         began = time.perf_counter()

@@ -71,6 +71,18 @@ class Channel:
         except OSError as error:
             raise Closed from error
 
+    def send_all(self) -> None:
+        """Wait until all that was put is sent.
+
+        Raises:
+            Closed: if nobody will read it.
+        """
+        poll = select.poll()
+        poll.register(self._end, select.POLLOUT)  # not what there is to take: nobody takes it meanwhile
+        while self._outgoing:
+            poll.poll()
+            self.flush()
+
     def take(self) -> list[bytes]:
         """The messages that are there.
 

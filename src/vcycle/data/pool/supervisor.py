@@ -6,6 +6,7 @@ workers: a worker can be replaced at any moment without forking a process that h
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import mmap
 import os
@@ -202,13 +203,9 @@ class _Supervisor:
         self._end_workers()
 
     def _tell(self, message: bytes) -> None:
-        try:
+        with contextlib.suppress(Closed):
             self._main.put(message)
-            while self._main.unsent:
-                self._main.wait()
-                self._main.flush()
-        except Closed:
-            return
+            self._main.send_all()
 
     # Events ------------------------------------------------------------------------------------------
 
@@ -289,16 +286,20 @@ class _Supervisor:
         if status is None:
             self._dying.append(found.pid)
         what = f"did not finish within {self._timeout:g} s" if hung else death(status)
-        rest = [job for job in found.jobs() if job is not guilty]
-        self._queue.jobs.extendleft(reversed(rest))
         self._losses += bool(found.messages)  # the end of one that had nothing to do tells nothing
         if self._losses >= _LOSSES:
             last = f" at {self._work.name(guilty.task)}" if guilty is not None else ""
             raise DataError(
                 f"{_LOSSES} workers in a row were lost before any of them loaded a sample; the last{last} {what}"
             )
-        if guilty is None:
-            return
+        if guilty is not None:
+            self._try_again(guilty, what, hung=hung)
+        # One by one for a while, and the rest before the guilty: else good samples in a group with it are never done.
+        self._pace = _MESSAGE
+        self._queue.jobs.extendleft(reversed([job for job in found.jobs() if job is not guilty]))
+
+    def _try_again(self, guilty: Job, what: str, *, hung: bool) -> None:
+        """Have a sample that a worker was lost at done again, or another in its place."""
         if not hung and not guilty.died:
             # It may have been the worker's fault; a second death is the sample's.
             guilty.died = True

@@ -61,9 +61,7 @@ def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: l
                     outcomes.append(_load(work, task, memory[first : first + size]))
                     row[DONE] = begun
                 channel.put(pickle.dumps((outcomes, clock.spent(len(jobs))), pickle.HIGHEST_PROTOCOL))
-                while channel.unsent:
-                    channel.wait()
-                    channel.flush()
+                channel.send_all()
     except Closed:
         return
 

@@ -17,7 +17,7 @@ from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
 from vcycle.data.prepare.folder import check_folder, claimed, flush_folders, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
-from vcycle.data.prepare.names import JOURNAL, PARTIAL, REPORT, array_file, level_folder
+from vcycle.data.prepare.names import INDEX, JOURNAL, PARTIAL, REPORT, array_file, level_folder
 from vcycle.data.prepare.parts import Part, compare_parts
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
@@ -257,6 +257,9 @@ class Preparation:
         """Write what is left."""
         done = state.records.keys() | state.failures.keys()
         left = [file for file in self.sources.files if file.name not in done]
+        if any(file.name in places or file.name in journal.names for file in left):
+            # The index of an earlier run would name other frames than those that lie there once one is replaced.
+            (self.out / INDEX).unlink(missing_ok=True)
         if self.settings.to == "array":
             function: Function = copy_file
             payloads: list[Any] = [

@@ -77,13 +77,15 @@ def find_sources(splits: Mapping[str, VideoList]) -> Sources:
 def _source(name: str, path: str, frame_rate: float | None) -> Source:
     try:
         status = os.stat(path)
-        size = status.st_size
+        size, changed = status.st_size, status.st_mtime_ns
         if frame_rate is not None and stat.S_ISDIR(status.st_mode):
             with os.scandir(path) as entries:
-                size = sum(entry.stat().st_size for entry in entries)
+                pictures = [entry.stat() for entry in entries]
+            size = sum(picture.st_size for picture in pictures)
+            changed = max([changed, *(picture.st_mtime_ns for picture in pictures)])  # written to where they lie
     except OSError:
         return Source(name=name, path=path, size=0, changed=0, frame_rate=frame_rate)
-    return Source(name=name, path=path, size=size, changed=status.st_mtime_ns, frame_rate=frame_rate)
+    return Source(name=name, path=path, size=size, changed=changed, frame_rate=frame_rate)
 
 
 def _relative_names(paths: Sequence[str], root: str) -> list[str]:
