@@ -188,6 +188,10 @@ def test_an_out_folder_that_is_a_file(vcycle, here, videos):
     refused(ran, "tiny.yaml")
 
 
+def test_a_folder_for_measurements_that_is_a_file(vcycle, here):
+    refused(vcycle("bench", "data", "--quick", "--out", "tiny.yaml"), "tiny.yaml cannot be made: File exists")
+
+
 @pytest.mark.parametrize("seeds", ["0", "-1", "two", ""])
 def test_no_seeds(vcycle, here, videos, seeds):
     refused(vcycle("compare", "tiny.yaml", f"data={videos}", f"seeds={seeds}"), f"seeds={seeds}", "at least 1")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcycle.data.layouts import VideoList, layout_of, read_folder, read_list, read_videos, splits_of
+from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import RecipeError
@@ -153,7 +153,7 @@ def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
     }
 
 
-def _layout(recipe: Recipe, folder: Path) -> str:
+def _layout(recipe: Recipe, folder: Path) -> LayoutName:
     """How the videos of a folder lie."""
     data = recipe.data
     layout = layout_of(folder) if data.layout == "auto" else data.layout
