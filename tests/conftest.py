@@ -1,6 +1,7 @@
 """What all tests share: one thread for arithmetic, steady property tests, the real videos where they are."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from hypothesis import settings
 # same results on every machine, and the small arrays of tests lose nothing by it.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
+
+# Tests that share the cores are told of a terminal that is not there, and a run in the background ignores Ctrl-C; both
+# would be handed on to the commands that tests start.
+os.environ.pop("COLUMNS", None)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No deadline, as the machine may be busy; the same examples on every run.
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)

@@ -139,7 +139,7 @@ def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
         (["data", "fast", "--levels", "16,x"], ["--levels 16,x"]),
         (["data", "fast", "--levels", "32,16"], ["ascending"]),
         (["data", "fast", "--short-side", "17"], ["must be even"]),
-        (["data", "fast", "--short-side", "16", "--to", "gif"], ["--to gif", "video or array"]),
+        (["data", "fast", "--short-side", "16", "--to", "gif"], ["--to gif", "video, array or tiles"]),
         (["nowhere", "fast", "--short-side", "16"], ["nowhere: no such folder or list file"]),
         (["data", "data/fast", "--short-side", "16"], ["cannot lie inside"]),
         (["data", "full", "--short-side", "16"], ["full: is not empty and holds no preparation"]),

@@ -70,7 +70,8 @@ def _nothing_is_left():
     before = processes(), len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    assert (processes() - before[0], len(os.listdir("/proc/self/fd"))) == (set(), before[1])
+    assert processes() <= before[0]
+    assert len(os.listdir("/proc/self/fd")) <= before[1]  # fewer where an earlier test's were collected meanwhile
 
 
 def test_clips_lie_in_shared_memory_and_are_not_copied():
