@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,37 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # No deadline, as the machine may be busy; the same examples on every run.
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")
+
+
+@pytest.fixture
+def children() -> Callable[[int], list[int]]:
+    """Lists the children of a process that live, without those that were there when the test began."""
+
+    def living() -> dict[int, int]:
+        parents = {}
+        for stat in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = stat.read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                parents[int(stat.parent.name)] = int(fields[1])
+        return parents
+
+    # An earlier test may have started what lasts, such as multiprocessing's resource tracker.
+    before = {pid for pid, parent in living().items() if parent == os.getpid()}
+    return lambda parent: [pid for pid, of in living().items() if of == parent and pid not in before]
+
+
+@pytest.fixture
+def processes(children: Callable[[int], list[int]]) -> Callable[[], set[int]]:
+    """Lists this process's children, and theirs, that were not there when the test began."""
+
+    def found() -> set[int]:
+        mine = children(os.getpid())
+        return {*mine, *(pid for child in mine for pid in children(child))}
+
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -51,27 +51,13 @@ def right(batch):
     )
 
 
-def processes():
-    """This process's children, and theirs."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] != "Z":
-            parents[int(stat.parent.name)] = int(fields[1])
-    mine = {pid for pid, parent in parents.items() if parent == os.getpid()}
-    return mine | {pid for pid, parent in parents.items() if parent in mine}
-
-
 @pytest.fixture(autouse=True)
-def _nothing_is_left():
-    before = processes(), len(os.listdir("/proc/self/fd"))
+def _nothing_is_left(processes):
+    gc.collect()  # what earlier tests have left to it is not of this one
+    before = len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    assert processes() <= before[0]
-    assert len(os.listdir("/proc/self/fd")) <= before[1]  # fewer where an earlier test's were collected meanwhile
+    assert (processes(), len(os.listdir("/proc/self/fd"))) == (set(), before)
 
 
 def test_clips_lie_in_shared_memory_and_are_not_copied():
@@ -138,14 +124,14 @@ def test_few_descriptors_are_needed_for_many_clips():
 
 
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
-def test_a_loop_that_breaks_off_leaves_no_process(seconds):
+def test_a_loop_that_breaks_off_leaves_no_process(seconds, processes):
     for batch in loader(Clips(seconds), PLAN, workers=3):
         assert right(batch)
         break
     assert processes() == set()
 
 
-def test_an_exception_in_the_loop_leaves_no_process():
+def test_an_exception_in_the_loop_leaves_no_process(processes):
     def train():
         for _ in loader(Clips(0.02), PLAN, workers=2):
             raise KeyError("in training")
@@ -155,7 +141,7 @@ def test_an_exception_in_the_loop_leaves_no_process():
     assert processes() == set()
 
 
-def test_closing_is_final_and_may_be_repeated():
+def test_closing_is_final_and_may_be_repeated(processes):
     batches = iter(loader(Clips(), PLAN, workers=2))
     next(batches)
     batches.close()
@@ -165,7 +151,7 @@ def test_closing_is_final_and_may_be_repeated():
         next(batches)
 
 
-def test_a_finished_iteration_leaves_no_process_and_a_loader_can_be_iterated_again():
+def test_a_finished_iteration_leaves_no_process_and_a_loader_can_be_iterated_again(processes):
     load = loader(Clips(), PLAN, workers=2, stop=3)
     batches = iter(load)
     first = list(batches)
@@ -218,7 +204,7 @@ def test_a_forked_process_does_not_end_its_parents_workers():
     assert sum(1 for _ in batches) == len(PLAN) - 1
 
 
-def test_ctrl_c_while_waiting_ends_the_workers():
+def test_ctrl_c_while_waiting_ends_the_workers(processes):
     batches = iter(loader(Clips(60.0), PLAN, workers=2))
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -227,7 +213,7 @@ def test_ctrl_c_while_waiting_ends_the_workers():
     assert processes() == set()
 
 
-def test_signals_to_the_whole_group_are_left_to_the_main_process():
+def test_signals_to_the_whole_group_are_left_to_the_main_process(processes):
     batches = iter(loader(Clips(0.01), PLAN, workers=2))
     next(batches)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
@@ -270,7 +256,7 @@ def test_no_process_outlives_a_main_process_that_is_killed(tmp_path, stuck):
         assert not Path(f"/proc/{file.name}/cmdline").is_file() or not Path(f"/proc/{file.name}/cmdline").read_bytes()
 
 
-def test_a_supervisor_that_is_killed_ends_the_iteration_with_an_error():
+def test_a_supervisor_that_is_killed_ends_the_iteration_with_an_error(processes):
     batches = iter(loader(Clips(0.05), PLAN, workers=2))
     next(batches)
     supervisor = next(
@@ -281,7 +267,7 @@ def test_a_supervisor_that_is_killed_ends_the_iteration_with_an_error():
         list(batches)
 
 
-def test_an_error_comes_in_its_place_with_the_traceback_of_the_worker():
+def test_an_error_comes_in_its_place_with_the_traceback_of_the_worker(processes):
     class Faulty(Clips):
         def __getitem__(self, request):
             if request.position == PLAN[2].first_sample + 1:

@@ -83,18 +83,6 @@ def same(first, second):
     )
 
 
-def children(pid):
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid and fields[0] != "Z":
-            found.append(int(stat.parent.name))
-    return found
-
-
 @pytest.mark.parametrize(
     ("happens", "cause"),
     [
@@ -145,7 +133,7 @@ def test_a_sample_is_tried_once_more_when_its_worker_died(tmp_path):
     assert (tmp_path / "crashed").exists()
 
 
-def test_a_worker_that_is_killed_from_outside_costs_nothing():
+def test_a_worker_that_is_killed_from_outside_costs_nothing(children):
     def slow():
         time.sleep(0.02)
 
@@ -216,7 +204,7 @@ def test_a_set_that_kills_every_worker_ends_with_what_killed_them():
     assert "\n" not in text
 
 
-def test_what_ended_the_loading_is_told_however_late_it_is_asked_for():
+def test_what_ended_the_loading_is_told_however_late_it_is_asked_for(children):
     class Deadly(Clips):
         def __getitem__(self, request):
             if request.position >= PLAN[2].first_sample:
@@ -303,7 +291,7 @@ def test_evaluation_leaves_out_what_hangs_or_kills(tmp_path, write_video, monkey
     ]
 
 
-def test_a_pause_of_all_processes_is_no_hang():
+def test_a_pause_of_all_processes_is_no_hang(children):
     """As after Ctrl-Z and fg: the time in between is not the samples' fault."""
 
     class Slow(Clips):

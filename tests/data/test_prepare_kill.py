@@ -50,18 +50,6 @@ def lines(journal):
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
-def children(pid):
-    """Processes that a process has started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and int((entry / "stat").read_text().rpartition(")")[2].split()[1]) == pid:
-                found.append(int(entry.name))
-        except OSError:
-            continue
-    return found
-
-
 def is_running(pid):
     try:
         return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -77,7 +65,7 @@ def wait_until(condition, seconds=60):
 
 
 @pytest.mark.parametrize("to", ["video", "array"])
-def test_three_kills_and_a_rerun_give_the_bytes_of_one_run(digit_videos, tmp_path, to):
+def test_three_kills_and_a_rerun_give_the_bytes_of_one_run(digit_videos, tmp_path, to, children):
     ends(start(digit_videos, tmp_path / "whole", to))
     out = tmp_path / "killed"
     total = lines(tmp_path / "whole/journal.jsonl")
@@ -163,7 +151,7 @@ def test_a_check_survives_such_a_decoder(strange_videos):
     assert {Path(path).name: cause for path, cause in report.bad.items()} == CAUSES
 
 
-def test_an_interrupt_leaves_no_process_behind(digit_videos, tmp_path):
+def test_an_interrupt_leaves_no_process_behind(digit_videos, tmp_path, children):
     process = start(digit_videos, tmp_path / "out", "video")
     wait_until(lambda: lines(tmp_path / "out/journal.jsonl") > 0)
     workers = children(process.pid)
