@@ -7,6 +7,7 @@ import pytest
 import torch
 from rich.console import Console
 
+from vcycle.bench.data import study
 from vcycle.bench.data.clips import generated_videos, pictures
 from vcycle.bench.data.readers import asks, plain_loop, source_reader
 from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
@@ -137,3 +138,16 @@ def test_the_command_measures_every_reader_on_generated_and_own_videos(capsys, t
     shown = console.file.getvalue() + "\n".join(throughput_notes(found))
     for words in ("generated videos: 1 of 340x256", "your videos: 1 of 24x24", "through the loader", "memory growth"):
         assert words in shown
+
+
+def test_the_loader_is_measured_on_the_generated_videos_and_their_own_sources(generated, tmp_path, monkeypatch):
+    measured = {}
+
+    def share(videos, sources, *_, **__):
+        measured.update(videos=videos, own=sources["vcycle"].videos)
+        return []
+
+    monkeypatch.setattr(study, "loader_share", share)
+    monkeypatch.setattr(study, "targets", lambda *_, **__: [])
+    study.bench_data(tmp_path, effort=Effort.quick(), own=generated, shapes=DEFAULT_SHAPES[:1], short_side=32)
+    assert measured["videos"] == measured["own"] != generated

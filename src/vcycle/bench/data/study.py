@@ -149,22 +149,21 @@ def bench_data(
             frames=effort.frames,
             progress=lambda done, total: progress("generating videos", done, total),
         )
-        sources = _sources(generated, folder / "generated", short_side, progress)
-        # First, while this process holds little that is free: what grows would fill that unseen.
-        memory = _memory(generated, sources[VIDEO], shapes[0], grids, effort.decodes, progress)
         sets = {"generated": generated} | ({} if own is None else {"your": own})
+        sources = {name: _sources(videos, folder / name, short_side, progress) for name, videos in sets.items()}
+        # First, while this process holds little that is free: what grows would fill that unseen.
+        memory = _memory(generated, sources["generated"][VIDEO], shapes[0], grids, effort.decodes, progress)
         measured = []
         for name, videos in sets.items():
-            sources = _sources(videos, folder / name, short_side, progress)
             tell = partial(progress, f"reading {name} videos")
             measured.append(
                 {"name": name}
-                | _described(videos)
-                | {"grids": _grids_read(videos, sources, others, shapes, grids, effort, tell)}
+                | _described(videos, sources[name][AS_THEY_ARE])
+                | {"grids": _grids_read(videos, sources[name], others, shapes, grids, effort, tell)}
             )
         through = loader_share(
             generated,
-            sources,
+            sources["generated"],
             grids,
             shapes[-1],
             repeats=effort.loader_repeats,
@@ -206,9 +205,8 @@ def _sources(videos: VideoList, folder: Path, short_side: int, progress: Progres
     return sources
 
 
-def _described(videos: VideoList) -> dict[str, Any]:
+def _described(videos: VideoList, source: FrameSource) -> dict[str, Any]:
     """What the files are like."""
-    source = FileSource(videos)
     infos = [source.info(item) for item in range(len(videos))]
     return {
         "files": len(videos),
