@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+
+from vcycle.data import PrepareReport, PrepareSettings, VideoList, prepare_videos, read_videos
 
 WIDTH, HEIGHT = 64, 48
 BITS = 8
@@ -94,3 +97,19 @@ def video_set(tmp_path_factory: pytest.TempPathFactory, write_video: Callable[..
     write_video(root / "val/run/a.mp4", 12)
     write_video(root / "val/sit/a.mp4", 12)
     return root
+
+
+@pytest.fixture(scope="session")
+def splits_of() -> Callable[[Path], dict[str, VideoList]]:
+    """Lists the videos of a folder by split, as a preparation takes them."""
+    return lambda root: {split: read_videos(root, split) for split in ("train", "val")}
+
+
+@pytest.fixture(scope="session")
+def prepare(splits_of: Callable[[Path], dict[str, VideoList]]) -> Callable[..., PrepareReport]:
+    """Prepares the videos of a folder, by default with one worker."""
+
+    def run(root: Path, out: Path, settings: PrepareSettings, **options: Any) -> PrepareReport:
+        return prepare_videos(splits_of(root), out, settings, **{"workers": 1, **options})
+
+    return run

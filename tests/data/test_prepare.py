@@ -29,21 +29,13 @@ ARRAY = PrepareSettings(to="array", levels=(24, 48))
 FORMS = pytest.mark.parametrize("settings", [VIDEO, ARRAY], ids=["video", "array"])
 
 
-def splits_of(root):
-    return {split: read_videos(root, split) for split in ("train", "val")}
-
-
-def prepare(root, out, settings, **options):
-    return prepare_videos(splits_of(root), out, settings, **{"workers": 1, **options})
-
-
 @pytest.fixture(scope="module", params=[VIDEO, ARRAY], ids=["video", "array"])
-def prepared(request, video_set, tmp_path_factory):
+def prepared(prepare, request, video_set, tmp_path_factory):
     out = tmp_path_factory.mktemp("prepared") / "out"
     return out, prepare(video_set, out, request.param)
 
 
-def test_splits_classes_labels_and_names_are_kept(prepared, video_set):
+def test_splits_classes_labels_and_names_are_kept(splits_of, prepared, video_set):
     index = load_index(prepared[0])
     for split, videos in splits_of(video_set).items():
         kept = index.videos(split)
@@ -58,7 +50,7 @@ def test_splits_classes_labels_and_names_are_kept(prepared, video_set):
         ]
 
 
-def test_every_frame_is_the_sources_at_its_time(prepared, video_set, read_number):
+def test_every_frame_is_the_sources_at_its_time(splits_of, prepared, video_set, read_number):
     index = load_index(prepared[0])
     source = PreparedSource(index, "train")
     videos = splits_of(video_set)["train"]
@@ -84,7 +76,7 @@ def test_every_frame_is_the_sources_at_its_time(prepared, video_set, read_number
             assert [read_number(picture.numpy()) for picture in read.pixels] == numbers.tolist()
 
 
-def test_files_are_clean(video_set, tmp_path):
+def test_files_are_clean(prepare, video_set, tmp_path):
     prepare(video_set, tmp_path / "out", VIDEO)
     sizes = {}
     for path in (tmp_path / "out").rglob("*.mp4"):
@@ -102,7 +94,7 @@ def test_files_are_clean(video_set, tmp_path):
     assert "48px/train/sit/small.mp4" not in sizes  # the level below is as large
 
 
-def test_the_index_says_what_probing_would(video_set, tmp_path):
+def test_the_index_says_what_probing_would(prepare, video_set, tmp_path):
     prepare(video_set, tmp_path / "out", VIDEO)
     source = PreparedSource(tmp_path / "out", "train")
     for item, row in enumerate(source.rows.tolist()):
@@ -127,7 +119,7 @@ def test_the_smallest_level_that_is_large_enough_is_read(prepared):
     assert source.level_for(small, (96, 128)) == 0
 
 
-def test_clips_of_a_prepared_dataset_are_those_of_the_files(prepared, video_set):
+def test_clips_of_a_prepared_dataset_are_those_of_the_files(splits_of, prepared, video_set):
     out, _ = prepared
     videos = splits_of(video_set)["val"]
     grids = GridSampler(frames=8, size=48, field=(0.6, 1.0), flip=True)
@@ -142,7 +134,7 @@ def test_clips_of_a_prepared_dataset_are_those_of_the_files(prepared, video_set)
             assert (got.clip.float() - wanted.clip.float()).abs().mean() < 12
 
 
-def test_nothing_is_opened_before_a_clip_is_read(video_set, tmp_path):
+def test_nothing_is_opened_before_a_clip_is_read(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, VIDEO)
     for folder in out.glob("*px"):

@@ -16,14 +16,6 @@ ARRAY = PrepareSettings(to="array", levels=(24, 48))
 FORMS = pytest.mark.parametrize("settings", [VIDEO, ARRAY], ids=["video", "array"])
 
 
-def splits_of(root):
-    return {split: read_videos(root, split) for split in ("train", "val")}
-
-
-def prepare(root, out, settings, **options):
-    return prepare_videos(splits_of(root), out, settings, **{"workers": 1, **options})
-
-
 def content(folder):
     """All that a loader may see of a prepared folder."""
     ignored = ("report.json", "journal.jsonl", "prepare.json", ".lock")
@@ -32,7 +24,7 @@ def content(folder):
 
 
 @FORMS
-def test_the_bytes_do_not_depend_on_the_workers_nor_on_the_time(video_set, tmp_path, settings):
+def test_the_bytes_do_not_depend_on_the_workers_nor_on_the_time(prepare, video_set, tmp_path, settings):
     prepare(video_set, tmp_path / "one", settings, workers=1)
     prepare(video_set, tmp_path / "three", settings, workers=3)
     assert content(tmp_path / "one") == content(tmp_path / "three")
@@ -40,7 +32,7 @@ def test_the_bytes_do_not_depend_on_the_workers_nor_on_the_time(video_set, tmp_p
 
 @FORMS
 def test_a_second_run_keeps_what_is_there_and_a_changed_source_is_done_again(
-    video_set, tmp_path, settings, write_video
+    prepare, video_set, tmp_path, settings, write_video
 ):
     root = shutil.copytree(video_set, tmp_path / "set")
     out = tmp_path / "out"
@@ -55,7 +47,7 @@ def test_a_second_run_keeps_what_is_there_and_a_changed_source_is_done_again(
 
 
 @FORMS
-def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(video_set, tmp_path, settings):
+def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(prepare, video_set, tmp_path, settings):
     out = tmp_path / "out"
     prepare(video_set, out, settings)
     before = content(out)
@@ -67,7 +59,7 @@ def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(video_se
     assert content(out) == before
 
 
-def test_a_cut_journal_and_half_written_files_are_no_obstacle(video_set, tmp_path):
+def test_a_cut_journal_and_half_written_files_are_no_obstacle(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, VIDEO)
     before = content(out)
@@ -79,7 +71,7 @@ def test_a_cut_journal_and_half_written_files_are_no_obstacle(video_set, tmp_pat
     assert content(out) == before
 
 
-def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(video_set, tmp_path):
+def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, VIDEO)
     victim = out / "48px/val/run/a.mp4"
@@ -89,7 +81,7 @@ def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(video_set, t
         source.read(0, np.array([0]), resized=(48, 64), crop=(0, 0, 48, 64), antialias=True)
 
 
-def test_an_array_that_was_cut_short_is_refused(video_set, tmp_path):
+def test_an_array_that_was_cut_short_is_refused(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, ARRAY)
     os.truncate(out / "24px/val.u8", 100)
@@ -97,7 +89,7 @@ def test_an_array_that_was_cut_short_is_refused(video_set, tmp_path):
         PreparedSource(out, "val")
 
 
-def test_a_folder_of_other_settings_data_or_content_is_refused(video_set, tmp_path):
+def test_a_folder_of_other_settings_data_or_content_is_refused(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, VIDEO)
     with pytest.raises(DataError, match="out: was prepared with levels 24, 48, not 24: choose another"):
@@ -120,7 +112,7 @@ def test_a_set_of_which_nothing_can_be_read_is_an_error(tmp_path):
         prepare_videos({"train": read_videos(tmp_path / "set", "train", val_fraction=0)}, tmp_path / "out", VIDEO)
 
 
-def test_an_index_that_is_damaged_or_of_another_version_is_refused(video_set, tmp_path):
+def test_an_index_that_is_damaged_or_of_another_version_is_refused(prepare, video_set, tmp_path):
     prepare(video_set, tmp_path, VIDEO)
     whole = (tmp_path / "index.npz").read_bytes()
     for wrong in (b"", whole[: len(whole) // 2], whole.replace(b'"format": 1', b'"format": 9')):
@@ -149,7 +141,7 @@ def test_the_default_size_leaves_room_around_the_crop():
 
 
 @FORMS
-def test_a_folder_whose_videos_are_being_replaced_is_not_ready(video_set, tmp_path, settings, write_video):
+def test_a_folder_whose_videos_are_being_replaced_is_not_ready(prepare, video_set, tmp_path, settings, write_video):
     root, out = shutil.copytree(video_set, tmp_path / "set"), tmp_path / "out"
     prepare(root, out, settings)
 

@@ -1,6 +1,5 @@
 """The commands. Those that only plan import no torch, so that they answer at once."""
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -327,10 +326,12 @@ def _tell_of_point(planned: "Plan", point: "Point") -> None:
 
 
 def _warn_of_workers(recipe: "Recipe") -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if recipe.data.workers > cores:
-        there = "is 1 processor core" if cores == 1 else f"are {cores} processor cores"
-        message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={cores} may be faster")
+    from vcycle.data.cores import cores
+
+    here = cores()
+    if recipe.data.workers > here:
+        there = "is 1 processor core" if here == 1 else f"are {here} processor cores"
+        message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={here} may be faster")
 
 
 def _accuracy(evaluation: "Evaluation", split: str, classes: int) -> str:

@@ -89,8 +89,8 @@ def prepare(
     OUT/report.json and left out; the exit code is 1 if they are more than 5 %.
     """
     if to == "tiles":
-        _refuse("goes with --to video or array", {"--recipe": recipe, "--levels": levels, "--layout": layout})
-        _refuse("goes with --to video or array", {"--short-side": short_side, "KEY=VALUE": overrides})
+        of_videos = {"--recipe": recipe, "--levels": levels, "--layout": layout, "--short-side": short_side}
+        _refuse("goes with --to video or array", of_videos | {"KEY=VALUE": overrides})
         times, kind = 4 if scale is None else scale, degradation or "bicubic"
         _judge(prepare_tiles(Path(data), out, times, kind, low, workers, dry_run=dry_run, json=json))
         return

@@ -34,14 +34,14 @@ def prepare_tiles(
     from vcycle.cli import process
     from vcycle.data import Degradation, read_pairs, write_store
     from vcycle.data.prepare.estimate import free_bytes
-    from vcycle.data.superres.prepare import store_bytes, store_seconds
+    from vcycle.data.superres.prepare import store_needs
 
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
     pairs = read_pairs(data, low=low, degradation=made)
     keep_low = low is not None or degradation != "none"
-    needed, seconds = store_bytes(pairs, low=keep_low), store_seconds(pairs, low=keep_low, workers=workers)
+    needed, seconds = store_needs(pairs, low=keep_low, workers=workers)
     if dry_run and json:
         print_json({"out": str(out), "estimate": {"clips": len(pairs), "bytes": needed, "seconds": seconds}})
         return 0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -25,9 +25,20 @@ from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
-__all__ = ["Layout", "Replacement", "ResampledDataset", "Sample", "VideoDataset", "candidates", "stack_labels"]
+__all__ = [
+    "Layout",
+    "Replacement",
+    "ResampledDataset",
+    "Sample",
+    "VideoDataset",
+    "candidates",
+    "first_readable",
+    "stack_labels",
+]
 
 Layout = Literal["CTHW", "TCHW", "THWC"]
+
+_Read = TypeVar("_Read")
 
 _ATTEMPTS = 16
 _REPLACE = 1  # purposes of keyed draws; 0 is the sampling grid
@@ -47,6 +58,32 @@ def candidates(request: SampleRequest, size: int) -> Iterator[int]:
     drawn = permute(attempts, size, *request.key, _REPLACE).tolist()
     others = [index for index in drawn if index != request.index]
     yield from (index for index in others[: _ATTEMPTS - 1] if index not in request.avoid)
+
+
+def first_readable(
+    request: SampleRequest, size: int, read: Callable[[int], _Read], *, what: str
+) -> tuple[int, _Read, list[tuple[int, VideoError]]]:
+    """Read the item asked for, or the first of its ``candidates`` that can be read.
+
+    Args:
+        request: What is asked of the dataset.
+        size: Its length.
+        read: Reads an item by index.
+        what: What its items are and what they cannot be, for the message.
+
+    Returns:
+        Index of the item read, what was read, and the items tried before with their errors.
+
+    Raises:
+        DataError: If none of 16 (or of all of a smaller dataset) can be read.
+    """
+    failed: list[tuple[int, VideoError]] = []
+    for index in candidates(request, size):
+        try:
+            return index, read(index), failed
+        except VideoError as error:
+            failed.append((index, error))
+    raise DataError(f"{len(failed)} {what}, the last: {failed[-1][1]}")
 
 
 class Replacement(NamedTuple):
@@ -132,35 +169,23 @@ class VideoDataset(Dataset[Sample]):
         Raises:
             DataError: If 16 videos in a row (or all of a smaller dataset) cannot be read.
         """
-        failed: list[VideoError] = []
-        tried: list[int] = []
-        for index in candidates(request, len(self)):
-            try:
-                info, first = self._part(index)
-                clip, fault = self._read(index, info, first, self.grids.train(request, info))
-            except VideoError as error:
-                failed.append(error)
-                tried.append(index)
-                continue
-            replaced = tuple(
-                Replacement(
-                    position=request.position,
-                    video=bad,
-                    replacement=index,
-                    path=error.path,
-                    cause=error.cause,
-                )
-                for bad, error in zip(tried, failed, strict=True)
-            )
-            return Sample(
-                clip=clip,
-                label=self._label(index),
-                index=index,
-                position=request.position,
-                fault=fault,
-                replaced=replaced,
-            )
-        raise DataError(f"{len(failed)} videos in a row cannot be read, the last: {failed[-1]}")
+
+        def read(item: int) -> tuple[Tensor, str | None]:
+            info, first = self._part(item)
+            return self._read(item, info, first, self.grids.train(request, info))
+
+        index, (clip, fault), failed = first_readable(request, len(self), read, what="videos in a row cannot be read")
+        return Sample(
+            clip=clip,
+            label=self._label(index),
+            index=index,
+            position=request.position,
+            fault=fault,
+            replaced=tuple(
+                Replacement(position=request.position, video=bad, replacement=index, path=error.path, cause=error.cause)
+                for bad, error in failed
+            ),
+        )
 
     def center(self, item: int, shape: Shape) -> Sample:
         """The clip for evaluation: the middle of a video, without randomness.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture
+from vcycle.data.recent import Recent
 from vcycle.data.source import Box, Frames, resample
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
@@ -52,17 +52,17 @@ class ImageSource:
             raise DataError(f"{videos.source}: frame_rate={videos.frame_rate}: folders of pictures need a rate above 0")
         self.videos = videos
         self._rate = videos.frame_rate
-        self._folders: OrderedDict[int, _Folder] = OrderedDict()
+        self._folders = Recent(self._look_into, keep=_FOLDERS_KEPT)
 
     def info(self, item: int) -> VideoInfo:
         """Times and size of a video."""
-        return self._folder(item).info
+        return self._folders(item).info
 
     def read(
         self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
     ) -> Frames:
         """Decode frames by number; see ``FileSource.read``."""
-        names, info = self._folder(item)
+        names, info = self._folders(item)
         folder = self.videos.path(item)
         size = resized if antialias else (info.height, info.width)
         wanted, places = np.unique(frames, return_inverse=True)
@@ -86,14 +86,8 @@ class ImageSource:
         top, left, height, width = crop
         return Frames(clip[:, top : top + height, left : left + width].contiguous(), filled)
 
-    def _folder(self, item: int) -> _Folder:
-        """The pictures of a video, looked up on first use."""
-        folder = self._folders.get(item)
-        if folder is None:
-            folder = self._folders[item] = _look_into(self.videos.path(item), self._rate)
-            if len(self._folders) > _FOLDERS_KEPT:
-                self._folders.popitem(last=False)
-        return folder
+    def _look_into(self, item: int) -> _Folder:
+        return _look_into(self.videos.path(item), self._rate)
 
 
 def _look_into(folder: Path, rate: float) -> _Folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -14,6 +13,7 @@ from torch.nn.functional import interpolate
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
+from vcycle.data.recent import Recent
 from vcycle.data.video import VideoIndex, probe, read_frames
 
 __all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_clip", "resample", "resize"]
@@ -107,16 +107,14 @@ class FileSource:
     def __init__(self, videos: VideoList) -> None:
         """Read the videos of a list."""
         self.videos = videos
-        self._indexes: OrderedDict[int, VideoIndex] = OrderedDict()
+        self._indexes = Recent(self._probe, keep=_INDEXES_KEPT)
 
     def index(self, item: int) -> VideoIndex:
         """The index of a file, probed on first use."""
-        index = self._indexes.get(item)
-        if index is None:
-            index = self._indexes[item] = probe(str(self.videos.path(item)))
-            if len(self._indexes) > _INDEXES_KEPT:
-                self._indexes.popitem(last=False)
-        return index
+        return self._indexes(item)
+
+    def _probe(self, item: int) -> VideoIndex:
+        return probe(str(self.videos.path(item)))
 
     def info(self, item: int) -> VideoInfo:
         """Times and displayed size of a video."""

@@ -1,6 +1,6 @@
 """From a recipe to what it trains: videos, datasets, task, model, settings."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,27 +90,15 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
-    if is_prepared(path):
-        return _prepared_videos(path)
-    root = None if data.root is None else Path(data.root)
-    if path.is_file():
-        if data.val is None:
+    if not is_prepared(path):
+        if path.is_file() and data.val is None:
             raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
-        if data.layout not in ("auto", "list") or data.fold is not None:
+        if path.is_file() and (data.layout not in ("auto", "list") or data.fold is not None):
             raise RecipeError(f"data.path {data.path} is one list: data.layout and data.fold go with a folder")
-        train = read_list(path, root)
-        val = read_list(Path(data.val), root, classes=train.classes)
-        test = None if data.test is None else read_list(Path(data.test), root, classes=train.classes)
-        return Videos(train=train, val=val, test=test, layout="list")
-    if data.val is not None or data.test is not None:
-        raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
-    layout = _layout(recipe, path)
-
-    def read(split: str) -> VideoList:
-        return read_videos(path, split, layout=layout, videos=root, fold=data.fold, val_fraction=data.val_fraction)
-
-    has_test = "test" in splits_of(path, layout, videos=root)
-    return Videos(train=read("train"), val=read("val"), test=read("test") if has_test else None, layout=layout)
+        if not path.is_file() and (data.val is not None or data.test is not None):
+            raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
+    layout, splits, read = _reader(recipe)
+    return Videos(train=read("train"), val=read("val"), test=read("test") if "test" in splits else None, layout=layout)
 
 
 def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
@@ -123,6 +111,15 @@ def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
     Raises:
         DataError: if the data is not as it should be.
     """
+    path = Path(recipe.data.path or "")
+    layout, splits, read = _reader(recipe, check_files=False)
+    if layout == "folder" and not cut and not folder_splits(path):
+        return {"train": read_folder(path, "train", val_fraction=0)}
+    return {split: read(split) for split in splits}
+
+
+def _reader(recipe: Recipe, *, check_files: bool = True) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
+    """How the recipe's videos lie, which splits there are, and what reads one."""
     data = recipe.data
     path = Path(data.path or "")
     root = None if data.root is None else Path(data.root)
@@ -130,27 +127,33 @@ def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
         from vcycle.data import load_index
 
         index = load_index(path)
-        return {split: index.videos(split) for split in index.splits}
+        return "prepared", index.splits, index.videos
     if path.is_file():
-        train = read_list(path, root, check_files=False)
-        more = {split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None}
-        lists = {split: read_list(f, root, classes=train.classes, check_files=False) for split, f in more.items()}
-        return {"train": train, **lists}
+        lists = {"train": path} | {
+            split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None
+        }
+        train = read_list(path, root, check_files=check_files)
+
+        def read_one(split: str) -> VideoList:
+            if split == "train":
+                return train
+            return read_list(lists[split], root, classes=train.classes, check_files=check_files)
+
+        return "list", tuple(lists), read_one
     layout = _layout(recipe, path)
-    if layout == "folder" and not cut and not folder_splits(path):
-        return {"train": read_folder(path, "train", val_fraction=0)}
-    return {
-        split: read_videos(
+
+    def read(split: str) -> VideoList:
+        return read_videos(
             path,
             split,
             layout=layout,
             videos=root,
             fold=data.fold,
             val_fraction=data.val_fraction,
-            check_files=False,
+            check_files=check_files,
         )
-        for split in splits_of(path, layout, videos=root)
-    }
+
+    return layout, splits_of(path, layout, videos=root), read
 
 
 def _layout(recipe: Recipe, folder: Path) -> LayoutName:
@@ -160,14 +163,6 @@ def _layout(recipe: Recipe, folder: Path) -> LayoutName:
     if layout == "folder" and data.root is not None:
         raise RecipeError(f"data.root {data.root} goes with list files: data.path {data.path} has a folder per class")
     return layout
-
-
-def _prepared_videos(path: Path) -> Videos:
-    from vcycle.data import load_index
-
-    index = load_index(path)
-    test = index.videos("test") if "test" in index.splits else None
-    return Videos(train=index.videos("train"), val=index.videos("val"), test=test, layout="prepared")
 
 
 def check_videos(recipe: Recipe, videos: Videos) -> None:
@@ -193,15 +188,15 @@ def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress =
     Raises:
         RecipeError: as `check_videos`.
     """
-    from vcycle.data import FrameCache, PreparedSource, VideoDataset
+    from vcycle.data import FrameCache, PreparedSource, VideoDataset, load_index
 
     check_videos(recipe, videos)
-    prepared = _is_prepared(recipe)
+    index = load_index(videos.train.root) if _is_prepared(recipe) else None
     grids = grids_of(recipe)
 
     def dataset(found: VideoList, split: str) -> VideoDataset:
         if recipe.data.cache is None:
-            return VideoDataset(found, grids, source=PreparedSource(found.root, split) if prepared else None)
+            return VideoDataset(found, grids, source=None if index is None else PreparedSource(index, split))
         cache = FrameCache.build(
             found,
             work / "cache",

@@ -1,8 +1,8 @@
 """Waiting for data: how long for each batch shape, and, once per stage, why and what helps."""
 
-import os
 from collections.abc import Callable
 
+from vcycle.data.cores import cores
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
 from vcycle.train.outcome import Totals
@@ -54,7 +54,7 @@ class Waiting:
             self._told = True
             stage = self._plan.stages[step.stage]
             cause, remedy = cause_and_remedy(
-                self._spent, seconds=self._seconds, waited=self._waited, workers=self._workers, cores=_cores()
+                self._spent, seconds=self._seconds, waited=self._waited, workers=self._workers, cores=cores()
             )
             self._tell(
                 f"stage {stage.name!r} ({stage.base}) waits for data {self._waited / self._seconds:.0%} of the time: "
@@ -101,7 +101,3 @@ def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: in
 
 def _processes(workers: int) -> str:
     return "the one worker" if workers == 1 else f"{workers} workers"
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

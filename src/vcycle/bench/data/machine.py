@@ -11,15 +11,11 @@ from typing import Any
 import av
 
 from vcycle import __version__
+from vcycle.data.cores import cores
 
-__all__ = ["cores", "machine", "resident_bytes", "versions"]
+__all__ = ["machine", "resident_bytes", "versions"]
 
 _PACKAGES = ("av", "numpy", "torch", "decord2", "torchcodec")
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def machine() -> dict[str, Any]:

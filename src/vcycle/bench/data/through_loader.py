@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vcycle.bench.data.machine import cores
 from vcycle.bench.data.timing import Spread, ratios
 from vcycle.data import FrameSource, GridSampler, PlanBatchSampler, VideoDataset, VideoList, loader
+from vcycle.data.cores import cores
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, Plan, Shape, constant
 

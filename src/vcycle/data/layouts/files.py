@@ -20,6 +20,7 @@ from vcycle.errors import DataError
 __all__ = [
     "SPLITS",
     "VIDEO_SUFFIXES",
+    "check_file",
     "classes_in_lines",
     "cut_groups",
     "first_file",
@@ -32,7 +33,6 @@ __all__ = [
     "read_text",
     "shown",
     "stems",
-    "why_no_file",
 ]
 
 SPLITS = ("train", "val", "test")
@@ -135,7 +135,7 @@ def first_folder(parent: Path, names: Sequence[str]) -> Path:
     return next((parent / name for name in names if os.path.isdir(parent / name)), parent)
 
 
-def why_no_file(path: Path) -> str | None:
+def _why_no_file(path: Path) -> str | None:
     """Why a path leads to no file, in words; none where it leads to one."""
     try:
         mode = os.stat(path).st_mode
@@ -146,6 +146,16 @@ def why_no_file(path: Path) -> str | None:
     if stat.S_ISREG(mode):
         return None
     return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+
+
+def check_file(origin: str, path: Path) -> None:
+    """Refuse a listed video that is no file.
+
+    Raises:
+        DataError: naming where it is listed.
+    """
+    if (why := _why_no_file(path)) is not None:
+        raise DataError(f"{origin}: {why}: {path}")
 
 
 def shown(names: Sequence[str]) -> str:

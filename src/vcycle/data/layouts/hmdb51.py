@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from vcycle.data.layouts.files import SPLITS, cut_groups, first_folder, names_in, read_text, why_no_file
+from vcycle.data.layouts.files import SPLITS, check_file, cut_groups, first_folder, names_in, read_text
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -77,8 +77,7 @@ def read_hmdb51(
             of_class = [row._replace(use="val") if _film(row.video) in kept else row for row in training]
         rows += [row for row in of_class if row.use == split]
     for row in rows:
-        if (why := why_no_file(folder / row.video)) is not None:
-            raise DataError(f"{row.path}, line {row.line}: {why}: {folder / row.video}")
+        check_file(f"{row.path}, line {row.line}", folder / row.video)
     if not rows:
         raise DataError(f"{lists}: nothing is left for {split}: val fraction {val_fraction:g}")
     return VideoList(

@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcycle.data.layouts.files import SPLITS, read_text, shown, why_no_file
+from vcycle.data.layouts.files import SPLITS, check_file, read_text, shown
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -79,8 +78,7 @@ def read_list(
     labels = [_label(path, row, names, label_of) for row in rows]
     if check_files:
         for row in rows:
-            if not os.path.isfile(root / row.video):
-                raise DataError(f"{path}, line {row.line}: {why_no_file(root / row.video)}: {root / row.video}")
+            check_file(f"{path}, line {row.line}", root / row.video)
     return VideoList(
         root=root,
         paths=[row.video for row in rows],

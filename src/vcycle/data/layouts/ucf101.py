@@ -20,12 +20,12 @@ from pathlib import Path
 
 from vcycle.data.layouts.files import (
     SPLITS,
+    check_file,
     classes_in_lines,
     cut_groups,
     first_folder,
     label_in,
     read_text,
-    why_no_file,
 )
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
@@ -72,8 +72,7 @@ def read_ucf101(
         labels.append(label_in(origin, video.partition("/")[0], label_of))
         if given not in ("", str(labels[-1] + 1)):
             raise DataError(f"{origin}: label {given} is not that of {video}, {labels[-1] + 1}")
-        if (why := why_no_file(folder / video)) is not None:
-            raise DataError(f"{origin}: {why}: {folder / video}")
+        check_file(origin, folder / video)
     if not rows:
         raise DataError(f"{path}: nothing is left for {split}: val fraction {val_fraction:g}")
     return VideoList(

@@ -6,14 +6,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from vcycle.data.cores import cores
 from vcycle.data.layouts import VideoList
-from vcycle.data.prepare.crew import PATIENCE, Crew, Job, cores
-from vcycle.data.prepare.decoding import open_whole
+from vcycle.data.prepare.crew import PATIENCE, Crew, Job
+from vcycle.data.prepare.decoding import open_whole, whole_of
 from vcycle.data.prepare.index import PreparedIndex
 from vcycle.data.prepare.parts import Part, compare_parts
 from vcycle.data.prepare.sources import find_sources
 from vcycle.data.prepare.work import Progress, each
-from vcycle.data.video import VideoError, probe
+from vcycle.data.video import VideoError, VideoIndex, probe
 from vcycle.data.video.container import opened
 
 __all__ = ["CheckReport", "check_prepared", "check_videos"]
@@ -96,8 +97,11 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
         VideoError: If it cannot be read, or not all of it is there.
     """
     path, frame_rate, quick = payload
-    early = _missing_end(path) if frame_rate is None else ""
-    whole = open_whole(path, frame_rate)
+    if frame_rate is None:
+        index = probe(path)
+        early, whole = _missing_end(index), whole_of(index)
+    else:
+        early, whole = "", open_whole(path, frame_rate)
     damaged = 0
     if not quick:
         for number, (frame, missing) in enumerate(whole.frames, 1):
@@ -118,18 +122,17 @@ def _part(index: PreparedIndex, row: int, level: int) -> Part:
     )
 
 
-def _missing_end(path: str) -> str:
+def _missing_end(index: VideoIndex) -> str:
     """How much earlier a file ends than its header says, in words.
 
     Raises:
         VideoError: If the header counts frames, and more of them than there are.
     """
-    index = probe(path)
     there, seconds = len(index.keyframe), 0.0
-    with opened(path) as (container, stream):
+    with opened(index.path) as (container, stream):
         if "mp4" in container.format.name:  # its header lists every frame
             if stream.frames > there:
-                raise VideoError(path, f"cut short: {there} of {stream.frames} frames are there")
+                raise VideoError(index.path, f"cut short: {there} of {stream.frames} frames are there")
         elif stream.duration is not None and stream.time_base is not None:
             seconds = float(stream.duration * stream.time_base)
         elif container.duration is not None and len(container.streams) == 1:

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 from vcycle.errors import DataError, VcycleError
 
-__all__ = ["PATIENCE", "Crew", "Job", "Outcome", "OutputError", "cores", "serve"]
+__all__ = ["PATIENCE", "Crew", "Job", "Outcome", "OutputError", "serve"]
 
 _SERVE = "import sys; from vcycle.data.prepare.crew import serve; serve(int(sys.argv[1]))"
 PATIENCE = 60.0
@@ -66,11 +66,6 @@ class Outcome:
 
 Function = Callable[[Any, Callable[[float], None]], Any]
 """Takes a payload, and is to tell now and then which share of the work is done."""
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class Crew:

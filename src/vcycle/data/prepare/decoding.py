@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from vcycle.data.info import VideoInfo
 from vcycle.data.video import VideoIndex, every_frame, probe
 
-__all__ = ["Whole", "open_whole", "to_rgb"]
+__all__ = ["Whole", "open_whole", "to_rgb", "whole_of"]
 
 _FINE = Fraction(1, 90_000)  # the clock for times that are no multiples of one interval
 
@@ -46,7 +46,11 @@ def open_whole(path: str, frame_rate: float | None = None) -> Whole:
     """
     if frame_rate is not None:
         return _folder(path, frame_rate)
-    index = probe(path)
+    return whole_of(probe(path))
+
+
+def whole_of(index: VideoIndex) -> Whole:
+    """A file that has been indexed."""
     pts, clock = _stamps(index)
     return Whole(info=index.info, clock=clock, pts=pts, rotation=index.rotation, frames=every_frame(index))
 

@@ -16,10 +16,10 @@ from av.video.stream import VideoStream
 
 from vcycle.data.prepare.crew import OutputError
 from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
-from vcycle.data.prepare.names import PARTIAL
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
+from vcycle.data.whole import PARTIAL
 
 __all__ = ["EncodeTask", "encode_file"]
 

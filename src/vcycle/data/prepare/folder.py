@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.prepare.names import PARTIAL
 from vcycle.data.prepare.settings import PrepareSettings
+from vcycle.data.whole import PARTIAL, written_whole
 from vcycle.errors import DataError
 
 __all__ = ["check_folder", "claimed", "flush_folders", "write_json"]
@@ -72,12 +72,8 @@ def claimed(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
     """Write a small file, whole or not at all."""
-    partial = file.with_name(file.name + PARTIAL)
-    with partial.open("w", encoding="ascii") as handle:
-        handle.write(json.dumps(data, indent=1) + "\n")
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(partial, file)
+    with written_whole(file) as handle:
+        handle.write((json.dumps(data, indent=1) + "\n").encode("ascii"))
 
 
 def flush_folders(out: Path) -> None:

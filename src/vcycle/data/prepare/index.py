@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,11 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
-from vcycle.data.prepare.names import INDEX, PARTIAL, array_file, level_folder
+from vcycle.data.prepare.names import INDEX, level_folder
 from vcycle.data.prepare.records import CHECKSUM_BYTES, Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Sources
+from vcycle.data.whole import written_whole
 from vcycle.errors import DataError
 
 __all__ = ["PreparedIndex", "load_index", "write_index"]
@@ -61,10 +61,7 @@ class PreparedIndex:
 
     def file(self, row: int, level: int) -> Path:
         """Where a file lies in a level: a video of its own, or its split's array."""
-        side, name = self.settings.levels[level], self.name(row)
-        if self.settings.to == "array":
-            return self.folder / array_file(side, name.partition("/")[0])
-        return self.folder / level_folder(side) / (name + self.settings.suffix)
+        return self.folder / self.settings.file(self.settings.levels[level], self.name(row))
 
     def has(self, row: int, level: int) -> bool:
         """Whether a level has a file of its own; where not, the level below is as large."""
@@ -176,12 +173,8 @@ def write_index(
         for name in _OF_SPLIT:
             kind = np.float64 if name.endswith("spans") else np.int64
             columns[f"{name}:{split}"] = np.array(getattr(videos, name), dtype=kind)
-    partial = folder / f"{INDEX}{PARTIAL}"
-    with partial.open("wb") as file:
+    with written_whole(folder / INDEX) as file:
         np.savez(file, **{name: columns[name] for name in sorted(columns)})  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, folder / INDEX)
 
 
 def _columns(records: Sequence[Record], levels: int) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["INDEX", "JOURNAL", "PARTIAL", "REPORT", "array_file", "is_prepared", "level_folder"]
+__all__ = ["INDEX", "JOURNAL", "REPORT", "array_file", "is_prepared", "level_folder"]
 
 INDEX = "index.npz"
 """What a loader reads; there once the folder is ready."""
@@ -14,9 +14,6 @@ JOURNAL = "journal.jsonl"
 
 REPORT = "report.json"
 """What failed, and why."""
-
-PARTIAL = ".partial"
-"""Ending of a file that is being written."""
 
 
 def is_prepared(folder: Path) -> bool:

@@ -9,20 +9,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vcycle.data.cores import cores
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
-from vcycle.data.prepare.crew import PATIENCE, Crew, Function, Job, OutputError, cores
+from vcycle.data.prepare.crew import PATIENCE, Crew, Function, Job, OutputError
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
 from vcycle.data.prepare.folder import check_folder, claimed, flush_folders, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
-from vcycle.data.prepare.names import INDEX, JOURNAL, PARTIAL, REPORT, array_file, level_folder
+from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
 from vcycle.data.prepare.parts import Part, compare_parts
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source, Sources, find_sources
 from vcycle.data.prepare.work import Progress, each
+from vcycle.data.whole import PARTIAL
 from vcycle.errors import DataError
 
 __all__ = ["Preparation", "PrepareReport", "Progress", "prepare_videos"]
@@ -194,7 +196,7 @@ class Preparation:
         return places
 
     def _place(self, file: Source, side: int, size: tuple[int, int], frames: int, ends: dict[str, int]) -> Place:
-        array = str(self.out / array_file(side, file.name.partition("/")[0]))
+        array = str(self.out / self.settings.file(side, file.name))
         offset = ends.get(array, 0)
         ends[array] = offset + frames * size[0] * size[1] * 3
         return Place(file=array, offset=offset, size=size)
@@ -238,13 +240,7 @@ class Preparation:
         ]
 
     def _targets(self, file: Source) -> tuple[str, ...]:
-        split = file.name.partition("/")[0]
-        return tuple(
-            str(self.out / array_file(side, split))
-            if self.settings.to == "array"
-            else str(self.out / level_folder(side) / (file.name + self.settings.suffix))
-            for side in self.settings.levels
-        )
+        return tuple(str(self.out / self.settings.file(side, file.name)) for side in self.settings.levels)
 
     def _write(
         self,

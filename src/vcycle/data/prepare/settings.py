@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
+from vcycle.data.prepare.names import array_file, level_folder
 from vcycle.errors import DataError
 
 __all__ = ["MARGIN", "Form", "PrepareSettings", "short_side_for"]
@@ -49,6 +50,19 @@ class PrepareSettings:
     def suffix(self) -> str:
         """Ending of a video's name in the prepared folder."""
         return ".mp4" if self.to == "video" else ""
+
+    def file(self, side: int, name: str) -> str:
+        """Where a file of some name (split and all) lies in a level, below the prepared folder.
+
+        A video of its own, or its split's array.
+
+        Example:
+            >>> PrepareSettings(levels=(128,)).file(128, "train/run/1")
+            '128px/train/run/1.mp4'
+        """
+        if self.to == "array":
+            return array_file(side, name.partition("/")[0])
+        return f"{level_folder(side)}/{name}{self.suffix}"
 
     def stored(self, height: int, width: int) -> list[tuple[int, int] | None]:
         """Size at which a video is stored in each level; none where the level below is as large.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.prepare.index import PreparedIndex, load_index
+from vcycle.data.recent import Recent
 from vcycle.data.source import Box, Frames, part_shown, read_clip, resize
 from vcycle.data.video import VideoError, VideoIndex
 from vcycle.errors import DataError
@@ -43,18 +43,13 @@ class PreparedSource:
         self.rows = rows if failed else rows[rows >= 0]
         self._failures = list(self.index.failures.items())
         self._arrays: dict[int, NDArray[np.uint8]] = {}
-        self._infos: OrderedDict[int, VideoInfo] = OrderedDict()
+        self._infos = Recent(self._info, keep=_INFOS_KEPT)
         if self.index.settings.to == "array":
             self._check_arrays()
 
     def info(self, item: int) -> VideoInfo:
         """Times and displayed size of a video, as its source has them."""
-        info = self._infos.get(item)
-        if info is None:
-            info = self._infos[item] = self.index.info(self._row(item))
-            if len(self._infos) > _INFOS_KEPT:
-                self._infos.popitem(last=False)
-        return info
+        return self._infos(item)
 
     def level_for(self, item: int, resized: tuple[int, int]) -> int:
         """The level that a picture of some size is made from: the smallest that is no smaller, or the largest."""
@@ -76,9 +71,12 @@ class PreparedSource:
             part = torch.from_numpy(np.ascontiguousarray(stored[frames, rows, columns]))
             read = Frames(resize(part, crop[2:], antialias=antialias), 0)
         else:
-            read = read_clip(self._video(row, level), frames, resized=resized, crop=crop, antialias=antialias)
+            read = read_clip(self._video(item, level), frames, resized=resized, crop=crop, antialias=antialias)
         # A frame that was missing then is missing still, and may be one that is missing now.
         return read._replace(filled=min(len(frames), read.filled + self.index.filled(row, frames)))
+
+    def _info(self, item: int) -> VideoInfo:
+        return self.index.info(self._row(item))
 
     def _row(self, item: int) -> int:
         row = int(self.rows[item])
@@ -87,11 +85,11 @@ class PreparedSource:
             raise VideoError(name, cause)
         return row
 
-    def _video(self, row: int, level: int) -> VideoIndex:
+    def _video(self, item: int, level: int) -> VideoIndex:
         """The packets of a file, as they were written: no B-frames, key frames at even distances."""
+        row, info = self._row(item), self.info(item)
         columns, pts = self.index.columns, self.index.stamps(row)
         height, width = columns["size"][row, level].tolist()
-        info = self.index.info(row)
         return VideoIndex(
             path=str(self.index.file(row, level)),
             info=VideoInfo(
@@ -133,4 +131,4 @@ class PreparedSource:
 
     def __getstate__(self) -> dict[str, object]:
         """Leave the mappings behind: another process maps the files itself."""
-        return {**self.__dict__, "_arrays": {}, "_infos": OrderedDict()}
+        return {**self.__dict__, "_arrays": {}}

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.layouts import VIDEO_SUFFIXES
 from vcycle.data.pictures import PICTURE_SUFFIXES, picture_size, read_picture
+from vcycle.data.recent import Recent
 from vcycle.data.source import Box
 from vcycle.data.video import VideoError, VideoIndex, probe, read_frames
 from vcycle.errors import DataError
@@ -24,7 +24,6 @@ __all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
 
 _SUFFIXES = tuple(sorted(PICTURE_SUFFIXES))
 _KEPT = 1024  # clips whose listings or indexes are remembered
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ class PictureClips:
         self.root = root
         self.folders = tuple(names)
         self.names: Sequence[str] = self.folders if shown is None else tuple(shown)
-        self._known: OrderedDict[int, tuple[tuple[str, ...], ClipInfo]] = OrderedDict()
+        self._listed = Recent(self._list, keep=_KEPT)
 
     def __len__(self) -> int:
         """Number of clips."""
@@ -128,14 +127,10 @@ class PictureClips:
             into[:] = picture[top : top + height, left : left + width]
         return pixels
 
-    def _listed(self, item: int) -> tuple[tuple[str, ...], ClipInfo]:
-        known = self._known.get(item)
-        if known is None:
-            files = _numbered(self.path(item))
-            height, width = picture_size(self.path(item) / files[0])
-            known = files, ClipInfo(frames=len(files), height=height, width=width)
-            _remember(self._known, item, known)
-        return known
+    def _list(self, item: int) -> tuple[tuple[str, ...], ClipInfo]:
+        files = _numbered(self.path(item))
+        height, width = picture_size(self.path(item) / files[0])
+        return files, ClipInfo(frames=len(files), height=height, width=width)
 
 
 class VideoClips:
@@ -145,7 +140,7 @@ class VideoClips:
         """Read the files ``root/name``."""
         self.root = root
         self.names: Sequence[str] = tuple(names)
-        self._indexes: OrderedDict[int, VideoIndex] = OrderedDict()
+        self._index = Recent(self._probe, keep=_KEPT)
 
     def __len__(self) -> int:
         """Number of clips."""
@@ -167,12 +162,8 @@ class VideoClips:
             raise VideoError(str(self.path(item)), f"{int(filled.sum())} of {len(frames)} frames cannot be decoded")
         return pixels
 
-    def _index(self, item: int) -> VideoIndex:
-        index = self._indexes.get(item)
-        if index is None:
-            index = probe(str(self.path(item)))
-            _remember(self._indexes, item, index)
-        return index
+    def _probe(self, item: int) -> VideoIndex:
+        return probe(str(self.path(item)))
 
 
 def _look(root: Path, name: str, above: frozenset[str], folders: list[str], videos: list[str]) -> None:
@@ -197,12 +188,6 @@ def _look(root: Path, name: str, above: frozenset[str], folders: list[str], vide
             videos.append(inside)
     if pictures:
         folders.append(name)
-
-
-def _remember(known: OrderedDict[int, _Value], item: int, value: _Value) -> None:
-    known[item] = value
-    if len(known) > _KEPT:
-        known.popitem(last=False)
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from vcycle.data.dataset import Replacement, candidates
+from vcycle.data.dataset import Replacement, first_readable
 from vcycle.data.request import SampleRequest
 from vcycle.data.source import Box
 from vcycle.data.superres.clips import ClipInfo
@@ -23,7 +23,7 @@ from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
-__all__ = ["PairedDataset", "PairedSample", "mirror", "replacements"]
+__all__ = ["PairedDataset", "PairedSample", "mirror", "pair_bytes", "replacements"]
 
 _ALIGNMENT = 128  # bytes by which the two clips' places may be moved
 
@@ -58,6 +58,11 @@ def replacements(batch: PairedSample) -> list[Replacement]:
         if text
         for video, path, cause in json.loads(text)
     ]
+
+
+def pair_bytes(shape: Shape, scale: int) -> int:
+    """Shared memory that a sample takes: both clips, each at a round address."""
+    return 3 * shape.voxels * (1 + scale**2) + _ALIGNMENT
 
 
 def mirror(frames: Tensor) -> Tensor:
@@ -102,16 +107,11 @@ class PairedDataset(Dataset[PairedSample]):
         """
         if self.mirrored and request.shape.frames % 2:
             raise DataError(f"{request.shape.frames} frames: mirrored clips have even numbers of frames")
-        failed: list[tuple[int, VideoError]] = []
-        for index in candidates(request, len(self)):
-            try:
-                lr, hr = self._sample(request, index)
-            except VideoError as error:
-                failed.append((index, error))
-                continue
-            replaced = json.dumps([(bad, error.path, error.cause) for bad, error in failed]) if failed else ""
-            return PairedSample(lr=lr, hr=hr, index=index, position=request.position, replaced=replaced)
-        raise DataError(f"{len(failed)} clips in a row cannot be used, the last: {failed[-1][1]}")
+        index, (lr, hr), failed = first_readable(
+            request, len(self), lambda item: self._sample(request, item), what="clips in a row cannot be used"
+        )
+        replaced = json.dumps([(bad, error.path, error.cause) for bad, error in failed]) if failed else ""
+        return PairedSample(lr=lr, hr=hr, index=index, position=request.position, replaced=replaced)
 
     def whole(self, item: int) -> PairedSample:
         """All frames of a clip at their full size, for evaluation: no crop, no flip, not mirrored.
@@ -130,7 +130,7 @@ class PairedDataset(Dataset[PairedSample]):
 
     def sample_bytes(self, shape: Shape) -> int:
         """Shared memory that a sample takes: both clips."""
-        return 3 * shape.voxels * (1 + self.pairs.degradation.scale**2) + _ALIGNMENT
+        return pair_bytes(shape, self.pairs.degradation.scale)
 
     def _sample(self, request: SampleRequest, item: int) -> tuple[Tensor, Tensor]:
         # All draws at once, so that an option that is off shifts no other draw.

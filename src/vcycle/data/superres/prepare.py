@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vcycle.data.cores import cores
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.degrade import Degradation
 from vcycle.data.superres.layouts import ClipPairs, read_pairs
@@ -32,7 +33,7 @@ from vcycle.data.superres.tiles import TileGrid
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 
-__all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_seconds", "write_store"]
+__all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_needs", "write_store"]
 
 _JOURNAL = "journal.jsonl"
 _FAILED = "failed.jsonl"
@@ -81,12 +82,13 @@ def prepare_frames(
 
 def store_bytes(pairs: ClipPairs, *, low: bool = True) -> int:
     """Bytes that a store of these clips takes; clips that cannot be read count nothing."""
-    return sum(_grids(info, pairs.degradation if low else None)[-1].stop for info in _infos(pairs) if info is not None)
+    return _bytes(_infos(pairs), pairs.degradation if low else None)
 
 
-def store_seconds(pairs: ClipPairs, *, low: bool = True, workers: int | None = None) -> float:
-    """Seconds that writing a store of these clips will take, from the first frames of a few of them."""
-    clips = [(item, info) for item, info in enumerate(_infos(pairs)) if info is not None]
+def store_needs(pairs: ClipPairs, *, low: bool = True, workers: int | None = None) -> tuple[int, float]:
+    """``store_bytes``, and seconds that writing it will take, from the first frames of a few of the clips."""
+    infos = _infos(pairs)
+    clips = [(item, info) for item, info in enumerate(infos) if info is not None]
     pixels, seconds = 0, 0.0
     for item, info in clips[:: max(1, len(clips) // _TRIED)][:_TRIED]:
         frames = range(min(_TRIED, info.frames))
@@ -99,7 +101,8 @@ def store_seconds(pairs: ClipPairs, *, low: bool = True, workers: int | None = N
         seconds += time.perf_counter() - began
         pixels += len(frames) * info.height * info.width
     everything = sum(info.frames * info.height * info.width for _, info in clips)
-    return seconds / pixels * everything / (workers or os.cpu_count() or 1) if pixels else 0.0
+    needed = _bytes(infos, pairs.degradation if low else None)
+    return needed, seconds / pixels * everything / (workers or cores()) if pixels else 0.0
 
 
 def write_store(
@@ -145,12 +148,12 @@ def _write(
     infos = _infos(pairs)
     done = _finished(folder, journal, degradation, dict(zip(pairs.high.names, infos, strict=True)))
     todo = [item for item, name in enumerate(pairs.high.names) if name not in done]
-    needed = sum(_grids(info, degradation)[-1].stop for item in todo if (info := infos[item]) is not None)
+    needed = _bytes([infos[item] for item in todo], degradation)
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(f"{folder}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB free")
     failed: dict[int, VideoError] = {}
-    with ThreadPoolExecutor(workers or os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(workers or cores()) as pool:
         futures = {pool.submit(_write_clip, pairs, item, folder, degradation): item for item in todo}
         try:
             for future in as_completed(futures):
@@ -247,6 +250,10 @@ def _infos(pairs: ClipPairs) -> list[ClipInfo | None]:
         except VideoError:
             found.append(None)
     return found
+
+
+def _bytes(infos: Iterable[ClipInfo | None], degradation: Degradation | None) -> int:
+    return sum(_grids(info, degradation)[-1].stop for info in infos if info is not None)
 
 
 def _grids(info: ClipInfo, degradation: Degradation | None) -> list[TileGrid]:

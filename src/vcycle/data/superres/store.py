@@ -17,6 +17,7 @@ from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.degrade import Degradation
 from vcycle.data.superres.tiles import TILE, TileGrid
 from vcycle.data.video import VideoError
+from vcycle.data.whole import written_whole
 from vcycle.errors import DataError
 
 __all__ = ["INDEX", "StoredClip", "TileStore", "TiledClips", "is_store"]
@@ -156,9 +157,5 @@ def write_index(folder: Path, clips: Sequence[StoredClip], degradation: Degradat
     head = {"format": _FORMAT, "tile": TILE, "degradation": None if degradation is None else asdict(degradation)}
     lines = ",\n".join(json.dumps(asdict(clip), ensure_ascii=False) for clip in clips)
     text = f'{json.dumps(head)[:-1]}, "clips": [\n{lines}\n]}}\n'
-    partial = folder / f"{INDEX}.partial"
-    with partial.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, folder / INDEX)
+    with written_whole(folder / INDEX) as file:
+        file.write(text.encode())

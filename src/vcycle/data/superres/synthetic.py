@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from vcycle.data.dataset import Sample
 from vcycle.data.request import SampleRequest
-from vcycle.data.superres.dataset import PairedSample
+from vcycle.data.superres.dataset import PairedSample, pair_bytes
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
@@ -84,8 +84,8 @@ class SyntheticPairs(Dataset[PairedSample]):
         return self.clips
 
     def sample_bytes(self, shape: Shape) -> int:
-        """Shared memory that a sample takes: both clips, each at a round address."""
-        return 3 * shape.voxels * (1 + self.scale**2) + 128
+        """Shared memory that a sample takes: both clips."""
+        return pair_bytes(shape, self.scale)
 
     def __getitem__(self, request: SampleRequest) -> PairedSample:
         """The clip of a request."""

@@ -1,0 +1,10 @@
+"""How many processor cores there are to work with."""
+
+import os
+
+__all__ = ["cores"]
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
