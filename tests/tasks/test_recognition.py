@@ -5,7 +5,7 @@ from torch import nn
 from vcycle.data import Batch, Replacement
 from vcycle.errors import DataError
 from vcycle.plan import Shape
-from vcycle.tasks.recognition import Recognition
+from vcycle.tasks.recognition import Recognition, evaluate
 
 SHAPE = Shape(2, 4, 4)
 CPU = torch.device("cpu")
@@ -52,7 +52,7 @@ def task():
 def test_top1_and_top5_count_what_the_model_ranks_first_and_among_the_first_five(task):
     # The answers 7 are ranked 7, 6, 5, 4, 3.
     labels = [7, 7, 6, 3, 2, 11]
-    found = task.evaluate(Rigged(task, 12), [batch_of([7] * 6, labels)], SHAPE, device=CPU)
+    found = evaluate(task, Rigged(task, 12), [batch_of([7] * 6, labels)], SHAPE, device=CPU)
     assert found.top1 == pytest.approx(2 / 6)
     assert found.top5 == pytest.approx(4 / 6)
     assert (found.samples, found.unreadable) == (6, 0)
@@ -70,7 +70,7 @@ def test_every_video_counts_once_however_they_are_batched_and_ordered(task):
             for size in cut:
                 part = [next(places) for _ in range(size)]
                 batches.append(batch_of([answers[p] for p in part], [labels[p] for p in part]))
-            results.append(task.evaluate(Rigged(task, 12), batches, SHAPE, device=CPU))
+            results.append(evaluate(task, Rigged(task, 12), batches, SHAPE, device=CPU))
     for found in results:
         assert (found.top1, found.top5) == (pytest.approx(4 / 7), pytest.approx(6 / 7))
         assert (found.samples, found.loss) == (7, pytest.approx(results[0].loss))
@@ -79,7 +79,7 @@ def test_every_video_counts_once_however_they_are_batched_and_ordered(task):
 def test_the_loss_is_the_mean_cross_entropy_without_smoothing():
     task = Recognition(classes=12, label_smoothing=0.3)
     batches = [batch_of([1, 5], [1, 4]), batch_of([3], [0])]
-    found = task.evaluate(Rigged(task, 12), batches, SHAPE, device=CPU)
+    found = evaluate(task, Rigged(task, 12), batches, SHAPE, device=CPU)
     logits = -(torch.tensor([1.0, 5.0, 3.0])[:, None] - torch.arange(12)).remainder(12)
     assert found.loss == pytest.approx(float(nn.functional.cross_entropy(logits, torch.tensor([1, 4, 0]))))
 
@@ -90,20 +90,20 @@ def test_unreadable_videos_are_left_out_and_counted(task):
         batch_of([], [], [unreadable(5), unreadable(6)]),
         batch_of([2], [3]),
     ]
-    found = task.evaluate(Rigged(task, 12), batches, SHAPE, device=CPU)
+    found = evaluate(task, Rigged(task, 12), batches, SHAPE, device=CPU)
     assert (found.samples, found.unreadable, found.top1) == (2, 3, 0.5)
 
 
 def test_a_split_without_a_readable_video_is_an_error(task):
     with pytest.raises(DataError, match="none of the 2 videos of the evaluation split can be read"):
-        task.evaluate(Rigged(task, 12), [batch_of([], [], [unreadable(1), unreadable(2)])], SHAPE, device=CPU)
+        evaluate(task, Rigged(task, 12), [batch_of([], [], [unreadable(1), unreadable(2)])], SHAPE, device=CPU)
 
 
 @pytest.mark.parametrize("training", [True, False])
 def test_the_model_is_evaluated_in_eval_mode_and_left_as_it_was(task, training):
     model = Rigged(task, 12).train(training)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    task.evaluate(model, [batch_of([1], [1]), batch_of([1], [1])], SHAPE, device=CPU)
+    evaluate(task, model, [batch_of([1], [1]), batch_of([1], [1])], SHAPE, device=CPU)
     assert model.modes == [False, False]
     assert model.training is training
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
@@ -112,7 +112,7 @@ def test_the_model_is_evaluated_in_eval_mode_and_left_as_it_was(task, training):
 @pytest.mark.parametrize("classes", [2, 3, 5])
 def test_with_few_classes_top5_is_the_share_among_all(classes):
     task = Recognition(classes=classes)
-    found = task.evaluate(Rigged(task, classes), [batch_of([0, 1], [0, 0])], SHAPE, device=CPU)
+    found = evaluate(task, Rigged(task, classes), [batch_of([0, 1], [0, 0])], SHAPE, device=CPU)
     assert (found.top1, found.top5) == (0.5, 1.0)
 
 

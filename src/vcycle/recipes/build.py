@@ -295,6 +295,7 @@ def evaluator(
         on_message: Told of each video that cannot be read, once.
     """
     from vcycle.data import evaluation_loader
+    from vcycle.tasks.recognition import evaluate as evaluate_recognition
 
     t = recipe.training
     shape = Shape(t.frames, t.size, t.size)
@@ -313,7 +314,7 @@ def evaluator(
         batches = evaluation_loader(
             dataset, shape, batch=max(t.batch, 16), workers=recipe.data.workers, timeout=recipe.data.timeout
         )
-        return task.evaluate(model, naming(batches), shape, device=device)
+        return evaluate_recognition(task, model, naming(batches), shape, device=device)
 
     return evaluate
 
