@@ -4,8 +4,20 @@ from collections import namedtuple
 import numpy as np
 import pytest
 import torch
+from matplotlib.image import imsave
 
-from vcycle.data import GridSampler, ResampledDataset, SampleRequest, VideoDataset, VideoError, read_videos
+from vcycle.data import (
+    GridSampler,
+    PreparedSource,
+    PrepareSettings,
+    ResampledDataset,
+    SampleRequest,
+    VideoDataset,
+    VideoError,
+    VideoList,
+    load_index,
+    read_videos,
+)
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
@@ -64,6 +76,35 @@ def test_half_the_clips_are_mirrored(videos, read_number):
         assert torch.equal(clip, straight) or torch.equal(clip, straight.flip(2))
         mirrored += torch.equal(clip, straight.flip(2))
     assert 4 <= mirrored <= 16
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("form", ["files", "video", "array", "pictures"])
+def test_a_clip_put_into_given_memory_is_the_same_clip(
+    form, antialias, videos, video_set, prepare, draw_number, tmp_path
+):
+    grids = GridSampler(frames=8, size=48, flip=True, antialias=antialias)
+    if form == "files":
+        dataset = VideoDataset(videos, grids)
+    elif form == "pictures":
+        for number in range(12):
+            imsave(tmp_path / f"{number}.png", draw_number(number))
+        folder = VideoList(root=tmp_path, paths=["."], labels=[0], classes=("x",), source=tmp_path, frame_rate=12)
+        dataset = VideoDataset(folder, grids)
+    else:
+        prepare(video_set, tmp_path / "out", PrepareSettings(to=form, levels=(48,)), workers=1)
+        index = load_index(tmp_path / "out")
+        dataset = VideoDataset(index.videos("train"), grids, source=PreparedSource(index, "train"))
+    for shape in (Shape(8, 48, 48), Shape(4, 24, 32), Shape(1, 16, 16)):
+        for position in range(6):
+            asked = request(position % len(dataset), position, shape)
+            memory = torch.full((dataset.sample_bytes(shape) + 5,), 77, dtype=torch.uint8)
+            sample, plain = dataset.load_into(asked, memory), dataset[asked]
+            assert torch.equal(sample.clip, plain.clip)
+            assert sample.clip.data_ptr() == memory.data_ptr()
+            assert memory[-5:].tolist() == [77] * 5
+            assert (sample.label, sample.index, sample.fault) == (plain.label, plain.index, plain.fault)
+            assert torch.equal(dataset.load_into(asked, memory[:10]).clip, plain.clip)  # no room: elsewhere
 
 
 def test_without_antialiasing_pixels_are_skipped_not_averaged(videos):

@@ -10,7 +10,7 @@ from vcycle.train import waiting
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Totals
-from vcycle.train.run import RunFolder
+from vcycle.train.run import JsonLines, RunFolder
 from vcycle.train.waiting import Waiting, cause_and_remedy
 
 
@@ -40,7 +40,7 @@ def test_the_cause_decides_the_remedy(what, workers, cores, cause, remedy):
 def told(training, waits):
     """What is said when each step takes a second, and waits as a function of the step says for data."""
     said, totals = [], Totals()
-    count = Waiting(totals, training.plan, workers=2, on_message=said.append).count
+    count = Waiting(totals, training.plan, workers=2, on_slow=lambda _, text: said.append(text)).count
     for step in training.plan:
         count(step, spent(2, 2), data_seconds=waits(step), seconds=1.0)
     return said, totals
@@ -102,3 +102,6 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
     assert set(fitted.waiting) == {f"{s.batch}×{s.frames}×{s.size}²" for s in training.plan.shapes}
     assert said
     assert all(" waits for data " in text for text in said)
+    lines = [line for line in JsonLines(RunFolder(tmp_path).log).read() if line["event"] == "slow_data"]
+    assert [line["message"] for line in lines] == said
+    assert [line["stage"] for line in lines] == sorted({line["stage"] for line in lines})

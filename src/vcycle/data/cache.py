@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
@@ -105,10 +106,17 @@ class FrameCache:
             raise VideoError(str(self.videos.path(item)), error.cause) from error
 
     def read(
-        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+        self,
+        item: int,
+        frames: NDArray[np.int64],
+        *,
+        resized: tuple[int, int],
+        crop: Box,
+        antialias: bool,
+        out: Tensor | None = None,
     ) -> Frames:
         """Frames by number, resized from their cached size."""
-        return self._source.read(item, frames, resized=resized, crop=crop, antialias=antialias)
+        return self._source.read(item, frames, resized=resized, crop=crop, antialias=antialias, out=out)
 
 
 def _digest(videos: VideoList) -> str:

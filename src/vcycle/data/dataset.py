@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from vcycle.data.request import SampleRequest
 from vcycle.data.source import FileSource, FrameSource, resample
 from vcycle.data.stream import permute
 from vcycle.data.video import VideoError
+from vcycle.data.views import Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
@@ -145,7 +147,14 @@ class VideoDataset(Dataset[Sample]):
     samples_grids = True
     """Takes requests, and samples each clip at the shape asked for."""
 
-    def __init__(self, videos: VideoList, grids: GridSampler, *, source: FrameSource | None = None) -> None:
+    def __init__(
+        self,
+        videos: VideoList,
+        grids: GridSampler,
+        *,
+        source: FrameSource | None = None,
+        transform: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         """Sample clips of a list of videos.
 
         Args:
@@ -153,9 +162,13 @@ class VideoDataset(Dataset[Sample]):
             grids: Where clips are taken from.
             source: Where frames come from, such as a ``FrameCache``; by default the video files, or the
                 pictures in the videos' folders.
+            transform: Changes each clip to train on, uint8 ``(T, H, W, 3)`` in and out. What it draws from the
+                global generators of Python, NumPy and torch is keyed to the request; the clip may be shared
+                memory and is not to be written to.
         """
         self.videos = videos
         self.grids = grids
+        self.transform = transform
         plain = FileSource if videos.frame_rate is None else ImageSource
         self.source: FrameSource = plain(videos) if source is None else source
 
@@ -169,12 +182,25 @@ class VideoDataset(Dataset[Sample]):
         Raises:
             DataError: If 16 videos in a row (or all of a smaller dataset) cannot be read.
         """
+        return self._sample(request, None)
 
+    def load_into(self, request: SampleRequest, memory: Tensor) -> Sample:
+        """The same, and where it can be so, its clip at the beginning of ``memory``, uint8.
+
+        Raises:
+            DataError: As ``dataset[request]`` does.
+        """
+        return self._sample(request, memory)
+
+    def _sample(self, request: SampleRequest, memory: Tensor | None) -> Sample:
         def read(item: int) -> tuple[Tensor, str | None]:
             info, first = self._part(item)
-            return self._read(item, info, first, self.grids.train(request, info))
+            return self._read(item, info, first, self.grids.train(request, info), memory)
 
         index, (clip, fault), failed = first_readable(request, len(self), read, what="videos in a row cannot be read")
+        if self.transform is not None:
+            with _keyed_global_generators(request):
+                clip = self.transform(clip).contiguous()
         return Sample(
             clip=clip,
             label=self._label(index),
@@ -188,14 +214,31 @@ class VideoDataset(Dataset[Sample]):
         )
 
     def center(self, item: int, shape: Shape) -> Sample:
-        """The clip for evaluation: the middle of a video, without randomness.
+        """The clip for evaluation during training: the middle of a video, without randomness.
+
+        Raises:
+            VideoError: If the video cannot be read.
+        """
+        return self.view(item, Views(shape=shape), 0)
+
+    def view(self, item: int, views: Views, clip: int, memory: Tensor | None = None) -> Sample:
+        """A clip for evaluation, without randomness; its crops lie one after another, as further frames.
+
+        Args:
+            item: Which video.
+            views: What is taken of each video.
+            clip: Which of its clips, from 0.
+            memory: As in ``load_into``.
 
         Raises:
             VideoError: If the video cannot be read.
         """
         info, first = self._part(item)
-        clip, fault = self._read(item, info, first, self.grids.center(shape, info))
-        return Sample(clip=clip, label=self._label(item), index=item, position=-1, fault=fault)
+        grid = self.grids.view(views, clip, info)
+        pixels, fault = self._read(item, info, first, grid, memory if views.crops == 1 else None)
+        if views.crops > 1:
+            pixels = _cut(pixels, views, memory)
+        return Sample(clip=pixels, label=self._label(item), index=item, position=-1, fault=fault)
 
     def sample_bytes(self, shape: Shape) -> int:
         """Shared memory that a sample takes: uint8 of three colours."""
@@ -225,13 +268,39 @@ class VideoDataset(Dataset[Sample]):
         label[list(self.videos.labels_of(item))] = 1
         return label
 
-    def _read(self, item: int, info: VideoInfo, first: int, grid: Grid) -> tuple[Tensor, str | None]:
+    def _read(
+        self, item: int, info: VideoInfo, first: int, grid: Grid, memory: Tensor | None
+    ) -> tuple[Tensor, str | None]:
         frames = first + info.frame_at(grid.times)
+        shape = (len(frames), *grid.crop[2:], 3)
+        fits = memory is not None and math.prod(shape) <= memory.numel()
+        out = memory[: math.prod(shape)].view(shape) if memory is not None and fits else None
         clip, filled = self.source.read(
-            item, frames, resized=grid.resized, crop=grid.crop, antialias=self.grids.antialias
+            item,
+            frames,
+            resized=grid.resized,
+            crop=grid.crop,
+            antialias=self.grids.antialias,
+            out=None if grid.flip else out,
         )
+        if grid.flip:
+            clip = clip.flip(2) if out is None else out.copy_(clip.flip(2))
         fault = f"{self.videos.path(item)}: {filled} of {len(frames)} frames cannot be decoded" if filled else None
-        return (clip.flip(2) if grid.flip else clip), fault
+        return clip, fault
+
+
+def _cut(strip: Tensor, views: Views, memory: Tensor | None) -> Tensor:
+    """The crops of a strip ``(T, H, W, 3)``, one after another: ``(J·T, h, w, 3)``, in ``memory`` if they fit."""
+    frames, height, width = views.shape
+    size = views.crops * 3 * views.shape.voxels
+    fits = memory is not None and memory.numel() >= size
+    out = memory[:size] if memory is not None and fits else torch.empty(size, dtype=torch.uint8)
+    crops = out.view(views.crops, frames, height, width, 3)
+    rows, columns = strip.shape[1] - height, strip.shape[2] - width
+    for number, crop in enumerate(crops):
+        top, left = views.crop_at(number, rows), views.crop_at(number, columns)
+        crop.copy_(strip[:, top : top + height, left : left + width])
+    return crops.flatten(0, 1)
 
 
 class _Items(Sized, Protocol):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
@@ -59,7 +60,14 @@ class ImageSource:
         return self._folders(item).info
 
     def read(
-        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+        self,
+        item: int,
+        frames: NDArray[np.int64],
+        *,
+        resized: tuple[int, int],
+        crop: Box,
+        antialias: bool,
+        out: Tensor | None = None,
     ) -> Frames:
         """Decode frames by number; see ``FileSource.read``."""
         names, info = self._folders(item)
@@ -82,9 +90,10 @@ class ImageSource:
         clip = torch.from_numpy(pixels[shown[places]])
         filled = int((~good[places]).sum())
         if not antialias:
-            return Frames(resample(clip, resized, crop, antialias=False), filled)
+            return Frames(resample(clip, resized, crop, antialias=False, out=out), filled)
         top, left, height, width = crop
-        return Frames(clip[:, top : top + height, left : left + width].contiguous(), filled)
+        part = clip[:, top : top + height, left : left + width]
+        return Frames(part.contiguous() if out is None else out.copy_(part), filled)
 
     def _look_into(self, item: int) -> _Folder:
         return _look_into(self.videos.path(item), self._rate)

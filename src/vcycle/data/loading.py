@@ -17,20 +17,20 @@ import torch
 from torch import Tensor
 
 from vcycle.data.batch import collate_any, pin
-from vcycle.data.dataset import Layout, Replacement, ResampledDataset, Sample, VideoDataset, candidates
+from vcycle.data.dataset import Layout, Replacement, ResampledDataset, Sample, candidates
 from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Room, Work
 from vcycle.data.request import SampleRequest
 from vcycle.data.sampler import PlanBatchSampler, rank_slice
 from vcycle.data.superres.dataset import PairedSample, replacements
-from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape
 
-__all__ = ["Loader", "evaluation_loader", "loader"]
+__all__ = ["TIMEOUT", "Loader", "loader"]
 
-_TIMEOUT = 60.0
+TIMEOUT = 60.0
+"""Seconds that a worker may take over a sample by default."""
 _AHEAD = 4
 """Samples that each worker loads ahead by default."""
 _SAMPLE_BYTES = 12
@@ -46,7 +46,7 @@ class Loader:
         work: Work,
         *,
         workers: int = 0,
-        timeout: float = _TIMEOUT,
+        timeout: float = TIMEOUT,
         prefetch: int | None = None,
         pin_memory: bool = False,
     ) -> None:
@@ -94,7 +94,7 @@ def loader(
     start: int = 0,
     stop: int | None = None,
     workers: int = 0,
-    timeout: float = _TIMEOUT,
+    timeout: float = TIMEOUT,
     prefetch: int | None = None,
     rank: int = 0,
     world: int = 1,
@@ -155,28 +155,6 @@ def default_grids(plan: Plan) -> GridSampler:
     return GridSampler(frames=baseline.frames, size=baseline.size)
 
 
-def evaluation_loader(
-    dataset: VideoDataset,
-    shape: Shape,
-    *,
-    batch: int,
-    workers: int = 0,
-    timeout: float = _TIMEOUT,
-    rank: int = 0,
-    world: int = 1,
-    pin_memory: bool = False,
-) -> Loader:
-    """Load the center clip of every video once, in order; each rank has its contiguous share.
-
-    Videos that cannot be read are left out of their batch and listed in ``Batch.replaced``; a batch may be
-    empty for that reason. So are those that hang or kill a worker.
-    """
-    pin_memory = pin_memory and torch.cuda.is_available()
-    share = rank_slice(len(dataset), 1, rank, world)
-    work = _Evaluation(dataset, shape, share, batch, pinned=pin_memory)
-    return Loader(work, workers=workers, timeout=timeout, pin_memory=pin_memory)
-
-
 @dataclass(frozen=True, slots=True)
 class _Ask:
     """A request, and what was asked for in its place before: items that hung or killed a process, and how."""
@@ -209,8 +187,9 @@ class _Training:
         for requests in self._sampler:
             yield [_Ask(request) for request in requests]
 
-    def load(self, task: _Ask) -> Any:
-        item = self._dataset[task.request]
+    def load(self, task: _Ask, memory: Tensor | None) -> Any:
+        into = None if memory is None else getattr(self._dataset, "load_into", None)
+        item = self._dataset[task.request] if into is None else into(task.request, memory)
         if not task.failed:
             return item
         used = item.index if isinstance(item, Sample | PairedSample) else task.request.index
@@ -275,57 +254,3 @@ class _Training:
             if bad.video not in self._named:
                 self._named.add(bad.video)
                 warnings.warn(f"bad {bad.path}: it {bad.cause}; another takes its place", stacklevel=2)
-
-
-@dataclass(frozen=True, slots=True)
-class _Center:
-    """The center clip of a video, unless reading it is known to hang or to kill a process."""
-
-    item: int
-    cause: str | None = None
-
-
-class _Evaluation:
-    """The videos of an evaluation as work."""
-
-    def __init__(self, dataset: VideoDataset, shape: Shape, items: range, batch: int, *, pinned: bool) -> None:
-        self._dataset = dataset
-        self._shape = shape
-        self._items = items
-        self._batch = batch
-        self._pinned = pinned
-
-    def __len__(self) -> int:
-        return -(-len(self._items) // self._batch)
-
-    def batches(self) -> Iterator[list[_Center]]:
-        for first in range(0, len(self._items), self._batch):
-            yield [_Center(item) for item in self._items[first : first + self._batch]]
-
-    def load(self, task: _Center) -> Sample | Replacement:
-        if task.cause is not None:
-            return self._left_out(task.item, self._dataset.name(task.item), task.cause)
-        try:
-            return self._dataset.center(task.item, self._shape)
-        except VideoError as error:
-            return self._left_out(task.item, error.path, error.cause)
-
-    def instead(self, task: _Center, cause: str) -> _Center:
-        return _Center(task.item, cause)
-
-    def name(self, task: _Center) -> str:
-        return self._dataset.name(task.item)
-
-    def sample_bytes(self, task: _Center) -> int:
-        return self._dataset.sample_bytes(self._shape)
-
-    def room(self) -> Room:
-        clips = min(self._batch, max(len(self._items), 1))
-        return Room(batch_bytes=clips * self._dataset.sample_bytes(self._shape), fewest=clips)
-
-    def collate(self, items: list[Any], memory: Tensor | None) -> Any:
-        batch = collate_any(items, memory)
-        return pin(batch) if self._pinned else batch
-
-    def _left_out(self, item: int, path: str, cause: str) -> Replacement:
-        return Replacement(position=-1, video=item, replacement=-1, path=path, cause=cause)

@@ -41,13 +41,25 @@ class FrameSource(Protocol):
         ...
 
     def read(
-        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+        self,
+        item: int,
+        frames: NDArray[np.int64],
+        *,
+        resized: tuple[int, int],
+        crop: Box,
+        antialias: bool,
+        out: Tensor | None = None,
     ) -> Frames:
-        """Frames by number: the crop (top, left, height, width) of pictures resized to ``resized``."""
+        """Frames by number: the crop (top, left, height, width) of pictures resized to ``resized``.
+
+        They are put into ``out`` where it is given: uint8 ``(T, height, width, 3)``, contiguous, not read before.
+        """
         ...
 
 
-def resample(pixels: Tensor, resized: tuple[int, int], crop: Box, *, antialias: bool) -> Tensor:
+def resample(
+    pixels: Tensor, resized: tuple[int, int], crop: Box, *, antialias: bool, out: Tensor | None = None
+) -> Tensor:
     """The crop of a resized clip, the cheap way round: first the part that the crop shows, then the resize.
 
     Args:
@@ -55,12 +67,13 @@ def resample(pixels: Tensor, resized: tuple[int, int], crop: Box, *, antialias: 
         resized: Height and width that the whole picture would be resized to.
         crop: Top, left, height and width in the resized picture.
         antialias: Average over the pixels between samples when shrinking.
+        out: Where to put the result; a new tensor by default.
 
     Returns:
         ``(T, height, width, C)``, contiguous.
     """
     rows, columns = part_shown(pixels.shape[1:3], resized, crop)
-    return resize(pixels[:, rows, columns], crop[2:], antialias=antialias)
+    return resize(pixels[:, rows, columns], crop[2:], antialias=antialias, out=out)
 
 
 def part_shown(stored: Sequence[int], resized: tuple[int, int], crop: Box) -> tuple[slice, slice]:
@@ -74,17 +87,23 @@ def _span(first: int, count: int, scale: float, limit: int) -> slice:
     return slice(start, min(max(round((first + count) * scale), start + 1), limit))
 
 
-def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool) -> Tensor:
-    """Resize ``(T, H, W, C)`` to ``(T, *size, C)``, bilinear and contiguous."""
-    if pixels.shape[1:3] == size:
-        return pixels.contiguous()
-    # Channels last is the layout that torch has fast uint8 kernels for, once the pixels are contiguous.
-    planes = pixels.contiguous().permute(0, 3, 1, 2)
-    return interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1).contiguous()
+def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool, out: Tensor | None = None) -> Tensor:
+    """Resize ``(T, H, W, C)`` to ``(T, *size, C)``, bilinear and contiguous; into ``out`` where it is given."""
+    if pixels.shape[1:3] != size:
+        # Channels last is the layout that torch has fast uint8 kernels for, once the pixels are contiguous.
+        planes = pixels.contiguous().permute(0, 3, 1, 2)
+        pixels = interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1)
+    return pixels.contiguous() if out is None else out.copy_(pixels)
 
 
 def read_clip(
-    index: VideoIndex, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+    index: VideoIndex,
+    frames: NDArray[np.int64],
+    *,
+    resized: tuple[int, int],
+    crop: Box,
+    antialias: bool,
+    out: Tensor | None = None,
 ) -> Frames:
     """Decode frames of a file by number.
 
@@ -95,10 +114,11 @@ def read_clip(
         VideoError: If the file cannot be read.
     """
     if antialias:
-        pixels, filled = read_frames(index, frames, height=resized[0], width=resized[1], crop=crop)
-        return Frames(torch.from_numpy(pixels), int(filled.sum()))
+        into = None if out is None else out.numpy()
+        pixels, filled = read_frames(index, frames, height=resized[0], width=resized[1], crop=crop, out=into)
+        return Frames(torch.from_numpy(pixels) if out is None else out, int(filled.sum()))
     pixels, filled = read_frames(index, frames)
-    return Frames(resample(torch.from_numpy(pixels), resized, crop, antialias=False), int(filled.sum()))
+    return Frames(resample(torch.from_numpy(pixels), resized, crop, antialias=False, out=out), int(filled.sum()))
 
 
 class FileSource:
@@ -121,7 +141,14 @@ class FileSource:
         return self.index(item).info
 
     def read(
-        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+        self,
+        item: int,
+        frames: NDArray[np.int64],
+        *,
+        resized: tuple[int, int],
+        crop: Box,
+        antialias: bool,
+        out: Tensor | None = None,
     ) -> Frames:
         """Decode frames by number."""
-        return read_clip(self.index(item), frames, resized=resized, crop=crop, antialias=antialias)
+        return read_clip(self.index(item), frames, resized=resized, crop=crop, antialias=antialias, out=out)

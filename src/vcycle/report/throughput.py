@@ -54,8 +54,10 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
     for column in (
         "workers",
         "bare loop, ms a clip",
+        "with batches, ms",
         "loader, ms a clip",
         "of workers x bare loop",
+        "of workers x with batches",
         "of bare loops side by side",
     ):
         table.add_column(column, justify="right")
@@ -64,8 +66,10 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
             row["source"],
             str(row["workers"]),
             _spread(row["bare_ms"]),
+            _spread(row["batches_ms"]),
             _spread(row["loader_ms"]),
             _spread(row["share"]),
+            _spread(row["share_of_batches"]),
             _spread(row["share_of_beside"]),
         )
     table.caption = "by the clock; another program on the machine shows here"

@@ -90,6 +90,10 @@ class RunLog:
             if self._board is not None:
                 self._board.log_metrics({key: line[key] for key in _SHOWN}, line["step"])
 
+    def slow_data(self, step: Step, message: str) -> None:
+        """Log that a stage waits for data, why, and what helps."""
+        self._lines.write(event="slow_data", step=step.index, stage=step.stage, message=message)
+
     def validation(self, point: Point) -> None:
         """Log a validation."""
         found = asdict(point.evaluation)

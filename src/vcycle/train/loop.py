@@ -8,7 +8,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from vcycle.data import Batch, Batches, loader
 from vcycle.errors import VcycleError
-from vcycle.nn import apply, bf16_conv3d_is_sound, convert_batchnorm
+from vcycle.nn import apply, bf16_conv3d_is_sound, convert_batchnorm, set_bn_batch
 from vcycle.plan import Plan, Step
 from vcycle.tasks.recognition import Evaluation
 from vcycle.train.clock import Clock
@@ -27,6 +27,7 @@ from vcycle.train.journal import Journal
 from vcycle.train.log import RunLog
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Fitted, Point, StepReport, Totals
+from vcycle.train.precise_bn import precise_plan, recompute_statistics
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
 from vcycle.train.waiting import Waiting
@@ -39,6 +40,14 @@ class Task(Protocol):
 
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor) -> Tensor:
         """The mean loss of a batch."""
+        ...
+
+    def check(self, labels: Tensor) -> None:
+        """Refuse labels, still on the host, that are not of this task."""
+        ...
+
+    def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
+        """What a model makes of a batch's clips, without augmentation."""
         ...
 
 
@@ -96,6 +105,8 @@ def fit(
     run: RunFolder,
     settings: Settings,
     recipe: str | None = None,
+    classes: Sequence[str] | None = None,
+    precise_bn: int | None = None,
     resume: bool = False,
     validate: Callable[[nn.Module, torch.device], Evaluation] | None = None,
     on_step: Callable[[StepReport], None] = lambda _: None,
@@ -113,6 +124,9 @@ def fit(
         run: The run's folder.
         settings: How to carry it out.
         recipe: The resolved recipe, written beside the run.
+        classes: Names of the classes, written beside the run.
+        precise_bn: Clips over which BatchNorm's running statistics are recomputed before each validation and at the
+            end; by default training's own are used.
         resume: Go on from the newest checkpoint in the folder, or start if there is none.
         validate: Evaluates the model; called every `validate_every` epochs of samples and at the end.
         on_step: Told of every step.
@@ -121,11 +135,11 @@ def fit(
 
     Raises:
         CheckpointError: if the checkpoint belongs to another plan or model, or cannot be written.
-        DataError: if more samples are unreadable than `bad_limit` allows.
+        DataError: if more samples are unreadable than `bad_limit` allows, or labels are not of the task.
         VcycleError: if the loss is not finite, or the folder already holds a run.
     """
     fabric = make_fabric(settings)
-    goes_on = run.prepare(plan, recipe, resume=resume)
+    goes_on = run.prepare(plan, recipe, resume=resume, classes=classes)
     convert_batchnorm(model, plan[0].bn_batch)
     model = model.to(memory_format=torch.channels_last_3d)
     state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=optimizer.build(model))
@@ -142,8 +156,16 @@ def fit(
         journal = stack.enter_context(_journal(state, settings, start, on_message))
         batches = _batches(plan, dataset, settings, start, journal, pin_memory=fabric.device.type == "cuda")
         stack.callback(batches.close)
-        waiting = Waiting(totals, plan, workers=settings.workers, on_message=on_message)
+
+        def tell_of_waiting(step: Step, message: str) -> None:
+            log.slow_data(step, message)
+            on_message(message)
+
+        waiting = Waiting(totals, plan, workers=settings.workers, on_slow=tell_of_waiting)
         clock = Clock(totals)
+        recompute = None if precise_bn is None else _precise(update, state, dataset, precise_bn, settings, journal)
+        if precise_bn is not None and len(dataset) < precise_bn and start < len(plan):
+            on_message(f"precise_bn is {precise_bn:,} clips, and there are {len(dataset):,} to take them from")
         model.train()
         for step in plan.iterate(start):
             batch, waited = _timed(batches)
@@ -160,6 +182,8 @@ def fit(
             if validating or saving:
                 log.flush()  # waits for the device: the time until here is training
                 with clock.paused():
+                    if recompute is not None and (validating or done == len(plan)):
+                        recompute()
                     if validate is not None and validating:
                         totals.curve.append(_point(plan, done, totals, validate(model, fabric.device)))
                         log.validation(totals.curve[-1])
@@ -189,6 +213,7 @@ class _Update:
 
     def __call__(self, step: Step, batch: Batch) -> Tensor:
         """Learn from a batch: its loss, still on the device."""
+        self._task.check(batch.labels)
         apply(step, self._state.model, self._state.optimizer)
         torch.manual_seed(_step_seed(self._state.seed, step.index))
         clips, labels = self._fabric.to_device((batch.clips, batch.labels))
@@ -197,6 +222,31 @@ class _Update:
         self._optimizer.step()
         self._optimizer.zero_grad()
         return loss.detach()
+
+    def predict(self, batch: Batch) -> Tensor:
+        """What the model makes of a batch."""
+        return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
+
+
+def _precise(
+    update: _Update, state: TrainState, dataset: Any, clips: int, settings: Settings, journal: Journal
+) -> Callable[[], None]:
+    """What recomputes BatchNorm's running statistics: each time from the same clips, the first of the stream."""
+    plan = precise_plan(state.plan, min(clips, len(dataset)))
+
+    def predict(batch: Batch) -> None:
+        journal.mention(batch)
+        update.predict(batch)
+
+    def recompute() -> None:
+        set_bn_batch(state.model, plan[0].bn_batch)  # until the next step sets its own
+        batches = iter(loader(dataset, plan, seed=settings.seed, workers=settings.workers, timeout=settings.timeout))
+        try:
+            recompute_statistics(state.model, batches, predict)
+        finally:
+            batches.close()
+
+    return recompute
 
 
 def _journal(state: TrainState, settings: Settings, start: int, on_message: Callable[[str], None]) -> Journal:

@@ -19,19 +19,19 @@ _LESS_TO_DECODE = "`vcycle prepare` makes videos that decode faster, and data.ca
 class Waiting:
     """Counts what was waited, and tells when it was much."""
 
-    def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_message: Callable[[str], None]) -> None:
+    def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_slow: Callable[[Step, str], None]) -> None:
         """Begin to count.
 
         Args:
             totals: Where it is counted by batch shape.
             plan: What is trained.
             workers: How many processes load.
-            on_message: Told once for each stage that waits too much.
+            on_slow: Told once for each stage that waits too much, at the step that showed it.
         """
         self._shapes = totals.waiting
         self._plan = plan
         self._workers = workers
-        self._tell = on_message
+        self._tell = on_slow
         self._stage = -1
 
     def count(self, step: Step, spent: Spent, *, data_seconds: float, seconds: float) -> None:
@@ -57,8 +57,9 @@ class Waiting:
                 self._spent, seconds=self._seconds, waited=self._waited, workers=self._workers, cores=cores()
             )
             self._tell(
+                step,
                 f"stage {stage.name!r} ({stage.base}) waits for data {self._waited / self._seconds:.0%} of the time: "
-                f"{cause}; {remedy}"
+                f"{cause}; {remedy}",
             )
 
 

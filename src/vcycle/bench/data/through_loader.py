@@ -32,13 +32,14 @@ def loader_share(
     """Compare clips per second with one and two workers to those of one bare loop, source by source.
 
     Returns:
-        A row for each source and number of workers: wall milliseconds per clip in the bare loop, in as many bare
-        loops side by side, and through the loader; and what share of workers x bare loop, and of bare loops side
-        by side, the loader delivers. Where cores are not free, only the second can be large.
+        A row for each source and number of workers: wall milliseconds per clip in the bare loop, in one that keeps
+        its clips in batches as training needs them, in as many bare loops side by side, and through the loader; and
+        what share of workers x bare loop, of workers x bare loop with batches, and of bare loops side by side, the
+        loader delivers. Where cores are not free, only the last can be large.
     """
     rows = []
     counts = [workers for workers in (1, 2) if workers <= cores()]
-    done, total = 0, len(sources) * repeats * (1 + len(counts))
+    done, total = 0, len(sources) * repeats * (2 + len(counts))
     for name, source in sources.items():
         dataset = VideoDataset(videos, grids, source=source)
         few = _plan(shape, 1, steps=4)
@@ -47,11 +48,13 @@ def loader_share(
         size = int(min(max(clips / _STEPS, 2), batch))
         plan = _plan(shape, size, steps=max(round(clips / size), _STEPS))
         bare: list[float] = []
+        batches: list[float] = []
         beside: dict[int, list[float]] = {workers: [] for workers in counts}
         delivered: dict[int, list[float]] = {workers: [] for workers in counts}
         for _ in range(repeats):
             bare.append(_bare(dataset, plan))
-            done += 1
+            batches.append(_delivered(dataset, plan, 0))
+            done += 2
             progress(done, total)
             for workers in counts:
                 beside[workers].append(_bare_processes(dataset, plan, workers))
@@ -67,9 +70,11 @@ def loader_share(
                 "workers": workers,
                 "bare_ms": Spread.of([1e3 * each for each in bare])._asdict(),
                 "loader_ms": Spread.of([1e3 * each for each in taken])._asdict(),
+                "batches_ms": Spread.of([1e3 * each for each in batches])._asdict(),
                 "beside_ms": Spread.of([1e3 * each for each in beside[workers]])._asdict(),
                 "share_of_beside": ratios(beside[workers], taken)._asdict(),
                 "share": ratios(bare, [workers * each for each in taken])._asdict(),
+                "share_of_batches": ratios(batches, [workers * each for each in taken])._asdict(),
             }
             for workers, taken in delivered.items()
         ]

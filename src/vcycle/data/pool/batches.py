@@ -63,7 +63,7 @@ class InProcess(Batches):
         items = []
         for task in tasks:
             try:
-                items.append(self._work.load(task))
+                items.append(self._work.load(task, None))
             except Exception as error:
                 error.add_note(f"while {self._work.name(task)} was loaded")
                 raise

@@ -31,7 +31,8 @@ def encode(item: Any, slot: Tensor) -> tuple[bytes, int]:
     """
     if type(item) is Sample and item.clip.dtype == torch.uint8 and item.clip.numel() <= slot.numel():
         size = item.clip.numel()
-        slot[:size].view(item.clip.shape).copy_(item.clip)
+        if item.clip.data_ptr() != slot.data_ptr():  # else it was put there at once
+            slot[:size].view(item.clip.shape).copy_(item.clip)
         rest = tuple(getattr(item, name) for name in _REST)
         return _SAMPLE + pickle.dumps((size, tuple(item.clip.shape), rest), pickle.HIGHEST_PROTOCOL), size
     file = io.BytesIO()

@@ -57,8 +57,8 @@ class Work(Protocol):
         """The tasks of each batch, in order."""
         ...
 
-    def load(self, task: Any) -> Any:
-        """Load a sample. Called in any process."""
+    def load(self, task: Any, memory: Tensor | None) -> Any:
+        """Load a sample. Called in any process. Its tensors may be put into ``memory``, uint8, from its beginning."""
         ...
 
     def instead(self, task: Any, cause: str) -> Any:

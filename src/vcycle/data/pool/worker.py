@@ -69,7 +69,7 @@ def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: l
 def _load(work: Work, task: object, slot: Tensor) -> tuple[bool, bytes, int]:
     """Whether it went well; the sample, or the error; and how many bytes the slot should have had."""
     try:
-        return True, *encode(work.load(task), slot)
+        return True, *encode(work.load(task, slot), slot)
     except BaseException as error:  # even sys.exit() in a dataset is told to the main process
         return False, pack_error(error, work.name(task)), 0
 

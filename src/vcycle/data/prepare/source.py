@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.prepare.index import PreparedIndex, load_index
@@ -61,17 +62,23 @@ class PreparedSource:
         return int(has[np.argmax(enough)] if enough.any() else has[-1])
 
     def read(
-        self, item: int, frames: NDArray[np.int64], *, resized: tuple[int, int], crop: Box, antialias: bool
+        self,
+        item: int,
+        frames: NDArray[np.int64],
+        *,
+        resized: tuple[int, int],
+        crop: Box,
+        antialias: bool,
+        out: Tensor | None = None,
     ) -> Frames:
         """Frames by number, resized from their prepared size."""
         row, level = self._row(item), self.level_for(item, resized)
         if self.index.settings.to == "array":
             stored = self._frames(row, level)
             rows, columns = part_shown(stored.shape[1:3], resized, crop)
-            part = torch.from_numpy(np.ascontiguousarray(stored[frames, rows, columns]))
-            read = Frames(resize(part, crop[2:], antialias=antialias), 0)
+            read = Frames(_gathered(stored[:, rows, columns], frames, crop[2:], antialias=antialias, out=out), 0)
         else:
-            read = read_clip(self._video(item, level), frames, resized=resized, crop=crop, antialias=antialias)
+            read = read_clip(self._video(item, level), frames, resized=resized, crop=crop, antialias=antialias, out=out)
         # A frame that was missing then is missing still, and may be one that is missing now.
         return read._replace(filled=min(len(frames), read.filled + self.index.filled(row, frames)))
 
@@ -132,3 +139,14 @@ class PreparedSource:
     def __getstate__(self) -> dict[str, object]:
         """Leave the mappings behind: another process maps the files itself."""
         return {**self.__dict__, "_arrays": {}}
+
+
+def _gathered(
+    stored: NDArray[np.uint8], frames: NDArray[np.int64], size: tuple[int, int], *, antialias: bool, out: Tensor | None
+) -> Tensor:
+    """Frames of a video, resized; straight from where they lie to where they shall lie when the size is the same."""
+    if out is not None and stored.shape[1:3] == size:
+        for place, frame in zip(out.numpy(), frames.tolist(), strict=True):
+            place[:] = stored[frame]
+        return out
+    return resize(torch.from_numpy(np.ascontiguousarray(stored[frames])), size, antialias=antialias, out=out)

@@ -45,6 +45,7 @@ def read_frames(
     width: int | None = None,
     crop: tuple[int, int, int, int] | None = None,
     interpolation: Interpolation = "BILINEAR",
+    out: NDArray[np.uint8] | None = None,
 ) -> Decoded:
     """Decode frames by number, each resized as it is converted to RGB.
 
@@ -55,6 +56,7 @@ def read_frames(
         width: Columns of the resized picture; the displayed picture's own by default.
         crop: Top, left, height and width of the part of the resized picture to keep; all of it by default.
         interpolation: How to resize. Both average over the pixels between samples when shrinking.
+        out: Where to put the clip, ``(T, H, W, 3)``; a new array by default.
 
     Raises:
         VideoError: If the file cannot be opened, has changed since it was indexed, or nothing of it decodes.
@@ -65,7 +67,15 @@ def read_frames(
         asked = f"frames {wanted[0]} to {wanted[-1]} asked for"
         raise IndexError(f"{index.path}: {asked}, 0 to {index.info.frames - 1} exist")
     size = (index.info.height if height is None else height, index.info.width if width is None else width)
-    clip = _Clip(places=firsts, frames=len(places), size=size, crop=crop, index=index, interpolation=interpolation)
+    top, left, rows, columns = crop or (0, 0, *size)
+    clip = _Clip(
+        np.empty((len(places), rows, columns, 3), dtype=np.uint8) if out is None else out,
+        places=firsts,
+        size=size,
+        corner=(top, left),
+        index=index,
+        interpolation=interpolation,
+    )
     index.check()
     if index.sequential or not _read_planned(index, wanted, clip):
         _read_through(index, wanted, clip)
@@ -82,16 +92,17 @@ class _Clip:
 
     def __init__(
         self,
+        pixels: NDArray[np.uint8],
         *,
         places: NDArray[np.int64],
-        frames: int,
         size: tuple[int, int],
-        crop: tuple[int, int, int, int] | None,
+        corner: tuple[int, int],
         index: VideoIndex,
         interpolation: Interpolation,
     ) -> None:
-        top, left, height, width = crop or (0, 0, *size)
-        self.pixels = np.empty((frames, height, width, 3), dtype=np.uint8)
+        frames, height, width, _ = pixels.shape
+        top, left = corner
+        self.pixels = pixels
         self.filled = np.zeros(frames, dtype=np.bool_)
         self._places = places
         self._part = slice(top, top + height), slice(left, left + width)
