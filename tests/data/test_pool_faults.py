@@ -12,7 +12,17 @@ from pathlib import Path
 import pytest
 import torch
 
-from vcycle.data import GridSampler, Sample, SampleRequest, evaluation_loader, loader, read_videos
+from vcycle.data import (
+    FileSource,
+    GridSampler,
+    Sample,
+    SampleRequest,
+    VideoError,
+    Views,
+    evaluation_loader,
+    loader,
+    read_videos,
+)
 from vcycle.data.dataset import VideoDataset, candidates
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, Shape, cascade, constant
@@ -269,21 +279,49 @@ def test_an_item_to_be_avoided_is_not_drawn_and_the_others_keep_their_order():
         assert list(candidates(second, 10)) == order[1:]
 
 
+@pytest.mark.parametrize(("happens", "cause"), [(hang, "did not finish within 1 s"), (crash, "killed its process")])
+def test_a_replacement_that_hangs_or_kills_is_blamed_itself_and_the_unreadable_one_keeps_its_cause(
+    happens, cause, tmp_path, write_video
+):
+    for number in range(6):
+        write_video(tmp_path / "train" / f"class{number % 2}" / f"{number}.mp4", 12)
+    plan = constant(Baseline(batch=6, frames=4, size=16, clips=6, steps=1, lr=0.1))
+    good = VideoDataset(read_videos(tmp_path, "train"), GridSampler(frames=4, size=16))
+    (plain,) = loader(good, plan)
+    unreadable, position = int(plain.indices[0]), int(plain.positions[0])
+    replacement = list(candidates(SampleRequest(unreadable, Shape(4, 16, 16), (0, 0, position)), 6))[1]
+
+    class Faulty(FileSource):
+        def info(self, item):
+            if item == unreadable:
+                raise VideoError(str(self.videos.path(item)), "broken")
+            if item == replacement:
+                happens()
+            return super().info(item)
+
+    (batch,) = loader(VideoDataset(good.videos, good.grids, source=Faulty(good.videos)), plan, workers=2, timeout=1)
+    found = {(bad.position, bad.video): bad.cause for bad in batch.replaced}
+    assert found[position, unreadable] == "broken"
+    assert found[position, replacement].startswith(cause)
+    assert {video for _, video in found} == {unreadable, replacement}
+    assert not {unreadable, replacement} & set(batch.indices.tolist())
+
+
 def test_evaluation_leaves_out_what_hangs_or_kills(tmp_path, write_video, monkeypatch):
     for number in range(6):
         write_video(tmp_path / "train" / f"class{number % 2}" / f"{number}.mp4", 12)
     dataset = VideoDataset(read_videos(tmp_path, "train"), GridSampler(frames=4, size=16))
-    whole = VideoDataset.center
+    whole = VideoDataset.view
 
-    def center(self, item, shape):
+    def view(self, item, *rest):
         if item == 1:
             hang()
         if item == 4:
             crash()
-        return whole(self, item, shape)
+        return whole(self, item, *rest)
 
-    monkeypatch.setattr(VideoDataset, "center", center)
-    batches = list(evaluation_loader(dataset, Shape(4, 16, 16), batch=3, workers=2, timeout=0.5))
+    monkeypatch.setattr(VideoDataset, "view", view)
+    batches = list(evaluation_loader(dataset, Views(shape=Shape(4, 16, 16)), batch=3, workers=2, timeout=0.5))
     assert [batch.indices.tolist() for batch in batches] == [[0, 2], [3, 5]]
     assert [(bad.video, bad.path, bad.cause) for batch in batches for bad in batch.replaced] == [
         (1, dataset.name(1), "did not finish within 0.5 s"),

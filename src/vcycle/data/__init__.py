@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from vcycle.data.dataset import ResampledDataset as ResampledDataset
     from vcycle.data.dataset import Sample as Sample
     from vcycle.data.dataset import VideoDataset as VideoDataset
+    from vcycle.data.evaluating import evaluation_loader as evaluation_loader
     from vcycle.data.grids import Grid as Grid
     from vcycle.data.grids import GridSampler as GridSampler
     from vcycle.data.images import ImageSource as ImageSource
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from vcycle.data.layouts import read_videos as read_videos
     from vcycle.data.layouts import splits_of as splits_of
     from vcycle.data.loading import Loader as Loader
-    from vcycle.data.loading import evaluation_loader as evaluation_loader
     from vcycle.data.loading import loader as loader
     from vcycle.data.pool.batches import Batches as Batches
     from vcycle.data.prepare.check import CheckReport as CheckReport
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from vcycle.data.video import VideoIndex as VideoIndex
     from vcycle.data.video import probe as probe
     from vcycle.data.video import read_frames as read_frames
+    from vcycle.data.views import Views as Views
 
 _MODULES = {
     "Batch": "batch",
@@ -100,10 +101,11 @@ _MODULES = {
     "VideoIndex": "video",
     "VideoInfo": "info",
     "VideoList": "layouts",
+    "Views": "views",
     "check_clips": "superres.check",
     "check_prepared": "prepare.check",
     "check_videos": "prepare.check",
-    "evaluation_loader": "loading",
+    "evaluation_loader": "evaluating",
     "imresize": "superres.degrade",
     "is_prepared": "prepare.names",
     "layout_of": "layouts",

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -36,11 +37,15 @@ __all__ = [
     "candidates",
     "first_readable",
     "stack_labels",
+    "trying",
 ]
 
 Layout = Literal["CTHW", "TCHW", "THWC"]
 
 _Read = TypeVar("_Read")
+
+trying: ContextVar[Callable[[int], None]] = ContextVar("trying", default=lambda item: None)
+"""Told of each item that is about to be read for a sample: which one, should it hang or kill the process."""
 
 _ATTEMPTS = 16
 _REPLACE = 1  # purposes of keyed draws; 0 is the sampling grid
@@ -81,6 +86,7 @@ def first_readable(
     """
     failed: list[tuple[int, VideoError]] = []
     for index in candidates(request, size):
+        trying.get()(index)
         try:
             return index, read(index), failed
         except VideoError as error:

@@ -18,6 +18,7 @@ from vcycle.errors import DataError
 
 if TYPE_CHECKING:
     from vcycle.data.request import SampleRequest
+    from vcycle.data.views import Views
     from vcycle.plan import Shape
 
 __all__ = ["Grid", "GridSampler"]
@@ -83,6 +84,9 @@ class GridSampler:
     span: tuple[float, float] | None = None
     """Instead of a stride: the fraction of the video that a clip spans, at any number of frames."""
 
+    segments: bool = False
+    """Draw each frame at random from its own share of the clip's span, rather than take the middle of every share."""
+
     short_side: tuple[float, float] | None = None
     """Short side of the resized picture in pixels at the baseline's size, s_min and s_max. A clip of size h
     takes it at random, uniform in [s_min·h/H, s_max]; the clip is a random crop."""
@@ -95,9 +99,6 @@ class GridSampler:
 
     antialias: bool = True
     """Average the pixels between samples when a picture shrinks, rather than skip them."""
-
-    eval_short_side: float | None = None
-    """Short side for evaluation in pixels at the baseline's size; ``short_side[0]`` by default."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no grid."""
@@ -117,32 +118,52 @@ class GridSampler:
             _check_range("field", self.field, 0.01, 1.0)
         if self.short_side is not None:
             _check_range("short_side", self.short_side, self.size, float("inf"))
-        if self.eval_short_side is not None and (self.field is not None or self.eval_short_side < self.size):
-            raise DataError(f"eval_short_side={self.eval_short_side}: {self.size} or more is accepted, without field")
 
     def train(self, request: SampleRequest, info: VideoInfo) -> Grid:
         """The random grid of a request, the same wherever and whenever it is asked for."""
         # All draws at once, so that an option that is off shifts no other draw.
-        stride, start, side, top, left, flip = request.generator().random(6).tolist()
+        generator = request.generator()
+        stride, start, side, top, left, flip = generator.random(6).tolist()
         shape = request.shape
         low, high = self._strides(shape.frames, info)
         smallest, largest = self._short_sides(shape.size)
         return self._grid(
-            shape,
             info,
+            frames=shape.frames,
             stride=_between(low, high, stride),
-            short_side=_between(smallest, largest, side),
+            resized=_resize_to(_between(smallest, largest, side), shape, info),
+            size=(shape.height, shape.width),
             place=(start, top, left),
             flip=self.flip and flip < 0.5,
+            within=generator.random(shape.frames) if self.segments else 0.5,
         )
 
-    def center(self, shape: Shape, info: VideoInfo) -> Grid:
-        """The grid for evaluation: the widest stride, the middle of the video and of the picture, no flip."""
-        side = self._short_sides(shape.size)[0]
-        if self.eval_short_side is not None:
-            side = self.eval_short_side * shape.size / self.size
-        stride = self._strides(shape.frames, info)[1]
-        return self._grid(shape, info, stride=stride, short_side=side, place=(0.5, 0.5, 0.5), flip=False)
+    def view(self, views: Views, clip: int, info: VideoInfo) -> Grid:
+        """The grid of one of the clips of an evaluation: the widest stride, no flip, nothing random.
+
+        Args:
+            views: What is taken of each video.
+            clip: Which clip, from 0.
+            info: The video.
+
+        Returns:
+            The grid; of several crops, that of the strip of the picture that they are cut from along its longer side,
+            at ``views.crop_at``.
+        """
+        shape = views.shape
+        height, width = _resize_to(views.short_side or self._short_sides(shape.size)[0], shape, info)
+        size = (shape.height, shape.width)
+        if views.crops > 1:
+            size = (height, shape.width) if height > width else (shape.height, width)
+        return self._grid(
+            info,
+            frames=shape.frames,
+            stride=self._strides(shape.frames, info)[1],
+            resized=(height, width),
+            size=size,
+            place=(views.start(clip), 0.5, 0.5),
+            flip=False,
+        )
 
     def _strides(self, frames: int, info: VideoInfo) -> tuple[float, float]:
         """Shortest and longest stride in seconds for a clip of this many frames."""
@@ -163,23 +184,30 @@ class GridSampler:
 
     def _grid(
         self,
-        shape: Shape,
         info: VideoInfo,
         *,
+        frames: int,
         stride: float,
-        short_side: float,
+        resized: tuple[int, int],
+        size: tuple[int, int],
         place: tuple[float, float, float],
         flip: bool,
+        within: float | NDArray[np.float64] = 0.5,
     ) -> Grid:
-        """Lay a grid; ``place``, from 0 to 1, says where in the room left in time, height and width."""
-        start = max(0.0, info.duration - stride * shape.frames) * place[0]
-        height, width = _resize_to(short_side, shape, info)
-        top = min(int((height - shape.height + 1) * place[1]), height - shape.height)
-        left = min(int((width - shape.width + 1) * place[2]), width - shape.width)
+        """Lay a grid.
+
+        ``place``, from 0 to 1, says where in the room left in time, height and width; ``within`` where each frame lies
+        in its share of the span.
+        """
+        start = max(0.0, info.duration - stride * frames) * place[0]
+        top, left = (
+            min(int((whole - part + 1) * p), whole - part)
+            for whole, part, p in zip(resized, size, place[1:], strict=True)
+        )
         return Grid(
             # Frames lie at the middle of their shares of the span: coarse and fine clips are centred alike.
-            times=start + (np.arange(shape.frames, dtype=np.float64) + 0.5) * stride,
-            resized=(height, width),
-            crop=(top, left, shape.height, shape.width),
+            times=start + (np.arange(frames, dtype=np.float64) + within) * stride,
+            resized=resized,
+            crop=(top, left, *size),
             flip=flip,
         )

@@ -206,8 +206,9 @@ class _Training:
             return item._replace(replaced=json.dumps(tried))
         return _Substitute(item, replaced)
 
-    def instead(self, task: _Ask, cause: str) -> _Ask:
-        bad = task.request.index
+    def instead(self, task: _Ask, cause: str, item: int | None) -> _Ask:
+        # It may have been a replacement of what was asked for, which cannot be read: that is found out again.
+        bad = task.request.index if item is None else item
         failed = (*task.failed, (bad, cause))
         request = replace(task.request, avoid=(*task.request.avoid, bad))
         found = next(candidates(request, len(self._dataset)), None)
@@ -215,7 +216,7 @@ class _Training:
             raise DataError(
                 f"{self._name(bad)} {cause}, and no other is left to take its place: {len(failed)} were tried"
             )
-        return _Ask(replace(request, index=found), failed)
+        return _Ask(request if item not in (None, task.request.index) else replace(request, index=found), failed)
 
     def name(self, task: _Ask) -> str:
         return self._name(task.request.index)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from vcycle.data.pool.channel import Channel
-from vcycle.data.pool.worker import BEGUN, DONE, SINCE
+from vcycle.data.pool.worker import BEGUN, DONE, ITEM, SINCE
 
 __all__ = ["Job", "Worker", "death"]
 
@@ -84,6 +84,11 @@ class Worker:
         begun, done, jobs = self.row[BEGUN], self.row[DONE], self.jobs()
         place = begun - 1 - self.answered
         return jobs[place] if begun > done and 0 <= place < len(jobs) else None
+
+    def item(self) -> int | None:
+        """The item of the dataset that it was reading for that sample, where it is known."""
+        item = self.row[ITEM]
+        return item if item >= 0 else None
 
     def traced(self) -> bool:
         """Whether a debugger holds it."""

@@ -281,7 +281,7 @@ class _Supervisor:
     def _lost(self, found: Worker, *, hung: bool = False) -> None:
         """A worker died, or is killed because it hangs: what it had is done by others."""
         self._workers = {row: other for row, other in self._workers.items() if other is not found}
-        guilty = found.guilty()
+        guilty, item = found.guilty(), found.item()
         status = found.bury(at_once=hung)
         if status is None:
             self._dying.append(found.pid)
@@ -293,12 +293,12 @@ class _Supervisor:
                 f"{_LOSSES} workers in a row were lost before any of them loaded a sample; the last{last} {what}"
             )
         if guilty is not None:
-            self._try_again(guilty, what, hung=hung)
+            self._try_again(guilty, what, item, hung=hung)
         # One by one for a while, and the rest before the guilty: else good samples in a group with it are never done.
         self._pace = _MESSAGE
         self._queue.jobs.extendleft(reversed([job for job in found.jobs() if job is not guilty]))
 
-    def _try_again(self, guilty: Job, what: str, *, hung: bool) -> None:
+    def _try_again(self, guilty: Job, what: str, item: int | None, *, hung: bool) -> None:
         """Have a sample that a worker was lost at done again, or another in its place."""
         if not hung and not guilty.died:
             # It may have been the worker's fault; a second death is the sample's.
@@ -306,7 +306,7 @@ class _Supervisor:
             self._queue.jobs.appendleft(guilty)
             return
         try:
-            task = self._work.instead(guilty.task, what)
+            task = self._work.instead(guilty.task, what, item)
         except DataError as error:
             self._settle(guilty, None, pack_error(error, self._work.name(guilty.task)))
             return

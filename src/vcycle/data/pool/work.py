@@ -61,8 +61,13 @@ class Work(Protocol):
         """Load a sample. Called in any process. Its tensors may be put into ``memory``, uint8, from its beginning."""
         ...
 
-    def instead(self, task: Any, cause: str) -> Any:
+    def instead(self, task: Any, cause: str, item: int | None) -> Any:
         """The task that takes the place of one that hung or killed its process.
+
+        Args:
+            task: That one.
+            cause: What it did.
+            item: The item of the dataset that was being read for it, where that is known.
 
         Raises:
             DataError: if there is none.

@@ -16,19 +16,21 @@ import numpy.random
 import torch
 from torch import Tensor
 
+from vcycle.data.dataset import trying
 from vcycle.data.pool.channel import Channel, Closed
 from vcycle.data.pool.items import encode, pack_error
 from vcycle.data.pool.work import Spent, Work
 
-__all__ = ["BEGUN", "COLUMNS", "DONE", "IGNORED", "SINCE", "run"]
+__all__ = ["BEGUN", "COLUMNS", "DONE", "IGNORED", "ITEM", "SINCE", "run"]
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are the main process's to answer; they often reach its children too."""
 
 COLUMNS = 8
 """Numbers in a worker's row of the table that it shares with the supervisor; a cache line."""
-BEGUN, DONE, SINCE = 0, 1, 2
-"""Samples begun and done in its life; from ``SINCE`` on, alternating, when it began them (monotonic ns)."""
+BEGUN, DONE, SINCE, ITEM = 0, 1, 2, 4
+"""Samples begun and done in its life; from ``SINCE`` on, alternating, when it began them (monotonic ns); the item of
+the dataset that it reads for the sample it is at, -1 where that is not known."""
 
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -45,6 +47,7 @@ def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: l
         seed: For the global generators: a dataset that uses them unkeyed must not draw the same in all workers.
     """
     _settle(seed)
+    trying.set(lambda item: row.__setitem__(ITEM, item))
     channel = Channel(end)
     begun = 0
     try:
@@ -56,6 +59,7 @@ def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: l
                 jobs = pickle.loads(message)
                 for first, size, task in jobs:
                     row[SINCE + begun % 2] = time.monotonic_ns()
+                    row[ITEM] = -1
                     begun += 1
                     row[BEGUN] = begun
                     outcomes.append(_load(work, task, memory[first : first + size]))
