@@ -12,7 +12,7 @@ from vcycle.bench.data.clips import generated_videos, pictures
 from vcycle.bench.data.readers import asks, plain_loop, source_reader
 from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
 from vcycle.bench.data.targets import targets
-from vcycle.bench.data.timing import interleaved, ratios
+from vcycle.bench.timing import interleaved, ratios
 from vcycle.cli.app import app
 from vcycle.data import FileSource, VideoList
 from vcycle.errors import DataError

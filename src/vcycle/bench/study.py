@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.bench.compare import Arm, ArmRun, Comparison, compare
-from vcycle.recipes.build import check_plan, datasets_of, evaluator, find_videos, train
+from vcycle.recipes.build import check_plan, datasets_of, find_videos, train
+from vcycle.recipes.evaluating import evaluator
 from vcycle.recipes.load import dump_recipe, with_absolute_paths
+from vcycle.recipes.notices import notices
 from vcycle.recipes.plans import control_name, plan_of
 from vcycle.recipes.schema import Recipe
 from vcycle.train.run import RunFolder
@@ -55,13 +57,17 @@ def compare_plans(
     """
     on_message = _once(on_message)
     videos = find_videos(recipe, out, on_progress)
-    for note in videos.notes:
+    for note in notices(recipe, videos):
         on_message(note)
     arms = []
     for name in arm_names(plans):
         plan = plan_of(recipe, len(videos.train), name)
         check_plan(recipe, plan)
         arms.append(Arm(name=name, plan=plan, key=_key(recipe, plan.fingerprint)))
+    if recipe.init.path is not None:
+        from vcycle.recipes.initial import check_init
+
+        check_init(recipe, videos.train.classes)
     splits = datasets_of(recipe, videos, out, on_progress)
     test = None if splits.test is None else evaluator(recipe, splits.test, on_message)
 
@@ -93,9 +99,9 @@ def compare_plans(
             cpu_seconds=fitted.cpu_seconds,
             data_seconds=fitted.data_seconds,
             replaced=fitted.replaced,
-            val=fitted.curve[-1].evaluation.top1,
-            test=None if test is None else test(fitted.model, torch.device(device)).top1,
-            curve=[(p.seconds, p.samples, p.evaluation.top1) for p in fitted.curve],
+            val=fitted.curve[-1].evaluation.value,
+            test=None if test is None else test(fitted.model, torch.device(device)).value,
+            curve=[(p.seconds, p.samples, p.evaluation.value) for p in fitted.curve],
         )
 
     out.mkdir(parents=True, exist_ok=True)

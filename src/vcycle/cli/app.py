@@ -2,23 +2,22 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli import benching, preparing, process
+from vcycle.cli import benching, evaluating, exporting, preparing, process
+from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.errors import RecipeError
+from vcycle.cli.telling import accuracy_line, warn_of_workers
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
     from vcycle.recipes.build import Videos
     from vcycle.recipes.schema import Recipe
-    from vcycle.tasks.recognition import Evaluation
     from vcycle.train.outcome import Fitted, Point
 
 __all__ = ["app", "main"]
@@ -28,27 +27,18 @@ _SLOW_DATA = 0.1
 
 app = typer.Typer(
     name="vcycle",
-    help="Train video models several times faster at the same accuracy, on a schedule of coarse-to-fine grids.",
+    help="Train video models on a schedule of coarse-to-fine sampling grids: few frames and small pictures in large "
+    "batches first, the full clip last. What that saves depends on the data; `vcycle compare` measures it.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help, in which a switch has no type
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
 app.add_typer(recipes, name="recipes")
 app.add_typer(benching.bench, name="bench")
 
-RecipeArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="RECIPE", help="A shipped recipe (see `vcycle recipes`), a YAML file, or the folder of a run."
-    ),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for everything that is written.")]
 
 
@@ -83,21 +73,23 @@ def plan(
     json: Json = False,
     figure: Annotated[Path | None, typer.Option("--figure", help="Save shapes, batch and LR as a picture.")] = None,
 ) -> None:
-    """Show the plan of a recipe: stages, shapes, batches, LR, and what it saves."""
+    """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.cli.figures import save_figure
     from vcycle.recipes.build import check_plan, find_videos
-    from vcycle.recipes.plans import plan_of
+    from vcycle.recipes.plans import lengthened, plan_of
 
-    loaded = _load(recipe, overrides)
+    loaded = load(recipe, overrides)
     clips = loaded.data.clips  # None, and no videos: `plan_of` says what is missing
     if loaded.data.digits is not None:
         clips = loaded.data.digits.train_clips
     elif loaded.data.path is not None:
         videos = find_videos(loaded, Path())
         clips = len(videos.train)
-        _tell_of_videos(videos)
+        _tell_of_videos(loaded, videos)
     planned = plan_of(loaded, clips)
     check_plan(loaded, planned)
+    if (longer := lengthened(loaded, clips)) is not None:
+        message(longer)
     if figure is not None:
         save_figure(planned.figure(), figure)
     if json:
@@ -124,10 +116,13 @@ def train(
     from vcycle.recipes.build import check_plan, check_videos, datasets_of, find_videos
     from vcycle.recipes.build import train as train_recipe
     from vcycle.recipes.load import dump_recipe
-    from vcycle.recipes.plans import plan_of
+    from vcycle.recipes.plans import lengthened, plan_of
+    from vcycle.recipes.resuming import check_resume, refuse_missing_run
     from vcycle.train.run import RunFolder
 
-    loaded = _load(recipe, overrides)
+    if resume:
+        refuse_missing_run(recipe)
+    loaded = load(recipe, overrides)
     run = RunFolder(out or _default_folder(recipe, loaded.plan))
     text = dump_recipe(loaded)
     with progress() as shown:
@@ -135,13 +130,20 @@ def train(
     check_videos(loaded, videos)
     planned = plan_of(loaded, len(videos.train))
     check_plan(loaded, planned)
-    run.prepare(planned, text, resume=resume)  # before hours of decoding
-    _tell_of_videos(videos)
+    if loaded.init.path is not None and not run.started:
+        from vcycle.recipes.initial import check_init
+
+        check_init(loaded, videos.train.classes)
+    if run.prepare(planned, text, resume=resume, classes=videos.train.classes):  # before hours of decoding
+        check_resume(run, loaded, planned, {"train": videos.train, "val": videos.val})
+    _tell_of_videos(loaded, videos)
+    if (longer := lengthened(loaded, len(videos.train))) is not None:
+        message(longer)
     if not json:
         result(planned.table())
     go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
     message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
-    _warn_of_workers(loaded)
+    warn_of_workers(loaded)
     with process.resumable(f"go on with `{go_on}`"), progress() as shown:
         splits = datasets_of(loaded, videos, run.path.parent, shown.count)
         shown.begin(planned.name, planned)
@@ -160,63 +162,19 @@ def train(
     if json:
         print_json(_training_data(run.path, planned, fitted))
         return
-    result(_accuracy(fitted.curve[-1].evaluation, "val", len(videos.train.classes)))
+    result(accuracy_line(fitted.curve[-1].evaluation, "val", len(videos.train.classes)))
     result(
         f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
         f"training, {waiting:.0%} of it waiting for data{_by_shape(fitted)}"
     )
 
 
-@app.command("eval")
-def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
-    split: Annotated[str, typer.Option(help="val or test.")] = "val",
-    json: Json = False,
-) -> None:
-    """Evaluate the newest checkpoint of a run at the full grid."""
-    from vcycle.recipes.load import load_recipe
-    from vcycle.train.run import RunFolder
-
-    folder = RunFolder(run)
-    if not folder.recipe.is_file():
-        raise RecipeError(f"{run} is not the folder of a run: it has no {folder.recipe.name}")
-    if split not in ("val", "test"):
-        raise RecipeError(f"split {split!r} is unknown: val or test")
-    loaded = load_recipe(str(run))
-
-    import torch
-
-    from vcycle.recipes.build import build_model, datasets_of, evaluator, find_videos
-    from vcycle.train.checkpoint import latest_checkpoint, load_weights
-
-    found = latest_checkpoint(folder.checkpoints)
-    if found is None:
-        raise RecipeError(f"{run} has no checkpoint yet")
-    checkpoint, path, passed = found
-    for fault in passed:
-        message(f"passed over: {fault}")
-    _warn_of_workers(loaded)
-    with progress() as shown:
-        splits = datasets_of(loaded, find_videos(loaded, run.parent, shown.count), run.parent, shown.count)
-    dataset = splits.val if split == "val" else splits.test
-    if dataset is None:
-        raise RecipeError(f"the data of {run} has no test split")
-    model = build_model(loaded, len(splits.train.videos.classes), loaded.run.seed)
-    load_weights(model, checkpoint.model, path)
-    device = torch.device("cuda" if loaded.run.device != "cpu" and torch.cuda.is_available() else "cpu")
-    evaluation = evaluator(loaded, dataset, message)(model.to(device), device)
-    if json:
-        print_json({"run": str(run), "step": checkpoint.step, "split": split} | asdict(evaluation))
-        return
-    accuracy = _accuracy(evaluation, split, len(dataset.videos.classes))
-    result(f"{accuracy}, loss {evaluation.loss:.3f}, after step {checkpoint.step:,}")
-
-
 @app.command()
 def compare(recipe: RecipeArgument, overrides: Overrides = None, out: Out = None, json: Json = False) -> None:
-    """Train several plans over shared seeds: `vcycle compare RECIPE plan=constant,long+short,cascade seeds=5`.
+    """Train several plans over shared seeds, and compare them.
 
-    Each plan's LR-matched control is trained too, unless controls are named. A study that was cut short goes on.
+    `vcycle compare RECIPE plan=constant,long+short,cascade seeds=5`; each plan's LR-matched control is trained too,
+    unless controls are named. A study that was cut short goes on.
     """
     from vcycle.cli.studies import plan_names, seed_range, study
 
@@ -230,8 +188,8 @@ def compare(recipe: RecipeArgument, overrides: Overrides = None, out: Out = None
             rest.append(override)
     plans, seeds = plan_names(chosen["plan"]), seed_range(chosen["seeds"])
     folder = out or Path("runs") / f"compare-{Path(recipe).stem}"
-    loaded = _load(recipe, rest)
-    _warn_of_workers(loaded)
+    loaded = load(recipe, rest)
+    warn_of_workers(loaded)
     study(loaded, plans, seeds, folder, title=recipe, json=json)
 
 
@@ -241,7 +199,10 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per plan.")] = 2,
     json: Json = False,
 ) -> None:
-    """Train four plans on small videos made here, in minutes, without network: what does multigrid gain?"""
+    """Compare four plans on small videos made here, in minutes.
+
+    It needs no network, and shows what multigrid training gains there.
+    """
     from vcycle.cli.studies import DEMO_PLANS, demo_data, study
     from vcycle.recipes import load
 
@@ -251,30 +212,24 @@ def demo(
     study(recipe, DEMO_PLANS, range(seeds), folder, title=title, json=json, as_data=demo_data)
 
 
+app.command("eval")(evaluating.evaluate)
 app.command()(preparing.prepare)
 app.command()(preparing.check)
+app.command()(exporting.export)
 
 
 @recipes.callback()
 def _list_recipes(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+    from vcycle.cli.listing import recipe_table
     from vcycle.recipes.load import load_recipe, recipe_names
 
     described = {name: load_recipe(name).description for name in recipe_names()}
     if json:
         print_json({"recipes": described})
         return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("recipe", no_wrap=True)
-    table.add_column("what it is; `vcycle recipes show RECIPE` prints it")
-    for name, description in described.items():
-        table.add_row(Text(name, style="bold"), Text(description))
-    result(table)
+    result(recipe_table(described))
 
 
 @recipes.command("show")
@@ -288,21 +243,6 @@ def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
         print(recipe_text(recipe)[0], end="")
 
 
-def _load(recipe: str, overrides: Sequence[str] | None) -> "Recipe":
-    from vcycle.recipes.load import load_recipe, with_absolute_paths
-
-    for override in overrides or ():
-        if "=" not in override and Path(override).exists():
-            raise RecipeError(f"{override!r} is a path without a key: data={override} gives the videos")
-    return with_absolute_paths(load_recipe(recipe, [_expand_home(o) for o in overrides or ()]))
-
-
-def _expand_home(override: str) -> str:
-    """Not every shell replaces the ~ of `data=~/videos`."""
-    key, equals, value = override.partition("=")
-    return f"{key}{equals}{Path(value).expanduser()}" if value.startswith("~/") else override
-
-
 def _default_folder(recipe: str, planned: str) -> Path:
     """A run goes on in its own folder; a recipe's run gets one by its name and plan."""
     from vcycle.train.run import RunFolder
@@ -313,31 +253,18 @@ def _default_folder(recipe: str, planned: str) -> Path:
     return Path("runs") / f"{Path(recipe).stem}-{planned.replace(':', '-')}"
 
 
-def _tell_of_videos(videos: "Videos") -> None:
+def _tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
+    from vcycle.recipes.notices import notices
+
     classes = len(videos.train.classes)
     message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
-    for note in videos.notes:
+    for note in notices(recipe, videos):
         message(note)
 
 
 def _tell_of_point(planned: "Plan", point: "Point") -> None:
     where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
-    message(f"{where}: top-1 {point.evaluation.top1:.1%} on validation")
-
-
-def _warn_of_workers(recipe: "Recipe") -> None:
-    from vcycle.data.cores import cores
-
-    here = cores()
-    if recipe.data.workers > here:
-        there = "is 1 processor core" if here == 1 else f"are {here} processor cores"
-        message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={here} may be faster")
-
-
-def _accuracy(evaluation: "Evaluation", split: str, classes: int) -> str:
-    top5 = f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # else it is 100 %
-    unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
-    return f"top-1 {evaluation.top1:.1%}{top5} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
+    message(f"{where}: {point.evaluation.measure} {point.evaluation.value:.1%} on validation")
 
 
 def _by_shape(fitted: "Fitted") -> str:

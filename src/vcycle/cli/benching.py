@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vcycle.cli import stepping
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.errors import RecipeError
@@ -24,6 +25,7 @@ _ANY_CLIPS = 10_000
 """Length of a dataset that is not known; a plan's shapes do not depend on it."""
 
 bench = typer.Typer(help="Measure what this machine can do.", no_args_is_help=True)
+bench.command("step")(stepping.bench_step)
 
 
 @bench.command("data")

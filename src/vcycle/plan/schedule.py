@@ -3,7 +3,7 @@
 import hashlib
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -279,6 +279,16 @@ class Plan(Sequence[Step]):
             for step in range(part.first_step, part.first_step + min(len(part.running), part.stage.steps))
         ]
 
+    @cached_property
+    def counts(self) -> Mapping[BatchShape, int]:
+        """How many steps the plan takes at each of its batch shapes."""
+        totals = dict.fromkeys(self.shapes, 0)
+        for part in self._parts:
+            for cell, count in part.counts():
+                if count:
+                    totals[cell] += count
+        return totals
+
     def work(self, cost: Callable[[BatchShape], float] | None = None) -> float:
         """The work of the whole plan, in steps of the baseline.
 
@@ -286,7 +296,7 @@ class Plan(Sequence[Step]):
             cost: Work of one step at a batch shape, in any unit (FLOPs, seconds); voxels if None.
         """
         cost = cost or (lambda cell: float(cell.voxels))
-        total = sum(count * cost(cell) for part in self._parts for cell, count in part.counts() if count)
+        total = sum(count * cost(cell) for cell, count in self.counts.items())
         return total / cost(self.baseline_shape)
 
     @property
@@ -339,6 +349,12 @@ class Plan(Sequence[Step]):
     def fingerprint(self) -> str:
         """Twelve hexadecimal digits that name the plan, in a checkpoint for one."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
+
+    def __str__(self) -> str:
+        """The stages as a table in plain text: `print(plan)`."""
+        from vcycle.plan.show import plan_text
+
+        return plan_text(self)
 
     def table(self) -> "Table":
         """The stages as a `rich` table."""

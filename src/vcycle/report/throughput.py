@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from vcycle.report.spread import spread
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -31,9 +33,9 @@ def readers_table(measured: Mapping[str, Any]) -> "Table":
             table.add_row(
                 clip,
                 name,
-                _spread(times["clips_per_second"]),
-                _spread(times["cpu_ms"]),
-                "" if over is None or over["low"] == over["high"] == 1 else _spread(over),
+                spread(times["clips_per_second"]),
+                spread(times["cpu_ms"]),
+                "" if over is None or over["low"] == over["high"] == 1 else spread(over),
             )
             clip = ""
         for name, fault in grid["faults"].items():
@@ -65,12 +67,12 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
         table.add_row(
             row["source"],
             str(row["workers"]),
-            _spread(row["bare_ms"]),
-            _spread(row["batches_ms"]),
-            _spread(row["loader_ms"]),
-            _spread(row["share"]),
-            _spread(row["share_of_batches"]),
-            _spread(row["share_of_beside"]),
+            spread(row["bare_ms"]),
+            spread(row["batches_ms"]),
+            spread(row["loader_ms"]),
+            spread(row["share"]),
+            spread(row["share_of_batches"]),
+            spread(row["share_of_beside"]),
         )
     table.caption = "by the clock; another program on the machine shows here"
     return table
@@ -88,7 +90,7 @@ def target_table(targets: list[dict[str, Any]]) -> "Table":
     table.add_column("reached")
     for target in targets:
         table.add_row(
-            target["what"], target["target"], _spread(target["measured"]), "yes" if target["reached"] else "no"
+            target["what"], target["target"], spread(target["measured"]), "yes" if target["reached"] else "no"
         )
     return table
 
@@ -102,19 +104,3 @@ def throughput_notes(found: Mapping[str, Any]) -> list[str]:
         versions,
         *(f"{name} {why}: not compared" for name, why in found["absent"].items()),
     ]
-
-
-def _spread(measured: Mapping[str, float | None]) -> str:
-    middle = _number(measured["median"])
-    if measured["low"] is None or measured["high"] is None:
-        return middle
-    return f"{middle} ({_number(measured['low'])} to {_number(measured['high'])})"
-
-
-def _number(value: float | None) -> str:
-    """Three significant digits."""
-    if value is None:
-        return ""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 
 from vcycle.bench.data.clips import FRAMES, generated_videos
-from vcycle.bench.data.machine import machine, resident_bytes, versions
 from vcycle.bench.data.readers import (
     PLAIN,
     Ask,
@@ -25,7 +24,8 @@ from vcycle.bench.data.readers import (
 )
 from vcycle.bench.data.targets import targets
 from vcycle.bench.data.through_loader import loader_share
-from vcycle.bench.data.timing import Spread, interleaved, ratios
+from vcycle.bench.machine import machine, resident_bytes, versions
+from vcycle.bench.timing import Spread, interleaved, ratios
 from vcycle.data import (
     FileSource,
     FrameSource,

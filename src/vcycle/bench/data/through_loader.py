@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vcycle.bench.data.timing import Spread, ratios
+from vcycle.bench.timing import Spread, ratios
 from vcycle.data import FrameSource, GridSampler, PlanBatchSampler, VideoDataset, VideoList, loader
 from vcycle.data.cores import cores
 from vcycle.errors import DataError

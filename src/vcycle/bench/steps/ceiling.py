@@ -1,0 +1,37 @@
+"""The fastest arithmetic that a device was seen to do: what the steps' own rates are compared with."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+__all__ = ["peak_flops"]
+
+_SIDE = {"cpu": 1536, "cuda": 8192}
+_SECONDS = 0.3
+
+
+def peak_flops(device: torch.device, precision: str) -> float:
+    """Operations per second of a product of two large square matrices.
+
+    Args:
+        device: Where.
+        precision: ``fp32``, or ``bf16``.
+    """
+    side = _SIDE[device.type]
+    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    first, second = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
+    out = torch.empty_like(first)
+    best = float("inf")
+    until = time.perf_counter() + _SECONDS
+    done = 0
+    while done < 3 or time.perf_counter() < until:
+        began = time.perf_counter()
+        torch.mm(first, second, out=out)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if done:  # the first is a warm-up
+            best = min(best, time.perf_counter() - began)
+        done += 1
+    return 2.0 * side**3 / best

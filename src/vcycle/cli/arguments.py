@@ -1,0 +1,46 @@
+"""What several commands are given, and the recipe that comes of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcycle.errors import RecipeError
+
+if TYPE_CHECKING:
+    from vcycle.recipes.schema import Recipe
+
+__all__ = ["Json", "Overrides", "RecipeArgument", "load"]
+
+RecipeArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE", help="A shipped recipe (see `vcycle recipes`), a YAML file, or the folder of a run."
+    ),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+
+def load(recipe: str, overrides: Sequence[str] | None) -> "Recipe":
+    """The recipe, with its paths absolute.
+
+    Raises:
+        RecipeError: if it or an override is not as it should be.
+    """
+    from vcycle.recipes.load import load_recipe, with_absolute_paths
+
+    for override in overrides or ():
+        if "=" not in override and Path(override).exists():
+            raise RecipeError(f"{override!r} is a path without a key: data={override} gives the videos")
+    return with_absolute_paths(load_recipe(recipe, [_expand_home(o) for o in overrides or ()]))
+
+
+def _expand_home(override: str) -> str:
+    """Not every shell replaces the ~ of `data=~/videos`."""
+    key, equals, value = override.partition("=")
+    return f"{key}{equals}{Path(value).expanduser()}" if value.startswith("~/") else override
