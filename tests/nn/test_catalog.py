@@ -26,6 +26,12 @@ def test_what_a_model_needs_is_told_without_importing_torch():
         ("slowfast_tiny", {}, Needs(min_frames=4, frames_multiple=4)),
         ("slowfast_4x16_r50", {}, Needs(min_frames=8, frames_multiple=8)),
         ("slowfast_8x8_r50", {"alpha": 2}, Needs(min_frames=2, frames_multiple=2)),
+        ("slowfast_16x8_r101_50_50", {}, Needs(min_frames=4, frames_multiple=4)),
+        ("i3d_r50", {}, Needs(min_frames=2)),
+        ("i3d_r50", {"temporal_pool": 1}, Needs()),
+        ("i3d_nl_r50", {}, Needs(min_frames=2, min_size=17)),
+        ("i3d_nl_r50", {"nonlocal_every": [0, 2, 0, 0]}, Needs(min_frames=2, min_size=9)),
+        ("slow_r50", {}, Needs()),
         ("mvit_v2_s", {}, Needs(fixed=Shape(16, 224, 224))),
     ],
 )
@@ -57,6 +63,10 @@ def test_a_name_near_nothing_gets_no_suggestion():
         ("r3d_tiny", "widths", []),
         ("r3d_tiny", "widths", [16, 0, 8]),
         ("r3d_tiny", "temporal_kernels", [3, 2, 3]),
+        ("i3d_r50", "temporal_kernels", [3, [3, 2], 3, 3]),
+        ("i3d_r50", "temporal_kernels", [3, [], 3, 3]),
+        ("i3d_nl_r50", "nonlocal_every", [0, -1, 2, 0]),
+        ("i3d_nl_r50", "nonlocal_form", True),
         ("r3d_tiny", "stem_kernel", [3, 3]),
         ("r3d_tiny", "dropout", 1),
         ("r3d_tiny", "dropout", "half"),
@@ -76,6 +86,12 @@ def test_a_value_that_an_option_does_not_take_is_refused_by_name(name, option, v
 def test_a_number_of_classes_that_is_none_is_refused(classes):
     with pytest.raises(RecipeError, match="classes is"):
         build("r3d_tiny", classes)
+
+
+def test_nested_lists_from_a_recipe_build_as_tuples_do():
+    options = {"stem_width": 4, "widths": [4, 4], "blocks": [2, 2], "nonlocal_every": [0, 0]}
+    lists = build("i3d_r50", 2, **options, temporal_kernels=[3, [1, 3]])
+    assert str(lists) == str(build("i3d_r50", 2, **options, temporal_kernels=(3, (1, 3))))
 
 
 def test_lists_from_a_recipe_build_as_tuples_do():

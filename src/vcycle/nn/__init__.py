@@ -15,6 +15,8 @@ if TYPE_CHECKING:
         set_bn_batch,
     )
     from vcycle.nn.catalog import build, names, needs
+    from vcycle.nn.freezing import freeze
+    from vcycle.nn.models.head import fully_convolutional
     from vcycle.nn.selfcheck import bf16_conv3d_is_sound
     from vcycle.nn.steps import apply
 
@@ -24,6 +26,8 @@ __all__ = [
     "bf16_conv3d_is_sound",
     "build",
     "convert_batchnorm",
+    "freeze",
+    "fully_convolutional",
     "names",
     "needs",
     "one_step",
@@ -37,6 +41,8 @@ _HOMES = {
     "bf16_conv3d_is_sound": "selfcheck",
     "build": "catalog",
     "convert_batchnorm": "batchnorm",
+    "freeze": "freezing",
+    "fully_convolutional": "models.head",
     "names": "catalog",
     "needs": "catalog",
     "one_step": "batchnorm",

@@ -1,12 +1,12 @@
 """Residual blocks that the 3-D networks share: convolutions without bias, BatchNorm, ReLU after the sum."""
 
-from collections.abc import Iterable
 from typing import ClassVar
 
-import torch
 from torch import Tensor, nn
 
-__all__ = ["BasicBlock", "BottleneckBlock", "ConvNorm", "Head", "initialise"]
+from vcycle.nn.models.nonlocal_block import NonLocalBlock
+
+__all__ = ["BasicBlock", "BottleneckBlock", "ConvNorm", "initialise"]
 
 
 def initialise(model: nn.Module, *, zero_gamma: bool = True) -> None:
@@ -14,15 +14,17 @@ def initialise(model: nn.Module, *, zero_gamma: bool = True) -> None:
 
     Args:
         model: the network, in place.
-        zero_gamma: start each residual block as the identity, by a zero scale in its last BatchNorm.
+        zero_gamma: start each residual and non-local block as the identity, by a zero scale in its last BatchNorm.
     """
     for module in model.modules():
         if isinstance(module, nn.Conv3d):
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
             nn.init.normal_(module.weight, std=0.01)
             nn.init.zeros_(module.bias)
-        elif zero_gamma and isinstance(module, _ResidualBlock):
+        elif zero_gamma and isinstance(module, _ResidualBlock | NonLocalBlock):
             nn.init.zeros_(module.last_norm.weight)
 
 
@@ -125,21 +127,3 @@ class BottleneckBlock(_ResidualBlock):
             ConvNorm(width, channels, (1, 1, 1), relu=False),
         ]
         super().__init__(channels_in, channels, stride, branch)
-
-
-class Head(nn.Module):
-    """Global average pooling of each pathway, concatenation, dropout and a linear classifier.
-
-    Pooling is over whatever extent arrives, so any shape gives logits ``(B, classes)``.
-    """
-
-    def __init__(self, channels: int, classes: int, dropout: float) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(dropout)
-        self.projection = nn.Linear(channels, classes)
-
-    def forward(self, pathways: Iterable[Tensor]) -> Tensor:
-        """Return logits ``(B, classes)`` of pathways ``(B, C, T, H, W)``."""
-        pooled = torch.cat([x.mean((2, 3, 4)) for x in pathways], dim=1)
-        logits: Tensor = self.projection(self.dropout(pooled))
-        return logits

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import PlanError, RecipeError
-from vcycle.nn.models.blocks import BasicBlock, BottleneckBlock, ConvNorm, Head, initialise
+from vcycle.nn.models.blocks import ConvNorm, initialise
+from vcycle.nn.models.head import Head
+from vcycle.nn.models.stages import Extents, block_named, check_lengths, make_stage, make_stem
 
 __all__ = ["SlowFast", "slow_frames"]
-
-_BLOCKS: dict[str, type[BasicBlock | BottleneckBlock]] = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
 
 
 def slow_frames(frames: int, alpha: int) -> list[int]:
@@ -41,7 +41,8 @@ class SlowFast(nn.Module):
         beta_inverse: channels of the slow pathway per channel of the fast one.
         fusion_kernel: extent in time of the fusing convolutions.
         fusion_ratio: channels that a fusion gives to the slow pathway, per channel of the fast one.
-        slow_kernels: extent in time of each slow stage's convolutions.
+        slow_kernels: extent in time of each slow stage's convolutions; a list for a stage whose blocks differ, which
+            they go through over again.
         fast_kernels: the same of the fast pathway.
         stem_size: extent in space of the stems' convolutions.
         stem_pool: halve height and width once more after the stems.
@@ -66,8 +67,8 @@ class SlowFast(nn.Module):
         beta_inverse: int = 8,
         fusion_kernel: int = 7,
         fusion_ratio: int = 2,
-        slow_kernels: Sequence[int] = (1, 1, 3, 3),
-        fast_kernels: Sequence[int] = (3, 3, 3, 3),
+        slow_kernels: Sequence[Extents] = (1, 1, 3, 3),
+        fast_kernels: Sequence[Extents] = (3, 3, 3, 3),
         stem_size: int = 7,
         stem_pool: bool = True,
         dropout: float = 0.5,
@@ -75,24 +76,29 @@ class SlowFast(nn.Module):
         channels_in: int = 3,
     ) -> None:
         super().__init__()
-        _check(block, stem_width, widths, blocks, beta_inverse, slow_kernels, fast_kernels)
+        check_lengths(widths=widths, blocks=blocks, slow_kernels=slow_kernels, fast_kernels=fast_kernels)
+        for width in (stem_width, *widths):
+            if width % beta_inverse:
+                raise RecipeError(f"width {width} is not a multiple of beta_inverse {beta_inverse}")
         self.alpha = alpha
-        expansion = _BLOCKS[block].expansion
+        expansion = block_named(block).expansion
         slow_channels = [stem_width, *(width * expansion for width in widths)]
         fast_channels = [channels // beta_inverse for channels in slow_channels]
-        self.slow_stem = _stem(channels_in, slow_channels[0], 1, stem_size, stem_pool)
-        self.fast_stem = _stem(channels_in, fast_channels[0], 5, stem_size, stem_pool)
+        self.slow_stem = make_stem(channels_in, slow_channels[0], (1, stem_size, stem_size), pool=stem_pool)
+        self.fast_stem = make_stem(channels_in, fast_channels[0], (5, stem_size, stem_size), pool=stem_pool)
         self.fusions = nn.ModuleList(
             ConvNorm(fast, fast * fusion_ratio, (fusion_kernel, 1, 1), (alpha, 1, 1)) for fast in fast_channels[:-1]
         )
         self.slow_stages, self.fast_stages = nn.ModuleList(), nn.ModuleList()
         ends = zip(pairwise(slow_channels), pairwise(fast_channels), strict=True)
         for index, ((slow_in, _), (fast_in, _)) in enumerate(ends):
-            width, depth, space = widths[index], blocks[index], 1 if index == 0 else 2
+            width, depth, stride = widths[index], blocks[index], (1, 1, 1) if index == 0 else (1, 2, 2)
             slow_in += fast_in * fusion_ratio
-            self.slow_stages.append(_stage(block, slow_in, width, depth, slow_kernels[index], space))
-            self.fast_stages.append(_stage(block, fast_in, width // beta_inverse, depth, fast_kernels[index], space))
-        self.head = Head(slow_channels[-1] + fast_channels[-1], classes, dropout)
+            self.slow_stages.append(make_stage(block, slow_in, width, depth, slow_kernels[index], stride))
+            self.fast_stages.append(
+                make_stage(block, fast_in, width // beta_inverse, depth, fast_kernels[index], stride)
+            )
+        self.head = Head(slow_channels[-1] + fast_channels[-1], classes, dropout, stride=2 ** (len(widths) + stem_pool))
         initialise(self, zero_gamma=zero_gamma)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -112,38 +118,3 @@ class SlowFast(nn.Module):
             fast = fast_stage(fast)
         logits: Tensor = self.head([slow, fast])
         return logits
-
-
-def _stem(channels_in: int, width: int, temporal_kernel: int, size: int, pool: bool) -> nn.Sequential:
-    stem = nn.Sequential(ConvNorm(channels_in, width, (temporal_kernel, size, size), (1, 2, 2)))
-    if pool:
-        stem.append(nn.MaxPool3d((1, 3, 3), (1, 2, 2), (0, 1, 1)))
-    return stem
-
-
-def _stage(block: str, channels_in: int, width: int, depth: int, temporal_kernel: int, space: int) -> nn.Sequential:
-    kind = _BLOCKS[block]
-    layers: list[nn.Module] = [kind(channels_in, width, temporal_kernel, (1, space, space))]
-    layers += [kind(width * kind.expansion, width, temporal_kernel) for _ in range(depth - 1)]
-    return nn.Sequential(*layers)
-
-
-def _check(
-    block: str,
-    stem_width: int,
-    widths: Sequence[int],
-    blocks: Sequence[int],
-    beta_inverse: int,
-    slow_kernels: Sequence[int],
-    fast_kernels: Sequence[int],
-) -> None:
-    if block not in _BLOCKS:
-        raise RecipeError(f"block {block!r} is unknown; accepted: {', '.join(_BLOCKS)}")
-    if not len(widths) == len(blocks) == len(slow_kernels) == len(fast_kernels):
-        raise RecipeError(
-            f"widths {tuple(widths)}, blocks {tuple(blocks)}, slow_kernels {tuple(slow_kernels)} and fast_kernels "
-            f"{tuple(fast_kernels)} differ in length; accepted: one value per stage in each"
-        )
-    for width in (stem_width, *widths):
-        if width % beta_inverse:
-            raise RecipeError(f"width {width} is not a multiple of beta_inverse {beta_inverse}")

@@ -1,0 +1,169 @@
+"""Files of weights, whoever wrote them, read without running anything in them.
+
+A file is recognised by its first bytes, not by its name: PyTorch's (`.pt`, `.pth`, `.pyth`), safetensors, and Caffe2's
+pickles (`.pkl`) of PySlowFast's model zoo.
+"""
+
+import argparse
+import pickle
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vcycle.errors import CheckpointError
+from vcycle.nn.weights.caffe2 import read_blobs
+from vcycle.nn.weights.record import Record, pyslowfast_record
+
+__all__ = ["Weights", "read_weights"]
+
+_CONTAINERS = ("model_state", "state_dict", "model", "params_ema", "params")
+"""Where checkpoints keep the weights: PySlowFast's and pytorchvideo's, Lightning's and others', vcycle's own, BasicSR's
+(averaged, where there are both)."""
+_PREFIXES = ("module.", "_orig_mod.", "model.")
+"""What DistributedDataParallel, torch.compile and Lightning put before every name."""
+_LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""How PyTorch's files began before they were archives."""
+_PICKLES = (b"\x80", b"}q", b"(d")
+"""How a mapping begins in each of a pickle's protocols."""
+_PAGES = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<!--")
+_HARMLESS: list[Any] = [
+    argparse.Namespace,
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64)),
+    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+]
+"""Beside tensors and plain values, what training scripts keep in checkpoints: their arguments and some numbers."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Named tensors, as a file has them."""
+
+    state: Mapping[str, Tensor]
+    """The tensors under their names, without what wrappers put before them."""
+    source: str
+    """The file."""
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What a safetensors file says beside its tensors."""
+    record: Record = Record()  # noqa: RUF009 -- frozen
+    """What it says of the training behind it."""
+
+
+def read_weights(path: Path) -> Weights:
+    """Read the weights in a file; nothing in it is executed.
+
+    Args:
+        path: PyTorch's, safetensors' or Caffe2's file. A checkpoint may hold its weights under `model_state`,
+            `state_dict` or `model`, or be nothing else than weights.
+
+    Raises:
+        CheckpointError: if there is no such file, it is none of these, is damaged or cut short, holds no weights, or
+            would have to be run to be read.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(1024)
+    except OSError as error:
+        raise CheckpointError(f"weights {path} cannot be read: {error.strerror or error}") from None
+    if head.startswith(b"PK\x03\x04"):
+        return _weights_in(_torch_archive(path), path)
+    if head.startswith(_LEGACY):
+        return _weights_in(_torch_load(path), path)
+    if head[8:9] == b"{" and not head.lstrip().startswith(b"<"):
+        return _safetensors(path)
+    if head.startswith(_PICKLES):
+        return Weights(state=read_blobs(path), source=str(path))
+    raise CheckpointError(f"weights {path}: {_what_else(head)}; accepted: PyTorch's, safetensors' and Caffe2's files")
+
+
+def _what_else(head: bytes) -> str:
+    """What a file is that holds no weights."""
+    start = head.lstrip().lower()
+    if not head:
+        return "the file is empty"
+    if start.startswith(_PAGES):
+        return "this is a web page, not weights: the download got a page in their place"
+    if start.startswith(b"version https://git-lfs"):
+        return "this is a pointer of Git LFS, not the file itself"
+    return f"no file of weights begins with {head[:8]!r}"
+
+
+def _torch_archive(path: Path) -> Any:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError):
+        raise CheckpointError(f"weights {path}: the file is cut short or damaged: its archive has no end") from None
+    if damaged is not None:
+        raise CheckpointError(f"weights {path}: the file is damaged: {damaged} has a wrong checksum")
+    return _torch_load(path)
+
+
+def _torch_load(path: Path) -> Any:
+    try:
+        with torch.serialization.safe_globals(_HARMLESS):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(_unsafe(path, str(error))) from None
+    except Exception as error:  # a damaged file can raise anything
+        text = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CheckpointError(f"weights {path}: the file is cut short or damaged: {text}") from None
+
+
+def _unsafe(path: Path, text: str) -> str:
+    found = re.search(r"(?:GLOBAL|global:?) ([\w.]+\.\w+)", text)
+    if found is None:
+        return f"weights {path}: the file is damaged, or holds something else than tensors and plain values"
+    return f"weights {path}: refused, as {found[1]} would have to be run to read it; accepted: tensors and plain values"
+
+
+def _safetensors(path: Path) -> Weights:
+    import safetensors
+
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 -- no mapping
+            metadata = file.metadata() or {}
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        text = next(iter(str(error).splitlines()), type(error).__name__)
+        raise CheckpointError(f"weights {path}: the file is cut short or damaged: {text}") from None
+    if not state:
+        raise CheckpointError(f"weights {path}: the file holds no tensors")
+    return Weights(state=_unwrapped(state), source=str(path), metadata=metadata)
+
+
+def _weights_in(data: Any, path: Path) -> Weights:
+    """Find the weights in what a PyTorch file holds."""
+    if not isinstance(data, Mapping):
+        raise CheckpointError(f"weights {path}: the file holds {type(data).__name__}, not named tensors")
+    for key in _CONTAINERS:
+        if isinstance(data.get(key), Mapping):
+            state = data[key]
+            break
+    else:
+        state = data
+    named = {name: value for name, value in state.items() if isinstance(name, str) and isinstance(value, Tensor)}
+    if not named or len(named) < len(state):
+        shown = ", ".join(str(key) for key in list(state)[:5]) or "nothing"
+        raise CheckpointError(
+            f"weights {path}: no weights among what the file holds ({shown}); accepted: named tensors, alone or under "
+            f"{', '.join(_CONTAINERS[:-1])} or {_CONTAINERS[-1]}"
+        )
+    config = None if state is data else data.get("cfg")
+    record = pyslowfast_record(config) if isinstance(config, str) else Record()
+    return Weights(state=_unwrapped(named), source=str(path), record=record)
+
+
+def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights without a prefix that all their names have."""
+    for prefix in _PREFIXES:
+        if all(name.startswith(prefix) for name in state):
+            return _unwrapped({name.removeprefix(prefix): value for name, value in state.items()})
+    return dict(state)

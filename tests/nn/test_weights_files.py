@@ -1,0 +1,288 @@
+"""Files of weights as they come: read without running them, or refused in a line that says what they are."""
+
+import argparse
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+
+from vcycle.errors import CheckpointError
+from vcycle.nn import build
+from vcycle.nn.weights.caffe2 import pyslowfast_name
+from vcycle.nn.weights.files import read_weights
+from vcycle.nn.weights.keys import foreign_keys
+from vcycle.nn.weights.loading import take_weights
+
+STATE = {"layer.weight": torch.arange(12.0).reshape(3, 4), "layer.bias": torch.arange(3.0)}
+
+
+def same(state, other=STATE):
+    assert state.keys() == other.keys()
+    return all(torch.equal(state[key], other[key]) for key in other)
+
+
+def refused(path):
+    """What is said of a file that is not read: one line that names it."""
+    with pytest.raises(CheckpointError) as caught:
+        read_weights(path)
+    text = str(caught.value)
+    assert text.startswith(f"weights {path}")
+    assert "\n" not in text
+    return text
+
+
+@pytest.mark.parametrize("container", [None, "model_state", "state_dict", "model"])
+@pytest.mark.parametrize("prefix", ["", "module.", "module._orig_mod.", "model."])
+@pytest.mark.parametrize("as_zip", [True, False])
+def test_pytorch_files_are_read_whatever_the_weights_are_wrapped_in(tmp_path, container, prefix, as_zip):
+    state = {prefix + key: value for key, value in STATE.items()}
+    data = state if container is None else {"epoch": 3, container: state, "optimizer": {"lr": 0.1}}
+    torch.save(data, tmp_path / "x.pth", _use_new_zipfile_serialization=as_zip)
+    assert same(read_weights(tmp_path / "x.pth").state)
+
+
+def test_what_training_scripts_keep_beside_weights_is_no_obstacle(tmp_path):
+    beside = {"args": argparse.Namespace(lr=0.1), "lr": np.float64(0.1), "best": np.float32(0.5), "cfg": "a: 1"}
+    torch.save({"model": STATE, **beside}, tmp_path / "x.pth")
+    assert same(read_weights(tmp_path / "x.pth").state)
+
+
+def test_safetensors_are_read_with_what_they_say(tmp_path):
+    safetensors.torch.save_file(STATE, tmp_path / "x.bin", {"about": "a test"})
+    weights = read_weights(tmp_path / "x.bin")
+    assert same(weights.state)
+    assert weights.metadata == {"about": "a test"}
+    assert weights.source == str(tmp_path / "x.bin")
+
+
+def blobs(**more):
+    """Blobs of a SlowFast as Caffe2 has them, few and small."""
+    arrays = {
+        "conv1_w": np.ones((4, 3, 1, 7, 7), np.float32),
+        "res_conv1_bn_riv": np.full(4, 2, np.float32),
+        "t_pool1_subsample_bn_s": np.full(2, 3, np.float32),
+        "pred_b": np.arange(5, dtype=np.float32),
+        "conv1_w_momentum": np.zeros((4, 3, 1, 7, 7), np.float32),
+        "lr": np.float32(0.1),
+        "model_iter": np.array([7]),
+    }
+    return {"blobs": arrays | more}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL))
+def test_caffe2_pickles_are_read_under_the_names_of_pyslowfast(tmp_path, protocol):
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(blobs(), protocol=protocol))
+    state = read_weights(tmp_path / "x.pkl").state
+    expected = {
+        "s1.pathway0_stem.conv.weight": torch.ones(4, 3, 1, 7, 7),
+        "s1.pathway0_stem.bn.running_var": torch.full((4,), 2.0),
+        "s1_fuse.bn.weight": torch.full((2,), 3.0),
+        "head.projection.bias": torch.arange(5.0),
+    }
+    assert same(state, expected)
+
+
+PYTHON_2 = (
+    b"\x80\x02}q\x01U\x05blobsq\x02}q\x03U\x06pred_bq\x04cnumpy.core.multiarray\n_reconstruct\nq\x05cnumpy\nndarray\n"
+    b"q\x06K\x00\x85U\x01b\x87Rq\x07(K\x01K\x02\x85cnumpy\ndtype\nq\x08U\x02f4K\x00K\x01\x87Rq\t(K\x03U\x01<NNNJ\xff\xff\xff"
+    b"\xffJ\xff\xff\xff\xffK\x00tb\x89U\x08\x00\x00\x80?\x00\x00\x00\xc0tbss."
+)
+
+
+def test_a_pickle_of_python_2_has_its_numbers_as_text(tmp_path):
+    (tmp_path / "x.pkl").write_bytes(PYTHON_2)
+    assert same(read_weights(tmp_path / "x.pkl").state, {"head.projection.bias": torch.tensor([1.0, -2.0])})
+
+
+@pytest.mark.parametrize(
+    ("blob", "name"),
+    [
+        ("conv1_w", "s1.pathway0_stem.conv.weight"),
+        ("t_conv1_w", "s1.pathway1_stem.conv.weight"),
+        ("t_res_conv1_bn_b", "s1.pathway1_stem.bn.bias"),
+        ("t_pool1_subsample_w", "s1_fuse.conv_f2s.weight"),
+        ("t_res3_3_branch2c_bn_subsample_w", "s3_fuse.conv_f2s.weight"),
+        ("t_res4_5_branch2c_bn_subsample_bn_rm", "s4_fuse.bn.running_mean"),
+        ("res2_0_branch1_w", "s2.pathway0_res0.branch1.weight"),
+        ("res2_0_branch1_bn_s", "s2.pathway0_res0.branch1_bn.weight"),
+        ("t_res5_2_branch2a_bn_riv", "s5.pathway1_res2.branch2.a_bn.running_var"),
+        ("res4_22_branch2c_w", "s4.pathway0_res22.branch2.c.weight"),
+        ("nonlocal_conv3_1_theta_w", "s3.pathway0_nonlocal1.conv_theta.weight"),
+        ("nonlocal_conv4_5_out_b", "s4.pathway0_nonlocal5.conv_out.bias"),
+        ("nonlocal_conv4_5_bn_s", "s4.pathway0_nonlocal5.bn.weight"),
+        ("pred_w", "head.projection.weight"),
+        ("conv1_w_momentum", None),
+        ("model_iter", None),
+    ],
+)
+def test_each_kind_of_blob_has_its_name(blob, name):
+    assert pyslowfast_name(blob) == name
+
+
+def caffe2_names(name, blocks):
+    """Caffe2's names of PySlowFast's, made from the last word on."""
+    layer, _, end = name.rpartition(".")
+    if end == "num_batches_tracked":
+        return []
+    norm = "bn" in layer.rpartition(".")[2]
+    ends = {"weight": "s" if norm else "w", "bias": "b", "running_mean": "rm", "running_var": "riv"}
+    fast = "t_" if "pathway1" in layer else ""
+    stage, _, rest = layer.partition(".")
+    if layer == "head.projection":
+        blob = "pred"
+    elif stage == "s1":
+        blob = f"{fast}res_conv1_bn" if norm else f"{fast}conv1"
+    elif stage.endswith("_fuse"):
+        number = int(stage[1])
+        blob = "t_pool1" if number == 1 else f"t_res{number}_{blocks[number - 2] - 1}_branch2c_bn"
+        blob += "_subsample_bn" if norm else "_subsample"
+    elif "nonlocal" in rest:
+        block, part = rest.removeprefix("pathway0_nonlocal").split(".")
+        blob = f"nonlocal_conv{stage[1]}_{block}_{part.removeprefix('conv_')}"
+    else:
+        block, _, part = rest[len("pathway0_res") :].partition(".branch")
+        blob = f"{fast}res{stage[1]}_{block}_branch{part.replace('.', '')}"
+    return [f"{blob}_{ends[end]}"]
+
+
+@pytest.mark.parametrize(
+    ("model", "blocks"), [("slowfast_8x8_r50", (3, 4, 6, 3)), ("slowfast_8x8_r101", (3, 4, 23, 3)), ("i3d_nl_r50", ())]
+)
+def test_every_tensor_of_a_network_has_a_blob(model, blocks):
+    with torch.device("meta"):
+        names = foreign_keys(build(model, 400).state_dict(), "pyslowfast").values()
+    blobs = {blob: name for name in names for blob in caffe2_names(name, blocks)}
+    assert len(blobs) > 0.8 * len(names)
+    assert {blob: pyslowfast_name(blob) for blob in blobs} == blobs
+
+
+def test_a_network_comes_back_from_its_blobs(tmp_path):
+    narrow = {"stem_width": 8, "widths": [8, 8, 8, 8], "blocks": [1, 2, 1, 1]}
+    model, other = (build("slowfast_8x8_r50", 5, **narrow) for _ in range(2))
+    state = model.state_dict()
+    arrays = {
+        blob: state[key].numpy()
+        for key, name in foreign_keys(state, "pyslowfast").items()
+        for blob in caffe2_names(name, narrow["blocks"])
+    }
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps({"blobs": arrays}, protocol=2))
+    taken = take_weights(other, read_weights(tmp_path / "x.pkl"))
+    assert (taken.tensors, taken.naming) == (len(arrays), "PySlowFast's names")
+    assert all(torch.equal(value, state[key]) for key, value in other.state_dict().items())
+
+
+# What is refused --------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    assert "No such file" in refused(tmp_path / "x.pth")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "the file is empty"),
+        (b"<!DOCTYPE html><html><body>Sign in</body></html>", "this is a web page, not weights"),
+        (b"\n  <html lang='en'>", "this is a web page, not weights"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a pointer of Git LFS"),
+        (b"GIF89a and so on", r"no file of weights begins with b'GIF89a"),
+        (b'{"message": "Not Found"}', "no file of weights begins with"),
+    ],
+)
+@pytest.mark.parametrize("name", ["x.pth", "x.safetensors", "x.pkl"])
+def test_what_a_download_left_in_place_of_weights_is_named(tmp_path, content, said, name):
+    (tmp_path / name).write_bytes(content)
+    assert said in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
+@pytest.mark.parametrize("kind", ["zip", "legacy", "safetensors", "pickle"])
+def test_a_file_that_was_cut_short_is_named_as_such(tmp_path, kind, share):
+    path, large = tmp_path / "x", {"w": torch.rand(64, 64)}
+    if kind == "safetensors":
+        safetensors.torch.save_file(large, path)
+    elif kind == "pickle":
+        path.write_bytes(pickle.dumps({"blobs": {"pred_w": large["w"].numpy()}}))
+    else:
+        torch.save(large, path, _use_new_zipfile_serialization=kind == "zip")
+    assert read_weights(path).state
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * share)])
+    assert "the file is cut short or damaged" in refused(path)
+
+
+def test_a_flipped_bit_of_an_archive_is_found(tmp_path):
+    path = tmp_path / "x.pth"
+    torch.save(STATE, path)
+    content = bytearray(path.read_bytes())
+    content[content.index(STATE["layer.weight"].numpy().tobytes())] ^= 1
+    path.write_bytes(content)
+    assert "has a wrong checksum" in refused(path)
+
+
+class Harmful:
+    def __reduce__(self):
+        return os.system, ("touch harmed",)
+
+
+@pytest.mark.parametrize("kind", ["zip", "legacy", "pickle", "blobs", "protocol 0"])
+def test_a_file_that_would_run_code_is_refused_and_not_run(tmp_path, monkeypatch, kind):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "x.pth"
+    if kind in ("zip", "legacy"):
+        torch.save({"model_state": STATE, "cfg": Harmful()}, path, _use_new_zipfile_serialization=kind == "zip")
+    else:
+        data = blobs(harmful=Harmful()) if kind == "blobs" else {"model": Harmful()}
+        path.write_bytes(pickle.dumps(data, protocol=0 if kind == "protocol 0" else 2))
+    said = refused(path)
+    assert "posix.system would have to be run to read it" in said
+    assert [file.name for file in tmp_path.iterdir()] == ["x.pth"]
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (b"cbuiltins\neval\n(S'1'\ntR.", "builtins.eval"),
+        (b"cnumpy.core.multiarray\nfromfile\n(S'/etc/passwd'\ntR.", "numpy.core.multiarray.fromfile"),
+        (b"ctorch.hub\nload\n(S'a'\ntR.", "torch.hub.load"),
+        (b"cnumpy\nndarray.tofile\n.", "numpy.ndarray.tofile"),
+    ],
+)
+def test_only_what_arrays_are_made_of_is_called(tmp_path, call, name):
+    (tmp_path / "x.pkl").write_bytes(b"\x80\x04" + call)
+    assert f"refused, as {name} would have to be run" in refused(tmp_path / "x.pkl")
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([1, 2], "the file holds list, not named tensors"),
+        ({"epoch": 3, "loss": 0.5}, "no weights among what the file holds (epoch, loss)"),
+        ({"model_state": {}}, "no weights among what the file holds (nothing)"),
+        ({"model": {"a": 1}}, "no weights among what the file holds (a)"),
+    ],
+)
+def test_a_file_without_weights_tells_what_it_has(tmp_path, data, said):
+    torch.save(data, tmp_path / "x.pth")
+    assert said in refused(tmp_path / "x.pth")
+
+
+@pytest.mark.parametrize("data", [[1], {"weights": {}}, {"blobs": [1]}, {"blobs": {}}, {"blobs": {"a": "b"}}])
+def test_a_pickle_without_blobs_is_refused(tmp_path, data):
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps(data))
+    assert "blobs" in refused(tmp_path / "x.pkl")
+
+
+def test_safetensors_with_nothing_in_them_or_a_wrong_length_are_refused(tmp_path):
+    safetensors.torch.save_file({}, tmp_path / "none")
+    assert "the file holds no tensors" in refused(tmp_path / "none")
+    (tmp_path / "long").write_bytes(struct.pack("<Q", 1 << 40) + b"{}")
+    assert "the file is cut short or damaged" in refused(tmp_path / "long")
+
+
+def test_a_folder_is_no_file(tmp_path):
+    (tmp_path / "x").mkdir()
+    assert "Is a directory" in refused(tmp_path / "x")
