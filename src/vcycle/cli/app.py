@@ -2,28 +2,23 @@
 
 import shlex
 import sys
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from vcycle.cli import benching, evaluating, exporting, preparing, process
-from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load
+from vcycle.cli import benching, evaluating, exporting, predicting, preparing, process, restoration, upscaling
+from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.cli.telling import accuracy_line, warn_of_workers
+from vcycle.cli.telling import accuracy_line, plan_line, slow_shapes, training_data, warn_of_workers
 
 if TYPE_CHECKING:
-    from vcycle.plan import Plan
     from vcycle.recipes.build import Videos
     from vcycle.recipes.schema import Recipe
-    from vcycle.train.outcome import Fitted, Point
+    from vcycle.tasks.recognition import Evaluation
 
 __all__ = ["app", "main"]
-
-_SLOW_DATA = 0.1
-"""Share of a batch shape's time spent waiting for data above which it is named."""
 
 app = typer.Typer(
     name="vcycle",
@@ -78,7 +73,10 @@ def plan(
     from vcycle.recipes.build import check_plan, find_videos
     from vcycle.recipes.plans import lengthened, plan_of
 
-    loaded = load(recipe, overrides)
+    loaded = load_any(recipe, overrides)
+    if loaded.task == "superresolution":
+        restoration.plan(loaded, figure=figure, json=json)
+        return
     clips = loaded.data.clips  # None, and no videos: `plan_of` says what is missing
     if loaded.data.digits is not None:
         clips = loaded.data.digits.train_clips
@@ -108,7 +106,7 @@ def train(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Train a recipe on a folder of videos.
+    """Train a recipe on a folder of videos or, for super-resolution, of clips.
 
     The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
     `vcycle train RUN --resume` goes on with it.
@@ -122,8 +120,11 @@ def train(
 
     if resume:
         refuse_missing_run(recipe)
-    loaded = load(recipe, overrides)
+    loaded = load_any(recipe, overrides)
     run = RunFolder(out or _default_folder(recipe, loaded.plan))
+    if loaded.task == "superresolution":
+        restoration.train(loaded, run.path, resume=resume, json=json)
+        return
     text = dump_recipe(loaded)
     with progress() as shown:
         videos = find_videos(loaded, run.path.parent, shown.count)
@@ -155,17 +156,18 @@ def train(
             text=text,
             resume=resume,
             on_step=shown.step,
-            on_point=lambda point: _tell_of_point(planned, point),
+            on_point=lambda point: message(plan_line(planned, point)),
             on_message=message,
         )
     waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
     if json:
-        print_json(_training_data(run.path, planned, fitted))
+        print_json(training_data(run.path, planned, fitted))
         return
-    result(accuracy_line(fitted.curve[-1].evaluation, "val", len(videos.train.classes)))
+    found = cast("Evaluation", fitted.curve[-1].evaluation)
+    result(accuracy_line(found, "val", len(videos.train.classes)))
     result(
         f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
-        f"training, {waiting:.0%} of it waiting for data{_by_shape(fitted)}"
+        f"training, {waiting:.0%} of it waiting for data{slow_shapes(fitted)}"
     )
 
 
@@ -213,9 +215,11 @@ def demo(
 
 
 app.command("eval")(evaluating.evaluate)
+app.command()(predicting.predict)
 app.command()(preparing.prepare)
 app.command()(preparing.check)
 app.command()(exporting.export)
+app.command()(upscaling.upscale)
 
 
 @recipes.callback()
@@ -223,9 +227,9 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from vcycle.cli.listing import recipe_table
-    from vcycle.recipes.load import load_recipe, recipe_names
+    from vcycle.recipes.load import load_any, recipe_names
 
-    described = {name: load_recipe(name).description for name in recipe_names()}
+    described = {name: load_any(name).description for name in recipe_names()}
     if json:
         print_json({"recipes": described})
         return
@@ -235,10 +239,10 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
 @recipes.command("show")
 def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
     """Print a recipe as it is written, or with --json as it is understood, defaults filled in."""
-    from vcycle.recipes.load import load_recipe, recipe_text
+    from vcycle.recipes.load import load_any, recipe_text
 
     if json:
-        print_json({"name": recipe, "recipe": load_recipe(recipe).model_dump(mode="json", by_alias=True)})
+        print_json({"name": recipe, "recipe": load_any(recipe).model_dump(mode="json", by_alias=True)})
     else:
         print(recipe_text(recipe)[0], end="")
 
@@ -260,31 +264,3 @@ def _tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
     message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
     for note in notices(recipe, videos):
         message(note)
-
-
-def _tell_of_point(planned: "Plan", point: "Point") -> None:
-    where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
-    message(f"{where}: {point.evaluation.measure} {point.evaluation.value:.1%} on validation")
-
-
-def _by_shape(fitted: "Fitted") -> str:
-    """The shapes that waited for much of their time, most first."""
-    shares = {shape: row["data_seconds"] / max(row["seconds"], 1e-9) for shape, row in fitted.waiting.items()}
-    slow = sorted((shape for shape, share in shares.items() if share > _SLOW_DATA), key=lambda s: -shares[s])
-    return f" ({', '.join(f'{shape}: {shares[shape]:.0%}' for shape in slow)})" if slow else ""
-
-
-def _training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, Any]:
-    """A finished training as `vcycle train --json` prints it."""
-    return {
-        "run": str(folder),
-        "plan": planned.name,
-        "fingerprint": planned.fingerprint,
-        "steps": fitted.steps,
-        "samples": fitted.samples,
-        "train_seconds": fitted.seconds,
-        "data_seconds": fitted.data_seconds,
-        "replaced": fitted.replaced,
-        "waiting": fitted.waiting,
-        "val": asdict(fitted.curve[-1].evaluation),
-    }

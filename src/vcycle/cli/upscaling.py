@@ -1,0 +1,87 @@
+"""`vcycle upscale`: a video four times as wide and high."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vcycle.cli.arguments import Json
+from vcycle.cli.output import message, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.errors import VcycleError
+
+__all__ = ["upscale"]
+
+
+def upscale(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Weights of BasicVSR or EDVR: BasicSR's, mmagic's.")],
+    video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .mp4, .mov or .mkv.")],
+    chunk: Annotated[
+        int, typer.Option("--chunk", min=1, help="Frames restored at a time; fewer need less memory.")
+    ] = 15,
+    overlap: Annotated[
+        int, typer.Option("--overlap", min=0, help="Frames more that the network sees on either side.")
+    ] = 4,
+    crf: Annotated[int, typer.Option("--crf", min=0, max=51, help="Quality of the H.264: 0 is lossless.")] = 17,
+    compare: Annotated[
+        Path | None, typer.Option("--compare", help="Save the middle frame, bicubic beside restored, as a picture.")
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Restore a video by a factor of four; its frame rate, time stamps and sound are kept.
+
+    Memory does not grow with the video's length. What was cut short leaves no file.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
+    if out.resolve() == video.resolve():
+        raise VcycleError(f"--out {out} is the video itself: another file is needed")
+
+    import torch
+
+    from vcycle.data.video import probe
+    from vcycle.nn.weights.superres import open_network
+    from vcycle.tasks.superres.restoring import restore_file, side_by_side
+
+    if device == "cuda" and not torch.cuda.is_available():
+        raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
+    where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    opened = open_network(model)
+    message(f"{model}: {opened.description}")
+    info = probe(str(video)).info
+    message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
+    with progress() as shown:
+        missing = restore_file(
+            opened.model.to(where),
+            str(video),
+            out,
+            device=where,
+            chunk=chunk,
+            overlap=overlap,
+            crf=crf,
+            progress=lambda done, total: shown.count("restoring frames", done, total),
+        )
+    if missing:
+        message(f"{missing:,} frames of {video} cannot be decoded: the ones before them are shown")
+    if compare is not None:
+        from matplotlib.image import imsave
+
+        try:
+            imsave(compare, side_by_side(str(video), out, info.frames // 2))
+        except (OSError, ValueError) as error:
+            raise VcycleError(f"picture {compare} cannot be written: {error}") from error
+        message(f"picture: {compare} (bicubic, restored)")
+    if json:
+        print_json(
+            {
+                "out": str(out),
+                "frames": info.frames,
+                "width": 4 * info.width,
+                "height": 4 * info.height,
+                "missing": missing,
+            }
+        )
+        return
+    result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")

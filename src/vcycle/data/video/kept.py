@@ -1,0 +1,141 @@
+"""Indexes of video files that outlive the process that made them, in one file that many processes share.
+
+To index a file is to read all of its packets: about a sixth of the time that a clip of it takes. The file is only an
+aid: what cannot be read from it, or written to it, is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import warnings
+import zlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vcycle.data.info import VideoInfo
+from vcycle.data.video.container import file_status
+from vcycle.data.video.index import VideoIndex, probe
+
+__all__ = ["KeptIndexes"]
+
+_FORMAT = 1  # of what is kept, and of how `probe` finds it
+_MOST_BYTES = 2 << 30  # of the file: a million videos of ten seconds, or so
+_PATIENCE = 0.5  # seconds to wait while others write
+_ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
+_TABLE = """
+CREATE TABLE IF NOT EXISTS indexes (
+    path TEXT PRIMARY KEY, size INTEGER, modified INTEGER, maker TEXT, content BLOB
+) WITHOUT ROWID
+"""
+
+
+class KeptIndexes:
+    """Gives the index of a file: one kept of a file of this path, size and time of change, or a new one."""
+
+    def __init__(self, file: Path) -> None:
+        """Keep indexes in a file, which is made when there is something to keep.
+
+        A file that is damaged is said so, and begun anew.
+        """
+        self.file = Path(file)
+        self._maker = f"{_FORMAT}, av {version('av')}"
+        self._opened: tuple[tuple[int, int], sqlite3.Connection | None] | None = None
+        self._left: list[Any] = []
+        if self.file.exists():
+            try:
+                with contextlib.closing(self._connect()) as connection:
+                    connection.execute("SELECT path FROM indexes LIMIT 1").fetchall()
+            except sqlite3.OperationalError:
+                pass  # busy, not to be written to, or nothing in it yet
+            except sqlite3.DatabaseError as error:
+                warnings.warn(f"{self.file} is damaged ({error}): indexes of videos are made anew", stacklevel=2)
+                with contextlib.suppress(OSError):
+                    self.file.unlink()
+
+    def __reduce__(self) -> tuple[type[KeptIndexes], tuple[Path]]:
+        """Come out of another process as what it was."""
+        return type(self), (self.file,)
+
+    def __call__(self, path: str) -> VideoIndex:
+        """The index of a file.
+
+        Raises:
+            VideoError: As ``probe``.
+        """
+        status = file_status(path)
+        key = (os.path.abspath(path).encode(errors="surrogateescape"), status.st_size, status.st_mtime_ns, self._maker)
+        kept = self._ask("SELECT content FROM indexes WHERE path=? AND size=? AND modified=? AND maker=?", key)
+        if kept and (index := _decoded(kept[0][0], path, status.st_size, status.st_mtime_ns)) is not None:
+            return index
+        index = probe(path)
+        if (index.size, index.modified) == key[1:3]:
+            self._ask("INSERT OR REPLACE INTO indexes VALUES (?, ?, ?, ?, ?)", (*key, _encoded(index)))
+        return index
+
+    def _ask(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
+        """What a statement gives; nothing where the file is of no use now."""
+        here = os.getpid(), threading.get_ident()
+        try:
+            if self._opened is None or self._opened[0] != here:
+                # A connection belongs to one thread of one process; another's is left as it is.
+                self._left += [] if self._opened is None else [self._opened[1]]
+                self._opened = here, None
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                connection = self._connect()
+                connection.execute(_TABLE)
+                self._opened = here, connection
+            found = self._opened[1]
+            return [] if found is None else found.execute(statement, values).fetchall()
+        except (sqlite3.Error, OSError):
+            return []
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self.file, timeout=_PATIENCE, isolation_level=None)
+        try:
+            # Safe against the end of a process; after a loss of power the contents' checksums tell.
+            connection.execute("PRAGMA synchronous=OFF")
+            page = connection.execute("PRAGMA page_size").fetchone()[0]
+            connection.execute(f"PRAGMA max_page_count={_MOST_BYTES // page}")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return connection
+
+
+def _encoded(index: VideoIndex) -> bytes:
+    arrays = {"times": index.info.times} | {name: getattr(index, name) for name in _ARRAYS if name != "times"}
+    about = {name: getattr(index, name) for name in ("rotation", "sequential", "quick")}
+    about |= {name: getattr(index.info, name) for name in ("duration", "height", "width", "tolerance")}
+    about["lengths"] = [len(arrays[name]) for name in _ARRAYS]
+    raw = b"".join(arrays[name].astype(kind).tobytes() for name, kind in _ARRAYS.items())
+    return zlib.compress(json.dumps(about).encode() + b"\n" + raw, 1)
+
+
+def _decoded(content: bytes, path: str, size: int, modified: int) -> VideoIndex | None:
+    """An index as it was; none if its content is damaged."""
+    try:
+        head, _, raw = zlib.decompress(content).partition(b"\n")
+        about: dict[str, Any] = json.loads(head)
+        arrays: dict[str, Any] = {}
+        start = 0
+        for (name, kind), length in zip(_ARRAYS.items(), about.pop("lengths"), strict=True):
+            arrays[name] = np.frombuffer(raw, dtype=kind, count=length, offset=start)
+            start += arrays[name].nbytes
+        info = {name: about.pop(name) for name in ("duration", "height", "width", "tolerance")}
+        return VideoIndex(
+            path=path,
+            info=VideoInfo(times=arrays.pop("times"), **info),
+            size=size,
+            modified=modified,
+            **about,
+            **arrays,
+        )
+    except (zlib.error, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,214 @@
+"""PSNR and SSIM as the tables of video super-resolution have them: of uint8 frames, RGB or luma.
+
+Frames are uint8 ``(T, 3, H, W)``, RGB. A metric is one number a frame; a clip's is the mean over its frames, a
+dataset's the mean over its clips.
+
+PSNR of equal frames is infinite. Such frames (black ones, mostly) are counted, and left out of the mean of the
+others, so that one of them does not make a table infinite.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vcycle.errors import DataError
+
+__all__ = ["Channels", "ClipQuality", "Protocol", "clip_quality", "luma", "mean_quality", "psnr", "ssim", "to_uint8"]
+
+Channels = Literal["rgb", "y"]
+
+_WINDOW = 11
+_SIGMA = 1.5
+_PEAK = 255.0
+_FRAMES_AT_ONCE = 8
+_C1, _C2 = (0.01 * _PEAK) ** 2, (0.03 * _PEAK) ** 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """What a number was measured on: to be printed beside it.
+
+    Example:
+        >>> print(Protocol(channels="y", frames="centre"))
+        Y channel, centre frame
+    """
+
+    channels: Channels = "rgb"
+    """`rgb`, or `y`: the luma of BT.601, 16 to 235, not rounded."""
+    crop: int = 0
+    """Pixels that are left out along each border."""
+    frames: Literal["all", "centre"] = "all"
+    """Frames of a clip that count: `centre` is number `T // 2` (Vimeo-90K)."""
+
+    def __post_init__(self) -> None:
+        if self.channels not in get_args(Channels):
+            raise DataError(f"channels is {self.channels!r}; accepted: {', '.join(get_args(Channels))}")
+        if self.frames not in ("all", "centre"):
+            raise DataError(f"frames is {self.frames!r}; accepted: all, centre")
+        if self.crop < 0:
+            raise DataError(f"crop is {self.crop}; accepted: 0 or more pixels")
+
+    def __str__(self) -> str:
+        channels = {"rgb": "RGB", "y": "Y channel"}[self.channels]
+        frames = {"all": "all frames", "centre": "centre frame"}[self.frames]
+        return f"{channels}, {frames}" + (f", {self.crop} pixels of each border left out" if self.crop else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClipQuality:
+    """How near a clip is to the truth."""
+
+    psnr: float
+    """Mean over the frames that differ from the truth, in dB; infinite if none does."""
+    ssim: float
+    """Mean over all frames."""
+    frames: int
+    """Frames that count."""
+    identical: int
+    """Those among them that equal the truth, and are not in the mean of PSNR."""
+
+
+def to_uint8(frames: Tensor) -> Tensor:
+    """Return frames as they are written to a file: clamped to 0..1, times 255, rounded half to even.
+
+    Example:
+        >>> to_uint8(torch.tensor([0.5, 1.5, 2.5, -25, 306]) / 255).tolist()
+        [0, 2, 2, 0, 255]
+    """
+    return frames.float().clamp(0, 1).mul(255).round().to(torch.uint8)
+
+
+def luma(frames: Tensor) -> Tensor:
+    """Return the luma of uint8 frames ``(T, 3, H, W)``: float64 ``(T, 1, H, W)`` from 16 to 235, not rounded."""
+    red, green, blue = (frames[:, channel].double() / _PEAK for channel in range(3))
+    return (65.481 * red + 128.553 * green + 24.966 * blue + 16)[:, None]
+
+
+def psnr(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: int = 0) -> Tensor:
+    """Peak signal-to-noise ratio of each frame, in dB: float64 ``(T,)``; infinite for equal frames.
+
+    Args:
+        output: uint8 ``(T, 3, H, W)``.
+        target: of the same shape.
+        channels: over all three jointly, or the luma's.
+        crop: pixels left out along each border.
+
+    Raises:
+        DataError: the frames are no such frames, or nothing is left of them.
+    """
+    from torchmetrics.functional.image import peak_signal_noise_ratio
+
+    output, target = _compared(output, target, channels, crop)
+    return peak_signal_noise_ratio(output, target, data_range=_PEAK, dim=(1, 2, 3), reduction="none")
+
+
+def ssim(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: int = 0) -> Tensor:
+    """Structural similarity of each frame: float64 ``(T,)``, on the CPU; 1 for equal frames.
+
+    As Wang et al. 2004 and MATLAB have it: Gaussian windows of 11 × 11 pixels and σ = 1.5 where they lie within the
+    frame, biased covariances, the mean over channels. scikit-image's defaults differ, and torchmetrics averages over
+    windows that reach beyond the border.
+
+    Args:
+        output: uint8 ``(T, 3, H, W)``, of at least 11 pixels a side without what is cropped.
+        target: of the same shape.
+        channels: each by itself, or the luma's.
+        crop: pixels left out along each border.
+
+    Raises:
+        DataError: the frames are no such frames, or too small.
+    """
+    output, target = _compared(output, target, channels, crop)
+    if min(output.shape[-2:]) < _WINDOW:
+        raise DataError(
+            f"frames of {output.shape[-1]} × {output.shape[-2]} pixels; accepted: at least {_WINDOW} a side for SSIM"
+        )
+    pairs = zip(output.cpu().numpy(), target.cpu().numpy(), strict=True)
+    return torch.tensor([_ssim(*pair) for pair in pairs], dtype=torch.float64)
+
+
+def clip_quality(output: Tensor, target: Tensor, protocol: Protocol) -> ClipQuality:
+    """Return how near a clip is to the truth.
+
+    Args:
+        output: uint8 ``(T, 3, H, W)``, as :func:`to_uint8` makes it.
+        target: of the same shape.
+        protocol: what counts.
+
+    Raises:
+        DataError: the frames are no such frames, or too small.
+    """
+    if protocol.frames == "centre":
+        output, target = (frames[len(frames) // 2 :][:1] for frames in (output, target))
+    if output.shape != target.shape:
+        raise DataError(f"output {tuple(output.shape)} and target {tuple(target.shape)}; accepted: equal shapes")
+    # A few at a time: in double precision, a clip of REDS takes gigabytes.
+    pieces = list(zip(torch.split(output, _FRAMES_AT_ONCE), torch.split(target, _FRAMES_AT_ONCE), strict=True))
+    ratios = torch.cat([psnr(*piece, channels=protocol.channels, crop=protocol.crop) for piece in pieces])
+    similarities = torch.cat([ssim(*piece, channels=protocol.channels, crop=protocol.crop) for piece in pieces])
+    differs = ratios[ratios.isfinite()]
+    return ClipQuality(
+        psnr=float(differs.mean()) if len(differs) else math.inf,
+        ssim=float(similarities.mean()),
+        frames=len(ratios),
+        identical=len(ratios) - len(differs),
+    )
+
+
+def mean_quality(clips: Sequence[ClipQuality]) -> ClipQuality:
+    """Return the mean over clips, each counting once; frames are summed.
+
+    Clips that equal the truth in every frame are not in the mean of PSNR.
+
+    Raises:
+        DataError: there are no clips.
+    """
+    if not clips:
+        raise DataError("no clips; accepted: at least one to take the mean of")
+    finite = [clip.psnr for clip in clips if math.isfinite(clip.psnr)]
+    return ClipQuality(
+        psnr=math.fsum(finite) / len(finite) if finite else math.inf,
+        ssim=math.fsum(clip.ssim for clip in clips) / len(clips),
+        frames=sum(clip.frames for clip in clips),
+        identical=sum(clip.identical for clip in clips),
+    )
+
+
+def _compared(output: Tensor, target: Tensor, channels: Channels, crop: int) -> tuple[Tensor, Tensor]:
+    """What is compared: float64 ``(T, C, H, W)``, cropped."""
+    for frames in (output, target):
+        if frames.dim() != 4 or frames.shape[1] != 3 or frames.dtype != torch.uint8:
+            raise DataError(f"frames {tuple(frames.shape)}, {frames.dtype}; accepted: uint8 (T, 3, H, W)")
+    if output.shape != target.shape:
+        raise DataError(f"output {tuple(output.shape)} and target {tuple(target.shape)}; accepted: equal shapes")
+    height, width = output.shape[-2:]
+    if min(height, width) <= 2 * crop or not len(output):
+        raise DataError(f"nothing is left of {len(output)} frames of {width} × {height} pixels with a crop of {crop}")
+    inner = (..., slice(crop, height - crop), slice(crop, width - crop))
+    first, second = ((luma(x) if channels == "y" else x.double())[inner] for x in (output, target))
+    return first, second
+
+
+def _ssim(output: NDArray[np.float64], target: NDArray[np.float64]) -> float:
+    """Of one frame ``(C, H, W)``."""
+    from scipy.ndimage import gaussian_filter
+
+    margin = _WINDOW // 2
+    inner = (slice(None), slice(margin, -margin), slice(margin, -margin))
+
+    def means(image: NDArray[np.float64]) -> NDArray[np.float64]:
+        filtered: NDArray[np.float64] = gaussian_filter(image, _SIGMA, radius=margin, axes=(1, 2))[inner]
+        return filtered
+
+    mean1, mean2 = means(output), means(target)
+    product, squares = mean1 * mean2, mean1**2 + mean2**2
+    covariance = means(output * target) - product
+    variances = means(output**2 + target**2) - squares
+    similarity = (2 * product + _C1) * (2 * covariance + _C2) / ((squares + _C1) * (variances + _C2))
+    return float(similarity.mean())

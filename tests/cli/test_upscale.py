@@ -1,0 +1,66 @@
+"""`vcycle upscale`: a real file in, a real file out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.image import imread
+
+from vcycle.cli.app import app
+from vcycle.data.video import probe, read_frames
+from vcycle.errors import DataError, VcycleError
+from vcycle.nn.models.superres.basicvsr import BasicVSR
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A network that has learnt nothing, and so enlarges by interpolation."""
+    path = tmp_path_factory.mktemp("model") / "tiny.pth"
+    torch.manual_seed(0)
+    torch.save(BasicVSR(blocks=1, channels=8, head_channels=8).state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def video(digit_videos):
+    return next(iter(sorted(digit_videos.rglob("*.mp4"))))
+
+
+def upscale(*arguments):
+    app(["upscale", *map(str, arguments)], standalone_mode=False)
+
+
+def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
+    out = tmp_path / "out.mkv"
+    upscale(model, video, "-o", out, "--chunk", 4, "--overlap", 2, "--compare", tmp_path / "c.png", "--json")
+    said = json.loads(capsys.readouterr().out)
+    before, after = probe(str(video)).info, probe(str(out)).info
+    assert said == {
+        "out": str(out),
+        "frames": before.frames,
+        "missing": 0,
+        "width": 4 * before.width,
+        "height": 4 * before.height,
+    }
+    assert (after.frames, after.height, after.width) == (before.frames, 4 * before.height, 4 * before.width)
+    assert np.allclose(after.times - after.times[0], before.times - before.times[0], atol=1e-3)
+    last = [before.frames - 1]
+    small = read_frames(probe(str(video)), last).pixels[0].astype(float)
+    large = read_frames(probe(str(out)), last).pixels[0].astype(float)
+    averaged = large.reshape(before.height, 4, before.width, 4, 3).mean((1, 3))
+    assert np.abs(averaged - small).mean() < 6
+    assert imread(tmp_path / "c.png").shape[:2] == (4 * before.height, 8 * before.width)
+
+
+def test_what_cannot_be_is_refused_in_a_line(model, video, tmp_path):
+    with pytest.raises(VcycleError, match="is the video itself"):
+        upscale(model, video, "-o", video)
+    with pytest.raises(VcycleError, match=r"--device 'tpu' is unknown: auto, cpu or cuda"):
+        upscale(model, video, "-o", tmp_path / "x.mp4", "--device", "tpu")
+    (tmp_path / "bad.mp4").write_bytes(b"no video")
+    with pytest.raises(DataError, match=r"bad\.mp4"):
+        upscale(model, tmp_path / "bad.mp4", "-o", tmp_path / "x.mp4")
+    with pytest.raises(DataError, match=r"accepted: \.mp4"):
+        upscale(model, video, "-o", tmp_path / "x.gif")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.mp4"]
