@@ -1,7 +1,7 @@
 """README and docs are true: commands and Python blocks run, outputs are what is printed, links lead somewhere.
 
-Blocks run as they are printed but for a few sizes (`SUBSTITUTES`), each page from its beginning in a folder of its
-own. A `text` block right after a command is its output, in which `…` stands for anything.
+Blocks run as they are printed, commands that train on a smaller model (`SMALL`), each page from its beginning in a
+folder of its own. A `text` block right after a command is its output, in which `…` stands for anything.
 """
 
 import contextlib
@@ -19,26 +19,27 @@ import torch
 import vcycle
 from vcycle.cli import process
 from vcycle.cli.app import app
+from vcycle.nn.catalog import build
+from vcycle.nn.weights.keys import foreign_keys
 from vcycle.recipes.load import load_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
 PAGES = ["README.md", "CONTRIBUTING.md", *PAGES]
 
-SUBSTITUTES = {
-    # The dataset of these tests has 12 clips of 10 frames and 24 pixels.
-    "README.md": {
-        "batch=64, frames=32, size=224": "batch=2, frames=8, size=16",
-        "epochs=100": "epochs=8",
-        "workers=8": "workers=0",
-    },
-}
-
 SMALL = [
     *("model=r3d_tiny", "model.options.widths=[4, 8, 8]", "training.frames=4", "training.size=16", "training.batch=2"),
     *("training.epochs=4", "training.warmup=null", "data.workers=0", "run.device=cpu"),
 ]
 """What makes training with `videos/small` take a second."""
+
+WIDTHS = {"stem_width": 4, "widths": [4, 4, 8, 8], "blocks": [1, 1, 1, 1]}
+SMALL_FINETUNE = [
+    *(f"model.options.{key}={value}" for key, value in WIDTHS.items()),
+    *("training.frames=4", "training.size=32", "sampling.short_side=[36, 48]", "training.batch=2"),
+    *("training.epochs=1", "training.min_steps=14", "training.warmup=null", "data.workers=0", "run.device=cpu"),
+]
+"""The same for `finetune`."""
 
 
 class Block(NamedTuple):
@@ -81,6 +82,8 @@ def run_command(line, capsys):
     assert program == "vcycle", line
     if arguments[0] in ("train", "compare") and arguments[1] == "videos/small":
         arguments[2:2] = SMALL
+    if arguments[:2] == ["train", "finetune"]:
+        arguments[2:2] = SMALL_FINETUNE
     arguments = [re.sub("^seeds=.*", "seeds=1", argument) for argument in arguments]
     capsys.readouterr()
     code = process.run(app, arguments)
@@ -92,13 +95,17 @@ def run_command(line, capsys):
 
 @pytest.fixture
 def place(tmp_path, digit_videos, monkeypatch):
-    """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong."""
+    """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong, weights."""
     shutil.copytree(digit_videos, tmp_path / "videos")
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad-list").mkdir()
     (tmp_path / "lists").mkdir()
     first = sorted((tmp_path / "videos/train").rglob("*.mp4"))[0]
     shutil.copy(first, tmp_path / "bad-list/there.mp4")
+    shutil.copy(first, tmp_path / "clip.mp4")
+    weights = build("slow_r50", 7, **WIDTHS).state_dict()
+    names = foreign_keys(weights, "pytorchvideo")
+    torch.save({"model_state": {names[key]: tensor for key, tensor in weights.items()}}, tmp_path / "SLOW_8x8_R50.pyth")
     (tmp_path / "bad-list/train.csv").write_text("there.mp4 0\nmissing.mp4 1\n")
     (tmp_path / "bad-list/val.csv").write_text("there.mp4 0\n")
     for split in ("train", "val"):
@@ -130,21 +137,14 @@ def names():
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "python" for b in blocks(page))])
 def test_python_blocks_run_as_they_are_printed(page, place, names):
-    unused = dict(SUBSTITUTES.get(page, {}))
     for block in blocks(page):
         if block.language != "python":
             continue
-        text = block.text
-        for old, new in SUBSTITUTES.get(page, {}).items():
-            if old in text:
-                unused.pop(old, None)
-                text = text.replace(old, new)
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
-            exec(compile("\n" * block.line + text, page, "exec"), names)
+            exec(compile("\n" * block.line + block.text, page, "exec"), names)
         if block.output is not None:
             assert_shown(printed.getvalue(), block.output, f"{page}, line {block.line}")
-    assert not unused, "a substitute no longer fits the page"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.language == "sh" for b in blocks(page))])

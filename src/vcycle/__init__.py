@@ -1,4 +1,4 @@
-"""Train video models several times faster at the same accuracy, on a schedule of coarse-to-fine sampling grids.
+"""Train video models on a schedule of sampling grids: coarse clips in large batches first, the full clip last.
 
     plan = vcycle.multigrid(vcycle.Baseline(batch=64, frames=32, size=224, ...))
     model = vcycle.convert_batchnorm(model)

@@ -3,7 +3,10 @@
 The command line prints the message alone and exits with code 2; a traceback needs ``--debug``.
 """
 
-__all__ = ["CheckpointError", "DataError", "PlanError", "RecipeError", "VcycleError"]
+import difflib
+from collections.abc import Iterable
+
+__all__ = ["CheckpointError", "DataError", "PlanError", "RecipeError", "VcycleError", "did_you_mean"]
 
 
 class VcycleError(Exception):
@@ -24,3 +27,14 @@ class RecipeError(VcycleError, ValueError):
 
 class CheckpointError(VcycleError, ValueError):
     """A checkpoint that is damaged, or belongs to another plan or model."""
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The known word that is nearest to a misspelt one, to follow it in a message; empty if none is near.
+
+    Example:
+        >>> did_you_mean("cascada", ["constant", "cascade"])
+        " (did you mean 'cascade'?)"
+    """
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

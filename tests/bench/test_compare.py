@@ -21,7 +21,7 @@ def arms_of(*names, key="k"):
     return [Arm(name=name, plan=PLANS[name.partition("@")[0]], key=key) for name in names]
 
 
-def run_of(arm, seed, *, val=0.8, test=0.7, seconds=None):
+def run_of(arm, seed, *, val=0.8, test=0.7, seconds=None, correct=None):
     return ArmRun(
         arm=arm.name,
         seed=seed,
@@ -36,6 +36,7 @@ def run_of(arm, seed, *, val=0.8, test=0.7, seconds=None):
         val=val,
         test=test,
         curve=[(1.0, 10, 0.1), (2.0, 20, val)],
+        correct=correct,
     )
 
 
@@ -193,3 +194,39 @@ def test_one_seed_has_no_interval(results):
     data = comparison(results, {"constant": (0.9, 0.9), "cascade": (0.8, 0.8)}, seeds=1).as_data()
     assert data["arms"]["cascade"]["over_constant"]["accuracy_difference"] is None
     assert data["arms"]["cascade"]["accuracy_std"] == 0.0
+
+
+def test_of_several_lengths_the_fastest_within_a_point_of_the_best_on_validation_is_compared_with(results):
+    lengths = {"constant@0.25": (0.5, 0.9), "constant@0.5": (0.895, 0.5), "constant": (0.9, 0.6)}
+    controls = {"control:cascade@0.5": (0.6, 0.9), "control:cascade": (0.9, 0.5)}
+    seconds = {"constant@0.25": 25.0, "constant@0.5": 50.0, "control:cascade@0.5": 40.0}
+    found = comparison(results, {**lengths, "cascade": (0.9, 0.6), **controls}, seconds=seconds)
+    data = found.as_data()
+    assert (found.constant, data["constant"]) == ("constant@0.5", "constant@0.5")
+    assert (found.control_of("cascade"), data["control"]) == ("control:cascade", "control:cascade")
+    assert data["arms"]["cascade"]["over_constant"]["speedup"] == pytest.approx(50.5 / 25.5)
+    assert data["arms"]["cascade"]["over_constant"]["cpu_speedup"] == 1.0
+
+
+def paired(results, correct):
+    def train(arm, seed):
+        return run_of(arm, seed, correct=correct[arm.name][seed])
+
+    arms = arms_of("constant", "cascade")
+    return compare(arms, seeds=(0, 1), results=results, train=train).gain("cascade", "constant").paired
+
+
+def test_videos_are_paired_where_every_run_could_read_them(results):
+    found = paired(
+        results,
+        {"constant": [[1, 0, 0, None, 1], [1, 0, 0, 1, 1]], "cascade": [[1, 1, 0, 1, 1], [1, 1, 1, 0, 1]]},
+    )
+    assert found.difference == pytest.approx(3 / 8)
+    assert found.low <= found.difference <= found.high
+    # Read back from the file, it is the same.
+    assert paired(results, {}) == found
+
+
+@pytest.mark.parametrize("other", [[None, None], [[1, 0], None], [[1, 0], [1, 1, 1]]])
+def test_without_the_same_videos_in_every_run_nothing_is_paired(results, other):
+    assert paired(results, {"constant": other, "cascade": [[1, 0], [0, 1]]}) is None

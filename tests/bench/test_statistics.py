@@ -1,11 +1,12 @@
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import ttest_ind
 
-from vcycle.bench.statistics import Interval, mean, spread, welch_interval
+from vcycle.bench.statistics import Interval, mean, paired_bootstrap, spread, welch_interval
 
 # Welch (1947) as in R: t.test(x, y) with x = extra[group == 1] and y = extra[group == 2] of R's own `sleep` data
 # prints "t = -1.8608, df = 17.776", "95 percent confidence interval: -3.3654832 0.2054832".
@@ -50,3 +51,41 @@ def test_a_single_value_has_no_spread_and_no_interval():
     assert welch_interval([0.5], [0.4, 0.5]) is None
     assert welch_interval([0.5, 0.4], []) is None
     assert spread([1.0, 2.0, 3.0, 4.0]) == pytest.approx(math.sqrt(5 / 3))
+
+
+def rows_of(generator, seeds, clips, share):
+    return (generator.random((seeds, clips)) < share).astype(float)
+
+
+def test_the_paired_interval_is_the_normal_one_where_seeds_agree():
+    a = np.tile(rows_of(np.random.default_rng(1), 1, 400, 0.8), (5, 1))
+    b = np.tile(rows_of(np.random.default_rng(2), 1, 400, 0.7), (5, 1))
+    found = paired_bootstrap(a, b)
+    error = float(np.std(a[0] - b[0])) / math.sqrt(400)
+    assert found.difference == pytest.approx(float(a.mean() - b.mean()))
+    assert found.low == pytest.approx(found.difference - 1.96 * error, abs=0.1 * error)
+    assert found.high == pytest.approx(found.difference + 1.96 * error, abs=0.1 * error)
+
+
+def test_the_paired_interval_grows_with_the_scatter_of_seeds():
+    a, b = np.ones((5, 50)), np.zeros((5, 50))
+    assert paired_bootstrap(a, b) == Interval(1.0, 1.0, 1.0, 0.95)
+    a[:2] = 0.0
+    found = paired_bootstrap(a, b)
+    assert found.difference == pytest.approx(0.6)
+    assert found.low < 0.3 < 0.9 < found.high
+
+
+def test_the_paired_interval_of_a_plan_and_itself_is_zero_and_mirrors():
+    a, b = (rows_of(np.random.default_rng(k), 4, 30, 0.6) for k in (1, 2))
+    assert paired_bootstrap(a, a) == Interval(0.0, 0.0, 0.0, 0.95)
+    there, back = paired_bootstrap(a, b), paired_bootstrap(b, a)
+    assert (back.low, back.high) == (pytest.approx(-there.high), pytest.approx(-there.low))
+    assert there == paired_bootstrap(a, b)
+
+
+def test_the_paired_interval_asks_for_two_seeds_two_clips_and_the_same_of_both():
+    assert paired_bootstrap([[1, 0, 1]], [[1, 1, 1]]) is None
+    assert paired_bootstrap([[1], [0]], [[1], [1]]) is None
+    with pytest.raises(ValueError, match=r"\(2, 2\) and \(2, 3\)"):
+        paired_bootstrap([[1, 0], [0, 1]], [[1, 0, 1], [0, 1, 1]])

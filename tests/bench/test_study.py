@@ -69,7 +69,8 @@ def test_arms_share_their_seeds_and_are_trained_whole(study, load):
             assert (run.steps, run.samples, run.work) == (len(arm.plan), arm.plan.samples, arm.plan.work())
             assert run.curve[-1][1:] == (arm.plan.samples, run.val)
             assert 0 <= run.data_seconds <= run.seconds
-            assert run.test is not None
+            assert set(run.correct) <= {0, 1}
+            assert run.test == pytest.approx(sum(run.correct) / len(run.correct))
     json.dumps(found.as_data())
 
 

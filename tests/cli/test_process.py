@@ -1,5 +1,7 @@
 """Exit codes and error lines."""
 
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -9,10 +11,16 @@ from vcycle.errors import DataError
 
 
 def ending(error):
-    def command(args):
+    def command(args, standalone_mode):
         raise error
 
     return command
+
+
+def test_an_exit_code_that_a_command_returns_is_kept(capsys):
+    assert process.run(lambda args, standalone_mode: 1, []) == 1
+    assert process.run(lambda args, standalone_mode: None, []) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_what_a_user_can_mend_is_exit_code_2(capsys):
@@ -24,7 +32,7 @@ def test_what_a_user_can_mend_is_exit_code_2(capsys):
 def test_debug_shows_the_traceback_as_well_wherever_it_stands(capsys, arguments):
     given = []
 
-    def command(args):
+    def command(args, standalone_mode):
         given.extend(args)
         raise DataError("videos: nothing there")
 
@@ -65,8 +73,19 @@ def test_an_interruption_is_130(capsys):
     assert capsys.readouterr().err == "interrupted\n"
 
 
+def test_an_interruption_of_code_made_from_text_ends_with_130_all_the_same(tmp_path):
+    (tmp_path / "interrupted.py").write_text(
+        "import sys\n"
+        "from vcycle.cli import process\n"
+        "sys.exit(process.run(lambda args, standalone_mode: exec('raise KeyboardInterrupt'), []))\n"
+    )
+    command = [sys.executable, "-m", "interrupted"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
+
+
 def test_an_interruption_says_how_to_go_on_with_work_that_is_not_lost(capsys):
-    def command(args):
+    def command(args, standalone_mode):
         with process.resumable("go on with `x`"):
             raise KeyboardInterrupt
 
@@ -80,7 +99,7 @@ def test_the_commands_own_exit_code_is_kept(code, expected):
 
 
 def test_warnings_of_libraries_are_lines_without_source_code(capsys):
-    def command(args):
+    def command(args, standalone_mode):
         warnings.warn("two\nlines", UserWarning, stacklevel=1)
 
     assert process.run(command, []) == 0

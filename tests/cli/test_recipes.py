@@ -35,14 +35,40 @@ def test_the_recipe_as_it_is_understood_has_its_defaults(vcycle):
     assert printed["recipe"]["run"]["bad_limit"] == 0.05
 
 
-def test_an_unknown_recipe_names_the_known_ones(vcycle):
+def test_an_unknown_recipe_names_the_nearest_and_where_all_are_listed(vcycle):
     ran = vcycle("recipes", "show", "kinetics/slowfast_8x8_r5")
     assert ran.code == 2
     assert "did you mean 'kinetics/slowfast_8x8_r50'?" in ran.err
-    assert all(name in ran.err for name in recipe_names())
+    assert "`vcycle recipes` lists" in ran.err
+    assert ran.err.count("\n") == 1
 
 
 def test_show_without_a_name_is_a_usage_error(vcycle):
     ran = vcycle("recipes", "show")
     assert ran.code == 2
     assert "Missing argument 'RECIPE'" in ran.err
+
+
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_the_list_can_be_read_on_a_narrow_terminal(vcycle, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    ran = vcycle("recipes")
+    assert max(map(len, ran.out.splitlines())) <= int(columns)
+    assert all(name in ran.out for name in recipe_names())
+    words = set(ran.out.split())
+    assert all(set(load_recipe(name).description.split()) <= words for name in recipe_names())
+
+
+def test_a_users_own_videos_come_first_and_folders_stay_together(vcycle):
+    words = [line.split()[0] for line in vcycle("recipes").out.splitlines() if line.strip()]
+    listed = [word for word in words if word in recipe_names()]
+    assert sorted(listed) == recipe_names()
+    folders = [name.partition("/")[0] for name in listed]
+    assert list(dict.fromkeys(folders)) == ["videos", "demo", "charades", "kinetics", "ssv2"]
+    assert folders == sorted(folders, key=list(dict.fromkeys(folders)).index)
+
+
+def test_a_recipe_over_a_base_is_shown_as_written_and_as_understood(vcycle):
+    name = "kinetics/slowfast_8x8_r50_t16"
+    assert "base: kinetics/slowfast_8x8_r50" in vcycle("recipes", "show", name).out
+    assert json.loads(vcycle("recipes", "show", name, "--json").out)["recipe"]["training"]["frames"] == 16

@@ -228,3 +228,23 @@ def test_random_choices_of_a_plain_dataset_are_keyed_and_leave_no_trace():
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
     assert dataset[request(0, 1)][1] == dataset[request(3, 1)][1] != dataset[request(0, 2)][1]
     assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
+
+
+@pytest.mark.parametrize("meant", ["TCHW", "THWC"])
+def test_a_clip_in_another_layout_than_is_said_is_refused_with_the_layout_that_is_meant(meant):
+    dataset = ResampledDataset(Clips(meant), GridSampler(frames=16, size=32))
+    with pytest.raises(DataError, match=rf"would have \d+ channels as CTHW: give layout='{meant}'"):
+        dataset[SampleRequest(0, Shape(4, 16, 20), (0, 0, 0))]
+
+
+def test_clips_of_many_channels_are_taken_where_no_layout_has_three():
+    dataset = ResampledDataset(Features(), GridSampler(frames=16, size=32))
+    assert dataset[SampleRequest(0, Shape(4, 16, 20), (0, 0, 0))].shape == (10, 4, 16, 20)
+
+
+class Features(torch.utils.data.Dataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return torch.rand(10, 16, 32, 32)

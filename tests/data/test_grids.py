@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vcycle.data import GridSampler, SampleRequest, VideoInfo
+from vcycle.data import GridSampler, SampleRequest, VideoInfo, Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
@@ -13,6 +13,10 @@ VIDEO = VideoInfo.uniform(300, 256, 340, fps=30)
 
 def grids_of(sampler, shape, info=VIDEO, count=400):
     return [sampler.train(SampleRequest(0, shape, (0, 0, position)), info) for position in range(count)]
+
+
+def center(sampler, shape, info):
+    return sampler.view(Views(shape=shape), 0, info)
 
 
 def strides_of(grids):
@@ -28,7 +32,7 @@ def strides_of(grids):
 )
 def test_a_grid_always_fits_its_shape_and_its_video(frames, height, width, video, position):
     shape, info = Shape(frames, height, width), VideoInfo.uniform(*video, fps=25)
-    for grid in (KINETICS.train(SampleRequest(0, shape, (0, 0, position)), info), KINETICS.center(shape, info)):
+    for grid in (KINETICS.train(SampleRequest(0, shape, (0, 0, position)), info), center(KINETICS, shape, info)):
         top, left, *size = grid.crop
         assert len(grid.times) == frames
         assert size == [height, width]
@@ -94,10 +98,12 @@ def test_turning_the_flip_off_changes_nothing_else():
 def test_a_stride_at_a_rate_of_its_own_means_the_same_seconds_in_every_video():
     sampler = GridSampler(frames=16, size=64, stride=2, fps=10)
     for fps in (10, 30):
-        grid = sampler.center(Shape(16, 64, 64), VideoInfo.uniform(20 * fps, 64, 64, fps=fps))
+        grid = center(sampler, Shape(16, 64, 64), VideoInfo.uniform(20 * fps, 64, 64, fps=fps))
         assert np.diff(grid.times) == pytest.approx([0.2] * 15)
     own = GridSampler(frames=16, size=64, stride=2)
-    assert np.diff(own.center(Shape(16, 64, 64), VideoInfo.uniform(300, 64, 64, fps=10)).times)[0] == pytest.approx(0.2)
+    assert np.diff(center(own, Shape(16, 64, 64), VideoInfo.uniform(300, 64, 64, fps=10)).times)[0] == pytest.approx(
+        0.2
+    )
 
 
 def test_a_span_is_a_fraction_of_the_video_at_any_number_of_frames():
@@ -119,22 +125,26 @@ def test_a_field_is_a_fraction_of_the_picture_at_any_size():
 def test_without_a_stride_the_baselines_clip_spans_the_whole_video():
     sampler = GridSampler(frames=10, size=64)
     info = VideoInfo.uniform(100, 64, 64)
-    assert sampler.center(Shape(10, 64, 64), info).times.tolist() == [5 + 10 * k for k in range(10)]
+    assert center(sampler, Shape(10, 64, 64), info).times.tolist() == [5 + 10 * k for k in range(10)]
     spans = strides_of(grids_of(sampler, Shape(5, 64, 64), info)) * 5
     assert 50 <= spans.min() < 52
     assert 98 < spans.max() <= 100
 
 
 def test_the_center_grid_is_the_middle_of_the_video_and_of_the_picture():
-    grid = KINETICS.center(Shape(32, 224, 224), VIDEO)
+    grid = center(KINETICS, Shape(32, 224, 224), VIDEO)
     assert grid.resized == (256, 340)
     assert grid.crop == (16, 58, 224, 224)
     assert not grid.flip
     assert grid.times.mean() == pytest.approx(5.0)
     assert np.diff(grid.times) == pytest.approx([2 / 30] * 31)
-    larger = GridSampler(frames=32, size=224, stride=2, short_side=(256, 340), eval_short_side=320)
-    assert larger.center(Shape(32, 224, 224), VIDEO).resized == (320, 425)
-    assert larger.center(Shape(32, 112, 112), VIDEO).resized == (160, 212)
+    larger = KINETICS.view(Views(shape=Shape(32, 224, 224), short_side=320), 0, VIDEO)
+    assert larger.resized == (320, 425)
+    assert larger.crop == (48, 101, 224, 224)
+
+
+def test_the_short_side_of_a_smaller_center_clip_shrinks_with_it():
+    assert center(KINETICS, Shape(32, 112, 112), VIDEO).resized == (128, 170)
 
 
 def test_consecutive_frames_are_taken_at_stride_one():
@@ -146,13 +156,13 @@ def test_consecutive_frames_are_taken_at_stride_one():
 
 def test_a_clip_longer_than_its_video_holds_the_last_frame():
     short = VideoInfo.uniform(5, 256, 340, fps=30)
-    frames = short.frame_at(KINETICS.center(Shape(8, 224, 224), short).times)
+    frames = short.frame_at(center(KINETICS, Shape(8, 224, 224), short).times)
     assert frames.tolist() == [4] * 8 or frames[-1] == 4
     assert frames[0] < 5
 
 
 def test_portrait_videos_and_oblong_shapes_are_covered():
-    grid = KINETICS.center(Shape(8, 64, 128), VideoInfo.uniform(30, 640, 360, fps=30))
+    grid = center(KINETICS, Shape(8, 64, 128), VideoInfo.uniform(30, 640, 360, fps=30))
     assert grid.resized[0] >= 64
     assert grid.resized[1] >= 128
     assert grid.resized[0] / grid.resized[1] == pytest.approx(640 / 360, rel=0.02)
@@ -170,7 +180,6 @@ def test_portrait_videos_and_oblong_shapes_are_covered():
         ({"span": (0.5, 1.5)}, "ascending"),
         ({"field": (0.0, 1.0)}, "ascending"),
         ({"short_side": (60, 80)}, "from 64"),
-        ({"eval_short_side": 50}, "64 or more"),
     ],
 )
 def test_values_that_make_no_grid_are_refused(wrong, said):

@@ -107,6 +107,37 @@ def test_batches_of_a_multi_label_set_have_a_one_at_each_label(film):
         assert torch.equal(batch.labels, expected[batch.indices])
 
 
+@pytest.mark.parametrize("span", [(), (1.0, 3.0)])
+def test_a_clip_to_train_on_has_the_labels_that_hold_during_it_and_one_to_evaluate_those_of_the_video(
+    film, read_number, span
+):
+    times = [(0, 0.7), (0.5, 2.02), (2.5, 9), (1.5, 1.6)]  # 25 frames a second
+    videos = VideoList(
+        root=film.parent,
+        paths=[film.name],
+        labels=[0, 1, 2, 0],
+        label_starts=[0, 4],
+        label_spans=[time for pair in times for time in pair],
+        classes=("a", "b", "c"),
+        source=film.parent,
+        spans=span,
+    )
+    dataset = VideoDataset(videos, GRIDS)
+    seen = set()
+    for position in range(40):
+        sample = dataset[request(0, position)]
+        shown = numbers(sample.clip, read_number)
+        first, last = shown[0] / 25, shown[-1] / 25  # from when on the frames are on display, for 1/25 s
+        named = list(zip((0, 1, 2, 0), times, strict=True))
+        sure = {label for label, (start, end) in named if start <= last and first + 0.04 <= end}
+        may = {label for label, (start, end) in named if start <= last + 0.04 and first <= end}
+        found = set(np.flatnonzero(sample.label).tolist())
+        assert sure <= found <= may, (shown, span)
+        seen.add(tuple(sorted(found)))
+    assert len(seen) > 2
+    assert dataset.center(0, SHAPE).label.tolist() == [1, 1, 1]
+
+
 ENCODERS = {".jpg": ("mjpeg", "yuvj420p"), ".png": ("png", "rgb24"), ".webp": ("libwebp", "yuv420p")}
 
 

@@ -11,6 +11,7 @@ from vcycle.data import (
     PlanBatchSampler,
     ResampledDataset,
     VideoDataset,
+    Views,
     evaluation_loader,
     loader,
     read_videos,
@@ -159,7 +160,8 @@ def test_workers_use_one_thread_each():
 def test_evaluation_sees_every_video_once_and_names_the_unreadable(dataset, workers, world):
     shape = Shape(8, 32, 32)
     ranks = [
-        evaluation_loader(dataset, shape, batch=2, workers=workers, rank=rank, world=world) for rank in range(world)
+        evaluation_loader(dataset, Views(shape=shape), batch=2, workers=workers, rank=rank, world=world)
+        for rank in range(world)
     ]
     batches = [batch for each in ranks for batch in each]
     indices = torch.cat([batch.indices for batch in batches]).tolist()
@@ -182,3 +184,13 @@ def test_a_batch_can_be_sent_and_moved(dataset):
     moved = pytest.importorskip("lightning_fabric.utilities").move_data_to_device(batch, torch.device("cpu"))
     assert isinstance(moved, Batch)
     assert same([moved], [batch])
+
+
+def test_a_plan_for_another_number_of_clips_is_said_where_it_decides_the_length(recwarn):
+    epochs = cascade(Baseline(batch=2, frames=8, size=32, clips=7, epochs=8, lr=0.1))
+    with pytest.warns(UserWarning, match=r"made for 7 clips, and the dataset has 5: .*Baseline\(clips=5\)"):
+        loader(Clips(), epochs)
+    recwarn.clear()
+    loader(Clips(), cascade(Baseline(batch=2, frames=8, size=32, clips=5, epochs=8, lr=0.1)))
+    loader(Clips(), cascade(Baseline(batch=2, frames=8, size=32, clips=7, steps=40, lr=0.1)))  # a length of its own
+    assert not recwarn.list

@@ -27,9 +27,25 @@ KINETICS = Baseline(
     decay=StepDecay(milestones=(94, 154, 196)),
     warmup=RampWarmup(length=34, start_lr=0.01),
 )
-SSV2 = Baseline(batch=16, frames=64, size=224, clips=168_913, epochs=22, lr=0.03, decay=StepDecay(milestones=(14, 18)))
+SSV2 = Baseline(
+    batch=16,
+    frames=64,
+    size=224,
+    clips=168_913,
+    epochs=22,
+    lr=0.03,
+    decay=StepDecay(milestones=(14, 18)),
+    warmup=RampWarmup(length=0.19, start_lr=1e-4),
+)
 CHARADES = Baseline(
-    batch=16, frames=64, size=224, clips=7_985, epochs=57, lr=0.0375, decay=StepDecay(milestones=(41, 49))
+    batch=16,
+    frames=64,
+    size=224,
+    clips=7_985,
+    epochs=57,
+    lr=0.0375,
+    decay=StepDecay(milestones=(41, 49)),
+    warmup=RampWarmup(length=4, start_lr=1e-4),
 )
 # The I3D of Wu et al. 2020 (16 frames, stride 4, two clips on each of eight GPUs) and its study on one GPU.
 I3D = Baseline(

@@ -18,6 +18,7 @@ from vcycle.plan import (
     Plan,
     RampWarmup,
     Role,
+    Scale,
     StepDecay,
     cascade,
     constant,
@@ -25,6 +26,7 @@ from vcycle.plan import (
     multigrid,
     superresolution,
 )
+from vcycle.plan.shape import FULL
 
 FEW = settings(max_examples=60)
 
@@ -63,7 +65,8 @@ def recognition_plans(draw: st.DrawFn, *, steps: int = 1_500) -> Plan:
     scaling = draw(st.sampled_from(["linear", "sqrt", "none"]))
     try:
         if kind == "constant":
-            return constant(baseline, epoch_factor=factor)
+            shape = draw(st.sampled_from([FULL, *LONG_SHAPES]))
+            return constant(baseline, shape=shape, epoch_factor=factor, lr_scaling=scaling)
         if kind == "cascade":
             return cascade(baseline, epoch_factor=factor, lr_scaling=scaling)
         longs = draw(st.sets(st.sampled_from(range(4))))
@@ -177,6 +180,26 @@ def test_the_lr_is_positive_and_finite(plan: Plan) -> None:
 def test_a_constant_plan_is_as_long_as_it_is_told_to_be(baseline: Baseline, factor: float) -> None:
     wanted = factor * baseline.length * float(baseline.unit)
     assert len(constant(baseline, epoch_factor=factor)) == pytest.approx(wanted, abs=0.5 + 1e-9)
+
+
+@FEW
+@given(baselines(), st.sampled_from(LONG_SHAPES), st.sampled_from([0.25, 1.0, 1.5]))
+def test_a_small_constant_shape_trades_steps_for_batch_and_scales_the_rate(
+    baseline: Baseline, shape: Scale, factor: float
+) -> None:
+    try:
+        small = constant(baseline, shape=shape, epoch_factor=factor)
+        full = constant(baseline, epoch_factor=factor)
+    except PlanError:  # too few steps for so many stages
+        assume(False)
+        raise
+    gain = float(shape.batch_factor)
+    (cell,) = small.shapes
+    assert cell == baseline.at(shape)
+    assert [stage.rate for stage in small.stages] == [stage.rate.scaled(gain) for stage in full.stages]
+    assert control(small, epoch_factor=factor).shapes == full.shapes
+    wanted = factor * baseline.length * float(baseline.unit) * baseline.batch
+    assert abs(small.samples - wanted) <= cell.batch * len(small.stages)
 
 
 @FEW

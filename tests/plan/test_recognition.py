@@ -183,7 +183,7 @@ def test_the_lr_follows_the_long_cycle_and_the_warmup_keeps_its_samples(plans: d
 
 
 def test_the_short_cycle_leaves_the_lr_alone(plans: dict[str, Plan]) -> None:
-    plan = plans["ssv2_slowfast_16x8_r50"]
+    plan = plans["kinetics_i3d_paper"]
     assert len({plan[k].batch for k in range(3)}) == 2
     assert len({plan[k].lr for k in range(plan.stages[0].steps)}) == 1
 

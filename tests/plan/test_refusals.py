@@ -104,6 +104,9 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     ),  # type: ignore[list-item]
     (lambda: multigrid(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
     (lambda: constant(base(), epoch_factor=-1), "epoch_factor -1 is out of range"),
+    (lambda: constant(base(), steps=0), "steps 0 is out of range"),
+    (lambda: constant(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
+    (lambda: constant(base(frames=1), shape=Scale.of(0.25, 1)), "is 0 frames of 64 pixels: at least 1 of each"),
     (lambda: cascade(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
     (lambda: cascade(base(), finish="soon"), "finish 'soon' is unknown: law, cosine"),
     (lambda: cascade(base(), shapes=()), "cascade shapes [] must end with the full grid"),

@@ -74,3 +74,11 @@ def test_the_lr_axis_is_logarithmic_where_stages_differ_widely(kinetics: Baselin
     assert constant(kinetics).figure().axes[3].get_yscale() == "log"
     assert plans["reds_basicvsr_m"].figure().axes[3].get_yscale() == "linear"
     assert constant(kinetics.with_(decay=CosineDecay())).figure().axes[3].get_yscale() == "linear"
+
+
+def test_a_plan_prints_as_its_table(plans: dict[str, Plan]) -> None:
+    for plan in plans.values():
+        lines = str(plan).splitlines()
+        assert lines == [line.rstrip() for line in printed(plan, 160)]
+        assert f"{plan}" == str(plan)
+        assert repr(plan).startswith("Plan(name=")

@@ -8,7 +8,8 @@ import torch
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.recipes import load_recipe
-from vcycle.recipes.build import build_model, datasets_of, evaluator, find_videos, settings_of, task_of
+from vcycle.recipes.build import build_model, datasets_of, find_videos, settings_of, task_of
+from vcycle.recipes.evaluating import evaluator
 
 TEXT = """
 sampling: {span: [1.0, 1.0], short_side: [16, 20], flip: false}
@@ -133,20 +134,6 @@ def test_videos_that_a_list_of_kinetics_misses_are_told(load, digit_videos, tmp_
         f"{root}/train.csv: 1 of 3 videos have no file and are left out",
         f"{root}/val.csv: 1 of 3 videos have no file and are left out",
     )
-
-
-def test_recognition_refuses_videos_of_several_labels(load, digit_videos, tmp_path):
-    root = tmp_path / "charades"
-    (root / "Charades_v1_480").mkdir(parents=True)
-    shutil.copy(digit_videos / "train" / "2-left" / "0000.mp4", root / "Charades_v1_480" / "A.mp4")
-    (root / "Charades_v1_classes.txt").write_text("c000 Running\nc001 Sitting\n")
-    for split in ("train", "test"):
-        (root / f"Charades_v1_{split}.csv").write_text("id,actions,length\nA,c000 0 1;c001 0.5 1,1\n")
-    recipe = load(f"data={root}")
-    videos = find_videos(recipe, tmp_path)
-    assert counts(videos) == (1, 1, None)
-    with pytest.raises(RecipeError, match=r"charades: its videos have any number of labels, and recognition takes one"):
-        datasets_of(recipe, videos, tmp_path)
 
 
 def test_without_videos_the_error_says_how_to_name_them(load, tmp_path):

@@ -74,10 +74,16 @@ def test_a_recipe_is_named_by_its_name_its_file_or_a_run(tmp_path):
     assert recipe_text("demo/digits")[1] == "demo/digits"
     with pytest.raises(RecipeError, match=r"no recipe 'demo/digit': .*\(did you mean 'demo/digits'\?\)"):
         load_recipe("demo/digit")
-    with pytest.raises(
-        RecipeError, match=r"neither a file, nor the folder of a run, nor one of the shipped \(demo/digits"
-    ):
+    with pytest.raises(RecipeError, match=r"neither a file, .* nor one of the shipped, which `vcycle recipes` lists"):
         load_recipe(str(tmp_path))
+
+
+def test_the_last_part_of_a_name_will_do_where_no_other_recipe_has_it():
+    assert recipe_text("digits")[1] == "demo/digits"
+    with pytest.raises(RecipeError, match=r"no recipe 'smal': .*\(did you mean 'small'\?\)"):
+        load_recipe("smal")
+    with pytest.raises(RecipeError, match=r"recipe 'slowfast_16x8_r50' is one of several: charades/.*, ssv2/"):
+        load_recipe("slowfast_16x8_r50")
 
 
 # What a file may say ------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ from vcycle.errors import PlanError, RecipeError
 from vcycle.plan import StepDecay
 from vcycle.recipes import load_recipe
 from vcycle.recipes.build import check_plan
-from vcycle.recipes.plans import PLAN_NAMES, baseline_of, control_name, plan_of
+from vcycle.recipes.plans import PLAN_NAMES, baseline_of, control_name, lengthened, plan_of
 
 KINETICS = "kinetics/slowfast_8x8_r50"
 DEMO = "demo/digits"
@@ -78,7 +79,7 @@ def test_the_recipes_options_reach_their_plans():
 )
 def test_an_unknown_plan_is_refused_with_those_there_are(name):
     with pytest.raises(
-        RecipeError, match=r"plan .* is unknown: constant, long\+short, long, short, cascade, or control:PLAN"
+        RecipeError, match=r"plan .* is unknown.*: constant, long\+short, long, short, cascade, or control:PLAN"
     ):
         plan_of(load_recipe(DEMO), 1200, name)
 
@@ -116,3 +117,84 @@ def test_planning_needs_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("cascada", "cascade"), ("control:cascad", "cascade"), ("long_short@2", "long+short")]
+)
+def test_a_misspelt_plan_is_told_the_one_that_is_meant(name, meant):
+    with pytest.raises(RecipeError, match=rf"did you mean '{re.escape(meant)}'"):
+        plan_of(load_recipe("videos/small", ["data.clips=200"]), name=name)
+
+
+@pytest.mark.parametrize("change", ["training.warmup.length=0", "training.warmup=null", "training.warmup.length=0.2"])
+def test_a_short_training_needs_a_shorter_warm_up_or_none(change):
+    with pytest.raises(RecipeError, match=r"training\.warmup\.length is 2 epochs, .*training\.warmup=null"):
+        plan_of(load_recipe("videos/small", ["data.clips=200", "training.epochs=2"]))
+    assert plan_of(load_recipe("videos/small", ["data.clips=200", "training.epochs=2", change])).epochs >= 2
+
+
+def test_a_warm_up_of_no_length_is_none():
+    none, zero = (
+        plan_of(load_recipe("videos/small", ["data.clips=200", change]))
+        for change in ("training.warmup=null", "training.warmup.length=0")
+    )
+    assert none == zero
+
+
+def test_milestones_past_the_end_name_their_key_and_values_that_would_do():
+    changes = ["data.clips=200", "training.epochs=3", "training.decay={law: steps, milestones: [4, 6]}"]
+    with pytest.raises(RecipeError, match=r"training\.decay\.milestones: milestone 6 .*milestones=\[1\.6, 2\.4\]"):
+        plan_of(load_recipe("videos/small", changes))
+    assert plan_of(load_recipe("videos/small", [*changes, "training.decay.milestones=[1.6, 2.4]"]))
+
+
+def test_a_small_constant_shape_is_an_option_of_the_constant_plan():
+    full = plan_of(load_recipe(KINETICS), name="constant")
+    small = plan_of(load_recipe(KINETICS, ["plans.constant.shape=[0.25, 0.7071]"]), name="constant")
+    assert [str(cell) for cell in small.shapes] == ["512×8×158²"]
+    assert len(small) == pytest.approx(len(full) / 8, abs=1)
+    assert [stage.rate.at(0) for stage in small.stages] == pytest.approx([0.8, 0.08, 0.008, 0.0008])
+    assert small.stages[1].name == "T/4·S/√2, LR ×0.1"
+    still = ["plans.constant.shape=[0.25, 0.7071]", "plans.constant.lr_scaling=none"]
+    assert plan_of(load_recipe(KINETICS, still), name="constant").stages[0].rate.at(0) == pytest.approx(0.1)
+    with pytest.raises(PlanError, match=r"grid scale \[2, 1\] is out of range"):
+        plan_of(load_recipe(KINETICS, ["plans.constant.shape=[2, 1]"]), name="constant")
+
+
+@pytest.mark.parametrize("name", PLAN_NAMES)
+def test_every_plan_takes_a_budget_in_steps_and_a_factor_after_its_name_goes_before_it(name):
+    recipe = load_recipe(KINETICS, [f"plans.{name}.steps=5000"])
+    assert len(plan_of(recipe, name=name)) == 5000
+    assert plan_of(recipe, name=f"{name}@1") == plan_of(load_recipe(KINETICS), name=f"{name}@1")
+
+
+# The least length of a training of few videos --------------------------------------------------------------------
+
+FEW = ["training.min_steps=600", "training.epochs=10", "training.batch=4"]
+
+
+def test_few_videos_are_seen_until_the_least_number_of_steps_is_reached():
+    laws = ["training.warmup.length=1", "training.decay.milestones=[4, 8]"]
+    recipe = load_recipe(DEMO, [*FEW, *laws])
+    few, many = baseline_of(recipe, 40), baseline_of(recipe, 4000)
+    assert few.total_steps == 600
+    assert (few.epochs, few.warmup.length, few.decay.milestones) == (60, 6, (24, 48))
+    assert many == baseline_of(load_recipe(DEMO, [*FEW, *laws, "training.min_steps=null"]), 4000)
+    assert many.epochs == 10
+
+
+def test_a_longer_training_is_told_with_its_cause():
+    recipe = load_recipe(DEMO, FEW)
+    said = lengthened(recipe, 40)
+    assert said == (
+        "training.min_steps=600: the baseline is 60 epochs long, as training.epochs=10 of so few videos are fewer steps"
+    )
+    assert lengthened(recipe, 240) is None
+    assert lengthened(load_recipe(DEMO), 40) is None
+
+
+def test_a_length_in_steps_is_as_it_is_given():
+    recipe = load_recipe(DEMO, [*FEW, "training.epochs=null", "training.steps=50", "training.decay=constant"])
+    assert baseline_of(recipe, 40).total_steps == 50
+    assert lengthened(recipe, 40) is None

@@ -8,16 +8,23 @@ from rich.console import Console
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
 
 
-def gain(speedup, difference=None):
-    interval = None
-    if difference is not None:
-        interval = {"difference": difference, "low": difference - 0.01, "high": difference + 0.01, "confidence": 0.95}
-    return {"speedup": speedup, "accuracy_difference": interval}
+def interval(difference, half=0.01):
+    return {"difference": difference, "low": difference - half, "high": difference + half, "confidence": 0.95}
+
+
+def gain(speedup, difference=None, paired=None):
+    return {
+        "speedup": speedup,
+        "cpu_speedup": speedup,
+        "accuracy_difference": None if difference is None else interval(difference),
+        "paired_difference": paired,
+    }
 
 
 def arm(seconds, accuracy, **gains):
     return {
         "train_seconds": seconds,
+        "cpu_seconds": 1.9 * seconds,
         "steps": 1234,
         "samples": 56789,
         "accuracy": accuracy,
@@ -40,6 +47,7 @@ ARMS = {
 }
 DATA = {
     "plan": "cascade",
+    "constant": "constant",
     "control": "control:cascade",
     "split": "test",
     "arms": ARMS,
@@ -57,7 +65,7 @@ def test_the_table_has_a_row_per_plan_with_its_gains():
     text = shown(comparison_table(DATA, "tiny"))
     rows = {line.split()[0]: line for line in text.splitlines() if line.split() and line.split()[0] in ARMS}
     assert list(rows) == list(ARMS)
-    for part in ("25.0 s", "1,234", "56,789", "89.5 % ± 1.2", "1/4.00", "1/2.50"):
+    for part in ("25.0 s", "47.5 s", "1,234", "56,789", "89.5 % ± 1.2", "1/4.00", "1/2.50"):
         assert part in rows["cascade"]
     assert "1/" not in rows["constant"]
     assert "accuracy (test)" in text
@@ -85,6 +93,20 @@ def test_the_statements_name_both_comparisons_with_their_intervals():
     one_seed = {**DATA, "arms": {**ARMS, "cascade": arm(25.0, 0.9, over_constant=gain(4.0))}}
     assert statements(one_seed) == ["cascade takes 1/4.00 of the training time of the constant shape"]
     assert statements({**DATA, "plan": None}) == []
+
+
+def test_an_interval_over_seeds_and_videos_is_said_in_place_of_welchs():
+    best = arm(25.0, 0.9, over_constant=gain(4.0, -0.005, interval(-0.005, 0.04)))
+    assert statements({**DATA, "arms": {**ARMS, "cascade": best}}) == [
+        "cascade takes 1/4.00 of the training time of the constant shape; "
+        "accuracy -0.5 points (95% interval -4.5 to +3.5, paired bootstrap over seeds and videos)"
+    ]
+
+
+def test_a_length_that_was_chosen_among_several_is_named():
+    said = statements({**DATA, "constant": "constant@0.5", "control": "control:cascade@2"})
+    assert "the constant shape (constant@0.5);" in said[0]
+    assert "its LR-matched control (control:cascade@2);" in said[1]
 
 
 @pytest.mark.parametrize("plan", ["cascade", None])

@@ -70,8 +70,13 @@ def test_the_constants_reach_the_optimizer():
         (0.8, True, 0.0),
         (0.8, True, 0.3),
     ]
+    with pytest.raises(RecipeError, match=r"optimizer\.nesterov is true, and optimizer\.momentum is 0"):
+        OptimizerSpec(momentum=0, nesterov=True)
     adamw = OptimizerSpec(name="adamw", betas=(0.8, 0.9)).build(model)
     assert isinstance(adamw, torch.optim.AdamW)
     assert adamw.param_groups[0]["betas"] == (0.8, 0.9)
-    with pytest.raises(RecipeError, match="optimizer 'adam' is unknown: sgd or adamw"):
-        OptimizerSpec(name="adam").build(model)
+    adam = OptimizerSpec(name="adam", betas=(0.9, 0.99), weight_decay=0).build(model)
+    assert type(adam) is torch.optim.Adam
+    assert adam.param_groups[0]["betas"] == (0.9, 0.99)
+    with pytest.raises(RecipeError, match="optimizer 'adan' is unknown: sgd, adam or adamw"):
+        OptimizerSpec(name="adan").build(model)

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from vcycle.bench.statistics import Interval, mean, spread, welch_interval
+from vcycle.bench.statistics import Interval, mean, paired_bootstrap, spread, welch_interval
 from vcycle.errors import RecipeError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.run import JsonLines
 
-__all__ = ["Arm", "ArmRun", "Comparison", "compare"]
+__all__ = ["Arm", "ArmRun", "Comparison", "Gain", "compare"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +70,32 @@ class ArmRun:
     """Final top-1 on the test split, in 0..1."""
     curve: list[tuple[float, int, float]]
     """(seconds, samples, top-1 on validation) over the training."""
+    correct: list[int | None] | None = None
+    """Whether each video of the test split was recognised (1 or 0), in the split's order; None for one that could not
+    be read, and altogether where there is no such split or a video may have several labels."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """What an arm gains over another."""
+
+    speedup: float
+    """How many times less training time."""
+    cpu_speedup: float
+    """How many times less processor time of the training process."""
+    welch: Interval | None
+    """Difference of mean accuracy, over seeds."""
+    paired: Interval | None
+    """The same, over seeds and test videos."""
+
+    def as_data(self) -> dict[str, Any]:
+        """The gain as plain data."""
+        return {
+            "speedup": self.speedup,
+            "cpu_speedup": self.cpu_speedup,
+            "accuracy_difference": None if self.welch is None else self.welch._asdict(),
+            "paired_difference": None if self.paired is None else self.paired._asdict(),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,33 +122,57 @@ class Comparison:
         """Mean training time of an arm."""
         return mean([r.seconds for r in self.of(arm)])
 
+    def cpu_seconds(self, arm: str) -> float:
+        """Mean processor time of an arm's training process."""
+        return mean([r.cpu_seconds for r in self.of(arm)])
+
     @property
     def best(self) -> str | None:
-        """The plan to recommend, chosen on validation: the fastest within one point of the best.
+        """The plan to recommend, chosen as `_choose` does.
 
         Plans whose control was trained come first, because only they can be judged.
         """
         plans = [a.name for a in self.arms if not a.is_control and not a.is_baseline]
-        plans = [p for p in plans if self.control_of(p)] or plans
-        if not plans:
-            return None
-        val = {p: mean([r.val for r in self.of(p)]) for p in plans}
-        near = [p for p in plans if val[p] >= max(val.values()) - 0.01]
-        return min(near, key=self.seconds)
+        return self._choose([p for p in plans if self.control_of(p)] or plans)
 
     def control_of(self, plan: str) -> str | None:
-        """The control of a plan, if it was trained."""
-        return next((a.name for a in self.arms if a.control_of == plan.partition("@")[0]), None)
+        """The control of a plan, if it was trained; of several lengths the one that `_choose` takes."""
+        return self._choose([a.name for a in self.arms if a.control_of == plan.partition("@")[0]])
 
     @property
     def constant(self) -> str | None:
-        """The constant shape, if it was trained."""
-        return next((a.name for a in self.arms if a.is_baseline), None)
+        """The constant shape, if it was trained; of several lengths the one that `_choose` takes."""
+        return self._choose([a.name for a in self.arms if a.is_baseline])
 
-    def gain(self, arm: str, over: str) -> tuple[float, Interval | None]:
-        """How many times less training time than another arm, and the difference of accuracy with its interval."""
-        times = self.seconds(over) / self.seconds(arm)
-        return times, welch_interval(self.accuracies(arm), self.accuracies(over))
+    def _choose(self, arms: Sequence[str]) -> str | None:
+        """One rule for all, on validation: the fastest within one point of the most accurate."""
+        if not arms:
+            return None
+        val = {name: mean([r.val for r in self.of(name)]) for name in arms}
+        return min((name for name in arms if val[name] >= max(val.values()) - 0.01), key=self.seconds)
+
+    def gain(self, arm: str, over: str) -> Gain:
+        """What an arm gains over another."""
+        cpu = self.cpu_seconds(arm)
+        return Gain(
+            speedup=self.seconds(over) / self.seconds(arm),
+            cpu_speedup=self.cpu_seconds(over) / cpu if cpu > 0 else 1.0,
+            welch=welch_interval(self.accuracies(arm), self.accuracies(over)),
+            paired=self._paired(arm, over),
+        )
+
+    def _paired(self, arm: str, over: str) -> Interval | None:
+        rows = [[run.correct for run in self.of(name)] for name in (arm, over)]
+        known = [[row for row in of if row is not None] for of in rows]
+        if self.split != "test" or len(known[0]) != len(rows[0]) or len(known[1]) != len(rows[1]):
+            return None
+        lengths = {len(row) for of in known for row in of}
+        if len(lengths) != 1 or len(known[0]) != len(known[1]):
+            return None
+        # A video counts where every run could read it.
+        shared = [k for k in range(lengths.pop()) if all(row[k] is not None for of in known for row in of)]
+        a, b = ([[float(row[k] or 0) for k in shared] for row in of] for of in known)
+        return paired_bootstrap(a, b)
 
     def as_data(self) -> dict[str, Any]:
         """The comparison as plain data: per arm its means, spreads and gains, and the best plan's name."""
@@ -130,6 +180,7 @@ class Comparison:
         arms = {arm.name: self._arm_data(arm, constant) for arm in self.arms}
         return {
             "plan": best,
+            "constant": constant,
             "control": self.control_of(best) if best else None,
             "split": self.split,
             "arms": arms,
@@ -155,11 +206,7 @@ class Comparison:
         }
         for name, other in (("constant", constant), ("control", self.control_of(arm.name))):
             if other is not None and other != arm.name:
-                times, interval = self.gain(arm.name, other)
-                data[f"over_{name}"] = {
-                    "speedup": times,
-                    "accuracy_difference": None if interval is None else interval._asdict(),
-                }
+                data[f"over_{name}"] = self.gain(arm.name, other).as_data()
         return data
 
 

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Interval", "mean", "spread", "welch_interval"]
+__all__ = ["Interval", "mean", "paired_bootstrap", "spread", "welch_interval"]
 
 
 class Interval(NamedTuple):
@@ -41,3 +41,41 @@ def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0
     freedom = error**2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))
     half = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(error)
     return Interval(difference, difference - half, difference + half, confidence)
+
+
+def paired_bootstrap(
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95, *, resamples: int = 10_000
+) -> Interval | None:
+    """Percentile interval of `mean(a) - mean(b)`, with both seeds and clips drawn anew, the same for `a` and `b`.
+
+    A few dozen test clips are a sample too: an interval over seeds alone speaks of these very clips.
+
+    Args:
+        a: A row per seed, a value per clip: 1 where it was recognised, else 0.
+        b: The same seeds and clips.
+        confidence: Of the interval.
+        resamples: Draws; they are the same at every call.
+
+    Returns:
+        The interval; None below two seeds or two clips.
+
+    Raises:
+        ValueError: if the two differ in shape.
+    """
+    import numpy as np
+
+    first, second = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
+    if first.shape != second.shape or first.ndim != 2:
+        raise ValueError(f"seeds and clips {first.shape} and {second.shape}: the same two numbers are needed")
+    seeds, clips = first.shape
+    if min(seeds, clips) < 2:
+        return None
+    differences = first - second
+    generator = np.random.default_rng(0)
+    drawn = np.empty(resamples)
+    for k in range(resamples):
+        of_seeds = np.bincount(generator.integers(seeds, size=seeds), minlength=seeds)
+        of_clips = np.bincount(generator.integers(clips, size=clips), minlength=clips)
+        drawn[k] = of_seeds @ differences @ of_clips / (seeds * clips)
+    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(float(differences.mean()), float(low), float(high), confidence)

@@ -16,6 +16,7 @@ from vcycle.recipes.schema import Recipe
 from vcycle.train.run import RunFolder
 
 if TYPE_CHECKING:
+    from vcycle.tasks.recognition import Scores
     from vcycle.train.outcome import StepReport
 
 __all__ = ["arm_names", "compare_plans"]
@@ -69,7 +70,8 @@ def compare_plans(
 
         check_init(recipe, videos.train.classes)
     splits = datasets_of(recipe, videos, out, on_progress)
-    test = None if splits.test is None else evaluator(recipe, splits.test, on_message)
+    scores: list[Scores] = []
+    test = None if splits.test is None else evaluator(recipe, splits.test, on_message, scores.append)
 
     def train_arm(arm: Arm, seed: int) -> ArmRun:
         import torch
@@ -102,10 +104,19 @@ def compare_plans(
             val=fitted.curve[-1].evaluation.value,
             test=None if test is None else test(fitted.model, torch.device(device)).value,
             curve=[(p.seconds, p.samples, p.evaluation.value) for p in fitted.curve],
+            correct=None if splits.test is None else _correct(scores.pop(), len(splits.test)),
         )
 
     out.mkdir(parents=True, exist_ok=True)
     return compare(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
+
+
+def _correct(scores: "Scores", videos: int) -> list[int | None] | None:
+    """Whether each of the videos was recognised; None for those that could not be read."""
+    if scores.labels.ndim > 1:
+        return None
+    right = dict(zip(scores.videos.tolist(), (scores.scores.argmax(1) == scores.labels).int().tolist(), strict=True))
+    return [right.get(video) for video in range(videos)]
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:

@@ -9,9 +9,10 @@ import typer
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
+    from vcycle.recipes.load import AnyRecipe
     from vcycle.recipes.schema import Recipe
 
-__all__ = ["Json", "Overrides", "RecipeArgument", "load"]
+__all__ = ["Json", "Overrides", "RecipeArgument", "load", "load_any"]
 
 RecipeArgument = Annotated[
     str,
@@ -30,14 +31,25 @@ def load(recipe: str, overrides: Sequence[str] | None) -> "Recipe":
     """The recipe, with its paths absolute.
 
     Raises:
-        RecipeError: if it or an override is not as it should be.
+        RecipeError: if it or an override is not as it should be, or it is of another task than recognition.
     """
     from vcycle.recipes.load import load_recipe, with_absolute_paths
 
+    return with_absolute_paths(load_recipe(recipe, _changes(overrides)))
+
+
+def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
+    """A recipe of any task; otherwise as `load`."""
+    from vcycle.recipes import load as loading
+
+    return loading.with_absolute_paths(loading.load_any(recipe, _changes(overrides)))
+
+
+def _changes(overrides: Sequence[str] | None) -> list[str]:
     for override in overrides or ():
         if "=" not in override and Path(override).exists():
             raise RecipeError(f"{override!r} is a path without a key: data={override} gives the videos")
-    return with_absolute_paths(load_recipe(recipe, [_expand_home(o) for o in overrides or ()]))
+    return [_expand_home(override) for override in overrides or ()]
 
 
 def _expand_home(override: str) -> str:

@@ -9,7 +9,20 @@ from vcycle.errors import VcycleError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["save_figure"]
+__all__ = ["check_figure", "save_figure"]
+
+
+def check_figure(path: Path) -> None:
+    """Refuse a name that no picture can be saved under, before it is drawn.
+
+    Raises:
+        VcycleError: if it ends in no format of pictures.
+    """
+    from matplotlib.figure import Figure
+
+    known = Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise VcycleError(f"picture {path} cannot be written: a name that ends in {', '.join(known)} is accepted")
 
 
 def save_figure(figure: "Figure", path: Path) -> None:

@@ -83,10 +83,11 @@ def prepare(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell how much disk and time it will take.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a dataset in a form that trains fast: `vcycle train RECIPE data=OUT` takes the folder as it is.
+    """Write a dataset in a form that trains fast.
 
-    A run that is cut short goes on when the command is given again. Files that cannot be read are listed in
-    OUT/report.json and left out; the exit code is 1 if they are more than 5 %.
+    `vcycle train RECIPE data=OUT` takes the folder as it is. A run that is cut short goes on when the command is given
+    again. Files that cannot be read are listed in OUT/report.json and left out; the exit code is 1 if they are more
+    than 5 %.
     """
     if to == "tiles":
         of_videos = {"--recipe": recipe, "--levels": levels, "--layout": layout, "--short-side": short_side}
@@ -136,9 +137,9 @@ def check(
     timeout: Timeout = 60,
     json: Json = False,
 ) -> None:
-    """Decode every video of a dataset and list the bad ones; of a prepared one, compare checksums.
+    """Decode every video of a dataset and list the bad ones.
 
-    Nothing is written. The exit code is 1 if a file is bad.
+    Of a prepared dataset, checksums are compared. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, check_videos, is_prepared, load_index
     from vcycle.recipes.build import every_video

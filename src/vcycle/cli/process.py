@@ -54,6 +54,10 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     try:
         code = _run(command, [a for a in arguments if a != _DEBUG], debug)
         sys.stdout.flush()
+        if code == 130:
+            # Interrupted in code made from text (dataclasses, in an import), Python would end by the signal, not by the
+            # code; running such code to its end makes it forget.
+            exec("pass")
     except BrokenPipeError:
         # Nobody reads on (`| head`); Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -63,12 +67,11 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 def _run(command: Callable[..., Any], arguments: Sequence[str], debug: bool) -> int:
     try:
-        command(args=list(arguments))
+        # Not standalone: what is wrong with the arguments is told here, in a line like any other error.
+        ended = command(args=list(arguments), standalone_mode=False)
+        return _ended(ended if isinstance(ended, int) else 0)
     except SystemExit as end:
-        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        if code == 130:
-            tell("interrupted")
-        return code
+        return _ended(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
     except Interrupted as interruption:
         tell(f"interrupted; {interruption}")
         return 130
@@ -78,12 +81,37 @@ def _run(command: Callable[..., Any], arguments: Sequence[str], debug: bool) -> 
     except BrokenPipeError:
         raise
     except Exception as error:
+        if (misused := _misused(error)) is not None:
+            tell(misused)
+            return 2
         if debug:
             traceback.print_exc()
         text, code = _explain(error)
         tell(f"error: {text}")
         return code
-    return 0
+
+
+def _ended(code: int) -> int:
+    if code == 130:
+        tell("interrupted")
+    return code
+
+
+def _misused(error: Exception) -> str | None:
+    """What is wrong with the arguments, and how to see what is accepted; None for any other error.
+
+    Told by what it can do: the parser brings its own copies of these classes.
+    """
+    if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+        return None
+    text = str(error.format_message())
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return text
+    words, context = ["-h"], getattr(error, "ctx", None)
+    while context is not None:
+        words.insert(0, "vcycle" if context.parent is None else context.info_name)
+        context = context.parent
+    return f"error: {' '.join(text.split()).rstrip('.')} (`{' '.join(words)}` shows what is accepted)"
 
 
 def _explain(error: Exception) -> tuple[str, int]:

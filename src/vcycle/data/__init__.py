@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from vcycle.data.video import VideoIndex as VideoIndex
     from vcycle.data.video import probe as probe
     from vcycle.data.video import read_frames as read_frames
+    from vcycle.data.video.kept import KeptIndexes as KeptIndexes
     from vcycle.data.views import Views as Views
 
 _MODULES = {
@@ -79,6 +80,7 @@ _MODULES = {
     "Grid": "grids",
     "GridSampler": "grids",
     "ImageSource": "images",
+    "KeptIndexes": "video.kept",
     "Loader": "loading",
     "PairedDataset": "superres.dataset",
     "PairedSample": "superres.dataset",

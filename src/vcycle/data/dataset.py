@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 import torch
@@ -41,6 +41,10 @@ __all__ = [
 ]
 
 Layout = Literal["CTHW", "TCHW", "THWC"]
+
+_LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+_COLOURS = 3
+_MOST_CHANNELS = 4  # colours, and perhaps how opaque they are
 
 _Read = TypeVar("_Read")
 
@@ -122,7 +126,7 @@ class Sample:
 
     label: int | NDArray[np.float32]
     """Class of the video that the clip is of; of a multi-label set, float32 ``(classes,)`` with 1 at each of its
-    labels and 0 elsewhere."""
+    labels (of a clip to train on, at those that hold during it, where that is known) and 0 elsewhere."""
 
     index: int
     """The video that the clip is of."""
@@ -199,17 +203,20 @@ class VideoDataset(Dataset[Sample]):
         return self._sample(request, memory)
 
     def _sample(self, request: SampleRequest, memory: Tensor | None) -> Sample:
-        def read(item: int) -> tuple[Tensor, str | None]:
+        def read(item: int) -> tuple[Tensor, str | None, int | NDArray[np.float32]]:
             info, first = self._part(item)
-            return self._read(item, info, first, self.grids.train(request, info), memory)
+            grid = self.grids.train(request, info)
+            return *self._read(item, info, first, grid, memory), self._label(item, first, grid)
 
-        index, (clip, fault), failed = first_readable(request, len(self), read, what="videos in a row cannot be read")
+        index, (clip, fault, label), failed = first_readable(
+            request, len(self), read, what="videos in a row cannot be read"
+        )
         if self.transform is not None:
             with _keyed_global_generators(request):
                 clip = self.transform(clip).contiguous()
         return Sample(
             clip=clip,
-            label=self._label(index),
+            label=label,
             index=index,
             position=request.position,
             fault=fault,
@@ -267,11 +274,16 @@ class VideoDataset(Dataset[Sample]):
             )
         return part, first
 
-    def _label(self, item: int) -> int | NDArray[np.float32]:
+    def _label(self, item: int, first: int = 0, grid: Grid | None = None) -> int | NDArray[np.float32]:
+        """Of several labels those of the whole video or, of a clip to train on, those that hold during it."""
         if not self.videos.multi_label:
             return self.videos.labels[item]
+        labels = self.videos.labels_of(item)
+        if grid is not None and self.videos.label_spans:
+            began = float(self.source.info(item).times[first]) if first else 0.0
+            labels = self.videos.labels_within(item, began + grid.times[0], began + grid.times[-1])
         label = np.zeros(len(self.videos.classes), dtype=np.float32)
-        label[list(self.videos.labels_of(item))] = 1
+        label[list(labels)] = 1
         return label
 
     def _read(
@@ -332,7 +344,7 @@ class ResampledDataset(Dataset[Any]):
             grids: Where clips are taken from; a stride counts the dataset's own frames.
             layout: Order of the clip's frames T, rows H, columns W and channels C, kept in the result.
         """
-        if layout not in ("CTHW", "TCHW", "THWC"):
+        if layout not in _LAYOUTS:
             raise DataError(f"layout={layout!r}: CTHW, TCHW or THWC is accepted")
         self.dataset = dataset
         self.grids = grids
@@ -366,12 +378,24 @@ class ResampledDataset(Dataset[Any]):
     def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
         if clip.ndim != 4:
             raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} is not {self.layout}")
+        if (meant := _layout_meant(tuple(clip.shape), self.layout)) is not None:
+            raise DataError(
+                f"item {request.index}: a clip of shape {tuple(clip.shape)} would have "
+                f"{clip.shape[self.layout.index('C')]} channels as {self.layout}: give layout={meant!r}"
+            )
         clip = clip.permute(self._to_thwc)
         info = VideoInfo.uniform(*clip.shape[:3])
         grid = self.grids.train(request, info)
         frames = torch.from_numpy(info.frame_at(grid.times))
         clip = resample(clip[frames], grid.resized, grid.crop, antialias=self.grids.antialias)
         return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
+
+
+def _layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
+    """The layout in which a clip has three colours, where it has more channels than a picture in its own."""
+    if shape[layout.index("C")] <= _MOST_CHANNELS:
+        return None
+    return next((other for other in _LAYOUTS if shape[other.index("C")] == _COLOURS), None)
 
 
 @contextmanager

@@ -141,6 +141,14 @@ def loader(
         raise DataError(f"grids={grids}: {type(dataset).__name__} samples grids of its own; set them there")
     if not samples_grids:
         dataset = ResampledDataset(dataset, grids or default_grids(plan), layout=layout)
+    made_for = plan.baseline
+    if made_for.epochs is not None and made_for.clips != len(dataset):
+        # Not refused: a set that has lost a few videos may be trained by the plan of the whole.
+        warnings.warn(
+            f"the plan is made for {made_for.clips:,} clips, and the dataset has {len(dataset):,}: its steps and its "
+            f"LR are those of {made_for.epochs:g} epochs of the former; Baseline(clips={len(dataset)}) plans for these",
+            stacklevel=2,
+        )
     pin_memory = pin_memory and torch.cuda.is_available()
     sampler = PlanBatchSampler(
         plan, len(dataset), seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.recent import Recent
 from vcycle.data.video import VideoIndex, probe, read_frames
+
+if TYPE_CHECKING:
+    from vcycle.data.video.kept import KeptIndexes
 
 __all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_clip", "resample", "resize"]
 
@@ -124,9 +127,15 @@ def read_clip(
 class FileSource:
     """Decodes frames from video files; indexes of the files read last are kept, in each process its own."""
 
-    def __init__(self, videos: VideoList) -> None:
-        """Read the videos of a list."""
+    def __init__(self, videos: VideoList, *, kept: KeptIndexes | None = None) -> None:
+        """Read the videos of a list.
+
+        Args:
+            videos: Paths of the files.
+            kept: Where indexes are kept beyond this process; by default nowhere.
+        """
         self.videos = videos
+        self._kept = kept
         self._indexes = Recent(self._probe, keep=_INDEXES_KEPT)
 
     def index(self, item: int) -> VideoIndex:
@@ -134,7 +143,8 @@ class FileSource:
         return self._indexes(item)
 
     def _probe(self, item: int) -> VideoIndex:
-        return probe(str(self.videos.path(item)))
+        path = str(self.videos.path(item))
+        return probe(path) if self._kept is None else self._kept(path)
 
     def info(self, item: int) -> VideoInfo:
         """Times and displayed size of a video."""

@@ -28,15 +28,25 @@ FINISHES = ("law", "cosine")
 """How a cascade's LR can decay at the full shape."""
 
 
-def constant(baseline: Baseline, *, epoch_factor: float = 1.0, steps: int | None = None) -> Plan:
+def constant(
+    baseline: Baseline,
+    *,
+    shape: Scale = FULL,
+    epoch_factor: float = 1.0,
+    steps: int | None = None,
+    lr_scaling: str = "linear",
+) -> Plan:
     """The baseline as a plan: one shape throughout.
 
     Args:
         baseline: The recipe.
+        shape: A smaller grid for the whole training, its batch grown so that a step costs the same; evaluation stays
+            at the full one (Wu et al. 2020 compare with it).
         epoch_factor: Its length, as a multiple; milestones move along, a warm-up shrinks but does not grow.
         steps: Its length in steps instead.
+        lr_scaling: How the LR follows the batch of a smaller grid: `linear`, `sqrt` or `none`.
     """
-    return _to_budget("constant", baseline, _lr_segments(baseline, ()), epoch_factor, steps)
+    return _to_budget("constant", baseline, _lr_segments(baseline, (), shape, lr_scaling), epoch_factor, steps)
 
 
 def multigrid(
@@ -136,12 +146,27 @@ def cascade(
     return _to_budget("cascade", baseline, segments, epoch_factor, steps)
 
 
-def _lr_segments(baseline: Baseline, shorts: tuple[Fraction, ...]) -> list[Segment]:
-    """One segment per LR stage, all at the full base shape; their samples are the baseline's."""
-    pattern = _pattern(baseline, FULL, shorts)
+def _lr_segments(
+    baseline: Baseline, shorts: tuple[Fraction, ...], base: Scale = FULL, lr_scaling: str = "linear"
+) -> list[Segment]:
+    """One segment per LR stage, all at one base shape; their samples are the baseline's."""
+    pattern = _pattern(baseline, base, shorts)
+    gain = scaled_lr(base.batch_factor, lr_scaling)
+    stages = baseline.lr_stages()
+
+    def name(k: int) -> str:
+        law = _lr_name(baseline, k)
+        return law if base == FULL else str(base) + (f", {law}" if len(stages) > 1 else "")
+
     return [
-        Segment(name=_lr_name(baseline, k), steps=n / _mean(baseline, pattern), pattern=pattern, rate=rate.part)
-        for k, (n, rate) in enumerate(baseline.lr_stages())
+        Segment(
+            name=name(k),
+            steps=n / _mean(baseline, pattern),
+            pattern=pattern,
+            rate=rate.scaled(gain).part,
+            lr_factor=gain,
+        )
+        for k, (n, rate) in enumerate(stages)
     ]
 
 

@@ -116,11 +116,15 @@ class Needs:
     frames_multiple: int = 1
     min_size: int = 1
     fixed: Shape | None = None
+    window: int | None = None
+    """Frames that it takes, no more and no fewer."""
 
     def refusal(self, shape: Shape) -> str | None:
         """Why the model cannot take `shape`, or None."""
         if self.fixed is not None and shape != self.fixed:
             return f"the model takes {self.fixed} alone"
+        if self.window is not None and shape.frames != self.window:
+            return f"{shape.frames} frames, the model takes a window of {self.window}"
         if shape.frames < self.min_frames:
             return f"{shape.frames} frames, the model needs at least {self.min_frames}"
         if shape.frames % self.frames_multiple:

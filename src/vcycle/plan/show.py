@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["plan_figure", "plan_table", "summary"]
+__all__ = ["plan_figure", "plan_table", "plan_text", "summary"]
+
+_COLUMNS = 160
+"""Room for a table in plain text: no column of it is folded."""
 
 _WIDE = 10
 """An LR whose stages differ by more than this is drawn on a logarithmic axis."""
@@ -60,6 +63,16 @@ def plan_table(plan: Plan) -> "Table":
             f"{work:.2f}",
         )
     return table
+
+
+def plan_text(plan: Plan) -> str:
+    """The table as plain text, as wide as it is."""
+    from rich.console import Console
+
+    console = Console(width=_COLUMNS, color_system=None, force_terminal=False, legacy_windows=False)
+    with console.capture() as printed:
+        console.print(plan_table(plan))
+    return "\n".join(line.rstrip() for line in printed.get().splitlines())
 
 
 def plan_figure(plan: Plan) -> "Figure":

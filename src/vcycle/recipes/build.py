@@ -1,23 +1,26 @@
 """From a recipe to what it trains: videos, datasets, task, model, settings."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
+from vcycle.data.layouts.files import refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import RecipeError
-from vcycle.plan import Plan, Shape
+from vcycle.plan import Plan
 from vcycle.recipes.schema import DigitsSection, Recipe
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from vcycle.data import Batch, GridSampler, VideoDataset
-    from vcycle.tasks.recognition import Evaluation, Recognition
+    from vcycle.data import FrameSource, GridSampler, VideoDataset
+    from vcycle.recipes.load import AnyRecipe
+    from vcycle.tasks.recognition import Recognition
     from vcycle.train.loop import Settings
     from vcycle.train.outcome import Fitted, Point, StepReport
     from vcycle.train.run import RunFolder
@@ -28,8 +31,8 @@ __all__ = [
     "build_model",
     "check_plan",
     "check_videos",
+    "dataset_of",
     "datasets_of",
-    "evaluator",
     "every_video",
     "find_videos",
     "grids_of",
@@ -54,7 +57,7 @@ class Videos:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know of them: a layout that was recognised, and videos that are listed but not there."""
+        """What a user should know: a layout that was recognised, videos listed but not there, classes without any."""
         found = [videos for videos in (self.train, self.val, self.test) if videos is not None]
         notes = [] if self.layout in ("folder", "list") else [f"layout: {self.layout}, by {self.train.source}"]
         notes += [
@@ -63,6 +66,13 @@ class Videos:
             for videos in found
             if videos.missing
         ]
+        empty = sorted(set(range(len(self.train.classes))) - set(self.train.labels))
+        if empty:
+            names = ", ".join(repr(self.train.classes[label]) for label in empty[:3])
+            notes.append(
+                f"{self.train.source}: no video to train on for {len(empty):,} of {len(self.train.classes):,} classes: "
+                f"{names}{', …' if empty[3:] else ''}"
+            )
         return tuple(notes)
 
 
@@ -91,6 +101,8 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
     if not is_prepared(path):
+        if path.is_file():
+            refuse_video(path)
         if path.is_file() and data.val is None:
             raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
         if path.is_file() and (data.layout not in ("auto", "list") or data.fold is not None):
@@ -171,10 +183,38 @@ def check_videos(recipe: Recipe, videos: Videos) -> None:
     Raises:
         RecipeError: if they do not.
     """
-    data = recipe.data
-    if videos.train.multi_label:
-        message = "its videos have any number of labels, and recognition takes one each for now"
+    data, training, augment, init = recipe.data, recipe.training, recipe.augment, recipe.init
+    if init.needed and init.path is None and "weights" not in recipe.model.options:  # torchvision's own
+        raise RecipeError(
+            "the recipe begins with trained weights, and names none: give their file with init=FILE; "
+            "init.needed=false trains from nothing"
+        )
+    if videos.train.multi_label and not training.multi_label:
+        message = "its videos have any number of labels, and training.multi_label is false: true trains on them"
         raise RecipeError(f"data.path {data.path}: {message}")
+    if training.multi_label and not videos.train.multi_label:
+        message = "its videos have one label each, and training.multi_label is true: false trains on them"
+        raise RecipeError(f"data.path {data.path}: {message}")
+    if training.multi_label and training.label_smoothing:
+        raise RecipeError(
+            f"training.label_smoothing={training.label_smoothing:g}: videos of any number of labels are learnt by "
+            "binary cross-entropy, which has none; 0 is accepted"
+        )
+    if training.precise_bn is not None and training.freeze != "none":
+        raise RecipeError(
+            f"training.precise_bn={training.precise_bn}: training.freeze={training.freeze} keeps BatchNorm's "
+            "statistics as they are; null is accepted"
+        )
+    if training.precise_bn is not None and training.ema is not None:
+        raise RecipeError(
+            f"training.precise_bn={training.precise_bn} is of the weights as they are, and training.ema="
+            f"{training.ema:g} evaluates their average: null is accepted for either"
+        )
+    asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(augment, name) is not None]
+    if asked and find_spec("torchvision") is None:
+        raise RecipeError(
+            f"augment.{asked[0]} is torchvision's, which is not installed: pip install 'vcycle[torchvision]'"
+        )
     if data.cache is not None and _is_prepared(recipe):
         from vcycle.data import load_index
 
@@ -188,28 +228,46 @@ def datasets_of(recipe: Recipe, videos: Videos, work: Path, progress: Progress =
     Raises:
         RecipeError: as `check_videos`.
     """
-    from vcycle.data import FrameCache, PreparedSource, VideoDataset, load_index
-
     check_videos(recipe, videos)
-    index = load_index(videos.train.root) if _is_prepared(recipe) else None
-    grids = grids_of(recipe)
-
-    def dataset(found: VideoList, split: str) -> VideoDataset:
-        if recipe.data.cache is None:
-            return VideoDataset(found, grids, source=None if index is None else PreparedSource(index, split))
-        cache = FrameCache.build(
-            found,
-            work / "cache",
-            short_side=recipe.data.cache,
-            progress=lambda done, total: progress(f"decoding {split} videos once", done, total),
-        )
-        return VideoDataset(found, grids, source=cache)
-
     return Splits(
-        train=dataset(videos.train, "train"),
-        val=dataset(videos.val, "val"),
-        test=None if videos.test is None else dataset(videos.test, "test"),
+        train=dataset_of(recipe, videos.train, "train", work, progress),
+        val=dataset_of(recipe, videos.val, "val", work, progress),
+        test=None if videos.test is None else dataset_of(recipe, videos.test, "test", work, progress),
     )
+
+
+def dataset_of(
+    recipe: Recipe, found: VideoList, split: str, work: Path, progress: Progress = lambda *_: None
+) -> "VideoDataset":
+    """One of the recipe's datasets; see `datasets_of`."""
+    from vcycle.data import FileSource, FrameCache, KeptIndexes, PreparedSource, VideoDataset, load_index
+
+    grids = grids_of(recipe)
+    transform = _transform(recipe) if split == "train" else None
+    if recipe.data.cache is None:
+        source: FrameSource | None = None  # pictures in folders
+        if _is_prepared(recipe):
+            source = PreparedSource(load_index(found.root), split)
+        elif found.frame_rate is None:
+            source = FileSource(found, kept=KeptIndexes(work / "cache" / "indexes.sqlite"))
+        return VideoDataset(found, grids, source=source, transform=transform)
+    cache = FrameCache.build(
+        found,
+        work / "cache",
+        short_side=recipe.data.cache,
+        progress=lambda done, total: progress(f"decoding {split} videos once", done, total),
+    )
+    return VideoDataset(found, grids, source=cache, transform=transform)
+
+
+def _transform(recipe: Recipe) -> "Callable[[torch.Tensor], torch.Tensor] | None":
+    """What changes a clip to train on."""
+    wanted = recipe.augment.randaugment
+    if wanted is None:
+        return None
+    from vcycle.tasks.recognition.augment import ClipAugment
+
+    return ClipAugment(ops=wanted.ops, magnitude=wanted.magnitude, fill=recipe.sampling.mean)
 
 
 def grids_of(recipe: Recipe) -> "GridSampler":
@@ -223,11 +281,11 @@ def grids_of(recipe: Recipe) -> "GridSampler":
         stride=s.stride,
         fps=s.fps,
         span=s.span,
+        segments=s.segments,
         short_side=s.short_side,
         field=s.field,
         flip=s.flip,
         antialias=s.antialias,
-        eval_short_side=s.eval_short_side,
     )
 
 
@@ -236,11 +294,13 @@ def check_plan(recipe: Recipe, plan: Plan) -> None:
 
     Raises:
         PlanError: naming the stage and step of the first shape that the model cannot take.
-        RecipeError: for an unknown model or option.
+        RecipeError: for an unknown model or option, or views that it cannot be evaluated on.
     """
     from vcycle.nn.catalog import needs
+    from vcycle.recipes.evaluating import views_of
 
     plan.require(needs(recipe.model.name, **recipe.model.options), recipe.model.name)
+    views_of(recipe)
 
 
 def build_model(recipe: Recipe, classes: int, seed: int) -> "nn.Module":
@@ -262,10 +322,13 @@ def task_of(recipe: Recipe, classes: int) -> "Recognition":
         mean=recipe.sampling.mean,
         std=recipe.sampling.std,
         label_smoothing=recipe.training.label_smoothing,
+        multi_label=recipe.training.multi_label,
+        mixup=recipe.augment.mixup,
+        cutmix=recipe.augment.cutmix,
     )
 
 
-def settings_of(recipe: Recipe, *, seed: int | None = None) -> "Settings":
+def settings_of(recipe: "AnyRecipe", *, seed: int | None = None) -> "Settings":
     """How the recipe's run is carried out."""
     from vcycle.train.loop import Settings
 
@@ -284,41 +347,6 @@ def settings_of(recipe: Recipe, *, seed: int | None = None) -> "Settings":
     )
 
 
-def evaluator(
-    recipe: Recipe, dataset: "VideoDataset", on_message: Callable[[str], None] = lambda _: None
-) -> "Callable[[nn.Module, torch.device], Evaluation]":
-    """A function that evaluates a model at the full grid, one center clip per video.
-
-    Args:
-        recipe: The recipe.
-        dataset: The videos.
-        on_message: Told of each video that cannot be read, once.
-    """
-    from vcycle.data import evaluation_loader
-    from vcycle.tasks.recognition import evaluate as evaluate_recognition
-
-    t = recipe.training
-    shape = Shape(t.frames, t.size, t.size)
-    task = task_of(recipe, len(dataset.videos.classes))
-    named: set[int] = set()
-
-    def naming(batches: "Iterable[Batch]") -> "Iterator[Batch]":
-        for batch in batches:
-            for bad in batch.replaced:
-                if bad.video not in named:
-                    named.add(bad.video)
-                    on_message(f"bad video {bad.path}: {bad.cause}; left out of the evaluation")
-            yield batch
-
-    def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
-        batches = evaluation_loader(
-            dataset, shape, batch=max(t.batch, 16), workers=recipe.data.workers, timeout=recipe.data.timeout
-        )
-        return evaluate_recognition(task, model, naming(batches), shape, device=device)
-
-    return evaluate
-
-
 def train(
     recipe: Recipe,
     plan: Plan,
@@ -333,22 +361,44 @@ def train(
     on_message: Callable[[str], None] = lambda _: None,
 ) -> "Fitted":
     """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
+    from vcycle.nn import freeze
+    from vcycle.recipes.evaluating import evaluator
+    from vcycle.recipes.initial import initialise
+    from vcycle.recipes.opened import without_downloads
+    from vcycle.recipes.resuming import begin, check_resume, go_on
+    from vcycle.tasks.recognition import Evaluation
+    from vcycle.train.ema import EmaSpec
     from vcycle.train.loop import fit
     from vcycle.train.optimizer import OptimizerSpec
 
     settings = settings_of(recipe, seed=seed)
+    optimizer = OptimizerSpec(**recipe.optimizer.model_dump())
     classes = len(splits.train.videos.classes)
+    videos = {"train": splits.train.videos, "val": splits.val.videos}
+    goes_on = run.prepare(plan, text, resume=resume, classes=splits.train.videos.classes)
+    given = goes_on or recipe.init.path is not None
+    model = build_model(without_downloads(recipe) if given else recipe, classes, settings.seed)
+    if goes_on:
+        check_resume(run, recipe, plan, videos)
+        go_on(run, recipe)
+    else:
+        initialise(model, recipe, splits.train.videos.classes, on_message)
+        begin(run, videos)
     return fit(
         plan=plan,
-        model=build_model(recipe, classes, settings.seed),
+        model=freeze(model, recipe.training.freeze),
         dataset=splits.train,
         task=task_of(recipe, classes),
-        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
+        optimizer=optimizer,
         run=run,
         settings=settings,
         recipe=text,
+        classes=splits.train.videos.classes,
+        precise_bn=recipe.training.precise_bn,
+        ema=None if recipe.training.ema is None else EmaSpec(decay=recipe.training.ema, clips=plan.baseline.batch),
         resume=resume,
         validate=evaluator(recipe, splits.val, on_message),
+        evaluation=Evaluation,
         on_step=on_step,
         on_point=on_point,
         on_message=on_message,

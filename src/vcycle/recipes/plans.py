@@ -4,12 +4,20 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from vcycle import plan as planning
-from vcycle.errors import RecipeError
+from vcycle.errors import RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
-from vcycle.recipes.schema import DecaySection, MultigridPlan, PlansSection, Recipe
+from vcycle.plan.shape import FULL
+from vcycle.recipes.schema import (
+    DecaySection,
+    MultigridPlan,
+    PlansSection,
+    Recipe,
+    TrainingSection,
+    WarmupSection,
+)
 
-__all__ = ["PLAN_NAMES", "baseline_of", "control_name", "plan_of"]
+__all__ = ["PLAN_NAMES", "baseline_of", "control_name", "lengthened", "plan_of"]
 
 PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
 _CONTROL = "control:"
@@ -24,16 +32,13 @@ def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
     """The recipe's baseline, for a training set of `clips` samples.
 
     Raises:
-        RecipeError: if the length of the training set is neither given nor in the recipe.
+        RecipeError: if the length of the training set is neither given nor in the recipe, or the training is too
+            short for its warm-up or its milestones.
         PlanError: if the baseline's values contradict each other.
     """
-    clips = clips if clips is not None else recipe.data.clips
-    if clips is None:
-        raise RecipeError(
-            "the length of the training set is unknown: give the videos (data=FOLDER) or their number "
-            "(data.clips=240000)"
-        )
-    t = recipe.training
+    clips = _clips(recipe, clips)
+    _check_lengths(recipe.training)
+    t = _long_enough(recipe.training, clips)
     return Baseline(
         batch=t.batch,
         frames=t.frames,
@@ -44,7 +49,7 @@ def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
         epochs=t.epochs,
         steps=t.steps,
         decay=_decay(t.decay),
-        warmup=None if t.warmup is None else RampWarmup(length=t.warmup.length, start_lr=t.warmup.start_lr),
+        warmup=_warmup(t.warmup),
         bn_batch=t.bn_batch,
     )
 
@@ -75,8 +80,53 @@ def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -
     return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
 
 
+def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:
+    """What to tell of a training that `training.min_steps` made longer; None of others."""
+    length = recipe.training.epochs
+    longer = _long_enough(recipe.training, _clips(recipe, clips)).epochs
+    if length is None or longer is None or longer <= length:
+        return None
+    return (
+        f"training.min_steps={recipe.training.min_steps}: the baseline is {longer:.4g} epochs long, as "
+        f"training.epochs={length:g} of so few videos are fewer steps"
+    )
+
+
+def _clips(recipe: Recipe, clips: int | None) -> int:
+    """The length of the training set."""
+    clips = clips if clips is not None else recipe.data.clips
+    if clips is None:
+        raise RecipeError(
+            "the length of the training set is unknown: give the videos (data=FOLDER) or their number "
+            "(data.clips=240000)"
+        )
+    return clips
+
+
+def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
+    """The training stretched to its least number of steps, with its milestones and its warm-up."""
+    if training.epochs is None or training.min_steps is None:
+        return training
+    stretch = training.min_steps * training.batch / (training.epochs * clips)
+    if stretch <= 1:
+        return training
+    update: dict[str, object] = {"epochs": training.epochs * stretch}
+    milestones = tuple(milestone * stretch for milestone in training.decay.milestones)
+    update["decay"] = training.decay.model_copy(update={"milestones": milestones})
+    if training.warmup is not None:
+        update["warmup"] = training.warmup.model_copy(update={"length": training.warmup.length * stretch})
+    return training.model_copy(update=update)
+
+
 def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
-    return planning.constant(baseline, epoch_factor=factor or plans.constant.epoch_factor)
+    options = plans.constant
+    return planning.constant(
+        baseline,
+        shape=FULL if options.shape is None else Scale.of(*options.shape),
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
+        lr_scaling=options.lr_scaling,
+    )
 
 
 def _multigrid(baseline: Baseline, options: MultigridPlan, factor: float | None, *, long: bool, short: bool) -> Plan:
@@ -103,6 +153,7 @@ def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> P
         shapes=SPACE_FIRST if options.shapes is None else _scales(options.shapes),
         weights=options.weights,
         epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
         lr_scaling=options.lr_scaling,
         finish=options.finish,
     )
@@ -120,9 +171,37 @@ _BUILDERS: dict[str, Callable[[Baseline, PlansSection, float | None], Plan]] = {
 def _field(base: str, name: str) -> str:
     if base not in _BUILDERS:
         raise RecipeError(
-            f"plan {name!r} is unknown: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; @FACTOR at the end sets its length"
+            f"plan {name!r} is unknown{did_you_mean(base, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; "
+            "@FACTOR at the end sets its length"
         )
     return base.replace("+", "_")
+
+
+def _check_lengths(training: TrainingSection) -> None:
+    """Refuse a training that ends before its warm-up or its last milestone: mostly one that was shortened for a try."""
+    unit, length = ("epochs", training.epochs) if training.epochs is not None else ("steps", training.steps)
+    if length is None:
+        return
+    asked = f"training.{unit}={length:g}"
+    warmup = 0.0 if training.warmup is None else training.warmup.length
+    if warmup >= length:
+        raise RecipeError(
+            f"training.warmup.length is {warmup:g} {unit}, which does not end within the training ({asked}): give a "
+            f"shorter one, such as training.warmup.length={length / 10:g}, or none: training.warmup=null"
+        )
+    last = training.decay.milestones[-1:]
+    if training.decay.law == "steps" and last and last[0] >= length:
+        scaled = ", ".join(f"{length * milestone / last[0] * 0.8:.3g}" for milestone in training.decay.milestones)
+        raise RecipeError(
+            f"training.decay.milestones: milestone {last[0]:g} lies at or past the end of training ({asked}): give "
+            f"earlier ones, such as 'training.decay.milestones=[{scaled}]', or another law: training.decay=cosine"
+        )
+
+
+def _warmup(section: WarmupSection | None) -> RampWarmup | None:
+    if section is None or section.length == 0:
+        return None
+    return RampWarmup(length=section.length, start_lr=section.start_lr)
 
 
 def _scales(pairs: Sequence[tuple[float, float]]) -> list[Scale]:

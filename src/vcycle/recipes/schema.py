@@ -23,27 +23,33 @@ from pydantic_core import PydanticCustomError
 from vcycle.data.layouts import LayoutName
 
 __all__ = [
+    "AugmentSection",
     "CascadePlan",
     "ConstantPlan",
     "DataSection",
     "DecaySection",
     "DigitsSection",
+    "EvaluationSection",
+    "InitSection",
     "ModelSection",
     "MultigridPlan",
     "OptimizerSection",
     "PlansSection",
+    "RandAugmentSection",
     "Recipe",
     "RunSection",
     "SamplingSection",
+    "Section",
     "TrainingSection",
     "WarmupSection",
+    "as_mapping",
 ]
 
 Factor = Annotated[float, Field(gt=0, le=1000)]
 Fractions = list[tuple[float, float]]
 
 
-def _as_mapping(key: str) -> BeforeValidator:
+def as_mapping(key: str) -> BeforeValidator:
     """Let `section: value` stand for `section: {key: value}`."""
     return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {key: value})
 
@@ -143,6 +149,8 @@ class SamplingSection(Section):
     """Frame rate that `stride` is counted in; by default the video's own."""
     span: tuple[PositiveFloat, PositiveFloat] | None = None
     """Instead of a stride: the range of the clip's duration, as fractions of the video's."""
+    segments: bool = False
+    """Draw each frame at random from its own share of the clip, rather than take the middle of every share."""
     short_side: tuple[PositiveInt, PositiveInt] | None = None
     """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340).
     A coarse crop of the same picture may show less of it, as in the paper."""
@@ -152,8 +160,6 @@ class SamplingSection(Section):
     """Mirror half of the clips; off where left and right differ in meaning."""
     antialias: bool = False
     """Low-pass before shrinking; the papers' bilinear interpolation does not."""
-    eval_short_side: PositiveInt | None = None
-    """Short side that evaluation crops the center of; by default the lower end of `short_side`."""
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
     """Mean per channel that is subtracted, of values in 0..1."""
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
@@ -167,6 +173,17 @@ class ModelSection(Section):
     """A model of vcycle's or of torchvision's."""
     options: dict[str, Any] = {}
     """Options of that model."""
+
+
+class InitSection(Section):
+    """The weights to begin with; drawn by the seed where nothing is given."""
+
+    path: Annotated[str, Field(min_length=1)] | None = None
+    """A file of weights, the folder of a run, or what `vcycle export` wrote."""
+    head: Literal["keep", "new"] = "keep"
+    """Keep the file's classifier, or draw a new one."""
+    needed: bool = False
+    """Refuse to train without a file."""
 
 
 class DecaySection(Section):
@@ -187,8 +204,8 @@ class DecaySection(Section):
 class WarmupSection(Section):
     """How the LR starts: a straight line up to the LR that is due."""
 
-    length: PositiveFloat
-    """In the unit of the training's length. A plan keeps it in samples."""
+    length: NonNegativeFloat
+    """In the unit of the training's length; 0 for none. A plan keeps it in samples."""
     start_lr: Annotated[float, Field(ge=0)] = 0.0
     """Where it starts."""
 
@@ -206,18 +223,53 @@ class TrainingSection(Section):
     """Length in epochs; either this or `steps`."""
     steps: PositiveInt | None = None
     """Length in steps; either this or `epochs`."""
+    min_steps: PositiveInt | None = None
+    """The least length in steps, where `epochs` of few videos come to less; milestones and warm-up move along."""
     lr: PositiveFloat
     """Peak learning rate."""
     lr_batch: PositiveInt | None = None
     """The batch that `lr` is stated for; another batch scales it linearly."""
-    decay: Annotated[DecaySection, _as_mapping("law")] = DecaySection(law="constant")
+    decay: Annotated[DecaySection, as_mapping("law")] = DecaySection(law="constant")
     """How the LR falls."""
     warmup: WarmupSection | None = None
     """How it starts."""
     bn_batch: PositiveInt = 8
     """Clips over which BatchNorm takes its statistics."""
+    multi_label: bool = False
+    """Whether a video may have any number of labels (Charades): each class is then told by itself, by binary
+    cross-entropy in place of the softmax's."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Label smoothing of the cross-entropy."""
+    """Label smoothing of the cross-entropy, where a video has one label."""
+    freeze: Literal["none", "batchnorm", "backbone"] = "none"
+    """What is not trained: each BatchNorm (its statistics, scale and shift), or everything but the classifier."""
+    precise_bn: PositiveInt | None = None
+    """Clips over which BatchNorm's running statistics are recomputed before each validation and at the end; by
+    default they are those that training keeps."""
+    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
+    larger batch looks back over as many samples, not steps."""
+
+
+class RandAugmentSection(Section):
+    """RandAugment: a few operations on the picture for each clip, the same for all of its frames. Needs torchvision."""
+
+    ops: PositiveInt = 2
+    """Operations in a row."""
+    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
+    """Strength of each, of 30."""
+
+
+class AugmentSection(Section):
+    """Augmentation beyond crops and mirroring; all of it is off unless given."""
+
+    randaugment: RandAugmentSection | None = None
+    """Operations drawn for each clip."""
+    mixup: PositiveFloat | None = None
+    """Blend each clip and its label with its neighbour's in the batch; α of the share's distribution Beta(α, α). Needs
+    torchvision."""
+    cutmix: PositiveFloat | None = None
+    """Paste a rectangle of its neighbour, through all frames, into each clip; α as for `mixup`. With both given, each
+    step takes one, by an even chance."""
 
 
 class OptimizerSection(Section):
@@ -247,6 +299,13 @@ class ConstantPlan(PlanOptions):
 
     epoch_factor: Factor = 1.0
     """Length, in lengths of the baseline."""
+    steps: PositiveInt | None = None
+    """The length in steps instead."""
+    shape: tuple[float, float] | None = None
+    """A smaller shape for the whole training, as fractions `[frames, side]`, its batch grown so that a step costs the
+    same; evaluation stays at the full one."""
+    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
+    """How the LR follows the batch of a smaller shape."""
 
 
 class MultigridPlan(PlanOptions):
@@ -273,6 +332,8 @@ class CascadePlan(PlanOptions):
 
     epoch_factor: Factor = 1.0
     """Samples, in samples of the baseline."""
+    steps: PositiveInt | None = None
+    """The budget in steps instead."""
     shapes: Fractions | None = None
     """Shapes as fractions `[frames, side]`, coarse to fine; by default space first."""
     weights: list[PositiveFloat] | None = None
@@ -300,6 +361,30 @@ class PlansSection(Section):
     """Coarse to fine, once."""
 
 
+class EvaluationSection(Section):
+    """How a finished training is evaluated; during training it is one center clip of each video.
+
+    Published protocols: `clips: 10, crops: 3` (Kinetics); the same with `combine: max` (Charades).
+    """
+
+    clips: PositiveInt = 1
+    """Clips of a video, spread from its beginning to its end; one is the middle."""
+    crops: PositiveInt = 1
+    """Crops of a clip, spread along the longer side of its picture; one is the center."""
+    size: PositiveInt | None = None
+    """Side of a crop in pixels, in the validations of a training as well; by default that of the baseline."""
+    short_side: PositiveInt | None = None
+    """Short side in pixels of the picture that crops are taken from; by default the lower end of
+    `sampling.short_side`."""
+    fully_convolutional: bool = False
+    """Where `size` is above the baseline's: classify each place of a crop at which one of the baseline's size fits, and
+    average, rather than pool over the whole crop."""
+    scores: Literal["auto", "softmax", "sigmoid"] = "auto"
+    """What makes scores of logits; `auto` is `sigmoid` with `training.multi_label`, else `softmax`."""
+    combine: Literal["mean", "max"] = "mean"
+    """What a video's views give together: the mean of their scores, or the highest for each class."""
+
+
 class RunSection(Section):
     """How a run is carried out; nothing here changes its result, but `seed` and `precision`."""
 
@@ -314,7 +399,7 @@ class RunSection(Section):
     save_every: PositiveInt = 500
     """Steps between checkpoints."""
     bad_limit: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Stop when more than this share of the samples could not be read."""
+    """Stop when more than this share of the samples could not be read. An epoch's share is that of the bad files."""
     tensorboard: bool = False
     """Write TensorBoard event files beside the JSON lines."""
 
@@ -322,22 +407,30 @@ class RunSection(Section):
 class Recipe(Section):
     """A whole training, from videos to accuracy."""
 
+    task: Literal["recognition"] = "recognition"
+    """What is learned."""
     description: str = ""
     """What the recipe is, in a line."""
-    data: Annotated[DataSection, _as_mapping("path")] = DataSection()
+    data: Annotated[DataSection, as_mapping("path")] = DataSection()
     """The videos."""
     sampling: SamplingSection
     """How clips are taken."""
-    model: Annotated[ModelSection, _as_mapping("name")]
+    model: Annotated[ModelSection, as_mapping("name")]
     """The network."""
+    init: Annotated[InitSection, as_mapping("path")] = InitSection()
+    """The weights to begin with."""
     training: TrainingSection
     """The baseline."""
-    optimizer: Annotated[OptimizerSection, _as_mapping("name")] = OptimizerSection()
+    augment: AugmentSection = AugmentSection()
+    """Augmentation beyond crops and mirroring."""
+    optimizer: Annotated[OptimizerSection, as_mapping("name")] = OptimizerSection()
     """The optimizer."""
     plan: str = "long+short"
     """Which plan: `constant`, `long+short`, `long`, `short` or `cascade`, or `control:PLAN`; `@2` at the end sets its
     epoch factor."""
     plans: PlansSection = PlansSection()
     """Options of the plans."""
+    evaluation: EvaluationSection = EvaluationSection()
+    """How a finished training is evaluated."""
     run: RunSection = RunSection()
     """How the run is carried out."""

@@ -22,6 +22,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     table.add_column("plan")
     for column in (
         "train time",
+        "CPU time",
         "steps",
         "samples",
         f"accuracy ({data['split']})",
@@ -33,6 +34,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
         table.add_row(
             f"[bold]{name}[/bold]" if name == data["plan"] else name,
             f"{arm['train_seconds']:.1f} s",
+            f"{arm['cpu_seconds']:.1f} s",
             f"{arm['steps']:,}",
             f"{arm['samples']:,}",
             f"{100 * arm['accuracy']:.1f} % ± {100 * arm['accuracy_std']:.1f}",
@@ -54,13 +56,16 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         gain = data["arms"][best].get(key)
         if gain is None:
             continue
+        length = data["constant"] if key == "over_constant" else data["control"]
+        other += f" ({length})" if "@" in (length or "") else ""
         text = f"{best} takes {_times(gain)} of the training time of {other}"
-        interval = gain["accuracy_difference"]
+        paired, welch = gain["paired_difference"], gain["accuracy_difference"]
+        interval, method = (welch, "Welch") if paired is None else (paired, "paired bootstrap over seeds and videos")
         if interval is not None:
             low, high = 100 * interval["low"], 100 * interval["high"]
             text += (
                 f"; accuracy {100 * interval['difference']:+.1f} points "
-                f"({interval['confidence']:.0%} interval {low:+.1f} to {high:+.1f}, Welch)"
+                f"({interval['confidence']:.0%} interval {low:+.1f} to {high:+.1f}, {method})"
             )
         said.append(text)
     return said

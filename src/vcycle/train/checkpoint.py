@@ -45,6 +45,13 @@ class Checkpoint:
     """Class of the optimizer."""
     totals: dict[str, Any]
     """Running totals of the run, and its validations."""
+    averaged: dict[str, Any] | None = None
+    """The state of the model's average over the steps, where there is one."""
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        """The state of the model that is evaluated: the average, where there is one."""
+        return self.model if self.averaged is None else self.averaged
 
 
 def checkpoint_name(step: int) -> str:
@@ -60,7 +67,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """
     path = folder / checkpoint_name(checkpoint.step)
     aside = path.with_suffix(_ASIDE)
-    data = {f.name: getattr(checkpoint, f.name) for f in fields(checkpoint)}
+    data = {f.name: value for f in fields(checkpoint) if (value := getattr(checkpoint, f.name)) is not None}
     data |= {"format": _FORMAT, "plan": checkpoint.plan.to_json()}
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,6 @@
 """Samples that could not be read: named, counted, written down, and repeated by a resumed run."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -50,6 +51,7 @@ class Journal:
         self._tell = on_message
         written = list(self._lines.read())
         self._named = {line["path"] for line in written}
+        self._bad = {line["path"] for line in written}
         self.replacements = {line["position"]: line["replacement"] for line in written if line["position"] >= first}
         """Dataset index to use instead, by position in the stream."""
 
@@ -59,17 +61,23 @@ class Journal:
         Raises:
             DataError: if too large a share of the run's samples had to be replaced.
         """
+        self.mention(batch)
         for fault in batch.replaced:
-            self._name(fault.path, f"bad video {fault.path}: {fault.cause}; another takes its place")
+            self._bad.add(fault.path)
             self._lines.write(**fault._asdict())
-        for text in batch.faults:
-            self._name(text.rpartition(": ")[0], f"damaged video {text}")
         positions = {fault.position for fault in batch.replaced}
         if self.replacements:
             positions |= self.replacements.keys() & set(batch.positions.tolist())
         self._totals.seen += len(batch.labels)
         self._totals.replaced += len(positions)
         self._refuse_too_many()
+
+    def mention(self, batch: Batch) -> None:
+        """Name the videos of a batch that are bad, each once; for batches that are no part of the stream."""
+        for fault in batch.replaced:
+            self._name(fault.path, f"bad video {fault.path}: {fault.cause}; another takes its place")
+        for text in batch.faults:
+            self._name(text.rpartition(": ")[0], f"damaged video {text}")
 
     def sync(self) -> None:
         """Make sure of what is written: a checkpoint of the steps that it is about follows."""
@@ -84,9 +92,11 @@ class Journal:
         """Stop a run that is not training on its own dataset any more."""
         seen, replaced = self._totals.seen, self._totals.replaced
         if seen >= self._enough and replaced > self._limit * seen:
+            files = "1 bad file" if len(self._bad) == 1 else f"{len(self._bad):,} bad files"
             raise DataError(
-                f"{replaced:,} of the first {seen:,} samples could not be read ({replaced / seen:.1%}); "
-                f"run.bad_limit allows {self._limit:.1%}. They are listed in {self._lines.path}"
+                f"{replaced:,} of the first {seen:,} samples could not be read ({replaced / seen:.1%}, of {files}); "
+                f"run.bad_limit allows {self._limit:.1%}. They are listed in {self._lines.path}; `vcycle check` finds "
+                f"every bad file, and run.bad_limit={_next_limit(replaced / seen):g} goes on without them"
             )
 
     def __enter__(self) -> Self:
@@ -94,3 +104,8 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self._lines.close()
+
+
+def _next_limit(share: float) -> float:
+    """A limit that lets a share pass, with some room: samples are drawn, and the share with them."""
+    return min(1.0, math.ceil(share * 1.5 * 20) / 20)

@@ -4,7 +4,7 @@ import math
 import resource
 import zlib
 from dataclasses import asdict
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -15,13 +15,26 @@ from vcycle.plan import Step
 from vcycle.train.outcome import Point
 from vcycle.train.run import JsonLines, RunFolder
 
-__all__ = ["RunLog"]
+__all__ = ["RunLog", "Watched"]
 
 _READ_EVERY = 10
 """Steps whose losses are read back at once, so that a device is not waited for at every step."""
 
 _SHOWN = ("loss", "lr", "batch", "seconds", "data_seconds")
 """What TensorBoard shows of a step."""
+
+
+class Watched(NamedTuple):
+    """A number of a step that training does not recover from once it is too high."""
+
+    name: str
+    """Under which it is logged."""
+    value: Tensor
+    """One number, on any device."""
+    limit: float
+    """What it must not exceed."""
+    remedy: str
+    """What it means and what helps."""
 
 
 class RunLog:
@@ -37,13 +50,22 @@ class RunLog:
         self._lines.keep({"step": start})
         self._device = device
         self._board = _tensorboard(run, start) if tensorboard else None
-        self._pending: list[tuple[dict[str, Any], Tensor]] = []
+        self._pending: list[tuple[dict[str, Any], Tensor, Watched | None]] = []
 
-    def step(self, step: Step, batch: Batch, loss: Tensor, *, data_seconds: float, seconds: float) -> None:
-        """Log a step; its loss may be read later.
+    def step(
+        self,
+        step: Step,
+        batch: Batch,
+        loss: Tensor,
+        *,
+        data_seconds: float,
+        seconds: float,
+        watched: Watched | None = None,
+    ) -> None:
+        """Log a step; its loss and what is watched may be read later.
 
         Raises:
-            VcycleError: if a loss that is read now is not finite.
+            VcycleError: if what is read now is a loss that is not finite, or a number above its limit.
         """
         line = {
             "event": "step",
@@ -63,7 +85,7 @@ class RunLog:
         }
         if batch.faults:
             line["faults"] = batch.faults
-        self._pending.append((line, loss))
+        self._pending.append((line, loss, watched))
         if len(self._pending) == _READ_EVERY:
             self.flush()
 
@@ -71,14 +93,17 @@ class RunLog:
         """Read back the losses that are waiting, and write their lines.
 
         Raises:
-            VcycleError: if a loss is not finite.
+            VcycleError: if a loss is not finite, or what is watched is above its limit.
         """
         if not self._pending:
             return
-        lines = [line for line, _ in self._pending]
-        losses = torch.stack([loss for _, loss in self._pending]).tolist()
-        self._pending.clear()
-        for line, loss in zip(lines, losses, strict=True):
+        pending, self._pending = self._pending, []
+        losses = torch.stack([loss for _, loss, _ in pending]).tolist()
+        watching = [watched.value.float() for _, _, watched in pending if watched is not None]
+        watch = iter(torch.stack(watching).tolist() if watching else ())
+        for (line, _, watched), loss in zip(pending, losses, strict=True):
+            if watched is not None:
+                line[watched.name] = next(watch)
             finite = math.isfinite(loss)
             line["loss"] = loss if finite else str(loss)
             self._lines.write(**line)
@@ -86,6 +111,11 @@ class RunLog:
                 raise VcycleError(
                     f"the loss became {loss} at step {line['step']:,} (LR {line['lr']:g}, {line['batch']} clips of "
                     f"{line['frames']}×{line['size']}²): lower training.lr or lengthen training.warmup"
+                )
+            if watched is not None and not line[watched.name] <= watched.limit:
+                raise VcycleError(
+                    f"{watched.name} became {line[watched.name]:.4g} at step {line['step']:,}, above {watched.limit:g} "
+                    f"(LR {line['lr']:g}): {watched.remedy}"
                 )
             if self._board is not None:
                 self._board.log_metrics({key: line[key] for key in _SHOWN}, line["step"])
@@ -101,7 +131,8 @@ class RunLog:
         line = {"step": point.step - 1, "samples": point.samples, "seconds": point.seconds, "evaluation": found}
         self._lines.write(event="validation", **line)
         if self._board is not None:
-            self._board.log_metrics({f"val_{key}": found[key] for key in ("top1", "top5", "loss")}, point.step)
+            shown = {f"val_{name}": number for name, number in point.evaluation.numbers.items()}
+            self._board.log_metrics(shown, point.step)
 
     def __enter__(self) -> Self:
         return self

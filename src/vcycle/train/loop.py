@@ -17,16 +17,17 @@ import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
 
-from vcycle.data import Batch, Batches, loader
+from vcycle.data import Batch, Batches, PairedSample, loader
+from vcycle.data.superres.dataset import as_batch
 from vcycle.errors import VcycleError
 from vcycle.nn import apply, bf16_conv3d_is_sound, convert_batchnorm, set_bn_batch
 from vcycle.plan import Plan, Step
-from vcycle.tasks.recognition import Evaluation
 from vcycle.train.clock import Clock
+from vcycle.train.ema import Ema, EmaSpec
 from vcycle.train.journal import Journal
-from vcycle.train.log import RunLog
+from vcycle.train.log import RunLog, Watched
 from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.outcome import Fitted, Point, StepReport, Totals
+from vcycle.train.outcome import Evaluation, Fitted, Point, StepReport, Totals
 from vcycle.train.precise_bn import precise_plan, recompute_statistics
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
@@ -36,17 +37,17 @@ __all__ = ["Settings", "Task", "fit", "make_fabric"]
 
 
 class Task(Protocol):
-    """What the loop asks of a task."""
+    """What the loop asks of a task. Labels are whatever a model's output is compared with."""
 
-    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor) -> Tensor:
+    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, /) -> Tensor:
         """The mean loss of a batch."""
         ...
 
-    def check(self, labels: Tensor) -> None:
+    def check(self, labels: Tensor, /) -> None:
         """Refuse labels, still on the host, that are not of this task."""
         ...
 
-    def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
+    def predict(self, model: nn.Module, clips: Tensor, /) -> Tensor:
         """What a model makes of a batch's clips, without augmentation."""
         ...
 
@@ -77,8 +78,12 @@ class Settings:
     """Whether to write TensorBoard's event files beside the JSON lines."""
 
 
-def make_fabric(settings: Settings) -> Fabric:
+def make_fabric(settings: Settings, model: nn.Module | None = None) -> Fabric:
     """One device, as Lightning Fabric drives it.
+
+    Args:
+        settings: Which device and precision.
+        model: What is to be trained; one without 3-D convolutions needs none that can be trusted.
 
     Raises:
         VcycleError: if the device is not there, or its arithmetic cannot be trusted at this precision.
@@ -86,7 +91,8 @@ def make_fabric(settings: Settings) -> Fabric:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("run.device is cuda, and torch finds no CUDA device: cpu or auto")
     accelerator = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
-    if settings.precision == "bf16" and not bf16_conv3d_is_sound(torch.device(accelerator)):
+    conv3d = model is None or any(isinstance(module, nn.Conv3d) for module in model.modules())
+    if settings.precision == "bf16" and conv3d and not bf16_conv3d_is_sound(torch.device(accelerator)):
         raise VcycleError(
             f"run.precision is bf16, and this {accelerator} computes wrong conv3d weight gradients in bf16 for clips "
             "of few frames, which coarse grids have: fp32"
@@ -107,8 +113,12 @@ def fit(
     recipe: str | None = None,
     classes: Sequence[str] | None = None,
     precise_bn: int | None = None,
+    ema: EmaSpec | None = None,
+    role_of: Callable[[str], str | None] = lambda _: None,
+    watch: Callable[[nn.Module], Watched | None] = lambda _: None,
     resume: bool = False,
     validate: Callable[[nn.Module, torch.device], Evaluation] | None = None,
+    evaluation: Callable[..., Evaluation] | None = None,
     on_step: Callable[[StepReport], None] = lambda _: None,
     on_point: Callable[[Point], None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
@@ -117,8 +127,8 @@ def fit(
 
     Args:
         plan: What to do at every step.
-        model: Takes float `(B, C, T, H, W)`; its BatchNorms are converted in place.
-        dataset: Gives a `vcycle.data.Sample` for a `SampleRequest`, as `VideoDataset` does.
+        model: What the task trains; its BatchNorms are converted in place.
+        dataset: Gives a `vcycle.data.Sample` (or `PairedSample`) for a `SampleRequest`, as `VideoDataset` does.
         task: The loss.
         optimizer: Which optimizer.
         run: The run's folder.
@@ -127,8 +137,12 @@ def fit(
         classes: Names of the classes, written beside the run.
         precise_bn: Clips over which BatchNorm's running statistics are recomputed before each validation and at the
             end; by default training's own are used.
+        ema: Averages the weights over the steps; the average is then what is evaluated and given back.
+        role_of: The plan's role of a parameter, by its name.
+        watch: Tells of the step just done what training does not recover from, if there is such a thing.
         resume: Go on from the newest checkpoint in the folder, or start if there is none.
         validate: Evaluates the model; called every `validate_every` epochs of samples and at the end.
+        evaluation: Makes what it gives of its fields again, as a resumed run has to.
         on_step: Told of every step.
         on_point: Told of every validation.
         on_message: Told what a user should know: a bad sample, a checkpoint passed over.
@@ -138,13 +152,15 @@ def fit(
         DataError: if more samples are unreadable than `bad_limit` allows, or labels are not of the task.
         VcycleError: if the loss is not finite, or the folder already holds a run.
     """
-    fabric = make_fabric(settings)
+    fabric = make_fabric(settings, model)
     goes_on = run.prepare(plan, recipe, resume=resume, classes=classes)
     convert_batchnorm(model, plan[0].bn_batch)
-    model = model.to(memory_format=torch.channels_last_3d)
-    state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=optimizer.build(model))
+    model = _laid_out(model)
+    state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=optimizer.build(model, role_of))
     update = _Update(fabric, task, state)
-    start = state.restore(on_message) if goes_on else 0
+    state.ema = None if ema is None else Ema(model, ema)
+    best = model if state.ema is None else state.ema.model
+    start = state.restore(on_message, evaluation or _nothing_evaluated) if goes_on else 0
     if not goes_on:
         if resume:
             on_message(f"nothing to resume in {run.path}: starting from the beginning")
@@ -174,7 +190,7 @@ def fit(
             took = clock.lap()
             totals.data_seconds += waited
             waiting.count(step, batches.spent, data_seconds=waited, seconds=took)
-            log.step(step, batch, loss, data_seconds=waited, seconds=took)
+            log.step(step, batch, loss, data_seconds=waited, seconds=took, watched=watch(model))
             on_step(StepReport(step=step, work=_work(plan, step), data_seconds=waited, seconds=took))
             done = step.index + 1
             validating = validate is not None and _validation_is_due(plan, done, settings.validate_every)
@@ -185,14 +201,14 @@ def fit(
                     if recompute is not None and (validating or done == len(plan)):
                         recompute()
                     if validate is not None and validating:
-                        totals.curve.append(_point(plan, done, totals, validate(model, fabric.device)))
+                        totals.curve.append(_point(plan, done, totals, validate(best, fabric.device)))
                         log.validation(totals.curve[-1])
                         on_point(totals.curve[-1])
                     if saving:
                         journal.sync()
                         state.save(done)
     return Fitted(
-        model=model,
+        model=best,
         steps=len(plan),
         samples=plan.samples,
         seconds=totals.seconds,
@@ -221,11 +237,20 @@ class _Update:
         self._fabric.backward(loss)
         self._optimizer.step()
         self._optimizer.zero_grad()
+        if self._state.ema is not None:
+            self._state.ema.update(self._state.model, step.batch)
         return loss.detach()
 
     def predict(self, batch: Batch) -> Tensor:
         """What the model makes of a batch."""
         return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
+
+
+def _laid_out(model: nn.Module) -> nn.Module:
+    """The model with the weights of its 3-D convolutions as its clips lie in memory: channels last."""
+    if any(parameter.ndim == 5 for parameter in model.parameters()):
+        return model.to(memory_format=torch.channels_last_3d)
+    return model
 
 
 def _precise(
@@ -282,7 +307,8 @@ def _batches(
 def _timed(batches: Batches) -> tuple[Batch, float]:
     """The next batch, and how long it was waited for in seconds."""
     began = time.perf_counter()
-    batch: Batch = next(batches)
+    loaded: Batch | PairedSample = next(batches)
+    batch = as_batch(loaded) if isinstance(loaded, PairedSample) else loaded
     return batch, time.perf_counter() - began
 
 
@@ -290,6 +316,10 @@ def _validation_is_due(plan: Plan, done: int, every: float) -> bool:
     """Whether the step before `done` was the last, or passed a multiple of `every` epochs."""
     before, after = plan.epochs_before(done - 1), plan.epochs_before(done)
     return done == len(plan) or math.floor(after / every) > math.floor(before / every)
+
+
+def _nothing_evaluated(**_: Any) -> Evaluation:
+    raise TypeError("fit(evaluation=...) is needed to resume a run that has been evaluated")
 
 
 def _point(plan: Plan, done: int, totals: Totals, evaluation: Evaluation) -> Point:

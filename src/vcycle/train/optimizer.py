@@ -20,28 +20,58 @@ class OptimizerSpec:
     """Which optimizer and its constants; the LR comes from the plan, step by step."""
 
     name: str = "sgd"
-    """`sgd` (with momentum) or `adamw`."""
+    """`sgd` (with momentum), `adam` or `adamw`."""
     momentum: float = 0.9
     """Momentum of SGD."""
     nesterov: bool = False
     """Whether SGD's momentum is Nesterov's."""
     betas: tuple[float, float] = (0.9, 0.999)
-    """Averages of AdamW."""
+    """Averages of Adam and AdamW."""
     weight_decay: float = 1e-4
     """Decay of weights that are neither biases nor norms."""
 
+    def __post_init__(self) -> None:
+        if self.name == "sgd" and self.nesterov and not self.momentum:
+            raise RecipeError(
+                "optimizer.nesterov is true, and optimizer.momentum is 0: Nesterov's needs a momentum above 0"
+            )
+
     def build(self, model: nn.Module, role_of: Callable[[str], str | None] = lambda _: None) -> torch.optim.Optimizer:
-        """The optimizer of a model.
+        """The optimizer of a model; a role whose LR is 0 is not updated at all.
+
+        Args:
+            model: The model.
+            role_of: The plan's role of a parameter, from its name.
 
         Raises:
             RecipeError: for an unknown name.
         """
         groups = parameter_groups(model, weight_decay=self.weight_decay, role_of=role_of)
+        optimizer = self._plain(groups)
+        if any(group["role"] is not None for group in groups):
+            optimizer.register_step_pre_hook(_leave_frozen)
+        return optimizer
+
+    def _plain(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
         if self.name == "sgd":
             return torch.optim.SGD(groups, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
+        if self.name == "adam":
+            return torch.optim.Adam(groups, lr=0.0, betas=self.betas)
         if self.name == "adamw":
             return torch.optim.AdamW(groups, lr=0.0, betas=self.betas)
-        raise RecipeError(f"optimizer {self.name!r} is unknown: sgd or adamw")
+        raise RecipeError(f"optimizer {self.name!r} is unknown: sgd, adam or adamw")
+
+
+def _leave_frozen(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+    """Forget the gradients of roles that are frozen.
+
+    An LR of 0 keeps the weights, but not Adam's averages: those of gradients long past would steer the first steps
+    after. The parameters go on having gradients, so that DistributedDataParallel finds none missing.
+    """
+    for group in optimizer.param_groups:
+        if group.get("role") is not None and group["lr"] == 0:
+            for parameter in group["params"]:
+                parameter.grad = None
 
 
 def parameter_groups(

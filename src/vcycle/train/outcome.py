@@ -1,14 +1,40 @@
 """What a training tells and leaves behind: steps, validations, totals."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from torch import nn
 
 from vcycle.plan import Step
-from vcycle.tasks.recognition import Evaluation
 
-__all__ = ["Fitted", "Point", "StepReport", "Totals"]
+__all__ = ["Evaluation", "Fitted", "Point", "StepReport", "Totals"]
+
+
+class Evaluation(Protocol):
+    """What a task's evaluation found: a dataclass of plain data, with these besides."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def measure(self) -> str:
+        """Name of the number that it is about."""
+        ...
+
+    @property
+    def value(self) -> float:
+        """That number: higher is better."""
+        ...
+
+    @property
+    def headline(self) -> str:
+        """Both in words, with the unit."""
+        ...
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """All numbers that are worth a curve, by name."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +84,14 @@ class Totals:
         return asdict(self)
 
     @classmethod
-    def from_data(cls, data: dict[str, Any]) -> "Totals":
-        """The totals that `as_data` gave."""
-        curve = [Point(**{**point, "evaluation": Evaluation(**point["evaluation"])}) for point in data["curve"]]
+    def from_data(cls, data: dict[str, Any], evaluation: Callable[..., Evaluation]) -> "Totals":
+        """The totals that `as_data` gave.
+
+        Args:
+            data: Plain data.
+            evaluation: Makes an evaluation of its fields.
+        """
+        curve = [Point(**{**point, "evaluation": evaluation(**point["evaluation"])}) for point in data["curve"]]
         return cls(**{**data, "curve": curve})
 
 

@@ -2,13 +2,13 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from vcycle.errors import VcycleError
+from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
 
@@ -19,8 +19,10 @@ __all__ = ["JsonLines", "RunFolder"]
 class RunFolder:
     """Where a run keeps what it needs to go on, and what it found.
 
-    `recipe.yaml` and `plan.json`: what is being done, resolved. `log.jsonl`: one line per step and per
-    validation. `bad_samples.jsonl`: the journal of replaced samples. `checkpoints/`: the newest two.
+    `recipe.yaml` and `plan.json`: what is being done, resolved. `classes.json`: the names of the classes, in the
+    order of the model's outputs. `videos.json`: which videos, by digests of their names and labels. `log.jsonl`: one
+    line per step and per validation. `bad_samples.jsonl`: the journal of replaced samples. `checkpoints/`: the newest
+    two.
     """
 
     path: Path
@@ -41,6 +43,16 @@ class RunFolder:
         return self.path / "plan.json"
 
     @property
+    def classes(self) -> Path:
+        """The names of the classes."""
+        return self.path / "classes.json"
+
+    @property
+    def videos(self) -> Path:
+        """Digests of the names and labels of the videos."""
+        return self.path / "videos.json"
+
+    @property
     def log(self) -> Path:
         """The log."""
         return self.path / "log.jsonl"
@@ -56,7 +68,7 @@ class RunFolder:
         checkpoints = {file.name for file in self.checkpoints.glob("*.pt")} - {checkpoint_name(0)}
         return bool(checkpoints) or self.log.exists() or self.bad_samples.exists()
 
-    def prepare(self, plan: Plan, recipe: str | None, *, resume: bool) -> bool:
+    def prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None = None) -> bool:
         """Make the folder and write down what is about to be done, unless it goes on with what is there.
 
         Returns:
@@ -75,8 +87,28 @@ class RunFolder:
             raise VcycleError(f"run folder {self.path} cannot be made: {error.strerror}") from error
         if recipe is not None:
             _write(self.recipe, recipe)
+        if classes is not None:
+            _write(self.classes, json.dumps(list(classes), indent=1) + "\n")
         _write(self.plan, plan.to_json(indent=1) + "\n")
         return False
+
+    def read_classes(self) -> tuple[str, ...]:
+        """The names of the classes.
+
+        Raises:
+            CheckpointError: if the run has not written them down, or they cannot be read.
+        """
+        try:
+            names = json.loads(self.classes.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"the run in {self.path} has no {self.classes.name}: its classes are unknown"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.classes} cannot be read: {error}") from None
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
+            raise CheckpointError(f"{self.classes} is no list of names of classes")
+        return tuple(names)
 
 
 class JsonLines:

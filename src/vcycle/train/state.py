@@ -9,7 +9,8 @@ from torch import nn
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
-from vcycle.train.outcome import Totals
+from vcycle.train.ema import Ema
+from vcycle.train.outcome import Evaluation, Totals
 from vcycle.train.run import RunFolder
 
 __all__ = ["TrainState"]
@@ -24,6 +25,7 @@ class TrainState:
     seed: int
     model: nn.Module
     optimizer: torch.optim.Optimizer
+    ema: Ema | None = None
     totals: Totals = field(default_factory=Totals)
 
     def save(self, step: int) -> None:
@@ -40,11 +42,16 @@ class TrainState:
             optimizer=self.optimizer.state_dict(),
             optimizer_kind=type(self.optimizer).__name__,
             totals=self.totals.as_data(),
+            averaged=None if self.ema is None else self.ema.state_dict(),
         )
         save_checkpoint(self.run.checkpoints, checkpoint)
 
-    def restore(self, on_message: Callable[[str], None]) -> int:
+    def restore(self, on_message: Callable[[str], None], evaluation: Callable[..., Evaluation]) -> int:
         """Take over the newest readable checkpoint: the step to go on at.
+
+        Args:
+            on_message: Told of checkpoints that are passed over, and where it goes on.
+            evaluation: Makes an evaluation of its fields.
 
         Raises:
             CheckpointError: if it belongs to another plan, seed, model or optimizer, or none can be read.
@@ -68,7 +75,22 @@ class TrainState:
             raise CheckpointError(
                 f"checkpoint {path} was made with {checkpoint.optimizer_kind}, this recipe has {kind}"
             )
+        trained = [len(group["params"]) for group in self.optimizer.param_groups]
+        theirs_trained = [len(group["params"]) for group in checkpoint.optimizer["param_groups"]]
+        if theirs_trained != trained:
+            raise CheckpointError(
+                f"checkpoint {path} was made while {sum(theirs_trained)} parameters were trained, this recipe trains "
+                f"{sum(trained)} (training.freeze): resume with the run's own recipe ({self.run.recipe})"
+            )
+        if (checkpoint.averaged is None) != (self.ema is None):
+            had, has = ("without", "with")[:: 1 if checkpoint.averaged is None else -1]
+            raise CheckpointError(
+                f"checkpoint {path} was made {had} an average of the weights, this recipe trains {has} one "
+                f"(training.ema): resume with the run's own recipe ({self.run.recipe})"
+            )
+        if self.ema is not None and checkpoint.averaged is not None:
+            load_weights(self.ema.model, checkpoint.averaged, path)
         self.optimizer.load_state_dict(checkpoint.optimizer)
-        self.totals = Totals.from_data(checkpoint.totals)
+        self.totals = Totals.from_data(checkpoint.totals, evaluation)
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step

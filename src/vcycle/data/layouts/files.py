@@ -31,6 +31,7 @@ __all__ = [
     "names_in",
     "read_table",
     "read_text",
+    "refuse_video",
     "shown",
     "stems",
 ]
@@ -156,6 +157,16 @@ def check_file(origin: str, path: Path) -> None:
     """
     if (why := _why_no_file(path)) is not None:
         raise DataError(f"{origin}: {why}: {path}")
+
+
+def refuse_video(path: Path) -> None:
+    """Refuse a video where a dataset is to be given.
+
+    Raises:
+        DataError: If it has a video's name.
+    """
+    if path.suffix.lower() in VIDEO_SUFFIXES:
+        raise DataError(f"{path}: a video; a folder with a folder per class in it, or a list of videos, is accepted")
 
 
 def shown(names: Sequence[str]) -> str:

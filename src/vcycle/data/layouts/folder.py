@@ -17,6 +17,9 @@ from vcycle.errors import DataError
 
 __all__ = ["folder_splits", "read_folder"]
 
+_LOOK_DOWN = 3
+"""Levels of folders looked through for the dataset that was meant."""
+
 
 def folder_splits(root: Path) -> tuple[str, ...]:
     """Splits that lie in folders of their own; none where classes do, or nothing."""
@@ -67,16 +70,38 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fract
 
 def _videos_by_class(root: Path) -> dict[str, list[str]]:
     """Names of the video files in each class folder under a folder, both sorted."""
-    found: dict[str, list[str]] = {}
-    for folder in folders(root):
-        found[folder.name] = [name for name in names_in(folder) if Path(name).suffix.lower() in VIDEO_SUFFIXES]
-        if not found[folder.name]:
-            raise DataError(
-                f"{folder}: the class has no videos; files ending in {' '.join(sorted(VIDEO_SUFFIXES))} are"
-            )
+    found = {folder.name: _videos_in(folder) for folder in folders(root)}
+    empty = next((name for name, files in found.items() if not files), None)
+    if empty is not None:
+        if (meant := _deeper(root)) is not None:
+            raise DataError(f"{root / empty}: the class has no videos, its folders have: is {meant} meant?")
+        raise DataError(
+            f"{root / empty}: the class has no videos; files ending in {' '.join(sorted(VIDEO_SUFFIXES))} are"
+        )
+    if not found and _videos_in(root):
+        raise DataError(
+            f"{root}: its videos lie in no class folders: give the folder above it, if it is a class itself "
+            f"({root.absolute().parent}), or move the videos of each class into a folder of its own"
+        )
     if not found:
         raise DataError(f"{root}: no class folders with videos, no {', '.join(s + '.csv' for s in SPLITS)}")
     return found
+
+
+def _videos_in(folder: Path) -> list[str]:
+    """Names of all in a folder that has a video's name, sorted."""
+    return [name for name in names_in(folder) if Path(name).suffix.lower() in VIDEO_SUFFIXES]
+
+
+def _deeper(root: Path) -> Path | None:
+    """The first folder under one that was given, but not that itself, that looks like a dataset."""
+    level = folders(root)
+    for _ in range(_LOOK_DOWN):
+        for folder in level:
+            if folder_splits(folder) or any(_videos_in(below) for below in folders(folder)):
+                return folder
+        level = [below for folder in level for below in folders(folder)]
+    return None
 
 
 def _check_fractions(val: float, test: float) -> None:

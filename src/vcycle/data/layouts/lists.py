@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcycle.data.layouts.files import SPLITS, check_file, read_text, shown
+from vcycle.data.layouts.files import SPLITS, check_file, read_text, refuse_video, shown
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -69,6 +69,7 @@ def read_list(
         DataError: If the list cannot be read, or a line has no label, a bad label or a missing file.
     """
     path = Path(path)
+    refuse_video(path)
     root = path.parent if root is None else Path(root)
     rows = _rows(path)
     if not rows:

@@ -121,6 +121,9 @@ class VideoList:
         for name, (length, accepted) in lengths.items():
             if length not in accepted:
                 raise DataError(f"{self.source}: {length} {name} for {videos} videos: {accepted[-1]} are accepted")
+        if labels and not 0 <= (low := min(self.labels)) <= (high := max(self.labels)) < len(self.classes):
+            wrong = low if low < 0 else high
+            raise DataError(f"{self.source}: label {wrong}: 0 to {len(self.classes) - 1} are accepted")
 
     def __len__(self) -> int:
         """Number of videos."""
@@ -145,6 +148,11 @@ class VideoList:
         """Start and end in seconds of what each of ``labels_of`` names; 0 and infinity where not known."""
         first, last = (self.label_starts[item], self.label_starts[item + 1]) if self.multi_label else (item, item + 1)
         return tuple(_span(self.label_spans, label) for label in range(first, last))
+
+    def labels_within(self, item: int, start: float, end: float) -> tuple[int, ...]:
+        """Labels of one video that hold at some moment between two, in seconds; all where it is not known when."""
+        named = zip(self.labels_of(item), self.label_spans_of(item), strict=True)
+        return tuple(label for label, (first, last) in named if first <= end and start <= last)
 
     def span(self, item: int) -> tuple[float, float]:
         """Start and end in seconds of the part of one video to use; 0 and infinity where it is the whole."""

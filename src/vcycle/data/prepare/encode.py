@@ -19,9 +19,12 @@ from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
-from vcycle.data.whole import PARTIAL
+from vcycle.data.whole import LONGEST_NAME, PARTIAL, partial_of
 
 __all__ = ["EncodeTask", "encode_file"]
+
+_LONGEST_PATH = 4000
+"""Bytes: somewhat less than systems take, for the ending of a file that is being written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +50,13 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         VideoError: If the source cannot be read, or what was written is not what it should be.
         OutputError: If the disk is full.
     """
+    _check_names(task)
     whole = open_whole(task.source, task.frame_rate)
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
-    partials = [f"{target}{PARTIAL}" if size else None for target, size in zip(task.targets, sizes, strict=True)]
+    partials = [
+        str(partial_of(Path(target))) if size else None for target, size in zip(task.targets, sizes, strict=True)
+    ]
     try:
         writers = [
             _Writer(partial, size, whole, task.settings) if partial and size else None
@@ -91,6 +97,18 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         filled=[[int(n), 1] for n in np.flatnonzero(filled)],
         levels=[None if item is None else item[0] for item in stored],
     )
+
+
+def _check_names(task: EncodeTask) -> None:
+    """Refuse a source whose output could not be named, before it is decoded."""
+    for target in task.targets:
+        name, path = os.path.basename(target), os.fsencode(target)
+        if len(os.fsencode(name)) > LONGEST_NAME or len(path) > _LONGEST_PATH:
+            raise VideoError(
+                task.source,
+                f"its name is too long: what is written would be called {name}, and names of up to {LONGEST_NAME} "
+                f"bytes and paths of up to {_LONGEST_PATH} can be written",
+            )
 
 
 class _Output(io.FileIO):

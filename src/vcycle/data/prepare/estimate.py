@@ -15,6 +15,7 @@ import numpy as np
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file
 from vcycle.data.prepare.crew import Crew, Job
 from vcycle.data.prepare.encode import EncodeTask, encode_file
+from vcycle.data.prepare.folder import TRIED
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source
@@ -44,8 +45,10 @@ class Estimate:
     """Time, from and to."""
 
 
-def estimate_of(files: Sequence[Source], settings: PrepareSettings, workers: int, patience: float) -> Estimate | None:
-    """Try a few files, spread over all, in a temporary folder; none if not one of them can be read.
+def estimate_of(
+    files: Sequence[Source], settings: PrepareSettings, workers: int, patience: float, *, near: Path
+) -> Estimate | None:
+    """Try a few files, spread over all, in a temporary folder on the disk of another; none if none can be read.
 
     Time and disk go with the bytes of the sources: the range is two standard errors of that ratio each way, as a
     factor.
@@ -54,7 +57,7 @@ def estimate_of(files: Sequence[Source], settings: PrepareSettings, workers: int
     count = min(_FILES, -(-len(present) // _SHARE))
     chosen = [present[int((n + 0.5) * len(present) / count)] for n in range(count)]
     with (
-        tempfile.TemporaryDirectory(prefix="vcycle-") as folder,
+        _folder_near(near) as folder,
         Crew(min(workers, max(1, count)), patience=patience) as crew,
     ):
         jobs = [
@@ -73,6 +76,19 @@ def estimate_of(files: Sequence[Source], settings: PrepareSettings, workers: int
         bytes=_range(sizes, made, total),
         seconds=_range(sizes, seconds, total / min(workers, max(1, len(files)))),
     )
+
+
+def _folder_near(near: Path) -> tempfile.TemporaryDirectory[str]:
+    """A temporary folder on the disk that is to be written to: the usual place may be smaller, or be memory."""
+    try:
+        return tempfile.TemporaryDirectory(prefix=TRIED, dir=_existing(near))
+    except OSError:  # not to be written to, which is told when it is
+        return tempfile.TemporaryDirectory(prefix=TRIED)
+
+
+def _existing(folder: Path) -> Path:
+    """A folder, or the nearest one above it that is there."""
+    return next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.is_dir())
 
 
 def try_file(payload: tuple[Source, PrepareSettings, str, int], tell: Callable[[float], None]) -> tuple[float, float]:
@@ -116,8 +132,7 @@ def _range(sizes: Any, values: Any, total: float) -> tuple[float, float]:
 
 def free_bytes(folder: Path) -> int:
     """Room on the disk that a folder is on, or will be."""
-    there = next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.exists())
-    return shutil.disk_usage(there).free
+    return shutil.disk_usage(_existing(folder)).free
 
 
 def check_space(out: Path, estimate: Estimate) -> None:

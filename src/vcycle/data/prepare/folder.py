@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,10 @@ from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.whole import PARTIAL, written_whole
 from vcycle.errors import DataError
 
-__all__ = ["check_folder", "claimed", "flush_folders", "write_json"]
+__all__ = ["TRIED", "check_folder", "claimed", "flush_folders", "write_json"]
+
+TRIED = ".vcycle-"
+"""Beginning of the name of a folder in which an estimate tries a few files."""
 
 _SETTINGS = "prepare.json"
 _LOCK = ".lock"
@@ -33,7 +37,7 @@ def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
         raise DataError(f"{out}: is not a folder")
     before = _read(out / _SETTINGS)
     if before is None:
-        if out.is_dir() and any(entry.name != _LOCK for entry in out.iterdir()):
+        if out.is_dir() and any(not _is_ours(entry.name) for entry in out.iterdir()):
             raise DataError(f"{out}: is not empty and holds no preparation: choose another folder")
         return
     wanted = _content(settings, data)
@@ -58,16 +62,28 @@ def claimed(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise DataError(f"{out}: another process is writing to it") from error
+        except OSError as error:
+            raise DataError(
+                f"{out}: cannot be locked against other processes ({error.strerror}); choose a folder on a file system "
+                "with locks"
+            ) from error
         check_folder(out, settings, data)  # again: now nobody else can change it
         for partial in out.rglob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
+        for tried in out.glob(f"{TRIED}*"):
+            shutil.rmtree(tried, ignore_errors=True)
         if not (out / _SETTINGS).exists():
             write_json(out / _SETTINGS, _content(settings, data))
         yield
     finally:
         os.close(lock)
+
+
+def _is_ours(name: str) -> bool:
+    """Whether something in a folder without a preparation was left there by one that had not begun."""
+    return name == _LOCK or name.startswith(TRIED)
 
 
 def write_json(file: Path, data: dict[str, Any]) -> None:

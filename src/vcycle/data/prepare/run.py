@@ -24,7 +24,7 @@ from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source, Sources, find_sources
 from vcycle.data.prepare.work import Progress, each
-from vcycle.data.whole import PARTIAL
+from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
 __all__ = ["Preparation", "PrepareReport", "Progress", "prepare_videos"]
@@ -131,7 +131,7 @@ class Preparation:
         """What is left to be done will take, by trying a few files; none if nothing is, or can be read."""
         journal = Journal(self.out / JOURNAL)
         left = [file for file in self.sources.files if journal.written(file) is None]
-        return estimate_of(left, self.settings, self.workers, self.patience)
+        return estimate_of(left, self.settings, self.workers, self.patience, near=self.out)
 
     def check_space(self, estimate: Estimate) -> None:
         """Refuse what will not fit on the disk.
@@ -285,7 +285,7 @@ class Preparation:
                 continue
             state.failures[file.name] = cause
             for target in self._targets(file):  # a worker that was killed could not clear up
-                Path(target + PARTIAL).unlink(missing_ok=True)
+                partial_of(Path(target)).unlink(missing_ok=True)
             for place in places.get(file.name, ()):
                 if place is not None:
                     wipe(place, (journal.measured(file) or (0, 0, 0))[0])

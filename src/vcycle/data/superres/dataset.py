@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from vcycle.data.batch import Batch
 from vcycle.data.dataset import Replacement, first_readable
 from vcycle.data.request import SampleRequest
 from vcycle.data.source import Box
@@ -23,7 +24,7 @@ from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
-__all__ = ["PairedDataset", "PairedSample", "mirror", "pair_bytes", "replacements"]
+__all__ = ["PairedDataset", "PairedSample", "as_batch", "mirror", "pair_bytes", "replacements"]
 
 _ALIGNMENT = 128  # bytes by which the two clips' places may be moved
 
@@ -58,6 +59,18 @@ def replacements(batch: PairedSample) -> list[Replacement]:
         if text
         for video, path, cause in json.loads(text)
     ]
+
+
+def as_batch(pairs: PairedSample) -> Batch:
+    """A collated batch of pairs as other batches are: what goes in as ``clips``, the truth as ``labels``."""
+    return Batch(
+        clips=pairs.lr,
+        labels=pairs.hr,
+        indices=torch.as_tensor(pairs.index),
+        positions=torch.as_tensor(pairs.position),
+        replaced=replacements(pairs),
+        faults=[],
+    )
 
 
 def pair_bytes(shape: Shape, scale: int) -> int:

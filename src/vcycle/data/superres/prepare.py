@@ -31,6 +31,7 @@ from vcycle.data.superres.layouts import ClipPairs, read_pairs
 from vcycle.data.superres.store import StoredClip, TileStore, clip_file, is_store, write_index
 from vcycle.data.superres.tiles import TileGrid
 from vcycle.data.video import VideoError
+from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
 __all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_needs", "write_store"]
@@ -276,7 +277,7 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
     grids = _grids(info, degradation)
     place = clip_file(folder, pairs.high.names[item])
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(place.name + ".partial")
+    partial = partial_of(place)
     crcs = [0] * len(grids)
     at_once = max(1, _BYTES_AT_ONCE // (info.height * info.width * 3))
     file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)

@@ -1,6 +1,18 @@
 """Recognition: what a clip's class is. Loss, evaluation at the full grid (Wu et al. 2020, section 4)."""
 
-from vcycle.tasks.recognition.evaluation import Evaluation, evaluate
+from vcycle.tasks.recognition.evaluation import ClassResult, Evaluation, class_results, confusion, evaluate
+from vcycle.tasks.recognition.scores import Scored, Scores, Scoring, score_each
 from vcycle.tasks.recognition.task import Recognition
 
-__all__ = ["Evaluation", "Recognition", "evaluate"]
+__all__ = [
+    "ClassResult",
+    "Evaluation",
+    "Recognition",
+    "Scored",
+    "Scores",
+    "Scoring",
+    "class_results",
+    "confusion",
+    "evaluate",
+    "score_each",
+]

@@ -1,19 +1,14 @@
-"""Accuracy of a model over videos, each counted once, with the protocol beside the number."""
+"""How good scores are: accuracy and mAP over videos, each counted once, with the protocol beside the number."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.nn import functional
-from torchmetrics.classification import MulticlassAccuracy
 
-from vcycle.data import Batch
-from vcycle.errors import DataError
-from vcycle.plan import Shape
-from vcycle.tasks.recognition.task import Recognition
+from vcycle.tasks.recognition.scores import Scores
 
-__all__ = ["Evaluation", "evaluate"]
+__all__ = ["ClassResult", "Evaluation", "class_results", "confusion", "evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,59 +16,145 @@ class Evaluation:
     """What an evaluation found, with its protocol."""
 
     top1: float
-    """Share of samples whose class came first, in 0..1."""
+    """Share of samples whose class came first, in 0..1; where a sample may have several, any of them."""
     top5: float
     """Share of samples whose class was among the first five, in 0..1."""
     loss: float
-    """Mean cross-entropy, without label smoothing."""
+    """Mean cross-entropy of the scores, without label smoothing; binary, and the mean over classes too, where a sample
+    may have several."""
     samples: int
     """Videos counted, each once."""
     unreadable: int
     """Videos that could not be read, and do not count."""
     protocol: str
-    """How clips were taken."""
+    """How clips were taken, and how their scores were combined."""
+    map: float | None = None
+    """Where a sample may have several classes: mean over classes of the average precision, in 0..1."""
+    map_classes: int | None = None
+    """The classes of that mean: those that some sample has."""
+
+    @property
+    def measure(self) -> str:
+        """What the evaluation is about: `mAP` where a sample may have several classes, else `top-1`."""
+        return "top-1" if self.map is None else "mAP"
+
+    @property
+    def value(self) -> float:
+        """The number of that name, in 0..1."""
+        return self.top1 if self.map is None else self.map
+
+    @property
+    def headline(self) -> str:
+        """Both in words."""
+        return f"{self.measure} {self.value:.1%}"
+
+    @property
+    def numbers(self) -> dict[str, float]:
+        """All numbers that are worth a curve, by name."""
+        found = {"top1": self.top1, "top5": self.top5, "loss": self.loss}
+        return found if self.map is None else found | {"map": self.map}
 
 
-@torch.inference_mode()
-def evaluate(
-    task: Recognition, model: nn.Module, batches: Iterable[Batch], shape: Shape, *, device: torch.device
-) -> Evaluation:
-    """Accuracy over the center clips that a loader gives, each video counted once.
+@dataclass(frozen=True, kw_only=True)
+class ClassResult:
+    """How good the scores are for one class."""
+
+    index: int
+    """Which class."""
+    videos: int
+    """Videos of the class."""
+    value: float | None
+    """Share of them that were recognised, in 0..1; average precision where a video may have several classes. None
+    without videos."""
+    taken_for: int | None = None
+    """The other class that most of them were taken for; None where there is none, or with several classes a video."""
+    taken: int = 0
+    """How many were."""
+
+
+def evaluate(scores: Scores, protocol: str) -> Evaluation:
+    """Accuracy, loss and, where a video may have several classes, mAP.
 
     Args:
-        task: What the model was trained for.
-        model: The model; left in the mode in which it came.
-        batches: Center clips, as `vcycle.data.evaluation_loader` gives them.
-        shape: Their shape.
-        device: Where the model is.
-
-    Raises:
-        DataError: if no video can be read.
+        scores: Of the videos.
+        protocol: How they came about.
     """
-    top1 = MulticlassAccuracy(task.classes, average="micro").to(device)
-    top5 = MulticlassAccuracy(task.classes, average="micro", top_k=min(5, task.classes)).to(device)
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    count, unreadable = 0, 0
-    training = model.training
-    model.eval()
-    for batch in batches:
-        unreadable += len(batch.replaced)
-        if not len(batch.labels):
-            continue
-        target = batch.labels.to(device)
-        logits = model(task.inputs(batch.clips.to(device))).float()
-        top1.update(logits, target)
-        top5.update(logits, target)
-        total += functional.cross_entropy(logits, target, reduction="sum")
-        count += len(target)
-    model.train(training)
-    if not count:
-        raise DataError(f"none of the {unreadable} videos of the evaluation split can be read")
+    multi_label = scores.labels.ndim > 1
+    precision = _average_precision(scores) if multi_label else None
+    counted = None if precision is None else precision[~precision.isnan()]
     return Evaluation(
-        top1=float(top1.compute()),
-        top5=float(top5.compute()),
-        loss=float(total) / count,
-        samples=count,
-        unreadable=unreadable,
-        protocol=f"1 center clip, {shape}",
+        top1=_hits(scores, 1),
+        top5=_hits(scores, 5),
+        loss=_loss(scores),
+        samples=len(scores.videos),
+        unreadable=len(scores.unreadable),
+        protocol=protocol,
+        map=None if counted is None else float(counted.mean()) if len(counted) else 0.0,
+        map_classes=None if counted is None else len(counted),
     )
+
+
+def class_results(scores: Scores) -> list[ClassResult]:
+    """How good the scores are for each class."""
+    if scores.labels.ndim > 1:
+        videos = scores.labels.sum(0).long().tolist()
+        values = _average_precision(scores).tolist()
+        return [
+            ClassResult(index=index, videos=count, value=value if count else None)
+            for index, (count, value) in enumerate(zip(videos, values, strict=True))
+        ]
+    matrix = confusion(scores)
+    results = []
+    for index, row in enumerate(matrix):
+        count, right = int(row.sum()), int(row[index])
+        others = row.clone()
+        others[index] = 0
+        taken = int(others.max())
+        results.append(
+            ClassResult(
+                index=index,
+                videos=count,
+                value=right / count if count else None,
+                taken_for=int(others.argmax()) if taken else None,
+                taken=taken,
+            )
+        )
+    return results
+
+
+def confusion(scores: Scores) -> Tensor:
+    """How many videos of each class (row) were taken for each (column): int64 `(classes, classes)`."""
+    classes = scores.scores.shape[1]
+    pairs = scores.labels * classes + scores.scores.argmax(1)
+    return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
+
+
+def _hits(scores: Scores, first: int) -> float:
+    """Share of the videos with a class of theirs among the first few."""
+    top = scores.scores.topk(min(first, scores.scores.shape[1]), dim=1).indices
+    multi_label = scores.labels.ndim > 1
+    hits = scores.labels.gather(1, top) > 0 if multi_label else top == scores.labels[:, None]
+    return float(hits.any(1).double().mean())
+
+
+def _loss(scores: Scores) -> float:
+    if scores.labels.ndim > 1:
+        return float(functional.binary_cross_entropy(scores.scores, scores.labels.double()))
+    own = scores.scores.gather(1, scores.labels[:, None])
+    smallest = torch.finfo(torch.float64).tiny  # a score of 0 is not the end of the world
+    return float(-own.clamp_min(smallest).log().mean())
+
+
+def _average_precision(scores: Scores) -> Tensor:
+    """Average precision of each class, `(classes,)`; NaN of those that no video has, for which there is none."""
+    from torchmetrics.functional.classification import multilabel_average_precision  # takes seconds, and few need it
+
+    labels = scores.labels.long()
+    known = labels.sum(0) > 0
+    precision = torch.full((labels.shape[1],), torch.nan, dtype=torch.float64)
+    if bool(known.any()):
+        found = multilabel_average_precision(
+            scores.scores[:, known], labels[:, known], num_labels=int(known.sum()), average=None
+        )
+        precision[known] = torch.as_tensor(found).double()
+    return precision

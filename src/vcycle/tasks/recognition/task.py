@@ -4,7 +4,9 @@ Clips arrive as uint8 `(B, T, H, W, C)`; models take float `(B, C, T, H, W)`. Ch
 throughout: moving from one to the other copies nothing.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ __all__ = ["Recognition"]
 
 @dataclass(frozen=True, kw_only=True)
 class Recognition:
-    """The task: one label per clip."""
+    """The task: which class a clip is of or, with `multi_label`, which classes are in it."""
 
     classes: int
     """Number of classes."""
@@ -26,11 +28,39 @@ class Recognition:
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
     """Standard deviation per channel."""
     label_smoothing: float = 0.0
-    """Label smoothing of the training loss."""
+    """Label smoothing of the training loss, where a clip has one label."""
+    multi_label: bool = False
+    """Whether a clip may have any number of labels."""
+    mixup: float | None = None
+    """Mixup in training: α of the share's distribution Beta(α, α)."""
+    cutmix: float | None = None
+    """CutMix in training: α of the share's distribution Beta(α, α)."""
 
     def __post_init__(self) -> None:
-        if self.classes < 2:
+        if self.classes < 2 and not self.multi_label:
             raise DataError(f"the videos are of {self.classes} class: at least 2 are needed to tell apart")
+
+    def check(self, labels: Tensor) -> None:
+        """Refuse labels that the task cannot learn from. To be asked before they are moved: it reads them.
+
+        Args:
+            labels: Of a batch.
+
+        Raises:
+            DataError: if they are not of this task or out of range.
+        """
+        if labels.ndim != 1 + self.multi_label:
+            kinds = ("one label a clip, int64 (B,)", f"float (B, {self.classes}), any number of labels a clip")
+            wanted, other = kinds[self.multi_label], "one label" if self.multi_label else "any number of labels"
+            raise DataError(
+                f"labels of shape {tuple(labels.shape)}: the dataset gives {other} a clip, and the task "
+                f"(multi_label={self.multi_label}) takes {wanted}"
+            )
+        if self.multi_label:
+            if labels.shape[1] != self.classes:
+                raise DataError(f"labels of {labels.shape[1]} classes: {self.classes} are accepted")
+        elif len(labels) and not 0 <= (low := int(labels.min())) <= (high := int(labels.max())) < self.classes:
+            raise DataError(f"label {low if low < 0 else high}: 0 to {self.classes - 1} are accepted")
 
     def inputs(self, clips: Tensor) -> Tensor:
         """Normalised float `(B, C, T, H, W)` from uint8 `(B, T, H, W, C)`, on the same device."""
@@ -38,13 +68,31 @@ class Recognition:
         scale = torch.tensor(self.std, device=clips.device).mul_(255).reciprocal_()
         return clips.float().sub_(mean).mul_(scale).permute(0, 4, 1, 2, 3)
 
+    def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
+        """Logits `(B, classes)`, float, that a model gives for clips, uint8 `(B, T, H, W, C)`."""
+        logits: Tensor = model(self.inputs(clips)).float()
+        return logits
+
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor) -> Tensor:
         """The training loss, the mean over the clips of a batch.
 
         Args:
             model: Maps `(B, C, T, H, W)` to logits `(B, classes)`.
             clips: uint8 `(B, T, H, W, C)`.
-            labels: int64 `(B,)`.
+            labels: int64 `(B,)`; float `(B, classes)` of ones and zeros with `multi_label`.
         """
-        logits = model(self.inputs(clips))
-        return functional.cross_entropy(logits.float(), labels, label_smoothing=self.label_smoothing)
+        x = self.inputs(clips)
+        if self._mixing is not None:
+            x, labels = self._mixing(x, labels)
+        logits = model(x).float()
+        if self.multi_label:
+            return functional.binary_cross_entropy_with_logits(logits, labels)
+        return functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+
+    @cached_property
+    def _mixing(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
+        if self.mixup is None and self.cutmix is None:
+            return None
+        from vcycle.tasks.recognition.augment import Mixing
+
+        return Mixing(classes=self.classes, mixup=self.mixup, cutmix=self.cutmix)

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Both sets under every plan and length, with five seeds that chose nothing, shown on the test split. One thread of
+# one core; goes on where it stopped. VCYCLE_TEST_DATA is the folder that holds gestures/ and fights/.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+: "${VCYCLE_TEST_DATA:?the folder that holds gestures/ and fights/}"
+export OMP_NUM_THREADS=1
+out=${OUT:-out}
+
+study() { # study SET FOLDER PLANS [KEY=VALUE...]
+    taskset -c "${CORE:-0}" vcycle compare "$1.yaml" "data=$VCYCLE_TEST_DATA/$1" seeds=10-14 \
+        --out "$out/$2" "plan=$3" "${@:4}"
+    cp "$out/$2/results.jsonl" "$2.jsonl"
+    cp "$out/$2/comparison.json" "$2.json"
+}
+study gestures gestures \
+    constant,constant@2,control:cascade,control:cascade@2,long,short,long+short,cascade@0.5,cascade
+study fights fights \
+    constant@0.25,constant@0.5,constant,control:cascade@0.5,control:cascade,long,short,long+short,cascade@0.5,cascade
+# Twice the batch, and the LR that goes with it: does the constant shape do better so?
+study gestures gestures-b8 constant training.batch=8 training.lr=4.0e-3
+python picture.py accuracy.png gestures=gestures.jsonl fights=fights.jsonl
+python - >environment.json <<'P'
+import json, platform, sys
+from importlib.metadata import version
+packages = ("vcycle", "torch", "numpy", "av", "lightning-fabric", "torchmetrics")
+print(json.dumps({
+    "python": sys.version.split()[0], "machine": platform.machine(), "system": platform.system(), "threads": 1,
+    "versions": {p: version(p) for p in packages},
+}, indent=1))
+P

@@ -1,0 +1,56 @@
+"""`vcycle export`: a trained model as one file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcycle.cli.output import message, print_json, result
+from vcycle.errors import RecipeError
+
+if TYPE_CHECKING:
+    from vcycle.recipes.exported import Naming
+
+__all__ = ["export"]
+
+_ENDING = ".safetensors"
+_NAMINGS: tuple["Naming", ...] = ("vcycle", "pyslowfast", "pytorchvideo")
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="What to write; by default RUN/model.safetensors."),
+    ] = None,
+    to: Annotated[
+        str, typer.Option("--to", metavar="|".join(_NAMINGS), help="Whose names the tensors get.")
+    ] = _NAMINGS[0],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Write a run's newest weights into one file.
+
+    The file (safetensors) holds the recipe, the plan and the names of the classes too: `vcycle eval`, `vcycle predict`
+    and `init=FILE` take it wherever it is.
+    """
+    file = out or run / f"model{_ENDING}"
+    if file.suffix != _ENDING:
+        raise RecipeError(f"--out {file}: a name that ends in {_ENDING} is accepted")
+    naming = next((naming for naming in _NAMINGS if naming == to), None)
+    if naming is None:
+        raise RecipeError(f"--to {to!r} is unknown: {', '.join(_NAMINGS[:-1])} or {_NAMINGS[-1]}")
+    if not run.is_dir():
+        raise RecipeError(f"{run} is not the folder of a run")
+
+    from vcycle.recipes.exported import export as write
+    from vcycle.recipes.opened import read_kept
+
+    kept = read_kept(run, message)
+    tensors = write(kept, file, naming=naming)
+    step = 0 if kept.trained is None else kept.trained.step
+    if json:
+        print_json({"run": str(run), "file": str(file), "step": step, "tensors": tensors, "naming": naming})
+    else:
+        result(
+            f"{file}: {tensors:,} tensors after step {step:,}, with the recipe, the plan and the names of the classes"
+        )

@@ -1,0 +1,159 @@
+"""`plan`, `train` and `eval` where the recipe is one of super-resolution."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcycle.cli import process
+from vcycle.cli.output import message, plan_data, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.cli.telling import plan_line, slow_shapes, training_data, warn_of_workers
+
+if TYPE_CHECKING:
+    from vcycle.plan import Plan
+    from vcycle.recipes.superres.schema import SuperresRecipe
+    from vcycle.tasks.superres import Quality
+    from vcycle.train.outcome import Evaluation
+
+__all__ = ["evaluate", "is_restoration", "plan", "train"]
+
+
+def is_restoration(model: Path) -> bool:
+    """Whether a model is a run of super-resolution."""
+    from vcycle.recipes.load import load_any
+    from vcycle.train.run import RunFolder
+
+    return model.is_dir() and RunFolder(model).recipe.is_file() and load_any(str(model)).task == "superresolution"
+
+
+def plan(recipe: "SuperresRecipe", *, figure: Path | None, json: bool) -> None:
+    """Show the plan of a recipe."""
+    from vcycle.cli.figures import save_figure
+
+    planned = _planned(recipe, None if recipe.data.path is None else _count(recipe))
+    if figure is not None:
+        save_figure(planned.figure(), figure)
+    if json:
+        print_json(plan_data(planned))
+    else:
+        result(planned.table())
+
+
+def train(recipe: "SuperresRecipe", folder: Path, *, resume: bool, json: bool) -> None:
+    """Train a recipe in a run's folder."""
+    from vcycle.recipes.load import dump_recipe
+    from vcycle.recipes.resuming import check_resume
+    from vcycle.recipes.superres.build import train as train_recipe
+    from vcycle.recipes.superres.clips import check_clips, find_clips, notices
+    from vcycle.recipes.superres.initial import check_init
+    from vcycle.train.run import RunFolder
+
+    run, text = RunFolder(folder), dump_recipe(recipe)
+    clips = find_clips(recipe)
+    planned = _planned(recipe, len(clips.train))
+    if not run.started:
+        check_clips(recipe, clips)
+        check_init(recipe)
+    if run.prepare(planned, text, resume=resume):
+        check_resume(run, recipe, planned, {"train": clips.train, "val": clips.val})
+    message(f"{len(clips.train):,} clips, and {len(clips.val):,} more for validation")
+    for note in notices(clips):
+        message(f"warning: {note}")
+    if not json:
+        result(planned.table())
+    go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
+    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
+    warn_of_workers(recipe)
+    with process.resumable(f"go on with `{go_on}`"), progress() as shown:
+        shown.begin(planned.name, planned)
+        fitted = train_recipe(
+            recipe,
+            planned,
+            clips,
+            run,
+            text=text,
+            resume=resume,
+            on_step=shown.step,
+            on_point=lambda point: message(plan_line(planned, point)),
+            on_message=message,
+        )
+    if json:
+        print_json(training_data(run.path, planned, fitted))
+        return
+    result(_line(fitted.curve[-1].evaluation, "val"))
+    waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
+    result(
+        f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
+        f"training, {waiting:.0%} of it waiting for data{slow_shapes(fitted)}"
+    )
+
+
+def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path | None, json: bool) -> None:
+    """Measure a run's network on the whole clips of a split, on any number of ranks."""
+    from vcycle.cli.evaluating import changed
+    from vcycle.data import Replacement
+    from vcycle.recipes.findings import write_data
+    from vcycle.recipes.superres.build import dataset_of
+    from vcycle.recipes.superres.clips import split_of
+    from vcycle.recipes.superres.evaluating import measured, measuring_of, open_run
+    from vcycle.tasks.superres import quality_of
+    from vcycle.train.ranks import joined
+
+    with joined() as ranks:
+        tell: Callable[[str], None] = message if ranks.first else lambda _: None
+        opened = open_run(name, tell)
+        recipe = changed(opened.recipe, overrides, str(name))
+        dataset = dataset_of(recipe, split_of(recipe, split))
+        device = ranks.device(recipe.run.device)
+        own = []
+        with progress() as shown:
+            for found in measured(recipe, dataset, opened.model.to(device), device, rank=ranks.rank, world=ranks.world):
+                own.append(found)
+                if ranks.first:
+                    shown.count("restoring clips", len(own), -(-len(dataset) // ranks.world))
+        shares = ranks.gather(own)
+    if shares is None:
+        return
+    everything = [found for share in shares for found in share]
+    rows: list[dict[str, Any]] = []
+    for found in everything:
+        if isinstance(found, Replacement):
+            message(f"bad clip {found.path}: {found.cause}; left out of the evaluation")
+        else:
+            rows.append({"clip": dataset.pairs.high.names[found.clip], **asdict(found.quality)})
+    quality: Quality = quality_of(everything, measuring_of(recipe))
+    file = (out or name) / f"eval-{split}.json"
+    about = {"model": str(name), "weights": opened.origin, "step": opened.step, "split": split}
+    if json:
+        print_json(about | asdict(quality) | {"file": str(file)})
+    else:
+        result(f"{_line(quality, split)}, after step {opened.step:,}")
+    write_data(file, {**about, **asdict(quality), "clips": rows})
+    message(f"each clip: {file}")
+
+
+def _line(evaluation: "Evaluation", split: str) -> str:
+    """PSNR and SSIM, over how many clips and frames, and the protocol."""
+    found = asdict(evaluation)
+    equal = f", {found['identical']:,} of them equal to the truth" if found["identical"] else ""
+    unread = f"; {found['unreadable']} more cannot be read" if found["unreadable"] else ""
+    return (
+        f"PSNR {found['psnr']:.2f} dB, SSIM {found['ssim']:.4f} on {found['samples']:,} {split} clips "
+        f"({found['frames']:,} frames{equal}; {found['protocol']}{unread})"
+    )
+
+
+def _planned(recipe: "SuperresRecipe", clips: int | None) -> "Plan":
+    from vcycle.recipes.superres.plans import check_plan, plan_of
+
+    planned = plan_of(recipe, clips)
+    check_plan(recipe, planned)
+    return planned
+
+
+def _count(recipe: "SuperresRecipe") -> int:
+    from vcycle.recipes.superres.clips import split_of
+
+    return len(split_of(recipe, "train"))

@@ -1,0 +1,156 @@
+"""Trained models, opened from where they are kept: the folder of a run, or an exported file."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from vcycle.errors import CheckpointError
+from vcycle.nn.weights.files import Weights, read_weights
+from vcycle.nn.weights.loading import take_weights
+from vcycle.plan import Plan
+from vcycle.recipes.build import build_model
+from vcycle.recipes.load import load_recipe, parse_recipe
+from vcycle.recipes.schema import Recipe
+from vcycle.train.checkpoint import latest_checkpoint
+from vcycle.train.run import RunFolder
+
+__all__ = ["METADATA", "Kept", "Opened", "Trained", "open_model", "read_kept", "without_downloads"]
+
+METADATA = "vcycle."
+"""What the names of our own metadata in a safetensors file begin with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """How a model came about."""
+
+    recipe: Recipe
+    """The recipe that it was trained by, resolved."""
+    plan: Plan
+    """The plan that it was trained under."""
+    classes: tuple[str, ...]
+    """Names of the classes, in the order of its outputs."""
+    step: int
+    """Steps that it was trained for."""
+    evaluation: Mapping[str, Any] | None = None
+    """Its last evaluation in training: numbers, and the protocol that they were found by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """Weights, and how they came about where that is known."""
+
+    weights: Weights
+    trained: Trained | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A trained model and what it was trained to do."""
+
+    model: nn.Module
+    """In evaluation mode, on the CPU: float `(B, C, T, H, W)` in, logits `(B, classes)` out."""
+    recipe: Recipe
+    """The recipe that it was trained by, resolved."""
+    classes: tuple[str, ...]
+    """Names of the classes, in the order of the logits."""
+    origin: str
+    """Where the weights were read from: a file."""
+    step: int
+    """Steps that it was trained for."""
+
+
+def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Opened:
+    """Open a trained model.
+
+    Args:
+        path: The folder of a run, of which the newest readable checkpoint is taken, or what `vcycle export` wrote.
+        on_message: Told of checkpoints that cannot be read and are passed over.
+
+    Raises:
+        CheckpointError: if there is no trained model, it cannot be read, or its file does not say what it is.
+        RecipeError: if its recipe is not one that can be read here.
+    """
+    kept = read_kept(path, on_message)
+    trained = kept.trained
+    if trained is None:
+        raise CheckpointError(
+            f"{path} holds weights and does not say of which model and classes: it can be trained from (init={path}); "
+            "to be opened, the folder of a run or a file that vcycle export wrote is accepted"
+        )
+    model = build_model(without_downloads(trained.recipe), len(trained.classes), trained.recipe.run.seed)
+    take_weights(model, kept.weights, name=trained.recipe.model.name)
+    return Opened(
+        model=model.eval(),
+        recipe=trained.recipe,
+        classes=trained.classes,
+        origin=kept.weights.source,
+        step=trained.step,
+    )
+
+
+def read_kept(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Kept:
+    """Read weights, and how they came about where that is known.
+
+    Args:
+        path: The folder of a run, of which the newest readable checkpoint is taken, or any file of weights.
+        on_message: Told of checkpoints that cannot be read and are passed over.
+
+    Raises:
+        CheckpointError: if there are no weights, or they cannot be read.
+        RecipeError: if their recipe is not one that can be read here.
+    """
+    if path.is_dir():
+        return _of_run(path, on_message)
+    weights = read_weights(path)
+    own = f"{METADATA}recipe" in weights.metadata
+    return Kept(weights=weights, trained=_trained_in(weights.metadata, path) if own else None)
+
+
+def without_downloads(recipe: Recipe) -> Recipe:
+    """The recipe without torchvision's pretrained weights, which would be fetched only to be replaced."""
+    options = {key: value for key, value in recipe.model.options.items() if key != "weights"}
+    return recipe.model_copy(update={"model": recipe.model.model_copy(update={"options": options})})
+
+
+def _of_run(path: Path, on_message: Callable[[str], None]) -> Kept:
+    run = RunFolder(path)
+    if not run.recipe.is_file():
+        raise CheckpointError(f"{path} is not the folder of a run: it has no {run.recipe.name}")
+    recipe, classes = load_recipe(str(path)), run.read_classes()
+    found = latest_checkpoint(run.checkpoints)
+    if found is None:
+        raise CheckpointError(f"{path} has no checkpoint yet")
+    checkpoint, source, passed = found
+    for fault in passed:
+        on_message(f"passed over: {fault}")
+    curve = checkpoint.totals.get("curve")
+    trained = Trained(
+        recipe=recipe,
+        plan=checkpoint.plan,
+        classes=classes,
+        step=checkpoint.step,
+        evaluation=curve[-1]["evaluation"] if curve else None,
+    )
+    return Kept(weights=Weights(state=checkpoint.weights, source=str(source)), trained=trained)
+
+
+def _trained_in(metadata: Mapping[str, str], path: Path) -> Trained:
+    """How weights came about, as `vcycle export` wrote it."""
+    said = {key.removeprefix(METADATA): value for key, value in metadata.items() if key.startswith(METADATA)}
+    recipe = parse_recipe(said["recipe"], f"the recipe in {path}")
+    try:
+        classes = json.loads(said["classes"])
+        return Trained(
+            recipe=recipe,
+            plan=Plan.from_json(said["plan"]),
+            classes=tuple(map(str, classes)),
+            step=int(said["step"]),
+            evaluation=json.loads(said["evaluation"]) if "evaluation" in said else None,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} was exported by another version of vcycle: {error}") from None

@@ -1,0 +1,105 @@
+"""From a recipe of super-resolution to what it trains: datasets, model, task, settings."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import nn
+
+from vcycle.data import PairedDataset
+from vcycle.data.superres.layouts import ClipPairs
+from vcycle.nn.catalog import build_restorer
+from vcycle.nn.models.superres.deform import OFFSET_LIMIT, offset_magnitude
+from vcycle.nn.models.superres.roles import role_by_name
+from vcycle.plan import Plan
+from vcycle.recipes.build import settings_of
+from vcycle.recipes.resuming import begin, check_resume, go_on
+from vcycle.recipes.superres.clips import Clips
+from vcycle.recipes.superres.evaluating import evaluator
+from vcycle.recipes.superres.initial import initialise
+from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.tasks.superres import Quality, Restoration
+from vcycle.train.ema import EmaSpec
+from vcycle.train.log import Watched
+from vcycle.train.loop import fit
+from vcycle.train.optimizer import OptimizerSpec
+
+if TYPE_CHECKING:
+    from vcycle.train.outcome import Fitted, Point, StepReport
+    from vcycle.train.run import RunFolder
+
+__all__ = ["build_model", "dataset_of", "train"]
+
+
+def build_model(recipe: SuperresRecipe, seed: int) -> nn.Module:
+    """The recipe's model, its weights drawn under the seed."""
+    torch.manual_seed(seed)
+    return build_restorer(recipe.model.name, **recipe.model.options)
+
+
+def dataset_of(recipe: SuperresRecipe, pairs: ClipPairs) -> PairedDataset:
+    """The dataset of some of the recipe's clips."""
+    sampling = recipe.sampling
+    return PairedDataset(pairs, mirrored=sampling.mirrored, flip=sampling.flip, transpose=sampling.transpose)
+
+
+def train(
+    recipe: SuperresRecipe,
+    plan: Plan,
+    clips: Clips,
+    run: "RunFolder",
+    *,
+    seed: int | None = None,
+    text: str | None = None,
+    resume: bool = False,
+    on_step: "Callable[[StepReport], None]" = lambda _: None,
+    on_point: "Callable[[Point], None]" = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> "Fitted":
+    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
+    settings = settings_of(recipe)
+    settings = settings if seed is None else replace(settings, seed=seed)
+    training, names = recipe.training, {"train": clips.train, "val": clips.val}
+    goes_on = run.prepare(plan, text, resume=resume)
+    model = build_model(recipe, settings.seed)
+    if goes_on:
+        check_resume(run, recipe, plan, names)
+        go_on(run, recipe)
+    else:
+        initialise(model, recipe, on_message)
+        begin(run, names)
+    return fit(
+        plan=plan,
+        model=model,
+        dataset=dataset_of(recipe, clips.train),
+        task=Restoration(mirrored=recipe.sampling.mirrored),
+        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
+        run=run,
+        settings=settings,
+        recipe=text,
+        # The decay is stated for the baseline's batch, before a larger minibatch.
+        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
+        role_of=role_by_name(plan.baseline.roles),
+        watch=_offsets,
+        resume=resume,
+        validate=evaluator(recipe, dataset_of(recipe, clips.val), on_message),
+        evaluation=Quality,
+        on_step=on_step,
+        on_point=on_point,
+        on_message=on_message,
+    )
+
+
+def _offsets(model: nn.Module) -> Watched | None:
+    """How far deformable convolutions reach; beyond tens of pixels they have diverged (EDVR's known failure)."""
+    found = offset_magnitude(model)
+    if not found:
+        return None
+    return Watched(
+        name="offsets",
+        value=torch.stack(list(found.values())).max(),
+        limit=OFFSET_LIMIT,
+        remedy="deformable convolutions look for pixels further away than they can be: lower training.lr or lengthen "
+        "training.warmup, and begin anew or from the last checkpoint before it",
+    )

@@ -1,0 +1,145 @@
+"""From a recipe of super-resolution to its plans. Needs no torch."""
+
+from dataclasses import replace
+
+from vcycle import plan as planning
+from vcycle.errors import PlanError, RecipeError, did_you_mean
+from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
+from vcycle.plan.superresolution import NESTINGS
+from vcycle.recipes.superres.schema import FactorWarmupSection, SuperresRecipe
+
+__all__ = ["PLAN_NAMES", "baseline_of", "check_plan", "has_flow", "plan_of", "raw_frames"]
+
+PLAN_NAMES = ("constant", *NESTINGS)
+_CONTROL = "control:"
+
+
+def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
+    """The recipe's baseline, its minibatch enlarged.
+
+    Args:
+        recipe: The recipe.
+        clips: Length of the training set, which is an epoch's where the recipe names no other.
+
+    Raises:
+        RecipeError: if an epoch's samples are not known, or the training is too short for its warm-up.
+        PlanError: if the baseline's values contradict each other.
+    """
+    t = recipe.training
+    epoch = recipe.data.epoch or clips
+    if epoch is None:
+        raise RecipeError(
+            "the length of the training set is unknown: give the clips (data=FOLDER) or what counts as an epoch "
+            "(data.epoch=26600)"
+        )
+    if recipe.sampling.mirrored and t.frames % 2:
+        raise RecipeError(
+            f"training.frames is {t.frames}, and sampling.mirrored makes clips of frames and their mirror image: an "
+            "even number is accepted"
+        )
+    plain = Baseline(
+        batch=t.batch,
+        frames=t.frames,
+        size=t.size,
+        clips=epoch,
+        lr=t.lr,
+        steps=t.steps,
+        decay=CosineDecay(floor=t.lr_floor),
+        roles=_roles(recipe),
+    )
+    warmup = _warmup(t.warmup)
+    if t.minibatch.factor == 1:
+        enlarged = replace(plain, warmup=warmup)
+    else:
+        enlarged = planning.large_minibatch(
+            plain,
+            t.minibatch.factor,
+            scale_lr=t.minibatch.scale_lr,
+            shorten=t.minibatch.shorten,
+            warmup=warmup,
+        )
+    if warmup is not None and warmup.steps >= enlarged.length:
+        raise RecipeError(
+            f"training.warmup.steps is {warmup.steps:,}, which does not end within the training's "
+            f"{enlarged.total_steps:,} steps: give fewer, or none: training.warmup=null"
+        )
+    return enlarged
+
+
+def plan_of(recipe: SuperresRecipe, clips: int | None = None, name: str | None = None) -> Plan:
+    """The plan called `name`, by default the recipe's own.
+
+    Args:
+        recipe: The recipe.
+        clips: Length of the training set.
+        name: `constant`, `hierarchical`, `synchronous`, `spatial`, `temporal`, or `control:` and one of them.
+
+    Raises:
+        RecipeError: for an unknown name.
+        PlanError: if the plan cannot be built.
+    """
+    name = recipe.plan if name is None else name
+    baseline = baseline_of(recipe, clips)
+    base = name.removeprefix(_CONTROL)
+    if base not in PLAN_NAMES:
+        raise RecipeError(
+            f"plan {name!r} is unknown{did_you_mean(base, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN"
+        )
+    mirrored = recipe.sampling.mirrored
+    if base == "constant":
+        built = replace(planning.constant(baseline), mirrored=mirrored)
+    else:
+        options = getattr(recipe.plans, base)
+        built = planning.superresolution(
+            baseline,
+            nesting=base,
+            sizes=getattr(options, "sizes", None),
+            frames=getattr(options, "frames", None),
+            mirrored=mirrored,
+            batch=options.batch,
+            stage_lrs=options.stage_lrs,
+        )
+    return built if base == name else replace(planning.control(built), mirrored=mirrored)
+
+
+def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
+    """Check a plan against what the recipe's model needs. Needs no torch.
+
+    Raises:
+        PlanError: naming the stage and step of the first shape that the model cannot take.
+        RecipeError: for an unknown model or option.
+    """
+    from vcycle.nn.catalog import needs
+
+    wanted = needs(recipe.model.name, "superresolution", **recipe.model.options)
+    plan.require(wanted, recipe.model.name)
+    if wanted.window is not None and recipe.sampling.mirrored:
+        raise PlanError(
+            f"model {recipe.model.name!r} takes windows of {wanted.window} frames, and sampling.mirrored makes clips "
+            "of frames and their mirror image: false is accepted"
+        )
+
+
+def has_flow(recipe: SuperresRecipe) -> bool:
+    """Whether the recipe's model has a flow network."""
+    return recipe.model.name.startswith("basicvsr") and recipe.model.options.get("flow", "spynet") == "spynet"
+
+
+def raw_frames(recipe: SuperresRecipe) -> int:
+    """Frames of a source clip that the full shape takes."""
+    return recipe.training.frames // (2 if recipe.sampling.mirrored else 1)
+
+
+def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
+    flow = recipe.training.flow
+    if flow is None:
+        return {}
+    if not has_flow(recipe):
+        raise RecipeError(
+            f"training.flow is given, and model {recipe.model.name} has no flow network: null is accepted"
+        )
+    return {"flow": Role(multiplier=flow.lr_factor, frozen_until=flow.frozen_steps)}
+
+
+def _warmup(section: FactorWarmupSection | None) -> FactorWarmup | None:
+    return None if section is None else FactorWarmup(steps=section.steps, kind=section.kind, factor=section.factor)

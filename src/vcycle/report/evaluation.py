@@ -1,0 +1,95 @@
+"""An evaluation for people: the weakest classes as a table, and who is taken for whom as a picture."""
+
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.table import Table
+
+__all__ = ["confusion_figure", "weakest_table"]
+
+_NUMBERED = 16
+"""Classes up to which each cell of a confusion matrix shows its number."""
+_NAMED = 60
+"""Classes up to which each row and column has its name."""
+_LONG = 24
+"""Characters of a name that are shown beside a picture."""
+
+
+def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5) -> "Table | None":
+    """The classes that are recognised worst; None if all are recognised.
+
+    Args:
+        rows: Each class with its `class`, `videos`, `accuracy` or `average_precision`, and `taken_for`.
+        count: How many.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    measure = "accuracy" if rows and "accuracy" in rows[0] else "average_precision"
+    weak = [row for row in rows if row[measure] is not None and row[measure] < 1]
+    weak = sorted(weak, key=lambda row: (row[measure], -row["videos"]))[:count]
+    if not weak:
+        return None
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("weakest classes")
+    table.add_column("videos", justify="right")
+    table.add_column("accuracy" if measure == "accuracy" else "AP", justify="right")
+    table.add_column("most taken for" if measure == "accuracy" else "")
+    for row in weak:
+        other = row.get("taken_for")
+        taken = f"{other['class']} ({other['videos']})" if other else ""
+        table.add_row(Text(row["class"]), f"{row['videos']:,}", f"{row[measure]:.1%}", Text(taken))
+    return table
+
+
+def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], title: str) -> "Figure":
+    """Who is taken for whom: a row for each class, the share of its videos that were taken for each.
+
+    Cells are numbered while they are large enough to read, and rows named while there is room for it.
+
+    Args:
+        matrix: Videos of each class (row) taken for each (column).
+        classes: Names, in the order of both.
+        title: Above the picture.
+    """
+    import numpy as np
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    counts = np.asarray(matrix, dtype=np.float64)
+    totals = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
+    number = len(classes)
+    side = min(max(3.2, 1.2 + 0.42 * number), 9.0)
+    figure = Figure(figsize=(side + 3.2, side + 2.2), layout="compressed")
+    axis = figure.subplots()
+    # Shades grow with the root of the share: among many classes, a tenth taken for one other is much.
+    picture = axis.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+    bar = figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1])
+    bar.ax.set_yticklabels(["0", "1 %", "5 %", "10 %", "25 %", "50 %", "75 %", "100 %"], fontsize=8)
+    bar.set_label("share of the class's videos")
+    if number <= _NAMED:
+        names = [name if len(name) <= _LONG else f"{name[: _LONG - 1]}…" for name in classes]
+        size = min(9.0, 0.6 * 72 * side / number)
+        axis.set_xticks(range(number), names, rotation=90, fontsize=size)
+        axis.set_yticks(range(number), names, fontsize=size)
+    else:
+        # Too many for names: the numbers are the classes' places in their list.
+        axis.tick_params(labelsize=8)
+    if number <= _NUMBERED:
+        for row in range(number):
+            for column in range(number):
+                if counts[row, column]:
+                    color = "white" if shares[row, column] > 0.35 else "black"
+                    text = f"{counts[row, column]:.0f}"
+                    axis.text(column, row, text, ha="center", va="center", color=color, fontsize=9)
+    unit = "" if number <= _NAMED else " (place in the list of classes)"
+    axis.set_xlabel(f"taken for{unit}")
+    axis.set_ylabel(f"class{unit}")
+    # A title does not break its lines, and would leave the picture.
+    axis.set_title("\n".join(wrap(title, round(13 * side))), fontsize=9, loc="left")
+    return figure

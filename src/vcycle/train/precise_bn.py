@@ -1,0 +1,150 @@
+"""Precise BatchNorm: the running statistics recomputed as those of given clips, at the weights as they are now.
+
+Running statistics are averages over the steps, at weights and shapes that have passed since. Sub-batch BatchNorm keeps
+them well enough for both methods; this is for a comparison with trainings that recompute them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from vcycle.nn.batchnorm import Moments, merge_moments
+from vcycle.nn.freezing import FrozenBatchNorm
+from vcycle.plan import NoDecay, Plan, constant
+
+__all__ = ["over_ranks", "precise_plan", "recompute_statistics"]
+
+_Batch = TypeVar("_Batch")
+
+_Layers = dict[str, _BatchNorm]
+
+
+def precise_plan(plan: Plan, clips: int) -> Plan:
+    """Whole batches at a plan's full shape that have a number of clips between them, or one batch if it is larger."""
+    baseline = plan.baseline.with_(
+        epochs=None, steps=max(1, clips // plan.baseline.batch), decay=NoDecay(), warmup=None
+    )
+    return constant(baseline)
+
+
+@torch.no_grad()
+def recompute_statistics(
+    model: nn.Module,
+    batches: Iterable[_Batch],
+    forward: Callable[[_Batch], object],
+    *,
+    reduce: Callable[[list[Moments]], list[Moments]] | None = None,
+) -> None:
+    """Set the running statistics of every BatchNorm to those of what it is given over some batches.
+
+    During it each BatchNorm normalises by its batch (or by its blocks of clips) as in training, and everything else
+    works as in evaluation. Mean and variance are those of all values together, by the law of total variance; the
+    variance is the unbiased one that BatchNorm keeps. A frozen BatchNorm, one without running statistics and one that
+    is given nothing stay as they are. After an exception all of them do.
+
+    Args:
+        model: Any module; its mode, momenta and ``num_batches_tracked`` stay as they were.
+        batches: What ``forward`` takes.
+        forward: Runs the model on a batch, in whatever way it is called.
+        reduce: Merges the moments of each layer over ranks; by default ``over_ranks``.
+    """
+    layers = {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm)
+        and module.running_mean is not None
+        and not isinstance(module, FrozenBatchNorm)
+    }
+    if not layers:
+        return
+    found: dict[str, Moments] = {}
+    with _statistics_kept(layers), _modes(model, layers), _watched(layers, found):
+        for batch in batches:
+            forward(batch)
+    merged = (reduce or over_ranks)([found.get(name) or _nothing(layer) for name, layer in layers.items()])
+    for layer, moments in zip(layers.values(), merged, strict=True):
+        if moments.values > 1 and layer.running_mean is not None and layer.running_var is not None:
+            layer.running_mean.copy_(moments.mean)
+            layer.running_var.copy_(moments.m2 / (moments.values - 1))
+
+
+def over_ranks(moments: list[Moments]) -> list[Moments]:
+    """Each layer's moments over all ranks of the default process group; as they are without one."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return moments
+    # One exchange for all layers: the number of values, means and sums of squares, end to end.
+    mine = torch.cat([torch.cat([m.mean.new_full((1,), m.values), m.mean, m.m2]) for m in moments])
+    everyone = [torch.empty_like(mine) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(everyone, mine)
+    sizes = [1 + 2 * len(m.mean) for m in moments]
+    ranks = [[_unpacked(part) for part in torch.split(vector, sizes)] for vector in everyone]
+    return [_merged(list(of_layer)) for of_layer in zip(*ranks, strict=True)]
+
+
+def _unpacked(part: Tensor) -> Moments:
+    channels = len(part) // 2
+    return Moments(round(part[0].item()), part[1 : 1 + channels], part[1 + channels :])
+
+
+def _merged(parts: list[Moments]) -> Moments:
+    some = [part for part in parts if part.values]
+    return merge_moments(some) if some else parts[0]
+
+
+def _nothing(layer: _BatchNorm) -> Moments:
+    zeros = torch.zeros_like(layer.running_mean, dtype=torch.float64)  # type: ignore[arg-type]
+    return Moments(0, zeros, zeros)
+
+
+@contextmanager
+def _watched(layers: _Layers, found: dict[str, Moments]) -> Iterator[None]:
+    """Merge the moments of what layers are given into ``found``, in double precision."""
+
+    def watch(name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+            x: Tensor = args[0] if args else options["input"]
+            axes = [axis for axis in range(x.dim()) if axis != 1]
+            values = x.numel() // x.shape[1]
+            # Half precision is too coarse to sum in, and to hold what comes out.
+            variance, mean = torch.var_mean(x if x.dtype == torch.float64 else x.float(), axes, correction=0)
+            part = Moments(values, mean.double(), variance.double() * values)
+            found[name] = merge_moments([found[name], part]) if name in found else part
+
+        return hook
+
+    hooks = [layer.register_forward_pre_hook(watch(name), with_kwargs=True) for name, layer in layers.items()]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
+def _modes(model: nn.Module, layers: _Layers) -> Iterator[None]:
+    """Put layers into training mode and everything else into evaluation mode, for a while."""
+    before = [(module, module.training) for module in model.modules()]
+    model.eval()
+    for layer in layers.values():
+        layer.train()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+@contextmanager
+def _statistics_kept(layers: _Layers) -> Iterator[None]:
+    """Put the statistics of layers back as they were, whatever moves them meanwhile."""
+    before = {name: {key: value.clone() for key, value in layer.named_buffers()} for name, layer in layers.items()}
+    try:
+        yield
+    finally:
+        for name, layer in layers.items():
+            for key, value in layer.named_buffers():
+                value.copy_(before[name][key])

@@ -1,0 +1,107 @@
+"""The processes that share a piece of work: those that `torchrun` has started or, without it, this one alone.
+
+What they tell each other is small and lies in main memory, whatever device they compute on, so they talk over gloo.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import torch
+from torch import distributed
+
+from vcycle.errors import VcycleError
+
+__all__ = ["Ranks", "joined"]
+
+_T = TypeVar("_T")
+
+_PATIENCE = timedelta(days=7)
+"""How long ranks wait for one that is at work; torchrun ends them all if one fails."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranks:
+    """This process among those that share the work."""
+
+    rank: int = 0
+    """This one's number."""
+    world: int = 1
+    """How many there are."""
+    local: int = 0
+    """This one's number on its machine."""
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the one that talks to the user and writes files."""
+        return self.rank == 0
+
+    def device(self, wanted: str) -> torch.device:
+        """Where this rank computes: on a GPU of its own, unless `cpu` is wanted or there is none.
+
+        Ranks share GPUs where there are more of them than GPUs.
+        """
+        if wanted == "cpu" or not torch.cuda.is_available():
+            return torch.device("cpu")
+        return torch.device("cuda", self.local % torch.cuda.device_count())
+
+    def gather(self, value: _T) -> list[_T] | None:
+        """What each rank gives, in their order, on the first; None on the others.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        if self.world == 1:
+            return [value]
+        found: list[_T] | None = [value] * self.world if self.first else None
+        try:
+            distributed.gather_object(value, found, dst=0)
+        except RuntimeError as error:
+            raise self._abandoned() from error
+        return found
+
+    def wait(self) -> None:
+        """Wait until every rank is here.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        if self.world > 1:
+            try:
+                distributed.barrier()
+            except RuntimeError as error:
+                raise self._abandoned() from error
+
+    def _abandoned(self) -> VcycleError:
+        return VcycleError(f"rank {self.rank} of {self.world} waits in vain: another has ended")
+
+
+@contextmanager
+def joined() -> Iterator[Ranks]:
+    """Join the processes that share the work, while it lasts.
+
+    Raises:
+        VcycleError: if they do not find each other.
+    """
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield Ranks()
+        return
+    try:
+        distributed.init_process_group("gloo", timeout=_PATIENCE)
+    except (RuntimeError, ValueError) as error:
+        raise VcycleError(
+            f"WORLD_SIZE is {world}, and the {world} processes do not find each other ({str(error).splitlines()[0]}): "
+            "start them with torchrun"
+        ) from error
+    try:
+        yield Ranks(
+            rank=distributed.get_rank(),
+            world=distributed.get_world_size(),
+            local=int(os.environ.get("LOCAL_RANK", distributed.get_rank())),
+        )
+    finally:
+        distributed.destroy_process_group()

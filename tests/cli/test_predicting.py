@@ -1,0 +1,77 @@
+"""`vcycle predict`: the classes of any file."""
+
+import json
+
+import av
+import numpy as np
+import pytest
+
+
+def write(path, frames, height=24, width=32):
+    """A grey video of any length and size."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=12, options={"preset": "ultrafast"})
+        stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
+        for number in range(frames):
+            picture = np.full((height, width, 3), 20 + number, dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    return path
+
+
+def test_each_file_has_its_classes_in_a_line(vcycle, trained, videos):
+    files = [videos / "val/left/0.mp4", videos / "val/right/0.mp4"]
+    ran = vcycle("predict", trained[0], *files)
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert [line.partition(": ")[0] for line in lines] == [str(file) for file in files]
+    assert all("left " in line and "right " in line and line.count("%") == 2 for line in lines)
+
+
+def test_a_prediction_is_what_the_evaluation_saw(vcycle, trained, videos, tmp_path):
+    run, _ = trained
+    vcycle("eval", run, "--views", "3x2", "--out", tmp_path)
+    written = json.loads((tmp_path / "eval-val-3x2.json").read_text())
+    seen = written["videos"]
+    ran = vcycle("predict", run, *(row["video"] for row in seen), "--views", "3x2", "--json")
+    printed = json.loads(ran.out)
+    assert printed["protocol"] == written["protocol"] == "3 clips × 2 crops, 4×16×16, softmax mean"
+    for one, other in zip(printed["videos"], seen, strict=True):
+        assert one["video"] == other["video"]
+        assert one["classes"] == pytest.approx(other["scores"], abs=2e-6)
+
+
+@pytest.mark.parametrize(("frames", "height", "width"), [(1, 24, 32), (2, 8, 6), (5, 200, 16), (70, 16, 128)])
+@pytest.mark.parametrize("views", ["1x1", "4x3"])
+def test_any_length_and_size_will_do(vcycle, trained, tmp_path, frames, height, width, views):
+    ran = vcycle("predict", trained[0], write(tmp_path / "a.mp4", frames, height, width), "--views", views, "--top", 1)
+    assert ran.code == 0, ran.err
+    assert ran.out.count("%") == 1
+
+
+def test_what_is_no_video_is_told_in_a_line_and_the_others_go_on(vcycle, trained, videos, tmp_path):
+    (tmp_path / "page.mp4").write_text("<html></html>")
+    (tmp_path / "folder").mkdir()
+    good = videos / "val/left/0.mp4"
+    bad = [tmp_path / name for name in ("page.mp4", "folder", "missing.mp4")]
+    ran = vcycle("predict", trained[0], bad[0], good, *bad[1:])
+    assert ran.code == 2
+    assert ran.out.startswith(f"{good}: ")
+    assert len(ran.out.splitlines()) == 1
+    assert [line.partition(": ")[2].partition(": ")[0] for line in ran.err.splitlines()] == [str(path) for path in bad]
+    printed = json.loads(vcycle("predict", trained[0], bad[1], good, "--json").out)
+    assert "a folder" in printed["videos"][0]["error"]
+    assert list(printed["videos"][1]) == ["video", "classes"]
+
+
+def test_an_exported_model_predicts_as_its_run_does(vcycle, trained, videos, tmp_path):
+    file = videos / "val/left/1.mp4"
+    assert vcycle("export", trained[0], "-o", tmp_path / "model.safetensors").code == 0
+    own = vcycle("predict", trained[0], file)
+    assert vcycle("predict", tmp_path / "model.safetensors", file).out == own.out
+
+
+def test_what_is_no_model_is_refused(vcycle, videos, tmp_path):
+    ran = vcycle("predict", tmp_path, videos / "val/left/1.mp4")
+    assert ran.code == 2
+    assert "is not the folder of a run" in ran.err

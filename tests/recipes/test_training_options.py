@@ -1,0 +1,145 @@
+"""What a recipe says of labels, augmentation and freezing reaches the training, or is refused before it."""
+
+import shutil
+
+import pytest
+import torch
+
+from vcycle.data import SampleRequest
+from vcycle.errors import DataError, RecipeError
+from vcycle.plan import Shape
+from vcycle.recipes import build as build_module
+from vcycle.recipes import load_recipe
+from vcycle.recipes.build import check_videos, datasets_of, find_videos, task_of, train
+from vcycle.recipes.plans import plan_of
+from vcycle.train.run import RunFolder
+
+TEXT = """
+sampling: {span: [0.8, 1.0], short_side: [16, 20], flip: false}
+model: {name: r3d_tiny, options: {widths: [4], blocks: [1], temporal_kernels: [3]}}
+training: {batch: 4, frames: 4, size: 16, steps: 6, lr: 0.1}
+plan: constant
+data: {workers: 0}
+run: {device: cpu}
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def load(*overrides):
+        (tmp_path / "recipe.yaml").write_text(TEXT)
+        return load_recipe(str(tmp_path / "recipe.yaml"), overrides)
+
+    return load
+
+
+@pytest.fixture(scope="module")
+def charades(digit_videos, tmp_path_factory):
+    """The embedded set's videos under the lists of Charades: any of three classes in each."""
+    root = tmp_path_factory.mktemp("charades")
+    (root / "Charades_v1_480").mkdir(parents=True)
+    (root / "Charades_v1_classes.txt").write_text("c000 Two\nc001 Left\nc002 Nothing\n")
+    for split, folder in (("train", "train"), ("test", "val")):
+        rows = ["id,actions,length"]
+        for file in sorted((digit_videos / folder).rglob("*.mp4")):
+            name = f"{split}{len(rows)}"
+            shutil.copy(file, root / "Charades_v1_480" / f"{name}.mp4")
+            digit, motion = file.parent.name.split("-")
+            actions = ["c000 0 1"] * (digit == "2") + ["c001 0 1"] * (motion == "left")
+            rows.append(f"{name},{';'.join(actions)},1")
+        (root / f"Charades_v1_{split}.csv").write_text("\n".join(rows))
+    return root
+
+
+def test_videos_of_any_number_of_labels_are_trained_on_and_judged_by_map(load, charades, tmp_path):
+    recipe = load(f"data={charades}", "training.multi_label=true", "augment.mixup=0.4", "optimizer.nesterov=true")
+    videos = find_videos(recipe, tmp_path)
+    splits = datasets_of(recipe, videos, tmp_path)
+    plan = plan_of(recipe, len(videos.train))
+    fitted = train(recipe, plan, splits, RunFolder(tmp_path / "run"))
+    found = fitted.curve[-1].evaluation
+    assert found.samples == 8
+    assert 0 < found.map <= 1
+    # Binary cross-entropy at the start is log 2 a class; a softmax over three would be log 3.
+    assert found.loss == pytest.approx(0.69, abs=0.25)
+
+
+def test_the_loss_and_the_labels_have_to_agree(load, charades, digit_videos, tmp_path):
+    def check(*overrides):
+        recipe = load(*overrides)
+        check_videos(recipe, find_videos(recipe, tmp_path))
+
+    with pytest.raises(RecipeError, match=r"charades.*: its videos have any number of labels, .*multi_label is false"):
+        check(f"data={charades}")
+    with pytest.raises(RecipeError, match=r"its videos have one label each, and training\.multi_label is true"):
+        check(f"data={digit_videos}", "training.multi_label=true")
+    with pytest.raises(RecipeError, match=r"training\.label_smoothing=0\.1: .* binary cross-entropy, which has none"):
+        check(f"data={charades}", "training.multi_label=true", "training.label_smoothing=0.1")
+    check(f"data={charades}", "training.multi_label=true")
+    check(f"data={digit_videos}", "training.label_smoothing=0.1")
+
+
+def test_classes_without_a_video_are_named(load, digit_videos, charades, tmp_path):
+    assert find_videos(load(f"data={digit_videos}"), tmp_path).notes == ()
+    files = sorted(digit_videos.rglob("*.mp4"))
+    (tmp_path / "train.txt").write_text("".join(f"{file} {number % 2 * 5}\n" for number, file in enumerate(files)))
+    (tmp_path / "val.txt").write_text(f"{files[0]} 3\n")
+    (note,) = find_videos(load(f"data={tmp_path}/train.txt", f"data.val={tmp_path}/val.txt"), tmp_path).notes
+    assert note == f"{tmp_path}/train.txt: no video to train on for 4 of 6 classes: '1', '2', '3', …"
+    notes = find_videos(load(f"data={charades}"), tmp_path).notes
+    assert notes[-1].endswith("no video to train on for 1 of 3 classes: 'Nothing'")
+
+
+def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_videos, tmp_path):
+    recipe = load(
+        f"data={digit_videos}",
+        "augment.mixup=0.2",
+        "augment.cutmix=1",
+        "augment.randaugment={ops: 1, magnitude: 30}",
+        "training.label_smoothing=0.1",
+    )
+    task = task_of(recipe, 4)
+    assert (task.mixup, task.cutmix, task.label_smoothing, task.multi_label) == (0.2, 1.0, 0.1, False)
+    splits = datasets_of(recipe, find_videos(recipe, tmp_path), tmp_path)
+    assert splits.val.transform is splits.test.transform is None
+    plain = datasets_of(load(f"data={digit_videos}"), find_videos(recipe, tmp_path), tmp_path)
+    assert plain.train.transform is None
+    requests = [SampleRequest(item, Shape(4, 16, 16), (0, 0, item)) for item in range(8)]
+    pairs = [(splits.train[request].clip, plain.train[request].clip) for request in requests]
+    assert any(not torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("option", ["randaugment={}", "mixup=0.2", "cutmix=1"])
+def test_augmentation_without_torchvision_says_what_to_install(load, digit_videos, tmp_path, monkeypatch, option):
+    monkeypatch.setattr(build_module, "find_spec", lambda name: None)
+    recipe = load(f"data={digit_videos}", f"augment.{option}")
+    name = option.partition("=")[0]
+    with pytest.raises(RecipeError, match=rf"augment\.{name} is torchvision's, .* pip install 'vcycle\[torchvision\]'"):
+        check_videos(recipe, find_videos(recipe, tmp_path))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "augment.mixup=0",
+        "augment.cutmix=-1",
+        "augment.randaugment={magnitude: 31}",
+        "augment.randaugment={ops: 0}",
+        "augment.flip=true",
+        "training.freeze=head",
+        "training.precise_bn=0",
+        "training.multi_label=2",
+    ],
+)
+def test_values_out_of_range_are_refused_by_their_key(load, wrong):
+    with pytest.raises(RecipeError, match=wrong.partition("=")[0].rpartition(".")[2]):
+        load(wrong)
+
+
+def test_labels_outside_the_classes_are_refused_where_a_list_is_made(digit_videos, load, tmp_path):
+    from dataclasses import replace
+
+    videos = find_videos(load(f"data={digit_videos}"), tmp_path).train
+    for label in (-1, 4):
+        with pytest.raises(DataError, match=rf"label {label}: 0 to 3 are accepted"):
+            replace(videos, labels=[label, *videos.labels[1:]])
