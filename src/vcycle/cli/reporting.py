@@ -1,0 +1,87 @@
+"""`vcycle report`: what happened in a run, or in several, on one page."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vcycle.cli.output import message
+from vcycle.errors import VcycleError
+
+if TYPE_CHECKING:
+    from vcycle.report.page.runs import RunData
+
+__all__ = ["report"]
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the summary as a Markdown table, too.")] = False,
+) -> None:
+    """Write one HTML page about runs, whole in itself: it opens from disk and needs no network."""
+    from vcycle.bench.machine import versions
+    from vcycle.data.whole import written_whole
+    from vcycle.report.page.html import markdown_summary, page
+
+    found = [_read(folder, _name(folder, runs)) for folder in runs]
+    text = page(found, versions=versions())
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(out) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise VcycleError(f"page {out} cannot be written: {error.strerror or error}") from error
+    message(f"page: {out}")
+    if markdown:
+        print(markdown_summary(found), end="")
+
+
+def _read(folder: Path, name: str) -> "RunData":
+    """What a run's folder tells.
+
+    Raises:
+        VcycleError: if it is no run, or has taken no step.
+    """
+    import yaml
+
+    from vcycle.plan import Plan
+    from vcycle.report.page.runs import RunData
+    from vcycle.train.run import JsonLines, RunFolder
+
+    run = RunFolder(folder)
+    if not run.plan.is_file() or not run.recipe.is_file():
+        raise VcycleError(f"{folder} is not the folder of a run: it has no {run.plan.name} and {run.recipe.name}")
+    log = list(JsonLines(run.log).read())
+    steps = [line for line in log if line["event"] == "step"]
+    if not steps:
+        raise VcycleError(f"{folder} has taken no step yet: there is nothing to tell")
+    plan = Plan.from_json(run.plan.read_text(encoding="utf-8"))
+    saving = plan.saving()
+    evaluations = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("eval-*.json"))]
+    return RunData(
+        name=name,
+        folder=str(folder),
+        recipe=yaml.safe_load(run.recipe.read_text(encoding="utf-8")),
+        plan=plan.name,
+        stages=[_stage(stage) for stage in plan.stages],
+        planned_steps=len(plan),
+        saving={"steps": saving.steps, "work": saving.work},
+        steps=steps,
+        validations=[line for line in log if line["event"] == "validation"],
+        notes=[line["message"] for line in log if line["event"] == "slow_data"],
+        bad=list(JsonLines(run.bad_samples).read()),
+        evaluations=evaluations,
+    )
+
+
+def _stage(stage: Any) -> dict[str, Any]:
+    base = stage.base
+    return {"name": stage.name, "steps": stage.steps, "frames": base.frames, "size": base.size, "batch": base.batch}
+
+
+def _name(folder: Path, runs: list[Path]) -> str:
+    """A folder's own name, or its path where another has the same."""
+    name = folder.resolve().name
+    return name if sum(other.resolve().name == name for other in runs) == 1 else str(folder)

@@ -1,0 +1,95 @@
+"""A run as a page needs it: plain data, whoever read it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["RunData", "Waits", "measure", "points", "shown", "time_split"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunData:
+    """What a run's folder tells."""
+
+    name: str
+    """What it is called on the page."""
+    folder: str
+    recipe: Mapping[str, Any]
+    """The resolved recipe."""
+    plan: str
+    """The plan's name."""
+    stages: Sequence[Mapping[str, Any]]
+    """Of each stage: name, steps, frames, size, batch."""
+    planned_steps: int
+    saving: Mapping[str, float]
+    """How many times fewer steps than the baseline, and less work."""
+    steps: Sequence[Mapping[str, Any]]
+    """The log's lines of steps."""
+    validations: Sequence[Mapping[str, Any]]
+    """The log's lines of validations."""
+    notes: Sequence[str]
+    """What the log says of waiting for data."""
+    bad: Sequence[Mapping[str, Any]]
+    """The journal of replaced samples."""
+    evaluations: Sequence[Mapping[str, Any]]
+    """What `vcycle eval` wrote: split, protocol, numbers."""
+
+    @property
+    def seconds(self) -> float:
+        """Training time of the steps in the log."""
+        return sum((float(line["seconds"]) for line in self.steps), 0.0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last step was taken."""
+        return bool(self.steps) and self.steps[-1]["step"] + 1 >= self.planned_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waits:
+    """Where the time of one batch shape went, in seconds."""
+
+    shape: str
+    steps: int
+    data: float
+    rest: float
+
+
+def points(run: RunData) -> list[tuple[float, float]]:
+    """Training seconds and the main measure, in percent or as it is, of each validation."""
+    found = []
+    for line in run.validations:
+        name, value = measure(line["evaluation"])
+        if value is not None:
+            found.append((float(line["seconds"]), value * (100 if name in _SHARES else 1)))
+    return found
+
+
+_SHARES = ("top-1", "mAP")
+
+
+def measure(evaluation: Mapping[str, Any]) -> tuple[str, float | None]:
+    """Name and value of what an evaluation is about."""
+    for key, name in (("map", "mAP"), ("top1", "top-1"), ("psnr", "PSNR")):
+        if evaluation.get(key) is not None:
+            return name, float(evaluation[key])
+    return "measure", None
+
+
+def shown(name: str, value: float | None) -> str:
+    """A measure for people."""
+    if value is None:
+        return "–"
+    return f"{value:.1%}" if name in _SHARES else f"{value:.2f} dB"
+
+
+def time_split(run: RunData) -> list[Waits]:
+    """Time by batch shape, in the order in which shapes first came."""
+    totals: dict[str, list[float]] = {}
+    for line in run.steps:
+        shape = f"{line['batch']}×{line['frames']}×{line['size']}²"
+        row = totals.setdefault(shape, [0, 0.0, 0.0])
+        row[0] += 1
+        row[1] += line["data_seconds"]
+        row[2] += line["seconds"] - line["data_seconds"]
+    return [Waits(shape=shape, steps=int(n), data=data, rest=rest) for shape, (n, data, rest) in totals.items()]

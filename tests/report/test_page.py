@@ -1,0 +1,120 @@
+"""The page of `vcycle report`: made from a run's folder, whole in itself, and looked at in a browser."""
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+
+import pytest
+from matplotlib.image import imread
+
+from vcycle.cli.app import app
+from vcycle.errors import VcycleError
+from vcycle.plan import Plan
+from vcycle.recipes.load import dump_recipe, load_recipe
+from vcycle.recipes.plans import plan_of
+from vcycle.train.run import JsonLines, RunFolder
+
+
+def write_run(folder, *, plan="cascade", steps=None, bad=0):
+    """A run's folder as training leaves it, its numbers made up."""
+    recipe = load_recipe("demo/digits", [f"plan={plan}"])
+    planned: Plan = plan_of(recipe, 1200)
+    run = RunFolder(folder)
+    run.prepare(planned, dump_recipe(recipe), resume=False)
+    with JsonLines(run.log) as log:
+        for step in list(planned)[:steps]:
+            log.write(
+                event="step", step=step.index, stage=step.stage, frames=step.shape.frames, size=step.shape.size,
+                batch=step.batch, lr=step.lr, loss=2 / (1 + step.index), seconds=0.5, data_seconds=0.1, memory_mib=900,
+            )  # fmt: skip
+            if step.index % 50 == 0:
+                evaluation = {"top1": step.index / 1000, "top5": 0.9, "map": None}
+                log.write(
+                    event="validation", step=step.index, samples=1, seconds=0.5 * step.index, evaluation=evaluation
+                )
+        log.write(event="slow_data", step=9, stage=0, message="stage 'x' waits for data 20% of the time: <disk>")
+    with JsonLines(run.bad_samples) as journal:
+        for position in range(bad):
+            journal.write(position=position, video=1, replacement=2, path="a & <b>.mp4", cause="broken")
+    return planned
+
+
+class Tags(HTMLParser):
+    """What a document is made of: every tag closed, and nothing fetched."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.fetched = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag not in ("meta", "path", "use", "line", "rect", "br", "link", "circle"):
+            self.open.append(tag)
+        self.fetched += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+
+    def handle_startendtag(self, tag, attributes):
+        self.fetched += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+
+    def handle_endtag(self, tag):
+        if self.open and tag == self.open[-1]:
+            self.open.pop()
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_run(folder / "one", bad=3)
+    write_run(folder / "two|2", plan="constant", steps=120)
+    out = folder / "page.html"
+    app(["report", str(folder / "one"), str(folder / "two|2"), "-o", str(out)], standalone_mode=False)
+    return out
+
+
+def test_a_page_is_whole_and_fetches_nothing(page):
+    text = page.read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert tags.open == []
+    assert tags.fetched == []
+    for words in (
+        "cascade",
+        "T·S/2",
+        "120 of 3,300",
+        "3 of ",
+        "a &amp; &lt;b&gt;.mp4",
+        "&lt;disk&gt;",
+        "20%",
+        "900 MiB",
+    ):
+        assert words in text
+    assert text.count("<svg") == 2 * (1 + 2 * 3)
+
+
+def test_the_summary_is_a_markdown_table_too(page, capsys):
+    app(["report", str(page.parent / "two|2"), "-o", str(page.parent / "x.html"), "--markdown"], standalone_mode=False)
+    head, rule, row = capsys.readouterr().out.splitlines()
+    assert head.startswith("| run | plan | steps |")
+    assert rule.count("|") == head.count("|")
+    assert row.startswith("| two\\|2 | constant | 120 of 3,300 | 960 | 60.0 s | 10.0% |")
+
+
+def test_what_is_no_run_is_refused_in_a_line(tmp_path):
+    with pytest.raises(VcycleError, match=r"is not the folder of a run: it has no plan\.json and recipe\.yaml"):
+        app(["report", str(tmp_path)], standalone_mode=False)
+    write_run(tmp_path / "new", steps=0)
+    with pytest.raises(VcycleError, match="has taken no step yet"):
+        app(["report", str(tmp_path / "new")], standalone_mode=False)
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 400])
+def test_a_browser_shows_it(page, tmp_path, width, theme):
+    picture = tmp_path / "page.png"
+    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command += [f"--blink-settings=preferredColorScheme={int(theme == 'light')}", f"--window-size={width},1500"]
+    subprocess.run([*command, f"--screenshot={picture}", page.as_uri()], check=True, timeout=90, capture_output=True)
+    pixels = imread(picture)[..., :3]
+    assert pixels.shape[:2] == (1500, width)
+    back = pixels[5, 5].mean()
+    assert back > 0.95 if theme == "light" else back < 0.15
+    assert pixels.std() > 0.05  # something is drawn on it
