@@ -109,8 +109,11 @@ def test_ctrl_c_in_training_says_how_to_go_on_and_ends_with_130(videos, here):
         process_group=0,
         env=ENVIRONMENT,
     )
-    deadline = time.monotonic() + 60
-    while not (here / "runs/x/log.jsonl").exists() and training.poll() is None and time.monotonic() < deadline:
+    # Past the first validation, whose libraries load then: an interrupted import may swallow the interruption.
+    log, deadline = here / "runs/x/log.jsonl", time.monotonic() + 120
+    while training.poll() is None and time.monotonic() < deadline:
+        if log.exists() and '"validation"' in log.read_text():
+            break
         time.sleep(0.1)
     os.killpg(training.pid, signal.SIGINT)
     _, err = training.communicate(timeout=60)

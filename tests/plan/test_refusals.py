@@ -87,7 +87,7 @@ LAWS: list[tuple[Callable[[], object], str]] = [
     (lambda: RampWarmup(length=0), "warm-up of length 0 from LR 0.0"),
     (lambda: RampWarmup(length=1, start_lr=-1), "warm-up of length 1 from LR -1"),
     (lambda: FactorWarmup(steps=0), "warm-up of 0 steps"),
-    (lambda: FactorWarmup(steps=5, kind="cubic"), "warm-up kind 'cubic' is unknown: linear or constant"),
+    (lambda: FactorWarmup(steps=5, law="cubic"), "warm-up law 'cubic' is unknown: linear or constant"),
     (lambda: FactorWarmup(steps=5, factor=0), "warm-up factor 0 is out of range"),
     (lambda: Role(multiplier=-1), "role with multiplier -1, frozen until step 0"),
     (lambda: Role(frozen_until=-1), "frozen until step -1"),

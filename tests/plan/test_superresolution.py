@@ -78,7 +78,7 @@ def test_the_warmup_comes_once(reds: Baseline) -> None:
 
 
 def test_a_constant_warmup_holds_its_factor(reds: Baseline) -> None:
-    held = FactorWarmup(steps=5_000, kind="constant", factor=0.1)
+    held = FactorWarmup(steps=5_000, law="constant", factor=0.1)
     plan = superresolution(large_minibatch(reds, 4, warmup=held))
     law = without_warmup(reds, 1e-7)
     assert plan[4_999].lr == pytest.approx(0.1 * law[4_999].lr)

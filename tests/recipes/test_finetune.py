@@ -54,7 +54,7 @@ def test_the_classes_are_the_folders_and_what_is_frozen_stays_as_the_weights_hav
     given = [f"data={digit_videos}", f"init={weights}", f"training.freeze={freeze}", "--out", folder, "--json"]
     code, out, err = run("train", "finetune", *SMALL, *given)
     assert code == 0, err
-    assert json.loads(out)["steps"] == 6
+    assert json.loads(out)["steps"] == 7
     opened = open_model(folder)
     assert opened.classes == ("2-left", "2-right", "7-left", "7-right")
     state = opened.model.state_dict()

@@ -197,7 +197,7 @@ def trained():
     return {}
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", [*PUBLISHED, "demo/digits", "videos/finetune", "videos/small"])
 def test_three_steps_train_at_reduced_width(name, digit_videos, labelled, trained, tmp_path):
     recipe = small(name, digit_videos, labelled)
     videos = find_videos(recipe, tmp_path)

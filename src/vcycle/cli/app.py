@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from vcycle.cli import benching, evaluating, exporting, predicting, preparing, process, restoration, upscaling
+from vcycle.cli import (
+    benching,
+    evaluating,
+    exporting,
+    predicting,
+    preparing,
+    process,
+    reporting,
+    restoration,
+    upscaling,
+)
 from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.progress import progress
@@ -220,6 +230,7 @@ app.command()(preparing.prepare)
 app.command()(preparing.check)
 app.command()(exporting.export)
 app.command()(upscaling.upscale)
+app.command()(reporting.report)
 
 
 @recipes.callback()

@@ -39,12 +39,12 @@ def export(
     naming = next((naming for naming in _NAMINGS if naming == to), None)
     if naming is None:
         raise RecipeError(f"--to {to!r} is unknown: {', '.join(_NAMINGS[:-1])} or {_NAMINGS[-1]}")
-    if not run.is_dir():
-        raise RecipeError(f"{run} is not the folder of a run")
 
     from vcycle.recipes.exported import export as write
-    from vcycle.recipes.opened import read_kept
+    from vcycle.recipes.opened import read_kept, run_meant
 
+    if not run.is_dir():
+        raise RecipeError(f"{run} is not the folder of a run{run_meant(run)}")
     kept = read_kept(run, message)
     tensors = write(kept, file, naming=naming)
     step = 0 if kept.trained is None else kept.trained.step

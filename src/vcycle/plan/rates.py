@@ -153,14 +153,14 @@ class FactorWarmup:
     """
 
     steps: int
-    kind: str = "linear"
+    law: str = "linear"
     factor: float = 0.1
 
     def __post_init__(self) -> None:
         if self.steps < 1:
             raise PlanError(f"warm-up of {self.steps} steps: at least 1 is needed")
-        if self.kind not in ("linear", "constant"):
-            raise PlanError(f"warm-up kind {self.kind!r} is unknown: linear or constant")
+        if self.law not in ("linear", "constant"):
+            raise PlanError(f"warm-up law {self.law!r} is unknown: linear or constant")
         if not 0 < self.factor < math.inf:
             raise PlanError(f"warm-up factor {self.factor} is out of range: a number above 0 is needed")
 
@@ -168,7 +168,7 @@ class FactorWarmup:
         """What the LR of `step` is multiplied by."""
         if step >= self.steps:
             return 1.0
-        return (step + 1) / self.steps if self.kind == "linear" else self.factor
+        return (step + 1) / self.steps if self.law == "linear" else self.factor
 
 
 Warmup = RampWarmup | FactorWarmup

@@ -10,7 +10,7 @@ from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, r
 from vcycle.data.layouts.files import refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
-from vcycle.errors import RecipeError
+from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
 from vcycle.recipes.schema import DigitsSection, Recipe
 
@@ -182,6 +182,7 @@ def check_videos(recipe: Recipe, videos: Videos) -> None:
 
     Raises:
         RecipeError: if they do not.
+        DataError: if they are all of one class.
     """
     data, training, augment, init = recipe.data, recipe.training, recipe.augment, recipe.init
     if init.needed and init.path is None and "weights" not in recipe.model.options:  # torchvision's own
@@ -195,6 +196,12 @@ def check_videos(recipe: Recipe, videos: Videos) -> None:
     if training.multi_label and not videos.train.multi_label:
         message = "its videos have one label each, and training.multi_label is true: false trains on them"
         raise RecipeError(f"data.path {data.path}: {message}")
+    classes = len(videos.train.classes)
+    if classes < 2 and not training.multi_label:
+        raise DataError(
+            f"data.path {data.path}: its videos are of {classes} class ({', '.join(videos.train.classes)}): at least 2 "
+            "are needed to tell apart"
+        )
     if training.multi_label and training.label_smoothing:
         raise RecipeError(
             f"training.label_smoothing={training.label_smoothing:g}: videos of any number of labels are learnt by "

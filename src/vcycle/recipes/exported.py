@@ -7,7 +7,7 @@ from typing import Literal
 
 import safetensors.torch
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import vcycle
 from vcycle.data.whole import written_whole
@@ -73,7 +73,7 @@ def _renamed(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> M
         return state
     with torch.device("meta"):
         model = build_model(without_downloads(trained.recipe), len(trained.classes), 0)
-    pooled = isinstance(getattr(model, "temporal_pool", None), nn.MaxPool3d)
+    pooled = getattr(model, "temporal_pool", 1) > 1
     theirs = foreign_keys(state, naming, temporal_pool=pooled)
     nameless = [key for key in state if key not in theirs]
     if nameless:

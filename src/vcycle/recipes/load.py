@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -167,7 +167,7 @@ def with_absolute_paths(recipe: _Recipe) -> _Recipe:
     update: dict[str, BaseModel] = {"data": recipe.data.model_copy(update=absolute)}
     if recipe.init.path is not None:
         update["init"] = recipe.init.model_copy(update={"path": str(Path(recipe.init.path).absolute())})
-    return recipe.model_copy(update=update)
+    return cast("_Recipe", recipe.model_copy(update=update))
 
 
 def _override(data: dict[str, Any], override: str) -> str:

@@ -18,7 +18,7 @@ from vcycle.recipes.schema import Recipe
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 
-__all__ = ["METADATA", "Kept", "Opened", "Trained", "open_model", "read_kept", "without_downloads"]
+__all__ = ["METADATA", "Kept", "Opened", "Trained", "open_model", "read_kept", "run_meant", "without_downloads"]
 
 METADATA = "vcycle."
 """What the names of our own metadata in a safetensors file begin with."""
@@ -80,7 +80,7 @@ def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -
     if trained is None:
         raise CheckpointError(
             f"{path} holds weights and does not say of which model and classes: it can be trained from (init={path}); "
-            "to be opened, the folder of a run or a file that vcycle export wrote is accepted"
+            f"to be opened, the folder of a run or a file that vcycle export wrote is accepted{run_meant(path)}"
         )
     model = build_model(without_downloads(trained.recipe), len(trained.classes), trained.recipe.run.seed)
     take_weights(model, kept.weights, name=trained.recipe.model.name)
@@ -117,10 +117,19 @@ def without_downloads(recipe: Recipe) -> Recipe:
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"options": options})})
 
 
+def run_meant(path: Path) -> str:
+    """The run that a checkpoint or its folder is of, to follow it in a message; empty if it is of none."""
+    for folder in (path.parent, path.parent.parent):
+        run = RunFolder(folder)
+        if run.recipe.is_file() and (path == run.checkpoints or path.parent == run.checkpoints):
+            return f" (is {folder} meant?)"
+    return ""
+
+
 def _of_run(path: Path, on_message: Callable[[str], None]) -> Kept:
     run = RunFolder(path)
     if not run.recipe.is_file():
-        raise CheckpointError(f"{path} is not the folder of a run: it has no {run.recipe.name}")
+        raise CheckpointError(f"{path} is not the folder of a run: it has no {run.recipe.name}{run_meant(path)}")
     recipe, classes = load_recipe(str(path)), run.read_classes()
     found = latest_checkpoint(run.checkpoints)
     if found is None:

@@ -47,6 +47,8 @@ __all__ = [
 
 Factor = Annotated[float, Field(gt=0, le=1000)]
 Fractions = list[tuple[float, float]]
+BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
+"""α of a Beta distribution; outside of this range its draws are 0 and 1, or 1/2, in 32-bit floats."""
 
 
 def as_mapping(key: str) -> BeforeValidator:
@@ -264,10 +266,10 @@ class AugmentSection(Section):
 
     randaugment: RandAugmentSection | None = None
     """Operations drawn for each clip."""
-    mixup: PositiveFloat | None = None
+    mixup: BetaShape | None = None
     """Blend each clip and its label with its neighbour's in the batch; α of the share's distribution Beta(α, α). Needs
     torchvision."""
-    cutmix: PositiveFloat | None = None
+    cutmix: BetaShape | None = None
     """Paste a rectangle of its neighbour, through all frames, into each clip; α as for `mixup`. With both given, each
     step takes one, by an even chance."""
 

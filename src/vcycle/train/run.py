@@ -75,7 +75,8 @@ class RunFolder:
             Whether it goes on.
 
         Raises:
-            VcycleError: if the folder holds a run and `resume` is false, or cannot be written.
+            VcycleError: if the folder holds a run and `resume` is false, or a recipe that no run has written, or cannot
+                be written.
         """
         if self.started:
             if not resume:
@@ -85,11 +86,13 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise VcycleError(f"run folder {self.path} cannot be made: {error.strerror}") from error
+        if recipe is not None and self.recipe.exists() and not self.plan.exists():
+            raise VcycleError(f"{self.recipe} is there, and no run has written it: choose another --out")
+        _write(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's
         if recipe is not None:
             _write(self.recipe, recipe)
         if classes is not None:
             _write(self.classes, json.dumps(list(classes), indent=1) + "\n")
-        _write(self.plan, plan.to_json(indent=1) + "\n")
         return False
 
     def read_classes(self) -> tuple[str, ...]:

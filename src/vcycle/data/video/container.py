@@ -45,6 +45,8 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+_OF_TEXT = {"tty", "bin", "xbin", "adf", "idf"}
+"""FFmpeg's formats that show text as on a terminal: any text file would be a video."""
 # Opening a file, FFmpeg decodes some frames to learn what its header has not told; of a large picture that takes
 # longer than a short clip. Where it need not, it looks at a single packet and decodes none.
 _NO_ANALYSIS = {"probesize": "32", "skip_frame": "all"}
@@ -112,6 +114,8 @@ def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer,
 def _video_stream(path: str, container: InputContainer) -> VideoStream:
     if container.format.name == "image2" or container.format.name.endswith("_pipe"):
         raise VideoError(path, "a still image, not a video")
+    if container.format.name in _OF_TEXT:
+        raise VideoError(path, "text, not a video")
     # Cover art of a music file is a video stream too, of one picture.
     moving = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
     if not moving:

@@ -33,6 +33,10 @@ _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 _PICKLES = (b"\x80", b"}q", b"(d")
 """How a mapping begins in each of a pickle's protocols."""
 _PAGES = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<!--")
+_MARK = b"\xef\xbb\xbf"
+"""What some programs put before text."""
+_LONGEST = 60
+"""Characters of a text that are shown."""
 _HARMLESS: list[Any] = [
     argparse.Namespace,
     np.dtype,
@@ -85,24 +89,36 @@ def read_weights(path: Path) -> Weights:
 
 def _what_else(head: bytes) -> str:
     """What a file is that holds no weights."""
-    start = head.lstrip().lower()
+    text = head.removeprefix(_MARK).lstrip()
+    start = text.lower()
     if not head:
         return "the file is empty"
     if start.startswith(_PAGES):
         return "this is a web page, not weights: the download got a page in their place"
     if start.startswith(b"version https://git-lfs"):
         return "this is a pointer of Git LFS, not the file itself"
+    # What a server says in place of a file is worth reading; the last character may be cut.
+    words = text.decode("utf-8", "ignore").splitlines()[:1]
+    if words and words[0].isprintable() and len(words[0].encode()) >= min(len(text), 8):
+        return f"this is text, not weights: {words[0][:_LONGEST]!r}"
     return f"no file of weights begins with {head[:8]!r}"
 
 
 def _torch_archive(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
+            names = {name.partition("/")[2] for name in archive.namelist()}
             damaged = archive.testzip()
     except (zipfile.BadZipFile, OSError, EOFError, NotImplementedError, RuntimeError):
         raise CheckpointError(f"weights {path}: the file is cut short or damaged: its archive has no end") from None
     if damaged is not None:
         raise CheckpointError(f"weights {path}: the file is damaged: {damaged} has a wrong checksum")
+    if "constants.pkl" in names:
+        raise CheckpointError(
+            f"weights {path}: this is a TorchScript program, which would have to be run; accepted: its state_dict alone"
+        )
+    if "data.pkl" not in names:
+        raise CheckpointError(f"weights {path}: this is an archive (zip), and not one that PyTorch wrote")
     return _torch_load(path)
 
 

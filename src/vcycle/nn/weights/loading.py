@@ -102,6 +102,7 @@ def take_weights(model: nn.Module, weights: Weights, *, name: str | None = None,
         raise CheckpointError(f"weights {weights.source} do not fit {name or 'the model'}: {'; '.join(faults)}")
     if match.classifier:
         raise CheckpointError(f"weights {weights.source}: {match.classifier}: {_NEW}")
+    _check_values(match.found, own, weights.source)
     with torch.no_grad():
         for key, value in match.found.items():
             own[key].copy_(value)
@@ -157,6 +158,23 @@ def _match(own: Mapping[str, Tensor], weights: Weights, classifier: str, head: H
         classifier=refused,
         naming=naming,
     )
+
+
+def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
+    """Refuse tensors of another kind than a model's, and numbers that none can compute with.
+
+    Raises:
+        CheckpointError: naming the first.
+    """
+    for key, value in found.items():
+        plain = value.layout == torch.strided and not value.is_quantized
+        if not plain or (own[key].is_floating_point() and not value.is_floating_point()):
+            kind = str(value.layout if value.layout != torch.strided else value.dtype).removeprefix("torch.")
+            raise CheckpointError(f"weights {source}: {key} is {kind}; accepted: dense tensors of real numbers")
+        if value.is_floating_point() and not value.isfinite().all():
+            raise CheckpointError(
+                f"weights {source}: {key} holds numbers that are not finite: the training behind them had failed"
+            )
 
 
 def _places(own: Mapping[str, Tensor], weights: Weights, classifier: str) -> tuple[Mapping[str, str], str]:

@@ -142,4 +142,4 @@ def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
 
 
 def _warmup(section: FactorWarmupSection | None) -> FactorWarmup | None:
-    return None if section is None else FactorWarmup(steps=section.steps, kind=section.kind, factor=section.factor)
+    return None if section is None else FactorWarmup(steps=section.steps, law=section.law, factor=section.factor)

@@ -76,7 +76,7 @@ class FactorWarmupSection(Section):
 
     steps: PositiveInt = 5000
     """How many steps; a larger minibatch does not change them."""
-    kind: Literal["linear", "constant"] = "linear"
+    law: Literal["linear", "constant"] = "linear"
     """A straight line from 0, or one factor."""
     factor: PositiveFloat = 0.1
     """The factor of a constant warm-up."""

@@ -1,0 +1,134 @@
+"""Clips of textures under a moving camera, written as pictures, and a training on them that takes seconds."""
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+
+from vcycle.plan import Plan
+from vcycle.recipes.load import load_any
+from vcycle.recipes.superres.build import train
+from vcycle.recipes.superres.clips import Clips, find_clips
+from vcycle.recipes.superres.plans import plan_of
+from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.train.outcome import Fitted
+from vcycle.train.run import RunFolder
+
+COUNTS = {"train": 5, "val": 2, "test": 3}
+FRAMES, HEIGHT, WIDTH = 5, 80, 96
+
+RECIPE = """
+task: superresolution
+data: {workers: 0}
+model: {name: basicvsr_m, options: {blocks: 1, channels: 4, head_channels: 4}}
+init: {needed: false}
+training:
+  batch: 1
+  frames: 2
+  size: 16
+  steps: 16
+  lr: 2.0e-3
+  minibatch: {factor: 2}
+  warmup: {steps: 2}
+  flow: {frozen_steps: 3}
+  ema: 0.9
+plan: spatial
+plans: {spatial: {sizes: [8, 16]}}
+run: {device: cpu, save_every: 1, validate_every: 3}
+"""
+
+
+def png(picture: np.ndarray) -> bytes:
+    encoder = av.CodecContext.create("png", "w")
+    encoder.height, encoder.width = picture.shape[:2]
+    encoder.pix_fmt, encoder.time_base = "rgb24", 1
+    frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+    return b"".join(bytes(packet) for packet in [*encoder.encode(frame), *encoder.encode(None)])
+
+
+def write_clip(folder: Path, seed: int, frames: int = FRAMES) -> None:
+    """A texture that moves by whole pixels."""
+    draws = np.random.default_rng(seed)
+    texture = gaussian_filter(draws.random((HEIGHT + 24, WIDTH + 24, 3)), (1.5, 1.5, 0))
+    texture = (255 * (texture - texture.min()) / np.ptp(texture)).astype(np.uint8)
+    down, right = draws.integers(0, 4, size=2)
+    folder.mkdir(parents=True)
+    for t in range(frames):
+        top, left = t * down, t * right
+        picture = np.ascontiguousarray(texture[top : top + HEIGHT, left : left + WIDTH])
+        (folder / f"{t:08d}.png").write_bytes(png(picture))
+
+
+@pytest.fixture(scope="session")
+def make_clip() -> Callable[..., None]:
+    """Writes a clip: folder, seed, frames."""
+    return write_clip
+
+
+@pytest.fixture(scope="session")
+def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with clips to train on, to validate and to test. Read only."""
+    root = tmp_path_factory.mktemp("superres") / "clips"
+    for split, count in COUNTS.items():
+        for number in range(count):
+            write_clip(root / split / f"{split}{number}", seed=100 * len(split) + number)
+    return root
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """A recipe with its clips found and its plan made."""
+
+    file: Path
+    recipe: SuperresRecipe
+    plan: Plan
+    clips: Clips
+
+    def run(self, folder: Path, **how: Any) -> Fitted:
+        """Train in a folder, from the beginning or on from there."""
+        return train(self.recipe, self.plan, self.clips, RunFolder(folder), **how)
+
+
+@pytest.fixture(scope="session")
+def make_training(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Training]:
+    """Makes a training of the recipe above, with changes to it as on the command line."""
+
+    def make(*overrides: str) -> Training:
+        file = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
+        file.write_text(RECIPE, encoding="utf-8")
+        recipe = load_any(str(file), [f"data={clips}", *overrides])
+        assert isinstance(recipe, SuperresRecipe)
+        found = find_clips(recipe)
+        return Training(file=file, recipe=recipe, plan=plan_of(recipe, len(found.train)), clips=found)
+
+    return make
+
+
+def conftest_of(folder: str) -> ModuleType:
+    """What other tests share, such as the one definition of when two runs are the same."""
+    path = Path(__file__).parents[1] / folder / "conftest.py"
+    spec = importlib.util.spec_from_file_location(f"conftest_of_{folder}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+_training, _commands = conftest_of("train"), conftest_of("cli")
+record_of, newest, vcycle = _training.record_of, _training.newest, _commands.vcycle
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder to work in, with the recipe as tiny.yaml."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
+    return tmp_path

@@ -1,0 +1,127 @@
+"""The commands on a recipe of super-resolution, as a user gives them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import vcycle as package
+
+QUICK = ("model.options.flow=none", "training.flow=null")
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+
+
+@pytest.fixture
+def trained(vcycle, here, clips):
+    """A finished run in ./run."""
+    ran = vcycle("train", "tiny.yaml", f"data={clips}", *QUICK, "--out", "run")
+    assert ran.code == 0, ran.err
+    return ran
+
+
+def test_plan_shows_stages_in_low_resolution_pixels_without_clips(vcycle):
+    ran = vcycle("plan", "reds/basicvsr_m", "--json")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert (data["plan"], data["steps"], data["samples"]) == ("hierarchical", 75_000, 4_800_000)
+    assert [(stage["frames"], stage["size"]) for stage in data["stages"]] == [
+        *((7, 32), (11, 32), (15, 32)),
+        *((7, 64), (11, 64), (15, 64)),
+    ]
+
+
+def test_plan_needs_no_torch_where_no_clips_are_named():
+    script = (
+        "import sys\nfrom vcycle.cli import app, process\ncode = process.run(app.app, ['plan', 'reds/edvr_m'])\n"
+        "assert code == 0\nassert not {'torch', 'av', 'scipy'} & set(sys.modules)\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_train_then_resume_then_eval(vcycle, here, clips, trained):
+    lines = trained.out.splitlines()
+    assert any(
+        line.startswith("PSNR ") and "on 2 val clips (10 frames; RGB, all frames, whole" in line for line in lines
+    )
+    assert "8 steps, 16 samples (0 replaced)" in lines[-1]
+    assert "epoch 3.2 of 3.2, step 8: PSNR " in trained.err
+    ran = vcycle("train", "run", "--resume", "--json")
+    assert ran.code == 0, ran.err
+    assert "resuming at step 8 of 8" in ran.err
+    assert json.loads(ran.out)["val"]["protocol"] == "RGB, all frames, whole clips"
+    ran = vcycle("eval", "run", "--split", "test", "evaluation.channels=y", "evaluation.chunk=2", "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    written = json.loads((here / "run" / "eval-test.json").read_text())
+    assert [clip["clip"] for clip in written["clips"]] == ["test0", "test1", "test2"]
+    assert (told["samples"], told["frames"], told["step"]) == (3, 15, 8)
+    assert told["protocol"] == "Y channel, all frames, chunks of 2 + 2 × 4 frames"
+    assert told["psnr"] == written["psnr"] == pytest.approx(sum(clip["psnr"] for clip in written["clips"]) / 3)
+
+
+def test_the_result_does_not_depend_on_the_ranks_even_if_they_are_more_than_the_clips(vcycle, here, clips, trained):
+    (here / "one").mkdir()
+    (here / "one" / "clip").symlink_to(clips / "val" / "val0")
+    ran = vcycle("eval", "run", "data.val=one", "--json", "--out", "alone")
+    assert ran.code == 0, ran.err
+    command = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "vcycle", "eval", "run"]
+    ended = subprocess.run(
+        [sys.executable, "-m", *command, "data.val=one", "--json", "--out", "shared"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        env=ENVIRONMENT,
+    )
+    assert ended.returncode == 0, ended.stderr
+    keys = ("psnr", "ssim", "samples", "frames")
+    alone, shared = json.loads(ran.out), json.loads(ended.stdout)
+    assert [shared[key] for key in keys] == [alone[key] for key in keys]
+    assert json.loads((here / "shared" / "eval-val.json").read_text())["clips"][0]["clip"] == "clip"
+
+
+def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, clips, trained):
+    ran = vcycle("train", "run", "--resume", "training.lr=1")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("error: run was begun with training.lr 0.002, not 1.0: resume with the run's own recipe")
+    ran = vcycle("train", "run", "--resume", f"data.path={clips}", f"data.val={clips / 'test'}")
+    assert ran.code == 2
+    assert "was begun on other val videos than those of" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("train", "reds/basicvsr_m", "data=nowhere"), "error: nowhere"),
+        (
+            ("train", "tiny.yaml", "data=CLIPS", "init.needed=true"),
+            "error: training.flow.frozen_steps=3 freezes a flow",
+        ),
+        (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, and training.fra"),
+        (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
+        (("compare", "tiny.yaml", "data=CLIPS"), "error: tiny.yaml: key 'task' is superresolution: this takes"),
+        (("eval", "run", "--views", "10x3"), "error: run is a run of super-resolution: --views and --figure go with"),
+        (("eval", "run", "training.lr=1"), "the model in run is trained already; changes of evaluation, data and run"),
+        (("predict", "run", "x.mp4"), "error: run: key 'task' is superresolution: this takes recognition"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_line(vcycle, here, clips, arguments, said):
+    (here / "run").mkdir()
+    (here / "run" / "recipe.yaml").write_text((here / "tiny.yaml").read_text())
+    ran = vcycle(*(argument.replace("CLIPS", str(clips)) for argument in arguments))
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith("error: ")
+    assert said.replace("nowhere", str(here / "nowhere")) in ran.err
+
+
+def test_a_run_that_has_not_been_trained_cannot_be_measured(vcycle, here, clips):
+    (here / "run").mkdir()
+    (here / "run" / "recipe.yaml").write_text((here / "tiny.yaml").read_text())
+    ran = vcycle("eval", "run", f"data={clips}")
+    assert (ran.code, ran.err) == (2, "error: run has no checkpoint yet\n")

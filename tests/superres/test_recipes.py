@@ -1,0 +1,343 @@
+"""Recipes of super-resolution: their plans, the real networks, three steps of each, and what is refused."""
+
+import json
+import math
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from vcycle.errors import CheckpointError, DataError, PlanError, RecipeError, VcycleError
+from vcycle.nn.catalog import build, build_restorer, names, needs
+from vcycle.recipes.load import dump_recipe, load_any, load_recipe, parse_any, recipe_names
+from vcycle.recipes.superres.build import build_model, train
+from vcycle.recipes.superres.clips import check_clips, find_clips, notices, split_of
+from vcycle.recipes.superres.initial import check_init, initialise
+from vcycle.recipes.superres.plans import PLAN_NAMES, baseline_of, check_plan, plan_of
+from vcycle.train.run import RunFolder
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+SHIPPED = recipe_names("superresolution")
+
+# Stage tables that tests/plan derives from the paper's own numbers.
+COMPARED = {
+    "reds/basicvsr_m": "reds_basicvsr_m",
+    "reds/edvr_m": "reds_edvr_m",
+    "vimeo90k/basicvsr": "vimeo_basicvsr",
+}
+PARAMETERS = {"basicvsr": 6_291_311, "basicvsr_m": 4_075_631, "edvr_m": 3_300_131, "edvr_m_wotsa": 2_996_259}
+
+
+# Plans ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_a_recipes_plan_is_the_published_one(name):
+    plan = plan_of(load_any(name))
+    golden = json.loads((GOLDEN / f"{COMPARED[name]}.json").read_text(encoding="utf-8"))
+    assert [(s.name, s.steps) for s in plan.stages] == [(s["name"], s["steps"]) for s in golden["stages"]]
+    assert [[(c.frames, c.size, c.batch) for c in s.pattern] for s in plan.stages] == [
+        [(c["frames"], c["size"], c["batch"]) for c in s["pattern"]] for s in golden["stages"]
+    ]
+    assert [s.rate.at(x) for s in plan.stages for x in (0, 1)] == pytest.approx(
+        [lr for s in golden["stages"] for lr in s["lr"]], rel=1e-11
+    )
+    assert plan.samples == golden["samples"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_plan_of_a_recipe_suits_its_model(name):
+    recipe = load_any(name)
+    assert recipe.description
+    for plan in PLAN_NAMES:
+        for chosen in (plan, f"control:{plan}"):
+            check_plan(recipe, plan_of(recipe, name=chosen))  # a window of 5 is too short to be shortened
+
+
+def test_the_baseline_and_the_ablations_come_from_the_same_file():
+    def lengths(*overrides):
+        baseline = baseline_of(load_any("reds/basicvsr_m", overrides))
+        return baseline.batch, baseline.peak_lr, baseline.total_steps, baseline.warmup and baseline.warmup.law
+
+    assert lengths() == (64, pytest.approx(8e-4), 75_000, "linear")
+    assert lengths("training.minibatch.factor=1", "training.warmup=null") == (16, 2e-4, 300_000, None)
+    assert lengths("training.minibatch.scale_lr=false") == (64, 2e-4, 75_000, "linear")
+    assert lengths("training.minibatch.shorten=false") == (64, pytest.approx(8e-4), 300_000, "linear")
+    assert lengths("training.warmup=null") == (64, pytest.approx(8e-4), 75_000, None)
+    assert lengths("training.warmup.law=constant") == (64, pytest.approx(8e-4), 75_000, "constant")
+
+
+def test_the_flow_network_is_frozen_for_as_many_steps_whatever_the_minibatch():
+    plan = plan_of(load_any("vimeo90k/basicvsr"))
+    assert [plan[step].lr_of("flow") for step in (0, 4_999)] == [0, 0]
+    assert plan[5_000].lr_of("flow") == plan[5_000].lr / 8
+
+
+def test_the_batch_may_grow_as_the_shape_shrinks():
+    plan = plan_of(load_any("reds/basicvsr_m", ["plans.hierarchical.batch=scaled"]))
+    assert [stage.base.batch for stage in plan.stages] == [548, 349, 256, 137, 87, 64]
+
+
+# Networks and three steps ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names("superresolution"))
+def test_the_networks_by_name_have_the_published_parameters(name):
+    if name.startswith("edvr"):
+        pytest.importorskip("torchvision")
+    with torch.device("meta"):
+        assert sum(p.numel() for p in build_restorer(name).parameters()) == PARAMETERS[name]
+
+
+def test_a_model_is_one_of_its_task():
+    with pytest.raises(RecipeError, match=r"model 'basicvsr' is not one of recognition; accepted: r3d_tiny, "):
+        build("basicvsr", 4)
+    with pytest.raises(RecipeError, match=r"model 'r3d_tiny' is not one of superresolution; accepted: basicvsr, "):
+        needs("r3d_tiny", "superresolution")
+    with pytest.raises(RecipeError, match=r"model 'basicvs' is unknown \(did you mean 'basicvsr'\?\)"):
+        build_restorer("basicvs")
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_three_steps_train_at_reduced_width(name, clips, tmp_path):
+    full = load_any(name)
+    edvr = full.model.name.startswith("edvr")
+    if edvr:
+        pytest.importorskip("torchvision")
+    frames = 3 if edvr else 2
+    width = (
+        "model.options={window: 3, channels: 8, groups: 2, front_blocks: 1, back_blocks: 1, head_channels: 4}"
+        if edvr
+        else "model.options={blocks: 1, channels: 4, head_channels: 4}"
+    )
+    recipe = load_any(
+        name,
+        [
+            *(f"data={clips}", "data.layout=clips", "data.epoch=null", "data.workers=0", "init.needed=false"),
+            *("training.batch=1", f"training.frames={frames}", "training.size=16", "training.warmup=null"),
+            *("evaluation.validation_clips=1", "run.device=cpu", width),
+            f"plans.{full.plan}.sizes=[8, 16]",
+        ],
+    )
+    found = find_clips(recipe)
+    planned = plan_of(recipe, len(found.train))
+    check_plan(recipe, planned)
+    check_clips(recipe, found)
+    roles = {name: replace(role, frozen_until=2) for name, role in planned.baseline.roles.items()}
+    first = replace(
+        planned,
+        baseline=replace(planned.baseline, roles=roles),
+        stages=tuple(replace(stage, steps=1) for stage in (*planned.stages, planned.stages[-1])[:3]),
+    )
+    seen = []
+    fitted = train(recipe, first, found, RunFolder(tmp_path), on_step=lambda report: seen.append(report.step.shape))
+    assert seen == [step.shape for step in first]
+    assert fitted.steps == 3
+    assert math.isfinite(fitted.curve[-1].evaluation.psnr)
+    assert fitted.curve[-1].evaluation.samples == 1
+
+
+# Files ----------------------------------------------------------------------------------------------------------
+
+
+TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, size: 16, steps: 9, lr: 1e-3}\n"
+
+
+def load(*overrides):
+    return parse_any(TEXT, "x.yaml", overrides)
+
+
+def test_a_recipe_is_of_one_task():
+    assert load().task == "superresolution"
+    assert load_any("demo/digits").task == "recognition"
+    with pytest.raises(RecipeError, match=r"^reds/edvr_m: key 'task' is superresolution: this takes recognition$"):
+        load_recipe("reds/edvr_m")
+    with pytest.raises(
+        RecipeError, match=r"^override 'task=denoising': key 'task' is 'denoising': recognition or superresolution is"
+    ):
+        load("task=denoising")
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("training.epochs=3", r"unknown key 'training.epochs'.*known here: batch, frames, size, steps, lr"),
+        ("training.minibach=3", r"unknown key 'training.minibach' \(did you mean 'minibatch'\?\)"),
+        ("training.minibatch=4", r"key 'training.minibatch' is 4: a section is accepted, with keys such as factor"),
+        ("plans.spatial.frames=[2, 4]", r"unknown key 'plans.spatial.frames'"),
+        ("sampling.mirrored=3", r"key 'sampling.mirrored' is 3"),
+        ("data.degradation=bicubical", r"key 'data.degradation' is 'bicubical': input should be 'bicubic' or 'bd'"),
+        ("training.ema=1", r"key 'training.ema' is 1"),
+    ],
+)
+def test_a_wrong_key_is_named_with_what_is_accepted(override, said):
+    with pytest.raises(RecipeError, match=said):
+        load(override)
+
+
+def test_a_recipe_is_the_same_after_it_was_written_and_read():
+    recipe = load("plans.hierarchical.sizes=[8, 16]", "training.flow={}")
+    assert parse_any(dump_recipe(recipe), "y.yaml") == recipe
+
+
+# Refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "said"),
+    [
+        (["plan=spatail"], RecipeError, r"plan 'spatail' is unknown \(did you mean 'spatial'\?\)"),
+        (["sampling.mirrored=true", "training.frames=7"], RecipeError, r"training.frames is 7, and sampling.mirrored"),
+        (["sampling.mirrored=true", "plans.hierarchical.frames=[3, 4]"], PlanError, "mirrored clips have even numbers"),
+        (["model=edvr_m"], PlanError, r"4 frames, the model takes a window of 5"),
+        (["model=edvr_m", "training.frames=7", "plan=constant"], PlanError, r"7 frames, the model takes a window of 5"),
+        (["model=edvr_m", "training.flow={}"], RecipeError, "model edvr_m has no flow network"),
+        (["model.options.flow=none", "training.flow={}"], RecipeError, "model basicvsr has no flow network"),
+        (["training.warmup={}"], RecipeError, r"training.warmup.steps is 5,000, which does not end within"),
+        (["training.minibatch.factor=2"], PlanError, r"9 steps do not divide by the minibatch factor 2"),
+        (["plans.hierarchical.stage_lrs=[1e-4, 2e-4]"], PlanError, "2 stage LRs for 1 stages"),
+        (["model=r3d_tiny"], RecipeError, r"model 'r3d_tiny' is not one of superresolution"),
+        (["model.options.depth=3"], RecipeError, r"option 'depth' of model 'basicvsr' is unknown"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(overrides, error, said):
+    recipe = load(*overrides)
+
+    def planned():
+        check_plan(recipe, plan_of(recipe, 10))
+
+    with pytest.raises(error, match=said):
+        planned()
+
+
+def test_without_clips_an_epoch_is_not_known():
+    with pytest.raises(RecipeError, match=r"give the clips \(data=FOLDER\) or what counts as an epoch"):
+        plan_of(load())
+    assert plan_of(load("data.epoch=100")).baseline.clips == 100
+
+
+def test_a_frozen_flow_network_without_weights_is_refused_unless_asked_for(clips):
+    found = find_clips(load(f"data={clips}"))
+    frozen = ["training.flow={frozen_steps: 3}"]
+    with pytest.raises(RecipeError, match=r"training.flow.frozen_steps=3 freezes a flow network that has no weights"):
+        check_clips(load(*frozen), found)
+    for accepted in (["training.flow={frozen_steps: 0}"], [*frozen, "init.needed=false"], [*frozen, "init=x.pth"]):
+        check_clips(load(*accepted), found)
+
+
+def test_a_window_longer_or_larger_than_every_clip_is_refused(clips):
+    found = find_clips(load(f"data={clips}"))
+    with pytest.raises(DataError, match=r"train0 has 5 frames of 96 × 80, and training.frames=6.* \(and 4 more such"):
+        check_clips(load("training.frames=6"), found)
+    check_clips(load("training.frames=10", "sampling.mirrored=true"), found)
+    with pytest.raises(DataError, match=r"has 5 frames of 96 × 80, and .*training.size=24 take 4 of 96 × 96"):
+        check_clips(load("training.size=24"), found)
+
+
+def test_splits_that_share_a_clip_are_refused(clips, tmp_path):
+    with pytest.raises(DataError, match=r"train0 is among the clips of train and of val \(5 in all\)"):
+        find_clips(load(f"data={clips}", f"data.val={clips / 'train'}"))
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "other").symlink_to(clips / "train" / "train3")
+    with pytest.raises(DataError, match=r"other is among the clips of train and of test \(1 in all\)"):
+        find_clips(load(f"data={clips}", f"data.test={tmp_path / 'test'}"))
+
+
+def test_a_split_that_is_not_there_is_named(clips):
+    with pytest.raises(RecipeError, match=r"has no folder val: give one with data.val=FOLDER"):
+        find_clips(load(f"data={clips / 'train'}"))
+    with pytest.raises(RecipeError, match="the recipe names no clips: give their folder with data=PATH"):
+        find_clips(load())
+    with pytest.raises(RecipeError, match="split 'dev' is unknown: train, val, test"):
+        split_of(load(f"data={clips}"), "dev")
+
+
+def test_tiles_of_another_scale_than_the_networks_are_refused(clips, tmp_path):
+    from vcycle.data import prepare_frames
+
+    prepare_frames(clips / "train", tmp_path / "tiles", scale=2, degradation="bicubic")
+    with pytest.raises(DataError, match=r"the store's low-resolution frames are .*scale=2.*, not .*scale=4"):
+        find_clips(load(f"data={tmp_path / 'tiles'}", f"data.val={clips / 'val'}"))
+
+
+def test_low_resolution_made_in_another_way_is_told(clips, tmp_path):
+    from vcycle.data import prepare_frames
+
+    found = find_clips(load(f"data={clips}"))
+    assert notices(found) == []
+    prepare_frames(clips / "train", tmp_path / "tiles", scale=4, degradation="bicubic")
+    tiles = find_clips(load(f"data={tmp_path / 'tiles'}", f"data.val={clips / 'val'}"))
+    assert notices(tiles) == []
+    blurred = replace(tiles.train, degradation=replace(tiles.train.degradation, kind="bd"))
+    (said,) = notices(replace(tiles, train=blurred))
+    assert said.startswith("train: the low-resolution frames of ")
+    assert "are not those that bd makes of" in said
+
+
+def test_the_sets_of_the_field_are_recognised(clips, make_clip, tmp_path):
+    reds, vimeo, vid4 = tmp_path / "REDS", tmp_path / "vimeo", tmp_path / "Vid4"
+    for number in range(3):
+        make_clip(vimeo / "sequences" / "00001" / f"000{number}", seed=number, frames=3)
+    (vimeo / "sep_trainlist.txt").write_text("00001/0000\n00001/0001\n")
+    (vimeo / "sep_testlist.txt").write_text("00001/0002\n")
+    found = find_clips(load(f"data={vimeo}"))
+    assert (len(found.train), len(found.val), len(found.test)) == (2, 1, 1)
+    shutil.copytree(clips / "test", vid4 / "GT")
+    assert len(find_clips(load(f"data={vimeo}", f"data.test={vid4}")).test) == 3
+    for number in range(240):
+        (reds / "train_sharp" / f"{number:03d}").mkdir(parents=True)
+    for number in range(30):
+        (reds / "val_sharp" / f"{number:03d}").mkdir(parents=True)
+    found = find_clips(load(f"data={reds}"))
+    assert (len(found.train), list(found.val.high.names)) == (266, ["000", "011", "015", "020"])
+
+
+# First weights --------------------------------------------------------------------------------------------------
+
+
+SMALL = "model.options={blocks: 1, channels: 4, head_channels: 4}"
+
+
+def test_a_flow_network_alone_or_a_whole_network_is_taken(tmp_path):
+    from vcycle.nn.weights.superres_keys import foreign_keys
+
+    theirs = build_model(load(SMALL), 7)
+    flow = {f"flow.{key}": value for key, value in theirs.flow.state_dict().items()}
+    named = foreign_keys(flow, "basicsr")
+    torch.save({"params": {named[k].removeprefix("spynet."): v for k, v in flow.items()}}, tmp_path / "spynet.pth")
+    torch.save({"params": theirs.state_dict()}, tmp_path / "whole.pth")
+    for file, taken in (("spynet.pth", "flow."), ("whole.pth", "")):
+        recipe = load(SMALL, f"init={tmp_path / file}")
+        check_init(recipe)
+        model, said = build_model(recipe, 0), []
+        initialise(model, recipe, said.append)
+        for key, value in model.state_dict().items():
+            assert key.startswith(taken) is torch.equal(value, theirs.state_dict()[key]) or not value.any()
+        assert str(tmp_path / file) in said[0]
+
+
+def test_weights_of_something_else_are_refused(tmp_path):
+    other = build_model(load("model.options={blocks: 2, channels: 4, head_channels: 4}"), 0)
+    torch.save(other.state_dict(), tmp_path / "other.pth")
+    with pytest.raises(CheckpointError, match=r"are not of the network of model basicvsr: tensors 8 that do not fit"):
+        check_init(load(SMALL, f"init={tmp_path / 'other.pth'}"))
+    torch.save({"weight": torch.zeros(3)}, tmp_path / "odd.pth")
+    with pytest.raises(CheckpointError, match="names that are not known here; accepted: those of SpyNet, BasicVSR and"):
+        check_init(load(SMALL, f"init={tmp_path / 'odd.pth'}"))
+    torch.save(other.flow.state_dict(), tmp_path / "flow.pth")
+    with pytest.raises(VcycleError, match="are a flow network's, and model basicvsr has none"):
+        check_init(load("model.options={blocks: 1, channels: 4, flow: none}", f"init={tmp_path / 'flow.pth'}"))
+
+
+def test_attention_is_trained_on_top_of_an_edvr_without(tmp_path):
+    pytest.importorskip("torchvision")
+    options = "model.options={channels: 8, groups: 2, front_blocks: 1, back_blocks: 1, head_channels: 4}"
+    without = build_model(load("model=edvr_m_wotsa", options), 3)
+    torch.save(without.state_dict(), tmp_path / "wotsa.pth")
+    recipe = load("model=edvr_m", options, f"init={tmp_path / 'wotsa.pth'}")
+    model, said = build_model(recipe, 0), []
+    initialise(model, recipe, said.append)
+    assert torch.equal(model.first.weight, without.first.weight)
+    assert "tensors of the fusion are drawn" in said[0]

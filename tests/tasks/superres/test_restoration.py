@@ -1,0 +1,153 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from vcycle.data import ClipPairs, PairedDataset, VideoError
+from vcycle.data.superres.clips import ClipInfo
+from vcycle.errors import DataError
+from vcycle.tasks.superres import (
+    Measured,
+    Measuring,
+    Protocol,
+    Restoration,
+    charbonnier,
+    quality_of,
+    restore_each,
+)
+
+
+class Enlarge(nn.Module):
+    """Each pixel four times as large, by a factor; of all frames, or of the centre one of a window."""
+
+    def __init__(self, window=None, factor=1.0):
+        super().__init__()
+        self.window = window
+        self.factor = nn.Parameter(torch.tensor(factor))
+        self.seen = []
+
+    def outputs(self, frames):
+        return range(frames) if self.window is None else range(frames // 2, frames // 2 + 1)
+
+    def forward(self, video, *, mirrored=False):
+        self.seen.append((tuple(video.shape), mirrored))
+        kept = video if self.window is None else video[:, video.shape[1] // 2][:, None]
+        return self.factor * kept.repeat_interleave(4, -1).repeat_interleave(4, -2)
+
+
+def pair(frames=6, batch=2):
+    low = torch.randint(0, 256, (batch, frames, 5, 6, 3), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    return low, low.repeat_interleave(4, -2).repeat_interleave(4, -3)
+
+
+@pytest.mark.parametrize("window", [None, 5])
+def test_the_loss_is_that_of_the_frames_that_the_network_gives(window):
+    low, high = pair(5)
+    assert Restoration().loss(Enlarge(window), low, high).item() == pytest.approx(1e-6, rel=1e-3)
+    truth = high if window is None else high[:, 2:3]
+    expected = charbonnier(truth.float() / 255 * 0.9, truth.float() / 255)
+    assert Restoration().loss(Enlarge(window, 0.9), low, high).item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+def test_a_mirrored_clip_is_told_to_the_network():
+    model = Enlarge()
+    Restoration(mirrored=True).predict(model, pair()[0])
+    assert model.seen == [((2, 6, 3, 5, 6), True)]
+
+
+def test_labels_are_no_truth():
+    Restoration().check(pair()[1])
+    with pytest.raises(DataError, match=r"a truth of shape \(4,\): frames at high resolution"):
+        Restoration().check(torch.zeros(4))
+
+
+class Store:
+    """Clips in memory; one of them may be unreadable."""
+
+    def __init__(self, count, scale, bad=()):
+        self.names = [f"clip{number}" for number in range(count)]
+        self._scale, self._bad = scale, bad
+
+    def __len__(self):
+        return len(self.names)
+
+    def path(self, item):
+        return self.names[item]
+
+    def info(self, item):
+        if item in self._bad:
+            raise VideoError(self.names[item], "is no clip")
+        return ClipInfo(frames=3, height=5 * self._scale, width=6 * self._scale)
+
+    def read(self, item, frames, box=None):
+        low = np.random.default_rng(item).integers(256, size=(3, 5, 6, 3), dtype=np.uint8)[list(frames)]
+        return low.repeat(self._scale, 1).repeat(self._scale, 2)
+
+
+def dataset(count=4, bad=()):
+    return PairedDataset(ClipPairs(high=Store(count, 4, bad), low=Store(count, 1), source="memory"))
+
+
+CPU = torch.device("cpu")
+
+
+def measured(model, clips, **how):
+    found = list(restore_each(model, clips, range(len(clips)), device=CPU, measuring=Measuring(**how)))
+    return found, quality_of(found, Measuring(**how))
+
+
+def test_equal_frames_are_counted_and_not_infinite_and_the_protocol_is_beside_the_number():
+    _, quality = measured(Enlarge(), dataset())
+    assert (quality.samples, quality.frames, quality.identical, quality.unreadable) == (4, 12, 12, 0)
+    assert quality.psnr == float("inf")
+    assert quality.protocol == "RGB, all frames, whole clips"
+    _, quality = measured(
+        Enlarge(factor=0.9), dataset(), protocol=Protocol(channels="y", frames="centre"), mirrored=True
+    )
+    assert (quality.samples, quality.frames, quality.identical) == (4, 4, 0)
+    assert quality.protocol == "Y channel, centre frame, whole clips, mirrored"
+    assert quality.headline == f"PSNR {quality.psnr:.2f} dB"
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_chunks_restore_what_whole_clips_do(window):
+    whole, _ = measured(Enlarge(window, 0.9), dataset())
+    chunks, quality = measured(Enlarge(window, 0.9), dataset(), chunk=2, overlap=1)
+    assert chunks == whole
+    assert quality.protocol == "RGB, all frames, chunks of 2 + 2 × 1 frames"
+
+
+def test_a_mirrored_clip_is_restored_with_its_mirror_image_and_both_are_averaged():
+    class Rising(Enlarge):
+        """Adds more to later frames: over a clip and its mirror image as much to each."""
+
+        def forward(self, video, *, mirrored=False):
+            ramp = torch.arange(video.shape[1]).view(1, -1, 1, 1, 1) - (video.shape[1] - 1) / 2
+            return super().forward(video, mirrored=mirrored) + 0.001 * ramp * (1 if mirrored else 0)
+
+    model = Rising()
+    _, quality = measured(model, dataset(1), mirrored=True)
+    assert model.seen == [((1, 6, 3, 5, 6), True)]
+    assert quality.identical == 3
+
+
+def test_a_clip_that_cannot_be_read_is_left_out_and_counted():
+    found, quality = measured(Enlarge(factor=0.9), dataset(4, bad=(2,)))
+    assert [type(one) is Measured for one in found] == [True, True, False, True]
+    assert (found[2].path, found[2].cause) == ("clip2", "is no clip")
+    assert (quality.samples, quality.unreadable) == (3, 1)
+    with pytest.raises(DataError, match="none of the 1 clips of the evaluation can be read"):
+        measured(Enlarge(), dataset(1, bad=(0,)))
+
+
+def test_the_model_is_left_in_the_mode_in_which_it_came():
+    model = Enlarge().train()
+    measured(model, dataset(1))
+    assert model.training
+
+
+def test_four_clips_on_eight_ranks_are_each_measured_once():
+    from vcycle.data import rank_slice
+
+    shares = [rank_slice(4, 1, rank, 8) for rank in range(8)]
+    assert sorted(item for share in shares for item in share) == [0, 1, 2, 3]
