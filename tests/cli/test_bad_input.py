@@ -41,6 +41,13 @@ def test_a_class_with_no_videos(vcycle, folder):
     refused(vcycle("train", "tiny.yaml", "data=data"), "data/train/left: the class has no videos")
 
 
+def test_videos_of_a_single_class_are_refused_before_a_run_is_begun(vcycle, folder, here):
+    for split in ("train", "val", "test"):
+        shutil.rmtree(folder / split / "left")
+    refused(vcycle("train", "tiny.yaml", "data=data"), "data: its videos are of 1 class (right): at least 2 are needed")
+    assert sorted(path.name for path in here.iterdir()) == ["data", "tiny.yaml"]
+
+
 def test_videos_of_several_labels_are_refused_before_a_run_is_begun(vcycle, here, videos):
     (here / "set/Charades_v1_480").mkdir(parents=True)
     shutil.copy(videos / "train/left/0.mp4", here / "set/Charades_v1_480/A.mp4")
@@ -116,6 +123,7 @@ def test_a_path_where_a_change_to_the_recipe_belongs(vcycle, here, videos):
         ("plan=cascade@0", ["epoch factor '0'"]),
         ("training.decay.milestones=[24]", ["milestone 24 lies at or past the end of training (training.steps=24)"]),
         ("data.root=elsewhere", ["data.root", "list file"]),
+        ("augment.mixup=1e-300", ["'augment.mixup'", "greater than or equal to 0.001"]),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "train"])

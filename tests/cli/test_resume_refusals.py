@@ -65,6 +65,12 @@ def test_another_split_for_validation(vcycle, run, moved):
     refused(vcycle("train", run, f"data={moved}", "--resume"), "other val videos")
 
 
+@pytest.mark.parametrize("name", ["plan.json", "videos.json"])
+def test_a_damaged_note_of_what_was_begun(vcycle, run, name):
+    (run / name).write_text("{")
+    refused(vcycle("train", run, "--resume"), f"{run / name} cannot be read: ")
+
+
 def test_a_resume_that_is_refused_leaves_the_run_as_it_was(vcycle, run, moved):
     (moved / "train/left/0.mp4").unlink()
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}

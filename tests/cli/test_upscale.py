@@ -33,7 +33,7 @@ def upscale(*arguments):
 
 def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
     out = tmp_path / "out.mkv"
-    upscale(model, video, "-o", out, "--chunk", 4, "--overlap", 2, "--compare", tmp_path / "c.png", "--json")
+    upscale(model, video, "-o", out, "--chunk", 4, "--overlap", 2, "--compare", tmp_path / "pictures/c.png", "--json")
     said = json.loads(capsys.readouterr().out)
     before, after = probe(str(video)).info, probe(str(out)).info
     assert said == {
@@ -50,7 +50,7 @@ def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
     large = read_frames(probe(str(out)), last).pixels[0].astype(float)
     averaged = large.reshape(before.height, 4, before.width, 4, 3).mean((1, 3))
     assert np.abs(averaged - small).mean() < 6
-    assert imread(tmp_path / "c.png").shape[:2] == (4 * before.height, 8 * before.width)
+    assert imread(tmp_path / "pictures/c.png").shape[:2] == (4 * before.height, 8 * before.width)
 
 
 def test_what_cannot_be_is_refused_in_a_line(model, video, tmp_path):
@@ -61,6 +61,8 @@ def test_what_cannot_be_is_refused_in_a_line(model, video, tmp_path):
     (tmp_path / "bad.mp4").write_bytes(b"no video")
     with pytest.raises(DataError, match=r"bad\.mp4"):
         upscale(model, tmp_path / "bad.mp4", "-o", tmp_path / "x.mp4")
+    with pytest.raises(VcycleError, match=r"picture c\.doc cannot be written: a name that ends in"):
+        upscale(model, video, "-o", tmp_path / "x.mp4", "--compare", "c.doc")
     with pytest.raises(DataError, match=r"accepted: \.mp4"):
         upscale(model, video, "-o", tmp_path / "x.gif")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bad.mp4"]

@@ -109,6 +109,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, he
     [
         (["nowhere"], ["nowhere is not the folder of a run"]),
         (["videos"], ["videos is not the folder of a run: it has no recipe.yaml"]),
+        (["run/checkpoints"], ["run/checkpoints is not the folder of a run: it has no recipe.yaml (is run meant?)"]),
+        (["run/checkpoints/step-000000006.pt"], ["is not the folder of a run (is run meant?)"]),
         (["run", "--to", "onnx"], ["--to 'onnx' is unknown: vcycle, pyslowfast or pytorchvideo"]),
         (["run", "-o", "x.pth"], ["--out x.pth: a name that ends in .safetensors is accepted"]),
         (["run", "-o", "tiny.yaml/x.safetensors"], ["tiny.yaml/x.safetensors cannot be written: File exists"]),
@@ -239,7 +241,7 @@ def test_null_takes_the_first_weights_back(here):
         ("page.pth", ["page.pth: this is a web page, not weights"]),
         ("empty.pth", ["empty.pth: the file is empty"]),
         ("cut.safetensors", ["cut.safetensors: the file is cut short or damaged"]),
-        ("tiny.yaml", ["tiny.yaml: no file of weights begins with"]),
+        ("tiny.yaml", ["tiny.yaml: this is text, not weights: 'description: Tiny'"]),
         ("narrow.safetensors", ["do not fit r3d_tiny: ", "shapes differ (stem.0.0.weight is 4×3×3×3×3"]),
         ("classes.safetensors", ["class 1 of their classifier is 'up', and of the videos 'right': init.head=new"]),
         ("three.safetensors", ["their classifier tells 3 classes apart, the data has 2: init.head=new"]),

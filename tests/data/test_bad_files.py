@@ -109,6 +109,12 @@ def test_a_picture_with_a_videos_name_is_refused(tmp_path, codec):
         picture = tmp_path / name
 
 
+@pytest.mark.parametrize("suffix", [".txt", ".nfo", ".ans"])
+def test_text_that_ffmpeg_would_draw_on_a_terminal_is_refused(tmp_path, suffix):
+    (tmp_path / f"notes{suffix}").write_text("some words\n" * 50)
+    assert cause_of(tmp_path / f"notes{suffix}") == "text, not a video"
+
+
 @pytest.mark.parametrize("suffix", [".avi", ".txt", ".jpg", ""])
 def test_a_wrong_extension_does_no_harm(tmp_path, write_video, read_number, suffix):
     path = write_video(tmp_path / "a.mp4", 20).rename(tmp_path / f"b{suffix}")

@@ -67,6 +67,51 @@ def test_sound_is_copied_packet_by_packet(tmp_path, shared_data):
         assert np.allclose([time for time, _ in copied], [time for time, _ in kept], atol=0.03)
 
 
+def heard_video(path, codec, begin):
+    """A second of pictures and sound that both begin at a time; its packets' times of sound."""
+    with av.open(str(path), "w") as container:
+        pictures = container.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+        pictures.height = pictures.width = 32
+        pictures.pix_fmt = "yuv420p"
+        voice = container.add_stream(codec, rate=48_000)
+        voice.layout = "mono"
+        for number in range(25):
+            frame = av.VideoFrame.from_ndarray(np.zeros((32, 32, 3), dtype=np.uint8), format="rgb24")
+            frame.pts, frame.time_base = number + 25 * begin, Fraction(1, 25)
+            container.mux(pictures.encode(frame))
+            kind = voice.codec_context.format.name
+            silence = np.zeros((1, 1920), dtype=np.float32 if "flt" in kind else np.int16)
+            samples = av.AudioFrame.from_ndarray(silence, format=kind, layout="mono")
+            samples.rate, samples.pts, samples.time_base = 48_000, 1920 * (number + 25 * begin), Fraction(1, 48_000)
+            container.mux(voice.encode(samples))
+        container.mux(pictures.encode(None))
+        container.mux(voice.encode(None))
+
+
+@pytest.mark.parametrize("name", ["in.mkv", "in.ts", "in.mp4"])
+@pytest.mark.parametrize("begin", [0, 3])
+def test_sound_begins_with_the_pictures_wherever_those_began(name, begin, tmp_path):
+    heard_video(tmp_path / name, "aac", begin)
+    for out in (tmp_path / "out.mkv", tmp_path / "out.mp4"):
+        rewritten(tmp_path / name, out, size=(32, 32), sound_of=str(tmp_path / name))
+        with av.open(str(out)) as container:
+            starts = [float(stream.start_time * stream.time_base) for stream in container.streams]
+        assert starts == pytest.approx([0, 0], abs=0.05)
+        assert sound(out)[1][-1][0] == pytest.approx(1, abs=0.08)
+
+
+def test_sound_that_does_not_fit_is_refused_before_a_frame_is_written(tmp_path):
+    heard_video(tmp_path / "in.mkv", "flac", 0)
+    with (
+        pytest.raises(DataError, match=r"the sound of .*in\.mkv \(flac\) does not fit into \.mov; accepted: \.mkv"),
+        written_video(
+            tmp_path / "x.mov", size=(32, 32), clock=Fraction(1, 25), rate=25, sound_of=str(tmp_path / "in.mkv")
+        ),
+    ):
+        pytest.fail("it was begun")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.mkv"]
+
+
 def test_a_video_without_sound_is_written_without(tmp_path, write_video):
     source = write_video(tmp_path / "in.mp4", 5)
     rewritten(source, tmp_path / "out.mp4", sound_of=str(source))

@@ -29,6 +29,7 @@ def test_what_a_model_needs_is_told_without_importing_torch():
         ("slowfast_16x8_r101_50_50", {}, Needs(min_frames=4, frames_multiple=4)),
         ("i3d_r50", {}, Needs(min_frames=2)),
         ("i3d_r50", {"temporal_pool": 1}, Needs()),
+        ("i3d_r50", {"temporal_strides": [2, 1, 1, 1]}, Needs(min_frames=3)),
         ("i3d_nl_r50", {}, Needs(min_frames=2, min_size=17)),
         ("i3d_nl_r50", {"nonlocal_every": [0, 2, 0, 0]}, Needs(min_frames=2, min_size=9)),
         ("slow_r50", {}, Needs()),

@@ -4,6 +4,7 @@ import argparse
 import os
 import pickle
 import struct
+import zipfile
 
 import numpy as np
 import pytest
@@ -42,6 +43,13 @@ def test_pytorch_files_are_read_whatever_the_weights_are_wrapped_in(tmp_path, co
     state = {prefix + key: value for key, value in STATE.items()}
     data = state if container is None else {"epoch": 3, container: state, "optimizer": {"lr": 0.1}}
     torch.save(data, tmp_path / "x.pth", _use_new_zipfile_serialization=as_zip)
+    assert same(read_weights(tmp_path / "x.pth").state)
+
+
+@pytest.mark.parametrize(("averaged", "plain"), [("averaged", "model"), ("params_ema", "params")])
+def test_averaged_weights_are_taken_where_there_are_both(tmp_path, averaged, plain):
+    other = {key: value + 1 for key, value in STATE.items()}
+    torch.save({plain: other, averaged: STATE}, tmp_path / "x.pth")
     assert same(read_weights(tmp_path / "x.pth").state)
 
 
@@ -188,15 +196,33 @@ def test_a_file_that_is_not_there(tmp_path):
         (b"", "the file is empty"),
         (b"<!DOCTYPE html><html><body>Sign in</body></html>", "this is a web page, not weights"),
         (b"\n  <html lang='en'>", "this is a web page, not weights"),
+        (b"\xef\xbb\xbf<html>", "this is a web page, not weights"),
+        (b"<Error><Code>AccessDenied</Code></Error>", "this is text, not weights: '<Error><Code>AccessDenied<"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:1\n", "a pointer of Git LFS"),
-        (b"GIF89a and so on", r"no file of weights begins with b'GIF89a"),
-        (b'{"message": "Not Found"}', "no file of weights begins with"),
+        (b"GIF89a\x10\0\xff\0 and so on", r"no file of weights begins with b'GIF89a"),
+        (b'{"message": "Not Found"}', """this is text, not weights: '{"message": "Not Found"}'"""),
     ],
 )
 @pytest.mark.parametrize("name", ["x.pth", "x.safetensors", "x.pkl"])
 def test_what_a_download_left_in_place_of_weights_is_named(tmp_path, content, said, name):
     (tmp_path / name).write_bytes(content)
     assert said in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("member", "said"),
+    [
+        ("readme.txt", "this is an archive (zip), and not one that PyTorch wrote"),
+        (
+            "x/constants.pkl",
+            "this is a TorchScript program, which would have to be run; accepted: its state_dict alone",
+        ),
+    ],
+)
+def test_an_archive_of_something_else_is_not_called_damaged(tmp_path, member, said):
+    with zipfile.ZipFile(tmp_path / "x.pth", "w") as archive:
+        archive.writestr(member, "")
+    assert said in refused(tmp_path / "x.pth")
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])

@@ -323,3 +323,23 @@ def test_a_kernel_that_cannot_be_inflated_is_left_to_be_compared():
     for other in (torch.ones(4, 7, 3, 3, 3), torch.ones(5, 8, 3, 3, 3), torch.ones(4, 8, 3, 1, 1), torch.ones(4)):
         assert inflate(kernel, other) is kernel
     assert inflate(kernel, torch.zeros(4, 9, 2, 3, 3)).sum() == kernel.sum()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda value: value.to_sparse(), "is sparse_coo; accepted: dense tensors of real numbers"),
+        (lambda value: value.to(torch.complex64), "is complex64; accepted: dense tensors of real numbers"),
+        (lambda value: value.to(torch.int8), "is int8; accepted: dense tensors of real numbers"),
+        (lambda value: value * float("nan"), "holds numbers that are not finite"),
+    ],
+)
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_tensors_that_cannot_be_computed_with_are_refused_even_before_anything_is_built(change, said, device):
+    weights = weights_of(build("r3d_tiny", CLASSES))
+    key = next(key for key in weights.state if key.endswith("head.projection.weight"))
+    with torch.device(device):
+        model = build("r3d_tiny", CLASSES)
+    with pytest.raises(CheckpointError) as caught:
+        take_weights(model, Weights(state={**weights.state, key: change(weights.state[key])}, source="x.pth"))
+    assert str(caught.value).startswith(f"weights x.pth: {key} {said}")

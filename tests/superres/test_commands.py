@@ -46,9 +46,8 @@ def test_plan_needs_no_torch_where_no_clips_are_named():
 
 def test_train_then_resume_then_eval(vcycle, here, clips, trained):
     lines = trained.out.splitlines()
-    assert any(
-        line.startswith("PSNR ") and "on 2 val clips (10 frames; RGB, all frames, whole" in line for line in lines
-    )
+    assert lines[-2].startswith("PSNR ")
+    assert lines[-2].endswith(" on 2 val clips (10 frames; RGB, all frames, whole clips)")
     assert "8 steps, 16 samples (0 replaced)" in lines[-1]
     assert "epoch 3.2 of 3.2, step 8: PSNR " in trained.err
     ran = vcycle("train", "run", "--resume", "--json")
@@ -63,6 +62,23 @@ def test_train_then_resume_then_eval(vcycle, here, clips, trained):
     assert (told["samples"], told["frames"], told["step"]) == (3, 15, 8)
     assert told["protocol"] == "Y channel, all frames, chunks of 2 + 2 × 4 frames"
     assert told["psnr"] == written["psnr"] == pytest.approx(sum(clip["psnr"] for clip in written["clips"]) / 3)
+
+
+def test_a_run_restores_a_video(vcycle, here, trained):
+    import av
+    import numpy as np
+
+    with av.open("small.mp4", "w") as container:
+        stream = container.add_stream("libx264", rate=12)
+        stream.height, stream.width, stream.pix_fmt = 16, 24, "yuv420p"
+        for number in range(3):
+            picture = np.full((16, 24, 3), 60 * number, dtype=np.uint8)
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        container.mux(stream.encode())
+    ran = vcycle("upscale", "run", "small.mp4", "--out", "large.mp4")
+    assert ran.code == 0, ran.err
+    assert ran.err.splitlines()[0] == "run: basicvsr_m after step 8"
+    assert ran.out == "large.mp4: 3 frames of 96 × 64\n"
 
 
 def test_the_result_does_not_depend_on_the_ranks_even_if_they_are_more_than_the_clips(vcycle, here, clips, trained):
@@ -93,6 +109,9 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
     ran = vcycle("train", "run", "--resume", f"data.path={clips}", f"data.val={clips / 'test'}")
     assert ran.code == 2
     assert "was begun on other val videos than those of" in ran.err
+    ran = vcycle("eval", "run", "training.lr=1")
+    assert ran.code == 2
+    assert "the model in run is trained already; changes of evaluation, data and run are accepted" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -107,7 +126,6 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
         (("compare", "tiny.yaml", "data=CLIPS"), "error: tiny.yaml: key 'task' is superresolution: this takes"),
         (("eval", "run", "--views", "10x3"), "error: run is a run of super-resolution: --views and --figure go with"),
-        (("eval", "run", "training.lr=1"), "the model in run is trained already; changes of evaluation, data and run"),
         (("predict", "run", "x.mp4"), "error: run: key 'task' is superresolution: this takes recognition"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 
 from vcycle.errors import CheckpointError, DataError, PlanError, RecipeError, VcycleError
 from vcycle.nn.catalog import build, build_restorer, names, needs
+from vcycle.plan import Plan
 from vcycle.recipes.load import dump_recipe, load_any, load_recipe, parse_any, recipe_names
 from vcycle.recipes.superres.build import build_model, train
 from vcycle.recipes.superres.clips import check_clips, find_clips, notices, split_of
@@ -54,6 +55,12 @@ def test_every_plan_of_a_recipe_suits_its_model(name):
     for plan in PLAN_NAMES:
         for chosen in (plan, f"control:{plan}"):
             check_plan(recipe, plan_of(recipe, name=chosen))  # a window of 5 is too short to be shortened
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_plan_is_the_same_after_it_was_written_and_read(name):
+    plan = plan_of(load_any(name))
+    assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_the_baseline_and_the_ablations_come_from_the_same_file():

@@ -152,9 +152,8 @@ def test_each_step_trains_on_pairs_of_its_shape(quick):
 def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path):
     from vcycle.recipes.superres.evaluating import evaluator
 
-    training = make_training(
-        *WITHOUT_FLOW, "training.steps=160", "training.lr=0.005", "run.save_every=100", "run.validate_every=100"
-    )
+    longer = ("training.steps=160", "training.lr=0.005", "run.save_every=100", "run.validate_every=100")
+    training = make_training(*WITHOUT_FLOW, *longer)
     evaluate = evaluator(training.recipe, dataset_of(training.recipe, training.clips.val))
     enlarged = evaluate(build_model(training.recipe, 0), torch.device("cpu"))
     fitted = training.run(tmp_path)

@@ -226,6 +226,22 @@ def test_map_is_the_mean_average_precision_of_the_classes_that_somebody_has():
     assert (found.measure, found.value) == ("mAP", found.map)
 
 
+def test_map_is_that_of_the_only_class_that_somebody_has():
+    for classes in (1, 4):
+        some = Scores(
+            videos=SEVERAL.videos, scores=SEVERAL.scores[:, :classes], labels=SEVERAL.labels[:, :classes].clone()
+        )
+        some.labels[:, 1:] = 0
+        found = evaluate(some, "")
+        assert (found.map, found.map_classes) == (pytest.approx((1 + 2 / 3) / 2), 1)
+
+
+def test_scores_that_are_not_numbers_are_refused(task):
+    model = Told(task, [[math.nan] * 3])
+    with pytest.raises(DataError, match="scores are not numbers"):
+        list(score_each(task, model, [batch_of([0], [0], [0])], CENTER, device=CPU))
+
+
 def test_with_several_classes_top1_asks_for_any_of_them():
     found = evaluate(SEVERAL, "")
     assert (found.top1, found.top5) == (2 / 4, 3 / 4)

@@ -24,6 +24,15 @@ def test_any_number_of_labels_is_learnt_by_the_mean_of_each_class_by_itself():
     assert task.loss(model, CLIPS, labels).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_an_evaluation_that_comes_first_leaves_no_traces_in_training():
+    task = Recognition(classes=3, mean=(0.4, 0.5, 0.6))
+    with torch.inference_mode():
+        task.predict(linear(3), CLIPS)
+    model = nn.Sequential(nn.InstanceNorm3d(3, affine=True), linear(3))
+    task.loss(model, CLIPS, torch.tensor([0, 1, 2, 0, 1])).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+
+
 def test_mixed_labels_keep_their_smoothing():
     task = Recognition(classes=4, label_smoothing=0.1, mixup=0.8)
     model = linear(4)

@@ -63,6 +63,8 @@ class Training:
 def make_training(digit_videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Training]:
     """Makes a training of the recipe above, with changes to it as on the command line."""
 
+    caches = tmp_path_factory.mktemp("caches")  # one for all: the same frames are decoded once
+
     def make(*overrides: str, videos: Path = digit_videos) -> Training:
         work = tmp_path_factory.mktemp("training")
         file = work / "tiny.yaml"
@@ -73,7 +75,7 @@ def make_training(digit_videos: Path, tmp_path_factory: pytest.TempPathFactory) 
             file=file,
             recipe=recipe,
             plan=plan_of(recipe, len(found.train)),
-            splits=datasets_of(recipe, found, work),
+            splits=datasets_of(recipe, found, caches),
         )
 
     return make

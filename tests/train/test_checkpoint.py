@@ -252,8 +252,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("training.steps=97", r"begun under plan long\+short .* gives long\+short .*: resume with the run's own recipe"),
-        ("plan=short", r"begun under plan long\+short .* gives short .*: resume with the run's own recipe"),
+        ("training.steps=97", r"begun under plan long\+short .* gives long\+short .*: resume with the run's own"),
+        ("plan=short", r"begun under plan long\+short .* gives short .*: resume with the run's own"),
         ("run.seed=1", r"step-000000003.pt .*with seed 0; .* with seed 1: resume with the run's own recipe"),
         (
             "model.options.widths=[4, 12]",

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vcycle.errors import RecipeError
-from vcycle.recipes.build import check_videos, find_videos
+from vcycle.recipes import dump_recipe
 from vcycle.recipes.opened import open_model
 from vcycle.train.ema import EmaSpec
 
@@ -22,23 +22,20 @@ def test_a_large_batch_decays_it_as_so_many_steps_would():
         EmaSpec(decay=1, clips=4)
 
 
-@pytest.mark.parametrize("step", [7, 13])
-def test_a_run_that_was_cut_short_goes_on_with_its_average(averaged, record_of, newest, tmp_path, step):
+def test_a_run_that_was_cut_short_goes_on_with_its_average(averaged, record_of, newest, tmp_path):
     fitted = averaged.run(tmp_path / "whole")
-    averaged.run_until(step, tmp_path / "cut")
+    averaged.run_until(13, tmp_path / "cut")
     averaged.run(tmp_path / "cut", resume=True)
     assert record_of(tmp_path / "cut") == record_of(tmp_path / "whole")
     kept, cut = newest(tmp_path / "whole"), newest(tmp_path / "cut")
     for key, value in kept.averaged.items():
         assert torch.equal(value, cut.averaged[key])
         assert torch.equal(value, fitted.model.state_dict()[key])
-    assert not torch.equal(kept.model["head.classifier.weight"], kept.averaged["head.classifier.weight"])
+    assert not all(torch.equal(value, kept.averaged[key]) for key, value in kept.model.items())
 
 
 def test_training_itself_is_the_same_and_the_average_is_what_is_opened(averaged, training, newest, tmp_path):
     training.run(tmp_path / "plain", text="")
-    from vcycle.recipes import dump_recipe
-
     averaged.run(tmp_path / "averaged", text=dump_recipe(averaged.recipe))
     plain, kept = newest(tmp_path / "plain"), newest(tmp_path / "averaged")
     assert plain.averaged is None
@@ -47,7 +44,6 @@ def test_training_itself_is_the_same_and_the_average_is_what_is_opened(averaged,
     assert all(torch.equal(value, opened[key]) for key, value in kept.averaged.items())
 
 
-def test_precise_batchnorm_of_other_weights_is_refused(make_training, tmp_path):
-    recipe = make_training("training.ema=0.9", "training.precise_bn=8").recipe
+def test_precise_batchnorm_of_other_weights_is_refused(make_training):
     with pytest.raises(RecipeError, match=r"training.precise_bn=8 is of the weights as they are, and training.ema=0.9"):
-        check_videos(recipe, find_videos(recipe, tmp_path))
+        make_training("training.ema=0.9", "training.precise_bn=8")

@@ -132,11 +132,16 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
     check_classes(dataset, opened.classes, str(name))
     device = ranks.device(recipe.run.device)
     model = opened.model.to(device)
-    own = list(scored(recipe, dataset, model, views, device, rank=ranks.rank, world=ranks.world))
+    own = []
+    with progress() as shown:
+        for found in scored(recipe, dataset, model, views, device, rank=ranks.rank, world=ranks.world):
+            own.append(found)
+            if ranks.first:
+                shown.count("evaluating videos", len(own), -(-len(dataset) // ranks.world))
     shares = ranks.gather(own)
     if shares is None:
         return None
-    scores = Scores.of(found for share in shares for found in share)
+    scores = Scores.of(video for share in shares for video in share)
     for bad in scores.unreadable:
         message(f"bad video {bad.path}: {bad.cause}; left out of the evaluation")
     protocol = protocol_of(recipe, len(opened.classes), views)

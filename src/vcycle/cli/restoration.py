@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.cli import process
-from vcycle.cli.output import message, plan_data, print_json, result
+from vcycle.cli.output import message, plain, plan_data, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.telling import plan_line, slow_shapes, training_data, warn_of_workers
 
@@ -130,7 +130,7 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path | No
         print_json(about | asdict(quality) | {"file": str(file)})
     else:
         result(f"{_line(quality, split)}, after step {opened.step:,}")
-    write_data(file, {**about, **asdict(quality), "clips": rows})
+    write_data(file, plain({**about, **asdict(quality), "clips": rows}))
     message(f"each clip: {file}")
 
 

@@ -1,20 +1,25 @@
 """`vcycle upscale`: a video four times as wide and high."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from vcycle.cli.arguments import Json
+from vcycle.cli.figures import check_figure
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.errors import VcycleError
+
+if TYPE_CHECKING:
+    from vcycle.nn.models.superres.basicvsr import BasicVSR
+    from vcycle.nn.models.superres.edvr import EDVR
 
 __all__ = ["upscale"]
 
 
 def upscale(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Weights of BasicVSR or EDVR: BasicSR's, mmagic's.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run's folder, or weights: BasicSR's, mmagic's.")],
     video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .mp4, .mov or .mkv.")],
     chunk: Annotated[
@@ -38,23 +43,24 @@ def upscale(
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
     if out.resolve() == video.resolve():
         raise VcycleError(f"--out {out} is the video itself: another file is needed")
+    if compare is not None:
+        check_figure(compare)  # before what may take hours
 
     import torch
 
     from vcycle.data.video import probe
-    from vcycle.nn.weights.superres import open_network
     from vcycle.tasks.superres.restoring import restore_file, side_by_side
 
     if device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-    opened = open_network(model)
-    message(f"{model}: {opened.description}")
+    network, description = _opened(model)
+    message(f"{model}: {description}")
     info = probe(str(video)).info
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
     with progress() as shown:
         missing = restore_file(
-            opened.model.to(where),
+            network.to(where),
             str(video),
             out,
             device=where,
@@ -69,6 +75,7 @@ def upscale(
         from matplotlib.image import imsave
 
         try:
+            compare.parent.mkdir(parents=True, exist_ok=True)
             imsave(compare, side_by_side(str(video), out, info.frames // 2))
         except (OSError, ValueError) as error:
             raise VcycleError(f"picture {compare} cannot be written: {error}") from error
@@ -85,3 +92,16 @@ def upscale(
         )
         return
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")
+
+
+def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str]":
+    """A network, and what it is in a line: that of a run, or of a file of weights alone."""
+    if not model.is_dir():
+        from vcycle.nn.weights.superres import open_network
+
+        opened = open_network(model)
+        return opened.model, opened.description
+    from vcycle.recipes.superres.evaluating import open_run
+
+    run = open_run(model, message)
+    return cast("BasicVSR | EDVR", run.model), f"{run.recipe.model.name} after step {run.step:,}"

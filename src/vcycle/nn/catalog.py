@@ -176,7 +176,11 @@ def _needs_of_resnet3d(options: Mapping[str, Any]) -> Needs:
     """Pooling in time, and a non-local block's in space, have no padding: below their extent nothing is left."""
     nonlocals = [stage for stage, every in enumerate(options.get("nonlocal_every", ())) if every]
     halvings = 1 + options.get("stem_pool", False) + max(nonlocals, default=0)
-    return Needs(min_frames=options.get("temporal_pool", 1), min_size=2**halvings + 1 if nonlocals else 1)
+    stride = (options.get("temporal_strides") or (1,))[0]  # of the stage before the pooling; it is padded
+    return Needs(
+        min_frames=(options.get("temporal_pool", 1) - 1) * stride + 1,
+        min_size=2**halvings + 1 if nonlocals else 1,
+    )
 
 
 def _bottlenecks(**preset: Any) -> _Entry:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.data.layouts import VideoList
 from vcycle.data.whole import written_whole
-from vcycle.errors import CheckpointError, RecipeError, VcycleError, did_you_mean
+from vcycle.errors import CheckpointError, PlanError, RecipeError, VcycleError, did_you_mean
 from vcycle.plan import Plan
 from vcycle.recipes.load import AnyRecipe, dump_recipe, load_any, recipe_text
 from vcycle.train.run import RunFolder
@@ -43,7 +43,7 @@ def begin(run: RunFolder, videos: "Mapping[str, VideoList | ClipPairs]") -> None
 
 
 def check_resume(run: RunFolder, recipe: AnyRecipe, plan: Plan, videos: "Mapping[str, VideoList | ClipPairs]") -> None:
-    """Refuse to go on with a run by anything but what it was begun with. Needs no torch.
+    """Refuse to go on with a run by anything but what it was begun with.
 
     Videos are compared by their names below the folder or list that they are found in, and by their labels: they may
     have moved. Their contents are not looked at.
@@ -70,7 +70,7 @@ def check_resume(run: RunFolder, recipe: AnyRecipe, plan: Plan, videos: "Mapping
                     f"{run.path} was begun on other {split} videos than those of data.path {recipe.data.path}: {how}; "
                     f"its own are those of {own.data.path}"
                 )
-    if run.plan.is_file() and (begun_under := Plan.from_json(run.plan.read_text(encoding="utf-8"))) != plan:
+    if run.plan.is_file() and (begun_under := _plan_in(run.plan)) != plan:
         options = [found for found in _differences(own, recipe) if found[0].startswith("plans.")]
         if options:
             raise CheckpointError(f"{run.path} was begun with {_told(options)}: {remedy}")
@@ -160,6 +160,13 @@ def _how_others(begun: Any, now: Mapping[str, Any]) -> str | None:
         return f"{now['videos']:,} of them, where the run has {begun.get('videos'):,}"
     what = [name for name in ("names", "labels") if begun.get(name) != now.get(name)]
     return f"their {' and '.join(what)} differ"
+
+
+def _plan_in(path: Path) -> Plan:
+    try:
+        return Plan.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, PlanError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
 def _read(path: Path) -> Mapping[str, Any]:

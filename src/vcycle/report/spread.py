@@ -14,9 +14,16 @@ def spread(measured: Mapping[str, float | None]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three significant digits."""
+    """Three digits, two below 1.
+
+    Example:
+        >>> number(1234.5), number(12.34), number(0.5), number(0.00123)
+        ('1,234', '12.3', '0.50', '0.0012')
+    """
     if value is None:
         return ""
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+    if abs(value) >= 10:
+        return f"{value:.1f}"
+    return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"

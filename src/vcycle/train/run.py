@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
@@ -186,13 +187,10 @@ class JsonLines:
 
 def _write(path: Path, text: str) -> None:
     """Write a small file so that it is whole or as it was."""
-    aside = path.with_name(path.name + ".tmp")
     try:
-        aside.write_text(text, encoding="utf-8")
-        os.replace(aside, path)
+        with written_whole(path) as file:
+            file.write(text.encode())
     except OSError as error:
-        with suppress(OSError):
-            aside.unlink()
         raise _cannot_be_written(path, error) from error
 
 

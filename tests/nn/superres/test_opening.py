@@ -14,6 +14,12 @@ NETWORKS = {
     "EDVR of 5 frames and 16 channels, with TSA": lambda: EDVR(
         channels=16, groups=8, front_blocks=1, back_blocks=2, head_channels=8
     ),
+    "BasicVSR of 1 blocks and 8 channels, without optical flow": lambda: BasicVSR(
+        blocks=1, channels=8, head_channels=8, flow="none"
+    ),
+    "EDVR of 3 frames and 12 channels, with TSA": lambda: EDVR(
+        window=3, channels=12, groups=4, front_blocks=1, back_blocks=1, head_channels=8
+    ),
     "EDVR of 7 frames and 16 channels, without TSA": lambda: EDVR(
         window=7, channels=16, groups=8, front_blocks=1, back_blocks=1, head_channels=8, attention=False
     ),
@@ -50,6 +56,13 @@ def test_our_own_names_are_known(network, tmp_path):
     described, model = network
     torch.save(model.state_dict(), tmp_path / "x.pth")
     assert open_network(tmp_path / "x.pth").description == f"{described}, named as vcycle does"
+
+
+def test_halves_come_back_in_full_precision(tmp_path):
+    model = NETWORKS["BasicVSR of 2 blocks and 8 channels"]().half()
+    torch.save(model.state_dict(), tmp_path / "x.pth")
+    with torch.no_grad():
+        assert open_network(tmp_path / "x.pth").model(torch.rand(1, 2, 3, 16, 16)).dtype == torch.float32
 
 
 def test_weights_that_are_not_a_whole_network_are_refused(tmp_path):

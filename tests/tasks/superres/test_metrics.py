@@ -85,6 +85,13 @@ def test_clips_of_different_length_count_alike():
     assert mean_quality(clips) == ClipQuality(psnr=25.0, ssim=pytest.approx(0.6), frames=10, identical=0)
 
 
+def test_clips_of_different_lengths_are_refused_whatever_counts(pair):
+    longer = torch.cat([pair[1]] * 2)
+    for protocol in (Protocol(), Protocol(frames="centre")):
+        with pytest.raises(DataError, match=r"output \(1, 3, 32, 48\) and target \(2, 3, 32, 48\); accepted: equal"):
+            clip_quality(pair[0], longer, protocol)
+
+
 def test_the_centre_frame_alone_counts_where_the_protocol_says_so(pair):
     truth = pair[1].repeat(7, 1, 1, 1)
     clip = truth.clone()

@@ -8,16 +8,17 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from vcycle.nn import apply, convert_batchnorm
+from vcycle.nn import apply, convert_batchnorm, freeze
 from vcycle.plan import BatchShape, Plan
 from vcycle.recipes.build import build_model, settings_of, task_of
+from vcycle.recipes.opened import without_downloads
 from vcycle.recipes.schema import Recipe
 from vcycle.train.loop import make_fabric
 from vcycle.train.optimizer import OptimizerSpec
 
-__all__ = ["Parts", "Run", "Stepper"]
+__all__ = ["Parts", "Run", "Stepper", "model_of"]
 
 
 class Run(NamedTuple):
@@ -37,6 +38,11 @@ class Parts(NamedTuple):
     forward: float
     backward: float
     optimizer: float
+
+
+def model_of(recipe: Recipe, classes: int) -> nn.Module:
+    """The recipe's model, frozen as in training; its weights are as drawn, as times do not depend on them."""
+    return freeze(build_model(without_downloads(recipe), classes, recipe.run.seed), recipe.training.freeze)
 
 
 class Stepper:
@@ -59,8 +65,7 @@ class Stepper:
         self.precision = settings.precision
         self._task = task_of(recipe, classes)
         self._first = plan[0]
-        model = build_model(recipe, classes, settings.seed)
-        convert_batchnorm(model, self._first.bn_batch)
+        model = convert_batchnorm(model_of(recipe, classes), self._first.bn_batch)
         self._model = model.to(memory_format=torch.channels_last_3d).train()
         self._plain = OptimizerSpec(**recipe.optimizer.model_dump()).build(self._model)
         self._forward, self._optimizer = self._fabric.setup(self._model, self._plain)

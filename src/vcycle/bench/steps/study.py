@@ -12,12 +12,11 @@ import torch
 
 from vcycle.bench.machine import machine, versions
 from vcycle.bench.steps.ceiling import peak_flops
-from vcycle.bench.steps.stepper import Run, Stepper
+from vcycle.bench.steps.stepper import Run, Stepper, model_of
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.timing import Spread, ratios
 from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
-from vcycle.recipes.build import build_model
 from vcycle.recipes.schema import Recipe
 
 __all__ = ["Effort", "bench_steps"]
@@ -71,7 +70,7 @@ def bench_steps(
     base = constant.baseline_shape
     shapes = list(dict.fromkeys([base, *(shape for plan in plans.values() for shape in plan.shapes)]))
     stepper = Stepper(recipe, constant, classes)
-    flops = {shape: step_flops(lambda: build_model(recipe, classes, 0), shape) for shape in shapes}
+    flops = {shape: step_flops(lambda: model_of(recipe, classes), shape) for shape in shapes}
     peak = peak_flops(stepper.device, stepper.precision)
     done, total = 0, len(shapes) * (1 + effort.repeats)
     steps = {}

@@ -13,11 +13,12 @@ import av
 import numpy as np
 from av.audio.stream import AudioStream
 from av.container import InputContainer, OutputContainer
+from av.stream import Discard
 from av.video.reformatter import Colorspace
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from vcycle.data.video.container import Packet, VideoError
+from vcycle.data.video.container import Packet, opened
 from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
@@ -25,7 +26,6 @@ __all__ = ["FORMATS", "VideoWriter", "written_video"]
 
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Endings of files that can be written, and their formats."""
-
 
 _BT709 = 1
 
@@ -58,21 +58,20 @@ class VideoWriter:
 
 
 class _Sound:
-    """The sound of a file, copied as it was coded."""
+    """The sound of a file, copied as it was coded, up to its end or to where the file is broken."""
 
-    def __init__(self, source: InputContainer, container: OutputContainer, begin: float) -> None:
-        self._stream: AudioStream = source.streams.audio[0]
-        self._into: Any = container.add_stream_from_template(self._stream)
+    def __init__(self, source: InputContainer, stream: AudioStream, container: OutputContainer, begin: float) -> None:
+        self._into: Any = container.add_stream_from_template(stream)
         self._container = container
-        self._packets = source.demux(self._stream)
-        self._tick = float(self._stream.time_base or 1)
+        self._packets = source.demux(stream)
+        self._tick = float(stream.time_base or 1)
         self._shift = round(begin / self._tick)  # pictures begin at 0, the sound with them
         self._next: Packet[AudioStream] | None = None
 
     def copy_until(self, seconds: float) -> None:
         """Copy what comes before a time: the file's two streams go side by side."""
         while True:
-            packet = self._next or next(self._packets, None)
+            packet = self._next or self._read()
             self._next = None
             if packet is None:
                 return
@@ -88,6 +87,12 @@ class _Sound:
             packet.stream = self._into
             self._container.mux(packet)
 
+    def _read(self) -> Packet[AudioStream] | None:
+        try:
+            return next(self._packets, None)
+        except av.error.FFmpegError:
+            return None
+
 
 @contextmanager
 def written_video(
@@ -97,7 +102,6 @@ def written_video(
     clock: Fraction,
     rate: float,
     sound_of: str | None = None,
-    begin: float = 0.0,
     crf: int = 17,
 ) -> Iterator[VideoWriter]:
     """A file to put frames into, which takes its name once it is whole and on the disk; after an exception it is gone.
@@ -107,12 +111,12 @@ def written_video(
         size: Height and width in pixels, both even.
         clock: Seconds in a tick of the frames' time stamps.
         rate: Frames a second, as the file says.
-        sound_of: A file whose sound is copied, if it has any that fits into the format.
-        begin: Time of its first frame in seconds, which is at 0 here.
+        sound_of: A video whose sound is copied, if it has any: from its first frame on, which is at 0 here.
         crf: Quality of the H.264: 0 is lossless, 17 looks like it.
 
     Raises:
-        DataError: if the ending is of no format, or it cannot be written.
+        DataError: if the ending is of no format, the sound does not fit into it, or it cannot be written.
+        VideoError: if the video whose sound is copied cannot be read.
     """
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
@@ -123,7 +127,8 @@ def written_video(
     partial = partial_of(path)
     try:
         with ExitStack() as stack:
-            container = stack.enter_context(av.open(str(partial), "w", format=kind))
+            # With the protocol said, no file's name is taken for an address.
+            container = stack.enter_context(av.open(f"file:{partial}", "w", format=kind))
             frames_a_second = Fraction(min(max(rate, 1), 1000)).limit_denominator(1001)
             options = {"preset": "medium", "crf": str(crf)}
             stream = container.add_stream("libx264", rate=frames_a_second, options=options)
@@ -133,25 +138,37 @@ def written_video(
             context.time_base = clock
             # Said, as players guess by the size of the picture otherwise.
             context.colorspace = context.color_primaries = context.color_trc = _BT709
-            sound = None if sound_of is None else _sound(stack, sound_of, container, begin)
-            writer = VideoWriter(container, stream, clock, sound)
-            yield writer
+            sound = None if sound_of is None else _sound(stack, sound_of, container, path)
+            yield (writer := VideoWriter(container, stream, clock, sound))
             writer.end()
         with partial.open("rb") as handle:
             os.fsync(handle.fileno())
         os.replace(partial, path)
     except (av.error.FFmpegError, OSError) as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         with suppress(OSError):
             partial.unlink()
 
 
-def _sound(stack: ExitStack, path: str, container: OutputContainer, begin: float) -> _Sound | None:
+def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path) -> _Sound | None:
+    """The first sound of a file, if it has any, with a place in the file that is written."""
+    with opened(source) as (_, pictures):
+        # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
+        begin = float((pictures.start_time or 0) * (pictures.time_base or 0))
+    heard = stack.enter_context(av.open(f"file:{source}", metadata_errors="replace"))
+    if not heard.streams.audio:
+        return None
+    stream = heard.streams.audio[0]
+    for other in heard.streams:
+        if other is not stream:
+            other.discard = Discard.all  # not read from the disk
     try:
-        source = stack.enter_context(av.open(path))
-    except (av.error.FFmpegError, OSError) as error:
-        raise VideoError(path, str(error)) from error
-    return _Sound(source, container, begin) if source.streams.audio else None
+        sound = _Sound(heard, stream, container, begin)
+        container.start_encoding()
+    except (av.error.FFmpegError, ValueError) as error:
+        raise DataError(
+            f"{path}: the sound of {source} ({stream.codec_context.name}) does not fit into {path.suffix}; "
+            "accepted: .mkv, which takes nearly all"
+        ) from error
+    return sound

@@ -23,9 +23,9 @@ from vcycle.nn.weights.record import Record, pyslowfast_record
 
 __all__ = ["Weights", "read_weights"]
 
-_CONTAINERS = ("model_state", "state_dict", "model", "params_ema", "params")
-"""Where checkpoints keep the weights: PySlowFast's and pytorchvideo's, Lightning's and others', vcycle's own, BasicSR's
-(averaged, where there are both)."""
+_CONTAINERS = ("model_state", "state_dict", "averaged", "model", "params_ema", "params")
+"""Where checkpoints keep the weights: PySlowFast's and pytorchvideo's, Lightning's and others', vcycle's own (averaged,
+where there are both), BasicSR's (the same)."""
 _PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DistributedDataParallel, torch.compile and Lightning put before every name."""
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.models.superres.basicvsr import BasicVSR
+from vcycle.nn.models.superres.deform import OFFSETS_A_GROUP
 from vcycle.nn.models.superres.edvr import EDVR
 from vcycle.nn.weights.files import read_weights
 from vcycle.nn.weights.superres_keys import dialect_of, to_ours
@@ -38,7 +39,8 @@ def open_network(path: Path) -> OpenedNetwork:
         raise CheckpointError(
             f"weights {path} have names that are not known here; accepted: those of BasicVSR and EDVR"
         )
-    state = {ours: weights.state[theirs] for theirs, ours in names.items()}
+    # Half precision is for storing: what is restored comes in fp32.
+    state = {ours: weights.state[theirs].float() for theirs, ours in names.items()}
     model, description = _network(state, path)
     own = model.state_dict()
     missing = [key for key in own if key not in state]
@@ -67,16 +69,20 @@ def _network(state: Mapping[str, Tensor], path: Path) -> tuple[BasicVSR | EDVR, 
             basic = BasicVSR(
                 blocks=blocks, channels=channels, head_channels=_head(state, path), flow="spynet" if flow else "none"
             )
-            return basic, f"BasicVSR of {blocks} blocks and {channels} channels"
+            aligned = "" if flow else ", without optical flow"
+            return basic, f"BasicVSR of {blocks} blocks and {channels} channels{aligned}"
         if "first.weight" in state:
             channels = len(state["first.weight"])
             attention = "fusion.fuse.weight" in state
             fused = state.get("fusion.fuse.weight" if attention else "fusion.weight")
             window = 0 if fused is None else fused.shape[1] // channels
-            if window % 2:
+            offsets = len(state.get("align.deform.offsets.weight", ()))
+            groups = offsets // OFFSETS_A_GROUP
+            if window % 2 and groups and channels % groups == 0:
                 edvr = EDVR(
                     window=window,
                     channels=channels,
+                    groups=groups,
                     front_blocks=_count(state, r"front\.(\d+)\."),
                     back_blocks=_count(state, r"back\.(\d+)\."),
                     attention=attention,

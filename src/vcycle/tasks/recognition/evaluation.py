@@ -147,14 +147,10 @@ def _loss(scores: Scores) -> float:
 
 def _average_precision(scores: Scores) -> Tensor:
     """Average precision of each class, `(classes,)`; NaN of those that no video has, for which there is none."""
-    from torchmetrics.functional.classification import multilabel_average_precision  # takes seconds, and few need it
+    from torchmetrics.functional.classification import binary_average_precision  # takes seconds, and few need it
 
     labels = scores.labels.long()
-    known = labels.sum(0) > 0
     precision = torch.full((labels.shape[1],), torch.nan, dtype=torch.float64)
-    if bool(known.any()):
-        found = multilabel_average_precision(
-            scores.scores[:, known], labels[:, known], num_labels=int(known.sum()), average=None
-        )
-        precision[known] = torch.as_tensor(found).double()
+    for known in labels.any(0).nonzero().flatten().tolist():
+        precision[known] = binary_average_precision(scores.scores[:, known], labels[:, known])
     return precision

@@ -119,7 +119,7 @@ def score_each(
         The video's scores or, where a view cannot be read, why.
 
     Raises:
-        DataError: if some views of a video are not there.
+        DataError: if some views of a video are not there, or the model's scores of them are not numbers.
     """
     scoring = scoring or Scoring()
     kind = scoring.kind(task)
@@ -155,4 +155,6 @@ def _whole(video: int, seen: _Seen, combine: str) -> Scored | Replacement:
     if seen.bad is not None:
         return seen.bad
     scores = torch.cat(seen.scores)
+    if not bool(scores.isfinite().all()):
+        raise DataError("the model's scores are not numbers: its weights are not, or are too large")
     return Scored(video, scores.mean(0) if combine == "mean" else scores.amax(0), seen.label)

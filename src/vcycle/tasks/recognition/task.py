@@ -6,7 +6,7 @@ throughout: moving from one to the other copies nothing.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import torch
 from torch import Tensor, nn
@@ -64,8 +64,7 @@ class Recognition:
 
     def inputs(self, clips: Tensor) -> Tensor:
         """Normalised float `(B, C, T, H, W)` from uint8 `(B, T, H, W, C)`, on the same device."""
-        mean = torch.tensor(self.mean, device=clips.device).mul_(255)
-        scale = torch.tensor(self.std, device=clips.device).mul_(255).reciprocal_()
+        mean, scale = _colours(tuple(self.mean), tuple(self.std), clips.device)
         return clips.float().sub_(mean).mul_(scale).permute(0, 4, 1, 2, 3)
 
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
@@ -96,3 +95,13 @@ class Recognition:
         from vcycle.tasks.recognition.augment import Mixing
 
         return Mixing(classes=self.classes, mixup=self.mixup, cutmix=self.cutmix)
+
+
+@cache
+def _colours(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+    """What is subtracted from values in 0..255, and what they are then multiplied by: sent to a device only once.
+
+    Sending waits for all that the device has still to do, and steps shall not.
+    """
+    with torch.inference_mode(False):  # whoever asks first, others train with it
+        return torch.tensor(mean, device=device).mul_(255), torch.tensor(std, device=device).mul_(255).reciprocal_()

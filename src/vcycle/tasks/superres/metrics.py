@@ -144,10 +144,10 @@ def clip_quality(output: Tensor, target: Tensor, protocol: Protocol) -> ClipQual
     Raises:
         DataError: the frames are no such frames, or too small.
     """
-    if protocol.frames == "centre":
-        output, target = (frames[len(frames) // 2 :][:1] for frames in (output, target))
     if output.shape != target.shape:
         raise DataError(f"output {tuple(output.shape)} and target {tuple(target.shape)}; accepted: equal shapes")
+    if protocol.frames == "centre":
+        output, target = (frames[len(frames) // 2 :][:1] for frames in (output, target))
     # A few at a time: in double precision, a clip of REDS takes gigabytes.
     pieces = list(zip(torch.split(output, _FRAMES_AT_ONCE), torch.split(target, _FRAMES_AT_ONCE), strict=True))
     ratios = torch.cat([psnr(*piece, channels=protocol.channels, crop=protocol.crop) for piece in pieces])

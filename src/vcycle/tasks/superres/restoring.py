@@ -46,7 +46,7 @@ def restore_file(
 
     Raises:
         VideoError: if the source cannot be read.
-        DataError: if the file cannot be written.
+        DataError: if the file cannot be written, or the source's sound does not fit into it.
     """
     whole = _opened(source)
     size = (whole.info.height, whole.info.width)
@@ -58,7 +58,6 @@ def restore_file(
         clock=whole.clock,
         rate=whole.info.fps,
         sound_of=source,
-        begin=float(whole.info.times[0]),
         crf=crf,
     ) as writer:
         for number, frame in enumerate(chunked(model, frames, length=chunk, overlap=overlap)):

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from vcycle.errors import RecipeError
 from vcycle.nn.models.superres.blocks import conv3x3
 
-__all__ = ["OFFSET_LIMIT", "DeformableConv", "deform_flops", "offset_magnitude"]
+__all__ = ["OFFSETS_A_GROUP", "OFFSET_LIMIT", "DeformableConv", "deform_flops", "offset_magnitude"]
 
 OFFSET_LIMIT = 50.0
 """Pixels: above this mean magnitude, offsets have diverged and training will not recover by itself."""
 
 _TAPS = 9
+OFFSETS_A_GROUP = 3 * _TAPS
+"""Numbers that are predicted for each group at a pixel: two of an offset and one weight, for each tap."""
 
 
 class DeformableConv(nn.Module):
@@ -37,7 +39,7 @@ class DeformableConv(nn.Module):
         self._convolve = _torchvision()
         self.weight = nn.Parameter(torch.empty(channels, channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(channels))
-        self.offsets = conv3x3(channels, 3 * _TAPS * groups)
+        self.offsets = conv3x3(channels, OFFSETS_A_GROUP * groups)
         self.magnitude: Tensor | None = None
         """Mean magnitude of the last call's offsets, in pixels: a number on the device, no part of the state."""
         bound = (channels * _TAPS) ** -0.5
