@@ -1,6 +1,8 @@
 """The page of `vcycle report`: made from a run's folder, whole in itself, and looked at in a browser."""
 
-import shutil
+import contextlib
+import os
+import signal
 import subprocess
 from html.parser import HTMLParser
 
@@ -13,6 +15,8 @@ from vcycle.plan import Plan
 from vcycle.recipes.load import dump_recipe, load_recipe
 from vcycle.recipes.plans import plan_of
 from vcycle.train.run import JsonLines, RunFolder
+
+BROWSER = os.environ.get("VCYCLE_TEST_BROWSER")
 
 
 def write_run(folder, *, plan="cascade", steps=None, bad=0):
@@ -105,14 +109,22 @@ def test_what_is_no_run_is_refused_in_a_line(tmp_path):
         app(["report", str(tmp_path / "new")], standalone_mode=False)
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.skipif(BROWSER is None, reason="VCYCLE_TEST_BROWSER names no Chromium to look at the page with")
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (400, "dark")])
 def test_a_browser_shows_it(page, tmp_path, width, theme):
     picture = tmp_path / "page.png"
-    command = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--disable-background-networking"]
     command += [f"--blink-settings=preferredColorScheme={int(theme == 'light')}", f"--window-size={width},1500"]
-    subprocess.run([*command, f"--screenshot={picture}", page.as_uri()], check=True, timeout=90, capture_output=True)
+    command += [f"--screenshot={picture}", page.as_uri()]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as browser:
+        try:
+            browser.wait(100)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(browser.pid, signal.SIGKILL)  # a browser is many processes
     pixels = imread(picture)[..., :3]
     assert pixels.shape[:2] == (1500, width)
     back = pixels[5, 5].mean()
