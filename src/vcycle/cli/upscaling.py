@@ -28,7 +28,9 @@ def upscale(
     overlap: Annotated[
         int, typer.Option("--overlap", min=0, help="Frames more that the network sees on either side.")
     ] = 4,
-    crf: Annotated[int, typer.Option("--crf", min=0, max=51, help="Quality of the H.264: 0 is lossless.")] = 17,
+    crf: Annotated[
+        int, typer.Option("--crf", min=0, max=51, help="Quality of the H.264: 17 looks lossless, 23 is smaller.")
+    ] = 17,
     compare: Annotated[
         Path | None, typer.Option("--compare", help="Save the middle frame, bicubic beside restored, as a picture.")
     ] = None,

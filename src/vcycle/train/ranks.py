@@ -86,7 +86,10 @@ def joined() -> Iterator[Ranks]:
     Raises:
         VcycleError: if they do not find each other.
     """
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    said = os.environ.get("WORLD_SIZE", "1")
+    if not said.isdigit() or int(said) < 1:
+        raise VcycleError(f"WORLD_SIZE is {said!r}: a number of processes is accepted, as torchrun sets it")
+    world = int(said)
     if world == 1:
         yield Ranks()
         return

@@ -98,8 +98,8 @@ def _network(state: Mapping[str, Tensor], path: Path) -> tuple[BasicVSR | EDVR, 
 
 
 def _count(state: Mapping[str, Tensor], pattern: str) -> int:
-    """How many layers are numbered from 0 on."""
-    return 1 + max((int(found[1]) for key in state if (found := re.match(pattern, key))), default=-1)
+    """How many layers are numbered: a gap among the numbers shows as missing tensors, and costs nothing."""
+    return len({found[1] for key in state if (found := re.match(pattern, key))})
 
 
 def _head(state: Mapping[str, Tensor], path: Path) -> int:
