@@ -130,7 +130,7 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
     if opened is None:
         opened = open_initial(recipe, dataset.videos.classes, tell)
     check_classes(dataset, opened.classes, str(name))
-    device = ranks.device(recipe.run.device)
+    device = ranks.device(recipe.run.device, tell)
     model = opened.model.to(device)
     own = []
     with progress() as shown:

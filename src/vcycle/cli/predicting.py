@@ -43,7 +43,7 @@ def predict(
         source=model,
     )
     dataset = VideoDataset(listed, grids_of(recipe))
-    device = Ranks().device(recipe.run.device)
+    device = Ranks().device(recipe.run.device, message)
     rows: list[dict[str, Any]] = []
     for found in scored(recipe, dataset, opened.model.to(device), taken, device):
         row: dict[str, Any] = {"video": listed.paths[found.video]}

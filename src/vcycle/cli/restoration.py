@@ -106,7 +106,7 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path | No
         opened = open_run(name, tell)
         recipe = changed(opened.recipe, overrides, str(name))
         dataset = dataset_of(recipe, split_of(recipe, split))
-        device = ranks.device(recipe.run.device)
+        device = ranks.device(recipe.run.device, tell)
         own = []
         with progress() as shown:
             for found in measured(recipe, dataset, opened.model.to(device), device, rank=ranks.rank, world=ranks.world):

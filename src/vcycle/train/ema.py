@@ -1,11 +1,11 @@
 """The average of a model's weights over its steps: a second model, which is the one that is evaluated."""
 
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.optim.swa_utils import AveragedModel
+from torch import nn
 
 from vcycle.errors import RecipeError
 
@@ -43,26 +43,17 @@ class Ema:
     def __init__(self, model: nn.Module, spec: EmaSpec) -> None:
         """Copy a model, where it is."""
         self._spec = spec
-        self._share = 0.0
-        self._averaged = AveragedModel(model, multi_avg_fn=self._mix)
-        self._averaged.n_averaged.fill_(1)  # what was copied counts: the first update does not copy once more
-        self._averaged.requires_grad_(False)
-
-    @property
-    def model(self) -> nn.Module:
+        self.model = deepcopy(model).requires_grad_(False)
         """The averaged model."""
-        return self._averaged.module
 
+    @torch.no_grad()
     def update(self, model: nn.Module, batch: int) -> None:
-        """Take in a model's weights after a step of so many clips."""
-        self._share = self._spec.share(batch)
-        self._averaged.update_parameters(model)
+        """Take in a model's weights after a step of so many clips; the host does not wait for the device."""
+        share = self._spec.share(batch)
+        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), share)
+        for kept, current in zip(self.model.buffers(), model.buffers(), strict=True):
+            kept.copy_(current)
 
     def state_dict(self) -> dict[str, Any]:
         """The averaged model's state, under the model's own names."""
         return self.model.state_dict()
-
-    def _mix(self, averaged: Any, current: Any, _: Any) -> None:
-        with torch.no_grad():
-            kept: list[Tensor] = list(averaged)
-            torch._foreach_lerp_(kept, list(current), self._share)

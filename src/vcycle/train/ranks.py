@@ -4,7 +4,7 @@ What they tell each other is small and lies in main memory, whatever device they
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,12 +39,15 @@ class Ranks:
         """Whether this is the one that talks to the user and writes files."""
         return self.rank == 0
 
-    def device(self, wanted: str) -> torch.device:
+    def device(self, wanted: str, on_message: Callable[[str], None]) -> torch.device:
         """Where this rank computes: on a GPU of its own, unless `cpu` is wanted or there is none.
 
-        Ranks share GPUs where there are more of them than GPUs.
+        Ranks share GPUs where there are more of them than GPUs. A model that was trained on a GPU can be used without
+        one; that is told.
         """
         if wanted == "cpu" or not torch.cuda.is_available():
+            if wanted == "cuda":
+                on_message("run.device is cuda, and torch finds no CUDA device: the CPU is used")
             return torch.device("cpu")
         return torch.device("cuda", self.local % torch.cuda.device_count())
 
