@@ -174,8 +174,8 @@ def test_folders_of_pictures_can_be_cached(load, digit_videos, tmp_path):
         with av.open(str(file)) as container:
             for count, frame in enumerate(container.decode(video=0)):
                 frame.to_image().save(root / "frames" / str(number) / f"{count:06d}.png")
-    rows = [{"id": str(number), "template": "Moving [something]"} for number in range(3)]
-    (root / "something-something-v2-labels.json").write_text('{"Moving something": "0"}')
+    rows = [{"id": str(number), "template": f"{('Moving', 'Lifting')[number % 2]} [something]"} for number in range(3)]
+    (root / "something-something-v2-labels.json").write_text('{"Moving something": "0", "Lifting something": "1"}')
     (root / "something-something-v2-train.json").write_text(json.dumps(rows[:2]))
     (root / "something-something-v2-validation.json").write_text(json.dumps(rows[2:]))
     plain, cached = load(f"data={root}"), load(f"data={root}", "data.cache=24")

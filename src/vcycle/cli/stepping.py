@@ -55,7 +55,7 @@ def bench_step(
         elif loaded.data.digits is not None:
             digits = loaded.data.digits
             clips, classes = digits.train_clips, len(digits.digits) * len(digits.motions)
-        if clips == _ANY_CLIPS and loaded.data.clips is None:
+        elif loaded.data.clips is None:
             message(f"whole plans are predicted for {clips:,} videos: data=FOLDER or data.clips=N gives yours")
         chosen = _plans(loaded, clips, plans)
 
