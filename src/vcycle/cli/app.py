@@ -21,7 +21,7 @@ from vcycle.cli import (
 from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.cli.telling import accuracy_line, plan_line, slow_shapes, training_data, warn_of_workers
+from vcycle.cli.telling import accuracy_line, plan_line, totals_line, training_data, warn_of_workers
 
 if TYPE_CHECKING:
     from vcycle.recipes.build import Videos
@@ -169,16 +169,12 @@ def train(
             on_point=lambda point: message(plan_line(planned, point)),
             on_message=message,
         )
-    waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
     if json:
         print_json(training_data(run.path, planned, fitted))
         return
     found = cast("Evaluation", fitted.curve[-1].evaluation)
     result(accuracy_line(found, "val", len(videos.train.classes)))
-    result(
-        f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
-        f"training, {waiting:.0%} of it waiting for data{slow_shapes(fitted)}"
-    )
+    result(totals_line(fitted))
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.cli import process
 from vcycle.cli.output import message, plain, plan_data, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.cli.telling import plan_line, slow_shapes, training_data, warn_of_workers
+from vcycle.cli.telling import plan_line, totals_line, training_data, warn_of_workers
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
@@ -83,11 +83,7 @@ def train(recipe: "SuperresRecipe", folder: Path, *, resume: bool, json: bool) -
         print_json(training_data(run.path, planned, fitted))
         return
     result(_line(fitted.curve[-1].evaluation, "val"))
-    waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
-    result(
-        f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
-        f"training, {waiting:.0%} of it waiting for data{slow_shapes(fitted)}"
-    )
+    result(totals_line(fitted))
 
 
 def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path | None, json: bool) -> None:

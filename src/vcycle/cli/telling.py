@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.recognition import Evaluation
     from vcycle.train.outcome import Fitted, Point
 
-__all__ = ["accuracy_line", "plan_line", "slow_shapes", "training_data", "warn_of_workers"]
+__all__ = ["accuracy_line", "plan_line", "totals_line", "training_data", "warn_of_workers"]
 
 _SLOW_DATA = 0.1
 """Share of a batch shape's time spent waiting for data above which it is named."""
@@ -37,7 +37,16 @@ def plan_line(planned: "Plan", point: "Point") -> str:
     return f"{where}: {point.evaluation.headline} on validation"
 
 
-def slow_shapes(fitted: "Fitted") -> str:
+def totals_line(fitted: "Fitted") -> str:
+    """What a training took."""
+    waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
+    return (
+        f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
+        f"training, {waiting:.0%} of it waiting for data{_slow_shapes(fitted)}"
+    )
+
+
+def _slow_shapes(fitted: "Fitted") -> str:
     """The shapes that waited for much of their time, most first."""
     shares = {shape: row["data_seconds"] / max(row["seconds"], 1e-9) for shape, row in fitted.waiting.items()}
     slow = sorted((shape for shape, share in shares.items() if share > _SLOW_DATA), key=lambda s: -shares[s])

@@ -290,9 +290,7 @@ class VideoDataset(Dataset[Sample]):
         self, item: int, info: VideoInfo, first: int, grid: Grid, memory: Tensor | None
     ) -> tuple[Tensor, str | None]:
         frames = first + info.frame_at(grid.times)
-        shape = (len(frames), *grid.crop[2:], 3)
-        fits = memory is not None and math.prod(shape) <= memory.numel()
-        out = memory[: math.prod(shape)].view(shape) if memory is not None and fits else None
+        out = _placed(memory, (len(frames), *grid.crop[2:], 3))
         clip, filled = self.source.read(
             item,
             frames,
@@ -307,13 +305,18 @@ class VideoDataset(Dataset[Sample]):
         return clip, fault
 
 
+def _placed(memory: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    """The beginning of the memory in a shape, where there is enough."""
+    size = math.prod(shape)
+    return None if memory is None or memory.numel() < size else memory[:size].view(shape)
+
+
 def _cut(strip: Tensor, views: Views, memory: Tensor | None) -> Tensor:
     """The crops of a strip ``(T, H, W, 3)``, one after another: ``(J·T, h, w, 3)``, in ``memory`` if they fit."""
     frames, height, width = views.shape
-    size = views.crops * 3 * views.shape.voxels
-    fits = memory is not None and memory.numel() >= size
-    out = memory[:size] if memory is not None and fits else torch.empty(size, dtype=torch.uint8)
-    crops = out.view(views.crops, frames, height, width, 3)
+    shape = (views.crops, frames, height, width, 3)
+    placed = _placed(memory, shape)
+    crops = torch.empty(shape, dtype=torch.uint8) if placed is None else placed
     rows, columns = strip.shape[1] - height, strip.shape[2] - width
     for number, crop in enumerate(crops):
         top, left = views.crop_at(number, rows), views.crop_at(number, columns)

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.data.layouts import VideoList
-from vcycle.data.whole import written_whole
-from vcycle.errors import CheckpointError, PlanError, RecipeError, VcycleError, did_you_mean
+from vcycle.errors import CheckpointError, PlanError, RecipeError, did_you_mean
 from vcycle.plan import Plan
 from vcycle.recipes.load import AnyRecipe, dump_recipe, load_any, recipe_text
-from vcycle.train.run import RunFolder
+from vcycle.train.run import RunFolder, write_small
 
 if TYPE_CHECKING:
     from vcycle.data.superres.layouts import ClipPairs
@@ -39,7 +38,7 @@ def begin(run: RunFolder, videos: "Mapping[str, VideoList | ClipPairs]") -> None
     Raises:
         VcycleError: if it cannot be written.
     """
-    _write(run.videos, json.dumps({split: _digests(found) for split, found in videos.items()}, indent=1) + "\n")
+    write_small(run.videos, json.dumps({split: _digests(found) for split, found in videos.items()}, indent=1) + "\n")
 
 
 def check_resume(run: RunFolder, recipe: AnyRecipe, plan: Plan, videos: "Mapping[str, VideoList | ClipPairs]") -> None:
@@ -88,7 +87,7 @@ def go_on(run: RunFolder, recipe: AnyRecipe) -> None:
     """
     text = dump_recipe(recipe)
     if run.recipe.is_file() and run.recipe.read_text(encoding="utf-8") != text:
-        _write(run.recipe, text)
+        write_small(run.recipe, text)
 
 
 def refuse_missing_run(name: str) -> None:
@@ -175,11 +174,3 @@ def _read(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
     return found if isinstance(found, Mapping) else {}
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with written_whole(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise VcycleError(f"{path} cannot be written: {error.strerror}") from error

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vcycle.report.spread import number, spread
+from vcycle.report.spread import duration, number, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -55,7 +55,7 @@ def plans_table(found: Mapping[str, Any]) -> "Table":
             row["plan"],
             f"{row['steps']:,}",
             f"{row['samples']:,}",
-            _duration(row["seconds"]["median"]),
+            duration(row["seconds"]["median"]),
             spread(row["speedup"]),
             number(row["flop_speedup"]),
         )
@@ -103,10 +103,3 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
 
 def _shape(row: Mapping[str, Any]) -> str:
     return f"{row['batch']}×{row['frames']}×{row['size']}²"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    minutes = seconds / 60
-    return f"{minutes:.1f} min" if minutes < 120 else f"{minutes / 60:,.1f} h"

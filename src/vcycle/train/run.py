@@ -13,7 +13,7 @@ from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
 
-__all__ = ["JsonLines", "RunFolder"]
+__all__ = ["JsonLines", "RunFolder", "write_small"]
 
 
 @dataclass(frozen=True)
@@ -89,11 +89,11 @@ class RunFolder:
             raise VcycleError(f"run folder {self.path} cannot be made: {error.strerror}") from error
         if recipe is not None and self.recipe.exists() and not self.plan.exists():
             raise VcycleError(f"{self.recipe} is there, and no run has written it: choose another --out")
-        _write(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's
+        write_small(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's
         if recipe is not None:
-            _write(self.recipe, recipe)
+            write_small(self.recipe, recipe)
         if classes is not None:
-            _write(self.classes, json.dumps(list(classes), indent=1) + "\n")
+            write_small(self.classes, json.dumps(list(classes), indent=1) + "\n")
         return False
 
     def read_classes(self) -> tuple[str, ...]:
@@ -131,7 +131,7 @@ class JsonLines:
         """
         if self.path.exists():
             kept = [x for x in self.read() if all(x.get(key, 0) < end for key, end in wanted.items())]
-            _write(self.path, "".join(json.dumps(x) + "\n" for x in kept))
+            write_small(self.path, "".join(json.dumps(x) + "\n" for x in kept))
 
     def read(self) -> Iterator[dict[str, Any]]:
         """The objects in the file; a line that was cut short ends it."""
@@ -185,8 +185,12 @@ class JsonLines:
         self.close()
 
 
-def _write(path: Path, text: str) -> None:
-    """Write a small file so that it is whole or as it was."""
+def write_small(path: Path, text: str) -> None:
+    """Write a small file so that it is whole or as it was.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
     try:
         with written_whole(path) as file:
             file.write(text.encode())

@@ -8,6 +8,7 @@ from typing import Any
 
 from vcycle.report.page.figures import accuracy_svgs, loss_svgs, schedule_svgs, split_svgs
 from vcycle.report.page.runs import RunData, measure, shown
+from vcycle.report.spread import duration
 
 __all__ = ["markdown_summary", "page"]
 
@@ -82,7 +83,7 @@ def _summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
                 run.plan,
                 f"{taken:,}" if run.finished else f"{taken:,} of {run.planned_steps:,}",
                 f"{samples:,}",
-                _duration(run.seconds),
+                duration(run.seconds),
                 last,
                 "; ".join(found) or "–",
                 f"{len(run.bad):,}",
@@ -158,9 +159,3 @@ def _table(head: Iterable[str], rows: Iterable[Sequence[str]], long: Sequence[in
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "\n".join("<tr>" + "".join(cell(k, text) for k, text in enumerate(row)) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table></div>'
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
