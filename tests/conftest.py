@@ -1,9 +1,13 @@
 """What all tests share: one thread for arithmetic, steady property tests, the real videos where they are."""
 
+import multiprocessing
 import os
+import pickle
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -52,6 +56,54 @@ def processes(children: Callable[[int], list[int]]) -> Callable[[], set[int]]:
         return {*mine, *(pid for child in mine for pid in children(child))}
 
     return found
+
+
+def _as_rank(function: Callable[..., Any], rank: int, world: int, meeting: Path, results: Any, arguments: Any) -> None:
+    from torch import distributed
+
+    try:
+        distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=world)
+        results.put((rank, pickle.dumps(function(rank, world, *arguments))))
+        results.close()
+        results.join_thread()
+        distributed.barrier()
+        distributed.destroy_process_group()
+    except BaseException as error:
+        results.put((rank, error))
+        raise
+
+
+@pytest.fixture
+def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+    """Runs `function(rank, world, *arguments)` in as many processes that share a gloo group: what each gives."""
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("a process that uses CUDA cannot be forked")
+    context = multiprocessing.get_context("fork")
+
+    def run(world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+        results = context.Queue()
+        meeting = tmp_path / f"meeting-{uuid.uuid4()}"
+        ranks = [
+            context.Process(target=_as_rank, args=(function, rank, world, meeting, results, arguments))
+            for rank in range(world)
+        ]
+        for process in ranks:
+            process.start()
+        try:
+            found = dict(results.get(timeout=120) for _ in ranks)
+            failed = [found[rank] for rank in range(world) if isinstance(found[rank], BaseException)]
+            if failed:
+                raise failed[0]
+            for process in ranks:
+                process.join(30)
+        finally:
+            for process in ranks:
+                process.kill()
+        return [pickle.loads(found[rank]) for rank in range(world)]
+
+    return run
 
 
 @pytest.fixture(scope="session")

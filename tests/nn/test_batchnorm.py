@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn import SubBatchNorm, convert_batchnorm, one_step, revert_batchnorm, set_bn_batch
-from vcycle.nn.batchnorm import Moments, merge_moments
+from vcycle.nn.moments import Moments, merge_moments
 
 FORMATS = [torch.contiguous_format, torch.channels_last_3d]
 PLAIN = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}

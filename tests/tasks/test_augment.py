@@ -115,7 +115,7 @@ def batch_of_constants(clips=5):
 def test_mixup_blends_each_clip_and_label_with_the_one_before_by_one_share(seed):
     clips, labels = batch_of_constants()
     torch.manual_seed(seed)
-    mixed, soft = Mixing(classes=5, mixup=0.8)(clips, labels)
+    mixed, soft = Mixing(classes=5, mixup=0.8)(clips, labels, len(clips))
     share = soft[0, 0]
     assert torch.allclose(soft, share * torch.eye(5) + (1 - share) * torch.eye(5).roll(1, 0))
     assert torch.allclose(mixed, share * clips + (1 - share) * clips.roll(1, 0), atol=1e-6)
@@ -126,7 +126,7 @@ def test_mixup_blends_each_clip_and_label_with_the_one_before_by_one_share(seed)
 def test_cutmix_pastes_one_rectangle_through_all_frames_and_shares_the_label_by_its_area(seed):
     clips, labels = batch_of_constants()
     torch.manual_seed(seed)
-    mixed, soft = Mixing(classes=5, cutmix=1.0)(clips, labels)
+    mixed, soft = Mixing(classes=5, cutmix=1.0)(clips, labels, len(clips))
     pasted = mixed != clips
     assert torch.equal(pasted, pasted[:1, :1, :1].expand_as(pasted))
     assert torch.equal(mixed[pasted], clips.roll(1, 0)[pasted])
@@ -141,7 +141,7 @@ def test_labels_of_many_classes_are_mixed_as_they_are():
     clips, _ = batch_of_constants(3)
     labels = torch.tensor([[1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
     torch.manual_seed(1)
-    mixed, soft = Mixing(classes=3, mixup=1.0)(clips, labels)
+    mixed, soft = Mixing(classes=3, mixup=1.0)(clips, labels, len(clips))
     share = mixed[1, 0, 0, 0, 0]
     assert torch.allclose(soft, share * labels + (1 - share) * labels.roll(1, 0))
 
@@ -152,9 +152,9 @@ def test_with_both_each_step_takes_one_of_them_by_its_seed():
     blended = []
     for seed in range(20):
         torch.manual_seed(seed)
-        mixed, soft = mixing(clips, labels)
+        mixed, soft = mixing(clips, labels, len(clips))
         torch.manual_seed(seed)
-        again = mixing(clips, labels)
+        again = mixing(clips, labels, len(clips))
         assert torch.equal(mixed, again[0])
         assert torch.equal(soft, again[1])
         blended.append(bool((mixed != mixed.round()).any()))
@@ -163,6 +163,6 @@ def test_with_both_each_step_takes_one_of_them_by_its_seed():
 
 def test_a_batch_of_one_clip_stays_what_it_is():
     clips, labels = batch_of_constants(1)
-    mixed, soft = Mixing(classes=2, mixup=0.8, cutmix=1.0)(clips + 1, labels)
+    mixed, soft = Mixing(classes=2, mixup=0.8, cutmix=1.0)(clips + 1, labels, len(clips))
     assert torch.allclose(mixed, clips + 1)
     assert torch.allclose(soft, torch.tensor([[1.0, 0.0]]))

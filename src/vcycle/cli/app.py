@@ -1,14 +1,14 @@
 """The commands. Those that only plan import no torch, so that they answer at once."""
 
-import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 
 from vcycle.cli import (
     benching,
+    comparing,
     evaluating,
     exporting,
     predicting,
@@ -16,17 +16,12 @@ from vcycle.cli import (
     process,
     reporting,
     restoration,
+    training,
     upscaling,
 )
-from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load, load_any
+from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
-from vcycle.cli.progress import progress
-from vcycle.cli.telling import accuracy_line, plan_line, totals_line, training_data, warn_of_workers
-
-if TYPE_CHECKING:
-    from vcycle.recipes.build import Videos
-    from vcycle.recipes.schema import Recipe
-    from vcycle.tasks.recognition import Evaluation
+from vcycle.cli.telling import tell_of_videos
 
 __all__ = ["app", "main"]
 
@@ -43,8 +38,6 @@ app = typer.Typer(
 recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
 app.add_typer(recipes, name="recipes")
 app.add_typer(benching.bench, name="bench")
-
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for everything that is written.")]
 
 
 def main() -> None:
@@ -93,7 +86,7 @@ def plan(
     elif loaded.data.path is not None:
         videos = find_videos(loaded, Path())
         clips = len(videos.train)
-        _tell_of_videos(loaded, videos)
+        tell_of_videos(loaded, videos)
     planned = plan_of(loaded, clips)
     check_plan(loaded, planned)
     if (longer := lengthened(loaded, clips)) is not None:
@@ -106,99 +99,8 @@ def plan(
         result(planned.table())
 
 
-@app.command()
-def train(
-    recipe: RecipeArgument,
-    overrides: Overrides = None,
-    out: Out = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")
-    ] = False,
-    json: Json = False,
-) -> None:
-    """Train a recipe on a folder of videos or, for super-resolution, of clips.
-
-    The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
-    `vcycle train RUN --resume` goes on with it.
-    """
-    from vcycle.recipes.build import check_plan, check_videos, datasets_of, find_videos
-    from vcycle.recipes.build import train as train_recipe
-    from vcycle.recipes.load import dump_recipe
-    from vcycle.recipes.plans import lengthened, plan_of
-    from vcycle.recipes.resuming import check_resume, refuse_missing_run
-    from vcycle.train.run import RunFolder
-
-    if resume:
-        refuse_missing_run(recipe)
-    loaded = load_any(recipe, overrides)
-    run = RunFolder(out or _default_folder(recipe, loaded.plan))
-    if loaded.task == "superresolution":
-        restoration.train(loaded, run.path, resume=resume, json=json)
-        return
-    text = dump_recipe(loaded)
-    with progress() as shown:
-        videos = find_videos(loaded, run.path.parent, shown.count)
-    check_videos(loaded, videos)
-    planned = plan_of(loaded, len(videos.train))
-    check_plan(loaded, planned)
-    if loaded.init.path is not None and not run.started:
-        from vcycle.recipes.initial import check_init
-
-        check_init(loaded, videos.train.classes)
-    if run.prepare(planned, text, resume=resume, classes=videos.train.classes):  # before hours of decoding
-        check_resume(run, loaded, planned, {"train": videos.train, "val": videos.val})
-    _tell_of_videos(loaded, videos)
-    if (longer := lengthened(loaded, len(videos.train))) is not None:
-        message(longer)
-    if not json:
-        result(planned.table())
-    go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
-    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
-    warn_of_workers(loaded)
-    with process.resumable(f"go on with `{go_on}`"), progress() as shown:
-        splits = datasets_of(loaded, videos, run.path.parent, shown.count)
-        shown.begin(planned.name, planned)
-        fitted = train_recipe(
-            loaded,
-            planned,
-            splits,
-            run,
-            text=text,
-            resume=resume,
-            on_step=shown.step,
-            on_point=lambda point: message(plan_line(planned, point)),
-            on_message=message,
-        )
-    if json:
-        print_json(training_data(run.path, planned, fitted))
-        return
-    found = cast("Evaluation", fitted.curve[-1].evaluation)
-    result(accuracy_line(found, "val", len(videos.train.classes)))
-    result(totals_line(fitted))
-
-
-@app.command()
-def compare(recipe: RecipeArgument, overrides: Overrides = None, out: Out = None, json: Json = False) -> None:
-    """Train several plans over shared seeds, and compare them.
-
-    `vcycle compare RECIPE plan=constant,long+short,cascade seeds=5`; each plan's LR-matched control is trained too,
-    unless controls are named. A study that was cut short goes on.
-    """
-    from vcycle.cli.studies import plan_names, seed_range, study
-
-    chosen = {"plan": "constant,long+short,cascade", "seeds": "2"}
-    rest = []
-    for override in overrides or ():
-        key, equals, value = override.partition("=")
-        if equals and key in chosen:
-            chosen[key] = value
-        else:
-            rest.append(override)
-    plans, seeds = plan_names(chosen["plan"]), seed_range(chosen["seeds"])
-    folder = out or Path("runs") / f"compare-{Path(recipe).stem}"
-    loaded = load(recipe, rest)
-    warn_of_workers(loaded)
-    study(loaded, plans, seeds, folder, title=recipe, json=json)
+app.command()(training.train)
+app.command()(comparing.compare)
 
 
 @app.command()
@@ -252,22 +154,3 @@ def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
         print_json({"name": recipe, "recipe": load_any(recipe).model_dump(mode="json", by_alias=True)})
     else:
         print(recipe_text(recipe)[0], end="")
-
-
-def _default_folder(recipe: str, planned: str) -> Path:
-    """A run goes on in its own folder; a recipe's run gets one by its name and plan."""
-    from vcycle.train.run import RunFolder
-
-    # A folder of videos may be called like a shipped recipe: it is no place for a run.
-    if RunFolder(Path(recipe)).recipe.is_file():
-        return Path(recipe)
-    return Path("runs") / f"{Path(recipe).stem}-{planned.replace(':', '-')}"
-
-
-def _tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
-    from vcycle.recipes.notices import notices
-
-    classes = len(videos.train.classes)
-    message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
-    for note in notices(recipe, videos):
-        message(note)

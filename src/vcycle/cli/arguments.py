@@ -10,9 +10,8 @@ from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
     from vcycle.recipes.load import AnyRecipe
-    from vcycle.recipes.schema import Recipe
 
-__all__ = ["Json", "Overrides", "RecipeArgument", "load", "load_any"]
+__all__ = ["Json", "Out", "Overrides", "RecipeArgument", "load_any"]
 
 RecipeArgument = Annotated[
     str,
@@ -24,22 +23,16 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
 ]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for everything that is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
-def load(recipe: str, overrides: Sequence[str] | None) -> "Recipe":
-    """The recipe, with its paths absolute.
+def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
+    """A recipe of either task, with its paths absolute.
 
     Raises:
-        RecipeError: if it or an override is not as it should be, or it is of another task than recognition.
+        RecipeError: if it or an override is not as it should be.
     """
-    from vcycle.recipes.load import load_recipe, with_absolute_paths
-
-    return with_absolute_paths(load_recipe(recipe, _changes(overrides)))
-
-
-def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
-    """A recipe of any task; otherwise as `load`."""
     from vcycle.recipes import load as loading
 
     return loading.with_absolute_paths(loading.load_any(recipe, _changes(overrides)))

@@ -4,7 +4,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from vcycle.plan import Plan
 
-__all__ = ["errors", "message", "plain", "plan_data", "print_json", "result"]
+__all__ = ["as_one", "errors", "is_heard", "message", "message_of_rank", "plain", "plan_data", "print_json", "result"]
 
 _WIDE = 160
 """Columns of what is not shown on a terminal: enough for every table, so that none is folded."""
@@ -22,8 +23,29 @@ errors = Console(stderr=True, highlight=False, soft_wrap=True)
 """Standard error; a message is one line there, however long."""
 
 
+_rank = 0
+
+
+@contextmanager
+def as_one(rank: int) -> Iterator[None]:
+    """Speak as one of several processes that share the work: what all of them would say, the first alone says."""
+    global _rank
+    _rank = rank
+    try:
+        yield
+    finally:
+        _rank = 0
+
+
+def is_heard() -> bool:
+    """Whether what this process says is shown."""
+    return _rank == 0
+
+
 def result(content: Any) -> None:
     """Print a result for people: a line, or a table."""
+    if not is_heard():
+        return
     if isinstance(content, Table):
         for column in content.columns:
             column.overflow = "fold"  # where the terminal is narrow; an ellipsis would hide numbers
@@ -35,7 +57,8 @@ def result(content: Any) -> None:
 
 def print_json(data: Mapping[str, Any]) -> None:
     """Print one object for programs, on one line, in ASCII whatever the terminal's encoding is."""
-    print(json.dumps(plain(data)))
+    if is_heard():
+        print(json.dumps(plain(data)))
 
 
 def plain(value: Any) -> Any:
@@ -51,7 +74,13 @@ def plain(value: Any) -> Any:
 
 def message(text: str) -> None:
     """Tell people something that is not a result."""
-    errors.print(text, markup=False)
+    if is_heard():
+        errors.print(text, markup=False)
+
+
+def message_of_rank(text: str) -> None:
+    """Tell people something that this process alone knows, such as that it could not read a file."""
+    errors.print(f"rank {_rank}: {text}" if _rank else text, markup=False)
 
 
 def plan_data(plan: "Plan") -> dict[str, Any]:

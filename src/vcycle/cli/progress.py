@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vcycle.cli.output import errors, message
+from vcycle.cli.output import errors, is_heard, message
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
@@ -41,7 +41,7 @@ class Progress(Protocol):
 @contextmanager
 def progress() -> Iterator[Progress]:
     """Progress on standard error, while it lasts. Results are printed before or after, not within."""
-    if not errors.file.isatty():
+    if not errors.file.isatty() or not is_heard():
         yield _Lines()
         return
     from rich import progress as rich_progress

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.cli import process
-from vcycle.cli.output import message, plain, plan_data, print_json, result
+from vcycle.cli.output import message, message_of_rank, plain, plan_data, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.telling import plan_line, totals_line, training_data, warn_of_workers
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from vcycle.recipes.superres.schema import SuperresRecipe
     from vcycle.tasks.superres import Quality
     from vcycle.train.outcome import Evaluation
+    from vcycle.train.ranks import Ranks
+    from vcycle.train.run import RunFolder
 
 __all__ = ["evaluate", "is_restoration", "plan", "train"]
 
@@ -41,25 +43,29 @@ def plan(recipe: "SuperresRecipe", *, figure: Path | None, json: bool) -> None:
         result(planned.table())
 
 
-def train(recipe: "SuperresRecipe", folder: Path, *, resume: bool, json: bool) -> None:
+def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
     """Train a recipe in a run's folder."""
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.resuming import check_resume
     from vcycle.recipes.superres.build import train as train_recipe
-    from vcycle.recipes.superres.clips import check_clips, find_clips, notices
+    from vcycle.recipes.superres.clips import check_clips, described, find_clips, notices
     from vcycle.recipes.superres.initial import check_init
-    from vcycle.train.run import RunFolder
 
-    run, text = RunFolder(folder), dump_recipe(recipe)
+    text = dump_recipe(recipe)
     clips = find_clips(recipe)
     planned = _planned(recipe, len(clips.train))
+    warnings = notices(clips)
     if not run.started:
-        check_clips(recipe, clips)
+        warnings += check_clips(recipe, clips)
         check_init(recipe)
-    if run.prepare(planned, text, resume=resume):
-        check_resume(run, recipe, planned, {"train": clips.train, "val": clips.val})
-    message(f"{len(clips.train):,} clips, and {len(clips.val):,} more for validation")
-    for note in notices(clips):
+
+    def prepare() -> None:
+        if run.prepare(planned, text, resume=resume):
+            check_resume(run, recipe, planned, {"train": clips.train, "val": clips.val})
+
+    ranks.from_first(prepare)
+    message(f"{len(clips.train):,} clips, {described(clips.train)}; {len(clips.val):,} more for validation")
+    for note in warnings:
         message(f"warning: {note}")
     if not json:
         result(planned.table())
@@ -75,9 +81,10 @@ def train(recipe: "SuperresRecipe", folder: Path, *, resume: bool, json: bool) -
             run,
             text=text,
             resume=resume,
+            ranks=ranks,
             on_step=shown.step,
             on_point=lambda point: message(plan_line(planned, point)),
-            on_message=message,
+            on_message=message_of_rank,
         )
     if json:
         print_json(training_data(run.path, planned, fitted))

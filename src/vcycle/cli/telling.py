@@ -8,11 +8,13 @@ from vcycle.cli.output import message
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
+    from vcycle.recipes.build import Videos
     from vcycle.recipes.load import AnyRecipe
+    from vcycle.recipes.schema import Recipe
     from vcycle.tasks.recognition import Evaluation
     from vcycle.train.outcome import Fitted, Point
 
-__all__ = ["accuracy_line", "plan_line", "totals_line", "training_data", "warn_of_workers"]
+__all__ = ["accuracy_line", "plan_line", "tell_of_videos", "totals_line", "training_data", "warn_of_workers"]
 
 _SLOW_DATA = 0.1
 """Share of a batch shape's time spent waiting for data above which it is named."""
@@ -35,6 +37,16 @@ def plan_line(planned: "Plan", point: "Point") -> str:
     """Where a training is, and what its validation found."""
     where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
     return f"{where}: {point.evaluation.headline} on validation"
+
+
+def tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
+    """Tell what there is to train on, and what a user should know of it."""
+    from vcycle.recipes.notices import notices
+
+    classes = len(videos.train.classes)
+    message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
+    for note in notices(recipe, videos):
+        message(note)
 
 
 def totals_line(fitted: "Fitted") -> str:

@@ -16,8 +16,8 @@ either be converted with ``bn_batch`` counted in frames or not at all.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
-from typing import Any, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,37 +26,19 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.errors import PlanError, RecipeError
+from vcycle.nn.moments import Moments, merge_equal, merge_moments
+from vcycle.nn.sharing import Sharing, merge_over_ranks, normalise_shared
 
 __all__ = [
-    "Moments",
+    "Commitment",
     "SubBatchNorm",
     "convert_batchnorm",
-    "merge_moments",
     "one_step",
     "revert_batchnorm",
     "set_bn_batch",
 ]
 
 _Model = TypeVar("_Model", bound=nn.Module)
-
-
-class Moments(NamedTuple):
-    """Per-channel statistics of some values: enough to merge them with others exactly."""
-
-    values: int
-    """How many values of each channel."""
-    mean: Tensor
-    """Mean, shape ``(C,)``."""
-    m2: Tensor
-    """Sum of squared deviations from the mean, shape ``(C,)``."""
-
-
-def merge_moments(parts: Sequence[Moments]) -> Moments:
-    """Return the moments of all values of all parts together (law of total variance).
-
-    Everything that shares a step's statistics (blocks, micro-batches, ranks) goes through here.
-    """
-    return reduce(_merge_two, parts)
 
 
 def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
@@ -92,7 +74,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
             )
     for _, module in layers:
         if not isinstance(module, SubBatchNorm):
-            module.__dict__.update(plain_class=type(module), _pending=None)
+            module.__dict__.update(plain_class=type(module), _pending=None, _sharing=None)
             module.__class__ = SubBatchNorm
         module.__dict__["bn_batch"] = bn_batch
     return model
@@ -106,7 +88,7 @@ def revert_batchnorm(model: _Model) -> _Model:
     """
     for module in list(_sub_batch_layers(model)):
         module.__class__ = module.plain_class  # type: ignore[assignment]
-        for attribute in ("plain_class", "bn_batch", "_pending"):
+        for attribute in ("plain_class", "bn_batch", "_pending", "_sharing"):
             delattr(module, attribute)
     return model
 
@@ -122,26 +104,47 @@ def set_bn_batch(model: nn.Module, clips: int) -> None:
         module.bn_batch = clips
 
 
+@dataclass
+class Commitment:
+    """Whether a step's statistics are to be committed; may be changed until the step ends."""
+
+    keep: bool | Tensor = True
+    """A boolean or, so that a device need not be waited for, a boolean scalar on it."""
+
+
 @contextmanager
-def one_step(model: nn.Module) -> Iterator[None]:
+def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commitment]:
     """Count all training forwards inside (micro-batches) as one step of the running statistics.
 
     Their moments are merged and committed once, at exit: momentum is applied once and ``num_batches_tracked`` grows
     by one. After an exception nothing is committed. Inside another ``one_step`` it does nothing.
 
     Blocks do not span micro-batches: cut those at multiples of ``bn_batch`` to normalise as the whole batch would.
+
+    Args:
+        model: Any module.
+        sharing: How ranks share the step's batch, if they do: all of them enter together, and what is committed is
+            the whole batch's. Where a block lies on several ranks, a rank's clips must come in one forward.
+
+    Yields:
+        What decides whether they are committed at all.
     """
     modules = [module for module in _sub_batch_layers(model) if module._pending is None]
     for module in modules:
-        module._pending = []
+        module._pending, module._sharing = [], sharing
+    commitment = Commitment()
     try:
-        yield
-        for module in modules:
-            if module._pending:
-                module._commit(merge_moments(module._pending))
+        yield commitment
+        if commitment.keep is False:
+            return
+        used = [module for module in modules if module._pending]
+        found = [merge_moments(module._pending or ()) for module in used]
+        if sharing is not None and used and sharing.has_whole_blocks(used[0].bn_batch):
+            found = merge_over_ranks(found, sharing)
+        _commit(used, found, commitment.keep)
     finally:
         for module in modules:
-            module._pending = None
+            module._pending = module._sharing = None
 
 
 class SubBatchNorm(_BatchNorm):
@@ -169,6 +172,7 @@ class SubBatchNorm(_BatchNorm):
     bn_batch: int
     plain_class: type[_BatchNorm]
     _pending: list[Moments] | None
+    _sharing: Sharing | None
 
     def __init__(
         self,
@@ -188,6 +192,7 @@ class SubBatchNorm(_BatchNorm):
         self.bn_batch = bn_batch
         self.plain_class = plain_class
         self._pending = None
+        self._sharing = None
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise ``input``, by block in training and by the running statistics in ``eval()``.
@@ -199,14 +204,18 @@ class SubBatchNorm(_BatchNorm):
         tracked = self.running_mean is not None
         if tracked and not self.training:
             return super().forward(input)
-        self._check_blocks(input.shape)
         recomputed = torch._C._current_graph_task_id() != -1
-        if input.shape[0] <= self.bn_batch and self._pending is None and not recomputed:
-            return super().forward(input)  # one block, committed at once: plain BatchNorm, bit for bit
-        output, moments = _normalise_blocks(input, self.weight, self.bias, self.bn_batch, self.eps)
+        if self._sharing is not None and not self._sharing.has_whole_blocks(self.bn_batch):
+            self._check_shared(input.shape, self._sharing)
+            output, moments = normalise_shared(input, self.weight, self.bias, self.bn_batch, self.eps, self._sharing)
+        else:
+            self._check_blocks(input.shape[0], input.shape)
+            if input.shape[0] <= self.bn_batch and self._pending is None and not recomputed:
+                return super().forward(input)  # one block, committed at once: plain BatchNorm, bit for bit
+            output, moments = _normalise_blocks(input, self.weight, self.bias, self.bn_batch, self.eps)
         if tracked and not recomputed:
             if self._pending is None:
-                self._commit(moments)
+                _commit([self], [moments])
             else:
                 self._pending.append(moments)
         return output
@@ -222,8 +231,17 @@ class SubBatchNorm(_BatchNorm):
                 f"accepted: (B, {self.num_features}, ...) with 2 to 5 dimensions"
             )
 
-    def _check_blocks(self, shape: torch.Size) -> None:
-        clips, values = shape[0], shape[2:].numel()
+    def _check_shared(self, shape: torch.Size, sharing: Sharing) -> None:
+        own = sharing.clips[sharing.rank]
+        if shape[0] != own:
+            raise PlanError(
+                f"BatchNorm got {shape[0]} clips, and this rank has {own} of a batch whose blocks of {self.bn_batch} "
+                "clips lie on several ranks; accepted: all its clips in one forward"
+            )
+        self._check_blocks(sharing.starts[-1], shape)
+
+    def _check_blocks(self, clips: int, shape: torch.Size) -> None:
+        values = shape[2:].numel()
         smallest = clips % self.bn_batch or min(clips, self.bn_batch)
         if smallest * values <= 1:
             raise PlanError(
@@ -231,20 +249,6 @@ class SubBatchNorm(_BatchNorm):
                 f"{tuple(shape)} with bn_batch {self.bn_batch} has a block of {smallest} clip(s) with {values} "
                 "value(s) each; accepted: a batch whose last block has at least 2 clips, or a larger shape"
             )
-
-    @torch.no_grad()
-    def _commit(self, moments: Moments) -> None:
-        """Move the running statistics towards one step's: the only place that changes them."""
-        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
-            return
-        self.num_batches_tracked.add_(1)
-        dtype = self.running_mean.dtype
-        mean, variance = moments.mean.to(dtype), (moments.m2 / (moments.values - 1)).to(dtype)
-        # A cumulative average counts by a tensor: reading it would wait for the device.
-        momentum = self.momentum
-        weight = self.num_batches_tracked.to(dtype).reciprocal() if momentum is None else momentum
-        self.running_mean.lerp_(mean, weight)
-        self.running_var.lerp_(variance, weight)
 
 
 class _BlockNorm(torch.autograd.Function):
@@ -303,6 +307,36 @@ class _BlockNorm(torch.autograd.Function):
         return grad_x, *sums, None, None
 
 
+@torch.no_grad()
+def _commit(layers: Sequence[SubBatchNorm], found: Sequence[Moments], keep: bool | Tensor = True) -> None:
+    """Move running statistics towards one step's: the only place that changes them.
+
+    All layers at once: many small operations would cost more than what they compute.
+    """
+    counts, running, new, weights = [], [], [], []
+    for layer, moments in zip(layers, found, strict=True):
+        if layer.running_mean is None or layer.running_var is None or layer.num_batches_tracked is None:
+            continue
+        counts.append(layer.num_batches_tracked)
+        running += [layer.running_mean, layer.running_var]
+        new += [
+            moments.mean.to(layer.running_mean.dtype),
+            moments.m2.to(layer.running_var.dtype) / (moments.values - 1),
+        ]
+        weights += [layer.momentum] * 2
+    if not counts:
+        return
+    torch._foreach_add_(counts, 1 if keep is True else keep)
+    if isinstance(keep, Tensor):
+        new = [torch.where(keep, each, old) for each, old in zip(new, running, strict=True)]
+    if weights[0] is not None and len(set(weights)) == 1:
+        torch._foreach_lerp_(running, new, weights[0])
+        return
+    # A cumulative average counts by a tensor: reading it would wait for the device.
+    for place, (old, each, weight) in enumerate(zip(running, new, weights, strict=True)):
+        old.lerp_(each, counts[place // 2].to(old.dtype).reciprocal() if weight is None else weight)
+
+
 def _normalise_blocks(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
 ) -> tuple[Tensor, Moments]:
@@ -317,7 +351,7 @@ def _normalise_blocks(
         return output, Moments(clips * values, mean, variance * (clips * values - 1))
     output, means, variances = _BlockNorm.apply(_dense(x), weight, bias, bn_batch, eps)
     whole, rest = divmod(clips, bn_batch)
-    moments = _merge_equal(bn_batch * values, means[:whole], variances[:whole])
+    moments = merge_equal(bn_batch * values, means[:whole], variances[:whole])
     if rest:
         last = Moments(rest * values, means[whole], variances[whole] * (rest * values - 1))
         moments = merge_moments([moments, last])
@@ -330,21 +364,6 @@ def _dense(x: Tensor) -> Tensor:
         return x
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     return x if last is not None and x.is_contiguous(memory_format=last) else x.contiguous()
-
-
-def _merge_equal(values: int, means: Tensor, variances: Tensor) -> Moments:
-    """Merge blocks of ``values`` values from their means and unbiased variances, shape ``(blocks, C)``."""
-    between, mean = torch.var_mean(means, 0, correction=0)
-    blocks = means.shape[0]
-    m2 = variances.sum(0).mul_(values - 1).add_(between, alpha=values * blocks)
-    return Moments(values * blocks, mean, m2)
-
-
-def _merge_two(a: Moments, b: Moments) -> Moments:
-    values = a.values + b.values
-    delta = b.mean - a.mean
-    mean = a.mean + delta * (b.values / values)
-    return Moments(values, mean, a.m2 + b.m2 + delta.square() * (a.values * b.values / values))
 
 
 def _statistics_dtype(x: Tensor) -> torch.dtype:

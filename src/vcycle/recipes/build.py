@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.recognition import Recognition
     from vcycle.train.loop import Settings
     from vcycle.train.outcome import Fitted, Point, StepReport
+    from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
 __all__ = [
@@ -351,6 +352,7 @@ def settings_of(recipe: "AnyRecipe", *, seed: int | None = None) -> "Settings":
         save_every=r.save_every,
         bad_limit=r.bad_limit,
         tensorboard=r.tensorboard,
+        fit=r.fit,
     )
 
 
@@ -363,6 +365,7 @@ def train(
     seed: int | None = None,
     text: str | None = None,
     resume: bool = False,
+    ranks: "Ranks | None" = None,
     on_step: "Callable[[StepReport], None]" = lambda _: None,
     on_point: "Callable[[Point], None]" = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
@@ -377,20 +380,27 @@ def train(
     from vcycle.train.ema import EmaSpec
     from vcycle.train.loop import fit
     from vcycle.train.optimizer import OptimizerSpec
+    from vcycle.train.ranks import ALONE
 
+    ranks = ranks or ALONE
     settings = settings_of(recipe, seed=seed)
     optimizer = OptimizerSpec(**recipe.optimizer.model_dump())
     classes = len(splits.train.videos.classes)
     videos = {"train": splits.train.videos, "val": splits.val.videos}
-    goes_on = run.prepare(plan, text, resume=resume, classes=splits.train.videos.classes)
+
+    def prepare() -> bool:
+        if run.prepare(plan, text, resume=resume, classes=splits.train.videos.classes):
+            check_resume(run, recipe, plan, videos)
+            go_on(run, recipe)
+            return True
+        begin(run, videos)
+        return False
+
+    goes_on = ranks.from_first(prepare)
     given = goes_on or recipe.init.path is not None
     model = build_model(without_downloads(recipe) if given else recipe, classes, settings.seed)
-    if goes_on:
-        check_resume(run, recipe, plan, videos)
-        go_on(run, recipe)
-    else:
-        initialise(model, recipe, splits.train.videos.classes, on_message)
-        begin(run, videos)
+    if not goes_on:
+        initialise(model, recipe, splits.train.videos.classes, on_message if ranks.first else lambda _: None)
     return fit(
         plan=plan,
         model=freeze(model, recipe.training.freeze),
@@ -404,7 +414,8 @@ def train(
         precise_bn=recipe.training.precise_bn,
         ema=None if recipe.training.ema is None else EmaSpec(decay=recipe.training.ema, clips=plan.baseline.batch),
         resume=resume,
-        validate=evaluator(recipe, splits.val, on_message),
+        ranks=ranks,
+        validate=evaluator(recipe, splits.val, on_message, ranks=ranks),
         evaluation=Evaluation,
         on_step=on_step,
         on_point=on_point,

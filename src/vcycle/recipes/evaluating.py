@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vcycle.data import Loader, Replacement, VideoDataset, Views
     from vcycle.recipes.opened import Opened
     from vcycle.tasks.recognition import Evaluation, Scored, Scores, Scoring
+    from vcycle.train.ranks import Ranks
 
 __all__ = [
     "center_view",
@@ -143,6 +144,8 @@ def evaluator(
     dataset: "VideoDataset",
     on_message: Callable[[str], None] = lambda _: None,
     on_scores: "Callable[[Scores], None]" = lambda _: None,
+    *,
+    ranks: "Ranks | None" = None,
 ) -> "Callable[[nn.Module, torch.device], Evaluation]":
     """A function that evaluates a model during training: at the full grid, one center clip per video.
 
@@ -151,16 +154,25 @@ def evaluator(
         dataset: The videos.
         on_message: Told of each video that cannot be read, once.
         on_scores: Told of every evaluation's scores.
+        ranks: The ranks that evaluate together, each its share of the videos; all of them find the same.
     """
     from vcycle.tasks.recognition import Scores
     from vcycle.tasks.recognition import evaluate as evaluate_scores
+    from vcycle.train.ranks import ALONE
+
+    shared = ranks or ALONE
 
     views = center_view(recipe)
     protocol = protocol_of(recipe, len(dataset.videos.classes), views)
     named: set[int] = set()
 
     def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
-        scores = Scores.of(scored(recipe, dataset, model, views, device))
+        own = list(scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world))
+        shares = shared.gather(own)
+        return shared.from_first(lambda: judge([found for share in shares or () for found in share]))
+
+    def judge(everything: "list[Scored | Replacement]") -> "Evaluation":
+        scores = Scores.of(everything)
         for bad in scores.unreadable:
             if bad.video not in named:
                 named.add(bad.video)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
@@ -25,6 +25,7 @@ _FORMAT = 1
 _KEEP = 2
 _NAME = re.compile(r"step-(\d+)\.pt")
 _ASIDE = ".tmp"
+_KINDS = {"step": int, "seed": int, "model": dict, "optimizer": dict, "optimizer_kind": str, "totals": dict}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,10 +116,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: if the file is damaged or is no checkpoint of vcycle.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-        if damaged is not None:
-            raise ValueError(f"{damaged} has a wrong checksum")
+        _check_archive(path)
         data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(
@@ -130,9 +128,11 @@ def load_checkpoint(path: Path) -> Checkpoint:
     if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
         raise CheckpointError(f"checkpoint {path} is not one of vcycle's (format {_FORMAT})")
     try:
-        return Checkpoint(**{**data, "plan": Plan.from_json(data["plan"])})
+        checkpoint = Checkpoint(**{**data, "plan": Plan.from_json(data["plan"])})
+        _check_fields(checkpoint)
     except (KeyError, TypeError, PlanError) as error:
         raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {_reason(error)}") from error
+    return checkpoint
 
 
 def load_weights(model: nn.Module, state: dict[str, Any], source: Path) -> None:
@@ -155,6 +155,46 @@ def load_weights(model: nn.Module, state: dict[str, Any], source: Path) -> None:
         faults += [f"unexpected {', '.join(unexpected[:3])} ({len(unexpected)} in all)"] if unexpected else []
         raise CheckpointError(f"checkpoint {source} belongs to another model: {'; '.join(faults)}")
     model.load_state_dict(state)
+
+
+def _check_archive(path: Path) -> None:
+    """Refuse an archive that is damaged, or that would grow when it is read.
+
+    All of its contents have checksums. What has none (names, places, sizes, dates) cannot be damaged without either
+    leading to contents of a wrong checksum, or not being looked at.
+
+    Raises:
+        ValueError, OSError, zipfile.BadZipFile: if it is.
+    """
+    with zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+            raise ValueError("its contents are packed, which checkpoints' are not")
+        if sum(member.file_size for member in members) > path.stat().st_size:
+            raise ValueError("its contents are larger than the file")
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"{damaged} has a wrong checksum")
+
+
+def _check_fields(checkpoint: Checkpoint) -> None:
+    """Refuse a file of the right fields and the wrong contents: it may come from anywhere.
+
+    Raises:
+        TypeError: if it is one.
+    """
+    for name, kind in _KINDS.items():
+        if not isinstance(getattr(checkpoint, name), kind):
+            raise TypeError(f"its {name} is no {kind.__name__}")
+    for state in (checkpoint.model, checkpoint.weights):
+        if not (isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())):
+            raise TypeError("its weights are no tensors")
+    if not 0 <= checkpoint.step <= len(checkpoint.plan):
+        raise TypeError(f"it is of step {checkpoint.step}, and its plan has {len(checkpoint.plan)}")
+    groups = checkpoint.optimizer.get("param_groups")
+    listed = isinstance(groups, list) and all(isinstance(g, dict) and isinstance(g.get("params"), list) for g in groups)
+    if not listed:
+        raise TypeError("its optimizer has no groups of parameters")
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:

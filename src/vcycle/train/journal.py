@@ -1,7 +1,7 @@
 """Samples that could not be read: named, counted, written down, and repeated by a resumed run."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
 
@@ -28,6 +28,7 @@ class Journal:
         path: Path,
         totals: Totals,
         *,
+        others: Iterable[Path] = (),
         first: int,
         clips: int,
         limit: float,
@@ -38,6 +39,7 @@ class Journal:
         Args:
             path: Its file.
             totals: Where samples are counted.
+            others: Files of other ranks, which are read back too: another rank may take a sample now.
             first: Position in the sample stream at which the run goes on.
             clips: Length of the training set.
             limit: The share of replaced samples above which the run stops.
@@ -49,18 +51,14 @@ class Journal:
         self._enough = min(_FEW, clips)
         self._limit = limit
         self._tell = on_message
-        written = list(self._lines.read())
+        written = [line for lines in (self._lines, *map(JsonLines, others)) for line in lines.read()]
         self._named = {line["path"] for line in written}
         self._bad = {line["path"] for line in written}
         self.replacements = {line["position"]: line["replacement"] for line in written if line["position"] >= first}
         """Dataset index to use instead, by position in the stream."""
 
-    def count(self, batch: Batch) -> None:
-        """Count a batch, and write down the samples of it that had to be replaced.
-
-        Raises:
-            DataError: if too large a share of the run's samples had to be replaced.
-        """
+    def note(self, batch: Batch) -> int:
+        """Write down the samples of this rank's batch that had to be replaced: how many they are."""
         self.mention(batch)
         for fault in batch.replaced:
             self._bad.add(fault.path)
@@ -68,8 +66,16 @@ class Journal:
         positions = {fault.position for fault in batch.replaced}
         if self.replacements:
             positions |= self.replacements.keys() & set(batch.positions.tolist())
-        self._totals.seen += len(batch.labels)
-        self._totals.replaced += len(positions)
+        return len(positions)
+
+    def count(self, seen: int, replaced: int) -> None:
+        """Count the samples of a step, on all ranks.
+
+        Raises:
+            DataError: if too large a share of the run's samples had to be replaced.
+        """
+        self._totals.seen += seen
+        self._totals.replaced += replaced
         self._refuse_too_many()
 
     def mention(self, batch: Batch) -> None:

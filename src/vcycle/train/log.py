@@ -3,13 +3,13 @@
 import math
 import resource
 import zlib
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from vcycle.data import Batch
 from vcycle.errors import VcycleError
 from vcycle.plan import Step
 from vcycle.train.outcome import Point
@@ -40,29 +40,46 @@ class Watched(NamedTuple):
 class RunLog:
     """A run's log, cut back to the step at which the run goes on."""
 
-    def __init__(self, run: RunFolder, *, start: int, device: torch.device, tensorboard: bool) -> None:
+    def __init__(self, run: RunFolder | None, *, start: int, device: torch.device, tensorboard: bool) -> None:
         """Open the log.
+
+        Args:
+            run: The run; None on a rank that writes nothing, but reads back and refuses what the first does.
+            start: The step at which it goes on.
+            device: Whose memory is logged.
+            tensorboard: Whether to write TensorBoard's files too.
 
         Raises:
             VcycleError: if the log cannot be written, or TensorBoard is asked for and not there.
         """
-        self._lines = JsonLines(run.log)
-        self._lines.keep({"step": start})
+        self._lines = None if run is None else JsonLines(run.log)
+        if self._lines is not None:
+            self._lines.keep({"step": start})
         self._device = device
-        self._board = _tensorboard(run, start) if tensorboard else None
+        self._board = _tensorboard(run, start) if tensorboard and run is not None else None
         self._pending: list[tuple[dict[str, Any], Tensor, Watched | None]] = []
 
     def step(
         self,
         step: Step,
-        batch: Batch,
         loss: Tensor,
         *,
+        indices: Tensor,
+        faults: Sequence[str],
         data_seconds: float,
         seconds: float,
         watched: Watched | None = None,
     ) -> None:
         """Log a step; its loss and what is watched may be read later.
+
+        Args:
+            step: The step.
+            loss: Of its whole batch.
+            indices: Dataset indices of the batch, in order.
+            faults: What is wrong with clips that were usable all the same.
+            data_seconds: How long the batch was waited for.
+            seconds: How long the step took.
+            watched: What training does not recover from.
 
         Raises:
             VcycleError: if what is read now is a loss that is not finite, or a number above its limit.
@@ -77,14 +94,14 @@ class RunLog:
             "bn_batch": step.bn_batch,
             "lr": step.lr,
             "first_sample": step.first_sample,
-            "ids_crc32": zlib.crc32(batch.indices.numpy().tobytes()),
+            "ids_crc32": zlib.crc32(indices.numpy().tobytes()),
             "data_seconds": round(data_seconds, 6),
             "seconds": round(seconds, 6),
             "clips_per_second": round(step.batch / seconds, 2),
             "memory_mib": _memory(self._device),
         }
-        if batch.faults:
-            line["faults"] = batch.faults
+        if faults:
+            line["faults"] = list(faults)
         self._pending.append((line, loss, watched))
         if len(self._pending) == _READ_EVERY:
             self.flush()
@@ -106,7 +123,7 @@ class RunLog:
                 line[watched.name] = next(watch)
             finite = math.isfinite(loss)
             line["loss"] = loss if finite else str(loss)
-            self._lines.write(**line)
+            self._write(**line)
             if not finite:
                 raise VcycleError(
                     f"the loss became {loss} at step {line['step']:,} (LR {line['lr']:g}, {line['batch']} clips of "
@@ -122,23 +139,32 @@ class RunLog:
 
     def slow_data(self, step: Step, message: str) -> None:
         """Log that a stage waits for data, why, and what helps."""
-        self._lines.write(event="slow_data", step=step.index, stage=step.stage, message=message)
+        self._write(event="slow_data", step=step.index, stage=step.stage, message=message)
+
+    def shortage(self, step: Step, message: str) -> None:
+        """Log that memory ran out, and what is done about it."""
+        self._write(event="shortage", step=step.index, stage=step.stage, message=message)
 
     def validation(self, point: Point) -> None:
         """Log a validation."""
         found = asdict(point.evaluation)
         # A validation after step k belongs to step k - 1, so that a resume at k keeps it.
         line = {"step": point.step - 1, "samples": point.samples, "seconds": point.seconds, "evaluation": found}
-        self._lines.write(event="validation", **line)
+        self._write(event="validation", **line)
         if self._board is not None:
             shown = {f"val_{name}": number for name, number in point.evaluation.numbers.items()}
             self._board.log_metrics(shown, point.step)
+
+    def _write(self, **line: Any) -> None:
+        if self._lines is not None:
+            self._lines.write(**line)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._lines.close()
+        if self._lines is not None:
+            self._lines.close()
         if self._board is not None:
             self._board.finalize("success")
 

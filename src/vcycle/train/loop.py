@@ -4,52 +4,42 @@ Nothing that varies is kept as state: shapes, LR, samples, crops and dropout are
 checkpoint holds is what was *learned*.
 """
 
-import json
 import math
 import time
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 
 from vcycle.data import Batch, Batches, PairedSample, loader
 from vcycle.data.superres.dataset import as_batch
-from vcycle.errors import VcycleError
-from vcycle.nn import apply, bf16_conv3d_is_sound, convert_batchnorm, set_bn_batch
+from vcycle.errors import CheckpointError, VcycleError
+from vcycle.nn import bf16_conv3d_is_sound, convert_batchnorm, set_bn_batch
 from vcycle.plan import Plan, Step
+from vcycle.train import stopping
 from vcycle.train.clock import Clock
 from vcycle.train.ema import Ema, EmaSpec
+from vcycle.train.fitting import Fitting, FitWhen
 from vcycle.train.journal import Journal
+from vcycle.train.lock import claimed
 from vcycle.train.log import RunLog, Watched
+from vcycle.train.memory import grow_in_place
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Evaluation, Fitted, Point, StepReport, Totals
 from vcycle.train.precise_bn import precise_plan, recompute_statistics
+from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
+from vcycle.train.stopping import Stop, Stopped
+from vcycle.train.update import Task, Update, refuse_shared_mixing
 from vcycle.train.waiting import Waiting
 
-__all__ = ["Settings", "Task", "fit", "make_fabric"]
-
-
-class Task(Protocol):
-    """What the loop asks of a task. Labels are whatever a model's output is compared with."""
-
-    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, /) -> Tensor:
-        """The mean loss of a batch."""
-        ...
-
-    def check(self, labels: Tensor, /) -> None:
-        """Refuse labels, still on the host, that are not of this task."""
-        ...
-
-    def predict(self, model: nn.Module, clips: Tensor, /) -> Tensor:
-        """What a model makes of a batch's clips, without augmentation."""
-        ...
+__all__ = ["Settings", "Task", "fit", "laid_out", "make_fabric"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,14 +66,17 @@ class Settings:
     """The share of unreadable samples above which the run stops."""
     tensorboard: bool = False
     """Whether to write TensorBoard's event files beside the JSON lines."""
+    fit: FitWhen = "auto"
+    """Whether to try each batch shape before the first step: `on`, `off`, or `auto`: on a GPU."""
 
 
-def make_fabric(settings: Settings, model: nn.Module | None = None) -> Fabric:
+def make_fabric(settings: Settings, model: nn.Module | None = None, ranks: Ranks | None = None) -> Fabric:
     """One device, as Lightning Fabric drives it.
 
     Args:
         settings: Which device and precision.
         model: What is to be trained; one without 3-D convolutions needs none that can be trusted.
+        ranks: The ranks that train together, each on a device of its own.
 
     Raises:
         VcycleError: if the device is not there, or its arithmetic cannot be trusted at this precision.
@@ -91,6 +84,8 @@ def make_fabric(settings: Settings, model: nn.Module | None = None) -> Fabric:
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("run.device is cuda, and torch finds no CUDA device: cpu or auto")
     accelerator = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
+    if accelerator == "cuda":
+        grow_in_place()
     conv3d = model is None or any(isinstance(module, nn.Conv3d) for module in model.modules())
     if settings.precision == "bf16" and conv3d and not bf16_conv3d_is_sound(torch.device(accelerator)):
         raise VcycleError(
@@ -98,7 +93,19 @@ def make_fabric(settings: Settings, model: nn.Module | None = None) -> Fabric:
             "of few frames, which coarse grids have: fp32"
         )
     precision: Any = {"fp32": "32-true", "bf16": "bf16-mixed"}[settings.precision]
-    return Fabric(accelerator=accelerator, devices=1, precision=precision)
+    local = 0 if ranks is None else ranks.local
+    if accelerator == "cuda" and local >= torch.cuda.device_count():
+        raise VcycleError(
+            f"rank {local} of this machine has no GPU of its own: there are {torch.cuda.device_count()}; as many "
+            "processes or fewer are accepted (torchrun --nproc-per-node)"
+        )
+    # Fabric is to see this one process, whatever started it: ranks are the update's matter.
+    return Fabric(
+        accelerator=accelerator,
+        devices=[local] if accelerator == "cuda" else 1,
+        precision=precision,
+        plugins=[LightningEnvironment()],
+    )
 
 
 def fit(
@@ -117,6 +124,7 @@ def fit(
     role_of: Callable[[str], str | None] = lambda _: None,
     watch: Callable[[nn.Module], Watched | None] = lambda _: None,
     resume: bool = False,
+    ranks: Ranks = ALONE,
     validate: Callable[[nn.Module, torch.device], Evaluation] | None = None,
     evaluation: Callable[..., Evaluation] | None = None,
     on_step: Callable[[StepReport], None] = lambda _: None,
@@ -141,7 +149,9 @@ def fit(
         role_of: The plan's role of a parameter, by its name.
         watch: Tells of the step just done what training does not recover from, if there is such a thing.
         resume: Go on from the newest checkpoint in the folder, or start if there is none.
-        validate: Evaluates the model; called every `validate_every` epochs of samples and at the end.
+        ranks: The ranks that train together, all of which call this with the same; the first writes the run's folder.
+        validate: Evaluates the model; called every `validate_every` epochs of samples and at the end, on every rank,
+            where it gives the same.
         evaluation: Makes what it gives of its fields again, as a resumed run has to.
         on_step: Told of every step.
         on_point: Told of every validation.
@@ -152,61 +162,136 @@ def fit(
         DataError: if more samples are unreadable than `bad_limit` allows, or labels are not of the task.
         VcycleError: if the loss is not finite, or the folder already holds a run.
     """
-    fabric = make_fabric(settings, model)
-    goes_on = run.prepare(plan, recipe, resume=resume, classes=classes)
+    fabric = make_fabric(settings, model, ranks)
+    refuse_shared_mixing(task, plan, ranks)
+    say: Callable[[str], None] = on_message if ranks.first else _say_nothing
+    goes_on = ranks.from_first(lambda: run.prepare(plan, recipe, resume=resume, classes=classes))
     convert_batchnorm(model, plan[0].bn_batch)
-    model = _laid_out(model)
+    model = laid_out(model)
     state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=optimizer.build(model, role_of))
-    update = _Update(fabric, task, state)
+    update = Update(fabric, task, state, ranks)
     state.ema = None if ema is None else Ema(model, ema)
     best = model if state.ema is None else state.ema.model
-    start = state.restore(on_message, evaluation or _nothing_evaluated) if goes_on else 0
+    start = state.restore(say, evaluation or _nothing_evaluated) if goes_on else 0
+    _refuse_unequal(start, ranks, run)
     if not goes_on:
         if resume:
-            on_message(f"nothing to resume in {run.path}: starting from the beginning")
+            say(f"nothing to resume in {run.path}: starting from the beginning")
         # A full disk or a folder that cannot be written to shows before anything is trained.
-        state.save(0)
+        if ranks.first:
+            state.save(0)
     totals = state.totals
+    stop = stopping.current()
     with ExitStack() as stack:
-        log = stack.enter_context(RunLog(run, start=start, device=fabric.device, tensorboard=settings.tensorboard))
-        journal = stack.enter_context(_journal(state, settings, start, on_message))
-        batches = _batches(plan, dataset, settings, start, journal, pin_memory=fabric.device.type == "cuda")
+        ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
+        stack.enter_context(stop.deferred(together=ranks.world > 1))
+        log = stack.enter_context(
+            RunLog(run if ranks.first else None, start=start, device=fabric.device, tensorboard=settings.tensorboard)
+        )
+        fitting = Fitting(
+            update,
+            task,
+            state,
+            device=fabric.device,
+            ranks=ranks,
+            resumed=goes_on,
+            on_message=say,
+            on_shortage=log.shortage,
+        )
+        if settings.fit == "on" or (settings.fit == "auto" and fabric.device.type == "cuda"):
+            with stop.allowed():
+                fitting.try_shapes(start)
+        journal = stack.enter_context(_journal(state, settings, start, on_message, ranks))
+        batches = _batches(plan, dataset, settings, start, journal, ranks, pin_memory=fabric.device.type == "cuda")
         stack.callback(batches.close)
 
         def tell_of_waiting(step: Step, message: str) -> None:
             log.slow_data(step, message)
-            on_message(message)
+            say(message)
 
         waiting = Waiting(totals, plan, workers=settings.workers, on_slow=tell_of_waiting)
         clock = Clock(totals)
-        recompute = None if precise_bn is None else _precise(update, state, dataset, precise_bn, settings, journal)
+        recompute = (
+            None if precise_bn is None else _precise(update, state, dataset, precise_bn, settings, journal, ranks)
+        )
         if precise_bn is not None and len(dataset) < precise_bn and start < len(plan):
-            on_message(f"precise_bn is {precise_bn:,} clips, and there are {len(dataset):,} to take them from")
+            say(f"precise_bn is {precise_bn:,} clips, and there are {len(dataset):,} to take them from")
+
+        kept = start
+
+        def keep(done: int) -> None:
+            nonlocal kept
+            journal.sync()
+            if ranks.first:
+                state.save(done)
+            kept = done
+
+        def evaluate(done: int) -> bool:
+            """What is due at the edge of a step before it is saved; False where a wish to end has cut it short."""
+            totals.unevaluated = True
+            try:
+                with stop.allowed():
+                    if recompute is not None:
+                        recompute()
+                    found = None if validate is None else validate(best, fabric.device)
+            except Stopped:
+                return False
+            totals.unevaluated = False
+            if found is not None:
+                totals.curve.append(_point(plan, done, totals, found))
+                log.validation(totals.curve[-1])
+                on_point(totals.curve[-1])
+            return True
+
         model.train()
+        if totals.unevaluated:
+            with clock.paused():
+                if not evaluate(start):
+                    stop.leave()
+                keep(start)
         for step in plan.iterate(start):
-            batch, waited = _timed(batches)
-            journal.count(batch)
-            loss = update(step, batch)
+            try:
+                with stop.allowed():
+                    batch, waited = _timed(batches)
+            except Stopped:
+                if kept != step.index:
+                    log.flush()
+                    keep(step.index)
+                say(_stopped(step.index, plan))
+                raise
+            if ranks.world > 1 and step.index == start:
+                update.rehearse(step, batch)
+            indices, ending = _counted(step, batch, journal, ranks, stop)
+            loss = fitting(step, batch)
             took = clock.lap()
             totals.data_seconds += waited
             waiting.count(step, batches.spent, data_seconds=waited, seconds=took)
-            log.step(step, batch, loss, data_seconds=waited, seconds=took, watched=watch(model))
+            log.step(
+                step,
+                loss,
+                indices=indices,
+                faults=batch.faults,
+                data_seconds=waited,
+                seconds=took,
+                watched=watch(model),
+            )
             on_step(StepReport(step=step, work=_work(plan, step), data_seconds=waited, seconds=took))
             done = step.index + 1
-            validating = validate is not None and _validation_is_due(plan, done, settings.validate_every)
-            saving = done == len(plan) or done % settings.save_every == 0
-            if validating or saving:
+            last = done == len(plan)
+            evaluating = last or (validate is not None and _validation_is_due(plan, done, settings.validate_every))
+            saving = last or done % settings.save_every == 0
+            if evaluating or saving or ending:
                 log.flush()  # waits for the device: the time until here is training
                 with clock.paused():
-                    if recompute is not None and (validating or done == len(plan)):
-                        recompute()
-                    if validate is not None and validating:
-                        totals.curve.append(_point(plan, done, totals, validate(best, fabric.device)))
-                        log.validation(totals.curve[-1])
-                        on_point(totals.curve[-1])
-                    if saving:
-                        journal.sync()
-                        state.save(done)
+                    if evaluating and ending:
+                        totals.unevaluated = True
+                    elif evaluating:
+                        ending = not evaluate(done)
+                    if saving or ending:
+                        keep(done)
+            if ending:
+                say(_stopped(done, plan))
+                stop.leave()
     return Fitted(
         model=best,
         steps=len(plan),
@@ -220,33 +305,7 @@ def fit(
     )
 
 
-class _Update:
-    """One optimizer update, on the device and at the precision that Fabric was asked for."""
-
-    def __init__(self, fabric: Fabric, task: Task, state: TrainState) -> None:
-        self._fabric, self._task, self._state = fabric, task, state
-        self._forward, self._optimizer = fabric.setup(state.model, state.optimizer)
-
-    def __call__(self, step: Step, batch: Batch) -> Tensor:
-        """Learn from a batch: its loss, still on the device."""
-        self._task.check(batch.labels)
-        apply(step, self._state.model, self._state.optimizer)
-        torch.manual_seed(_step_seed(self._state.seed, step.index))
-        clips, labels = self._fabric.to_device((batch.clips, batch.labels))
-        loss = self._task.loss(self._forward, clips, labels)
-        self._fabric.backward(loss)
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-        if self._state.ema is not None:
-            self._state.ema.update(self._state.model, step.batch)
-        return loss.detach()
-
-    def predict(self, batch: Batch) -> Tensor:
-        """What the model makes of a batch."""
-        return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
-
-
-def _laid_out(model: nn.Module) -> nn.Module:
+def laid_out(model: nn.Module) -> nn.Module:
     """The model with the weights of its 3-D convolutions as its clips lie in memory: channels last."""
     if any(parameter.ndim == 5 for parameter in model.parameters()):
         return model.to(memory_format=torch.channels_last_3d)
@@ -254,30 +313,45 @@ def _laid_out(model: nn.Module) -> nn.Module:
 
 
 def _precise(
-    update: _Update, state: TrainState, dataset: Any, clips: int, settings: Settings, journal: Journal
+    update: Update, state: TrainState, dataset: Any, clips: int, settings: Settings, journal: Journal, ranks: Ranks
 ) -> Callable[[], None]:
     """What recomputes BatchNorm's running statistics: each time from the same clips, the first of the stream."""
     plan = precise_plan(state.plan, min(clips, len(dataset)))
 
-    def predict(batch: Batch) -> None:
+    def predict(loaded: tuple[Step, Batch]) -> None:
+        step, batch = loaded
         journal.mention(batch)
-        update.predict(batch)
+        update.predict(step, batch)
 
     def recompute() -> None:
         set_bn_batch(state.model, plan[0].bn_batch)  # until the next step sets its own
-        batches = iter(loader(dataset, plan, seed=settings.seed, workers=settings.workers, timeout=settings.timeout))
+        batches = iter(
+            loader(
+                dataset,
+                plan,
+                seed=settings.seed,
+                workers=settings.workers,
+                timeout=settings.timeout,
+                rank=ranks.rank,
+                world=ranks.world,
+            )
+        )
         try:
-            recompute_statistics(state.model, batches, predict)
+            recompute_statistics(state.model, zip(plan, batches, strict=True), predict)
         finally:
             batches.close()
 
     return recompute
 
 
-def _journal(state: TrainState, settings: Settings, start: int, on_message: Callable[[str], None]) -> Journal:
+def _journal(
+    state: TrainState, settings: Settings, start: int, on_message: Callable[[str], None], ranks: Ranks
+) -> Journal:
+    own = state.run.bad_samples_of(ranks.rank)
     return Journal(
-        state.run.bad_samples,
+        own,
         state.totals,
+        others=[file for file in state.run.all_bad_samples if file != own],
         first=state.plan.samples_before(start),
         clips=state.plan.baseline.clips,
         limit=settings.bad_limit,
@@ -285,10 +359,34 @@ def _journal(state: TrainState, settings: Settings, start: int, on_message: Call
     )
 
 
+def _counted(step: Step, batch: Batch, journal: Journal, ranks: Ranks, stop: Stop) -> tuple[Tensor, bool]:
+    """Count a batch on all ranks: the dataset indices of the whole of it, in order, and whether any wishes to end."""
+    replaced = journal.note(batch)
+    own = batch.indices.tolist()
+    longest = -(-step.batch // ranks.world) + step.bn_batch  # a slice is at most so much longer than the mean
+    if ranks.world == 1:
+        journal.count(len(own), replaced)
+        return batch.indices, False
+    rows = ranks.table([replaced, stop.wanted, len(own), *own, *[0] * (longest - len(own))])
+    journal.count(step.batch, sum(row[0] for row in rows))
+    indices = torch.tensor([index for row in rows for index in row[3 : 3 + row[2]]])
+    return indices, any(row[1] for row in rows)
+
+
+def _refuse_unequal(start: int, ranks: Ranks, run: RunFolder) -> None:
+    """Refuse ranks that do not see the same run."""
+    starts = [row[0] for row in ranks.table([start])]
+    if len(set(starts)) > 1:
+        raise CheckpointError(
+            f"ranks go on at different steps ({', '.join(map(str, starts))}): the run's folder {run.path} must be on a "
+            "disk that all machines share"
+        )
+
+
 def _batches(
-    plan: Plan, dataset: Any, settings: Settings, start: int, journal: Journal, *, pin_memory: bool
+    plan: Plan, dataset: Any, settings: Settings, start: int, journal: Journal, ranks: Ranks, *, pin_memory: bool
 ) -> Batches:
-    """The batches from a step on. They stay with the host, which looks at their samples; `_Update` moves them."""
+    """This rank's batches from a step on. They stay with the host, which looks at their samples."""
     return iter(
         loader(
             dataset,
@@ -298,6 +396,8 @@ def _batches(
             workers=settings.workers,
             timeout=settings.timeout,
             prefetch=settings.prefetch,
+            rank=ranks.rank,
+            world=ranks.world,
             replaced=journal.replacements,
             pin_memory=pin_memory,
         )
@@ -318,6 +418,14 @@ def _validation_is_due(plan: Plan, done: int, every: float) -> bool:
     return done == len(plan) or math.floor(after / every) > math.floor(before / every)
 
 
+def _say_nothing(_: str) -> None:
+    pass
+
+
+def _stopped(done: int, plan: Plan) -> str:
+    return f"stopped after step {done:,} of {len(plan):,}, which is saved"
+
+
 def _nothing_evaluated(**_: Any) -> Evaluation:
     raise TypeError("fit(evaluation=...) is needed to resume a run that has been evaluated")
 
@@ -328,8 +436,3 @@ def _point(plan: Plan, done: int, totals: Totals, evaluation: Evaluation) -> Poi
 
 def _work(plan: Plan, step: Step) -> float:
     return step.batch * step.shape.voxels / plan.baseline_shape.voxels
-
-
-def _step_seed(seed: int, step: int) -> int:
-    """The device generator's seed at a step: dropout is keyed too, so that nothing is left to save."""
-    return zlib.crc32(json.dumps([seed, step]).encode()) | (step << 32)

@@ -78,6 +78,8 @@ class Totals:
     """The validations."""
     waiting: dict[str, dict[str, float]] = field(default_factory=dict)
     """For each batch shape its `steps`, their `seconds`, and the `data_seconds` of these."""
+    unevaluated: bool = False
+    """Whether a wish to end has cut short what is due after the last step: a resumed run begins with it."""
 
     def as_data(self) -> dict[str, Any]:
         """The totals as plain data, for a checkpoint."""

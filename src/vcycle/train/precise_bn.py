@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.nn.batchnorm import Moments, merge_moments
 from vcycle.nn.freezing import FrozenBatchNorm
+from vcycle.nn.moments import Moments, merge_moments
 from vcycle.plan import NoDecay, Plan, constant
 
 __all__ = ["over_ranks", "precise_plan", "recompute_statistics"]

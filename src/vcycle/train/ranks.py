@@ -1,21 +1,21 @@
 """The processes that share a piece of work: those that `torchrun` has started or, without it, this one alone.
 
-What they tell each other is small and lies in main memory, whatever device they compute on, so they talk over gloo.
+What they tell each other here is small and lies in main memory, whatever device they compute on, so it goes over gloo.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import distributed
 
 from vcycle.errors import VcycleError
 
-__all__ = ["Ranks", "joined"]
+__all__ = ["ALONE", "Ranks", "joined", "restarted"]
 
 _T = TypeVar("_T")
 
@@ -66,6 +66,58 @@ class Ranks:
             raise self._abandoned() from error
         return found
 
+    def from_first(self, make: Callable[[], _T]) -> _T:
+        """What the first rank makes, on all of them. What it refuses, it refuses for all.
+
+        Raises:
+            VcycleError: what it raises on the first, or if another rank has ended.
+        """
+        if self.world == 1:
+            return make()
+        told: list[tuple[Any, VcycleError | None]] = [(None, None)]
+        if self.first:
+            try:
+                told = [(make(), None)]
+            except VcycleError as error:
+                told = [(None, error)]
+        try:
+            distributed.broadcast_object_list(told, src=0)
+        except RuntimeError as error:
+            raise self._abandoned() from error
+        made, refusal = told[0]
+        if refusal is not None:
+            raise refusal
+        return cast("_T", made)
+
+    @contextmanager
+    def one_after_another(self) -> Iterator[None]:
+        """Let the first rank go alone, then the first of each machine, then the others.
+
+        For what is made once and then found, on a disk that all share or that each machine has for itself.
+        """
+        turn = 0 if self.first else 1 if self.local == 0 else 2
+        for _ in range(turn):
+            self.wait()
+        yield
+        for _ in range(2 - turn):
+            self.wait()
+
+    def table(self, row: Sequence[int]) -> list[list[int]]:
+        """Each rank's row of whole numbers, in their order, on all of them.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        if self.world == 1:
+            return [list(row)]
+        mine = torch.tensor(row, dtype=torch.int64)
+        rows = [torch.empty_like(mine) for _ in range(self.world)]
+        try:
+            distributed.all_gather(rows, mine)
+        except RuntimeError as error:
+            raise self._abandoned() from error
+        return [found.tolist() for found in rows]
+
     def wait(self) -> None:
         """Wait until every rank is here.
 
@@ -82,6 +134,10 @@ class Ranks:
         return VcycleError(f"rank {self.rank} of {self.world} waits in vain: another has ended")
 
 
+ALONE = Ranks()
+"""One process by itself."""
+
+
 @contextmanager
 def joined() -> Iterator[Ranks]:
     """Join the processes that share the work, while it lasts.
@@ -94,10 +150,11 @@ def joined() -> Iterator[Ranks]:
         raise VcycleError(f"WORLD_SIZE is {said!r}: a number of processes is accepted, as torchrun sets it")
     world = int(said)
     if world == 1:
-        yield Ranks()
+        yield ALONE
         return
     try:
-        distributed.init_process_group("gloo", timeout=_PATIENCE)
+        # Gradients and statistics lie on GPUs where there are any, and go over NCCL there.
+        distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise VcycleError(
             f"WORLD_SIZE is {world}, and the {world} processes do not find each other ({str(error).splitlines()[0]}): "
@@ -111,3 +168,8 @@ def joined() -> Iterator[Ranks]:
         )
     finally:
         distributed.destroy_process_group()
+
+
+def restarted() -> bool:
+    """Whether torchrun has started these processes again after one of them failed (`--max-restarts`)."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")

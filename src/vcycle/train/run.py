@@ -12,6 +12,7 @@ from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
+from vcycle.train.lock import claimed
 
 __all__ = ["JsonLines", "RunFolder", "write_small"]
 
@@ -22,8 +23,8 @@ class RunFolder:
 
     `recipe.yaml` and `plan.json`: what is being done, resolved. `classes.json`: the names of the classes, in the
     order of the model's outputs. `videos.json`: which videos, by digests of their names and labels. `log.jsonl`: one
-    line per step and per validation. `bad_samples.jsonl`: the journal of replaced samples. `checkpoints/`: the newest
-    two.
+    line per step and per validation. `bad_samples.jsonl`: the journal of replaced samples. `fit.json`: how each batch
+    shape fits into memory. `checkpoints/`: the newest two.
     """
 
     path: Path
@@ -54,6 +55,11 @@ class RunFolder:
         return self.path / "videos.json"
 
     @property
+    def fit(self) -> Path:
+        """What is known of the memory that each batch shape takes."""
+        return self.path / "fit.json"
+
+    @property
     def log(self) -> Path:
         """The log."""
         return self.path / "log.jsonl"
@@ -61,7 +67,16 @@ class RunFolder:
     @property
     def bad_samples(self) -> Path:
         """The journal of replaced samples."""
-        return self.path / "bad_samples.jsonl"
+        return self.bad_samples_of(0)
+
+    def bad_samples_of(self, rank: int) -> Path:
+        """The journal of the samples that a rank replaced."""
+        return self.path / (f"bad_samples.{rank}.jsonl" if rank else "bad_samples.jsonl")
+
+    @property
+    def all_bad_samples(self) -> list[Path]:
+        """The journals of all ranks that the run has had."""
+        return sorted(self.path.glob("bad_samples*.jsonl"))
 
     @property
     def started(self) -> bool:
@@ -77,16 +92,20 @@ class RunFolder:
 
         Raises:
             VcycleError: if the folder holds a run and `resume` is false, or a recipe that no run has written, or cannot
-                be written.
+                be written, or another process trains in it.
         """
-        if self.started:
-            if not resume:
-                raise VcycleError(f"{self.path} already holds a run: resume it with --resume, or choose another --out")
-            return True
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise VcycleError(f"run folder {self.path} cannot be made: {error.strerror}") from error
+        with claimed(self.path):
+            return self._prepare(plan, recipe, resume=resume, classes=classes)
+
+    def _prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None) -> bool:
+        if self.started:
+            if not resume:
+                raise VcycleError(f"{self.path} already holds a run: resume it with --resume, or choose another --out")
+            return True
         if recipe is not None and self.recipe.exists() and not self.plan.exists():
             raise VcycleError(f"{self.recipe} is there, and no run has written it: choose another --out")
         write_small(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's

@@ -90,7 +90,10 @@ class TrainState:
             )
         if self.ema is not None and checkpoint.averaged is not None:
             load_weights(self.ema.model, checkpoint.averaged, path)
-        self.optimizer.load_state_dict(checkpoint.optimizer)
-        self.totals = Totals.from_data(checkpoint.totals, evaluation)
+        try:
+            self.optimizer.load_state_dict(checkpoint.optimizer)
+            self.totals = Totals.from_data(checkpoint.totals, evaluation)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {error!r}") from error
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step

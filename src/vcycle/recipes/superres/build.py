@@ -24,6 +24,7 @@ from vcycle.train.ema import EmaSpec
 from vcycle.train.log import Watched
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.ranks import ALONE, Ranks
 
 if TYPE_CHECKING:
     from vcycle.train.outcome import Fitted, Point, StepReport
@@ -53,6 +54,7 @@ def train(
     seed: int | None = None,
     text: str | None = None,
     resume: bool = False,
+    ranks: Ranks = ALONE,
     on_step: "Callable[[StepReport], None]" = lambda _: None,
     on_point: "Callable[[Point], None]" = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
@@ -61,14 +63,19 @@ def train(
     settings = settings_of(recipe)
     settings = settings if seed is None else replace(settings, seed=seed)
     training, names = recipe.training, {"train": clips.train, "val": clips.val}
-    goes_on = run.prepare(plan, text, resume=resume)
-    model = build_model(recipe, settings.seed)
-    if goes_on:
-        check_resume(run, recipe, plan, names)
-        go_on(run, recipe)
-    else:
-        initialise(model, recipe, on_message)
+
+    def prepare() -> bool:
+        if run.prepare(plan, text, resume=resume):
+            check_resume(run, recipe, plan, names)
+            go_on(run, recipe)
+            return True
         begin(run, names)
+        return False
+
+    goes_on = ranks.from_first(prepare)
+    model = build_model(recipe, settings.seed)
+    if not goes_on:
+        initialise(model, recipe, on_message if ranks.first else lambda _: None)
     return fit(
         plan=plan,
         model=model,
@@ -83,7 +90,8 @@ def train(
         role_of=role_by_name(plan.baseline.roles),
         watch=_offsets,
         resume=resume,
-        validate=evaluator(recipe, dataset_of(recipe, clips.val), on_message),
+        ranks=ranks,
+        validate=evaluator(recipe, dataset_of(recipe, clips.val), on_message, ranks=ranks),
         evaluation=Quality,
         on_step=on_step,
         on_point=on_point,

@@ -13,6 +13,7 @@ from vcycle.recipes.load import load_any
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.tasks.superres import Measured, Measuring, Protocol, Quality, quality_of, restore_each
 from vcycle.train.checkpoint import latest_checkpoint, load_weights
+from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
 
 __all__ = ["Opened", "evaluator", "measured", "measuring_of", "open_run"]
@@ -58,7 +59,11 @@ def measured(
 
 
 def evaluator(
-    recipe: SuperresRecipe, dataset: PairedDataset, on_message: Callable[[str], None] = lambda _: None
+    recipe: SuperresRecipe,
+    dataset: PairedDataset,
+    on_message: Callable[[str], None] = lambda _: None,
+    *,
+    ranks: Ranks = ALONE,
 ) -> Callable[[nn.Module, torch.device], Quality]:
     """A function that evaluates a model during training, on a few whole clips.
 
@@ -66,6 +71,7 @@ def evaluator(
         recipe: The recipe.
         dataset: The validation clips.
         on_message: Told of each clip that cannot be read, once.
+        ranks: The ranks that evaluate together, each its share of the clips; all of them find the same.
     """
     wanted = min(recipe.evaluation.validation_clips, len(dataset))
     few = [place * len(dataset) // wanted for place in range(wanted)]
@@ -73,7 +79,12 @@ def evaluator(
     named: set[int] = set()
 
     def evaluate(model: nn.Module, device: torch.device) -> Quality:
-        found = list(restore_each(model, dataset, few, device=device, measuring=measuring))
+        share = rank_slice(len(few), 1, ranks.rank, ranks.world)
+        own = [few[place] for place in share]
+        shares = ranks.gather(list(restore_each(model, dataset, own, device=device, measuring=measuring)))
+        return ranks.from_first(lambda: judge([found for share in shares or () for found in share]))
+
+    def judge(found: list[Measured | Replacement]) -> Quality:
         for bad in found:
             if isinstance(bad, Replacement) and bad.video not in named:
                 named.add(bad.video)

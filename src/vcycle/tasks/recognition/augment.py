@@ -52,8 +52,9 @@ class ClipAugment:
 class Mixing:
     """Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019) of the clips of a batch, on its device.
 
-    Each clip is mixed with the one before it in the batch, the first with the last; the order of the samples is keyed
-    already. A step draws one share for all its clips and, where both are asked for, which of the two it takes.
+    Each clip is mixed with the one before it in its block, the first with the last; the order of the samples is keyed
+    already, and blocks are not cut by ranks or micro-batches. A step draws one share for all its clips and, where both
+    are asked for, which of the two it takes.
     """
 
     def __init__(self, *, classes: int, mixup: float | None = None, cutmix: float | None = None) -> None:
@@ -71,19 +72,25 @@ class Mixing:
             ways.append(v2.CutMix(alpha=cutmix, num_classes=classes))
         self._mix: Callable[..., Any] = ways[0] if len(ways) == 1 else v2.RandomChoice(ways)
 
-    def __call__(self, clips: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, clips: Tensor, labels: Tensor, block: int) -> tuple[Tensor, Tensor]:
         """The clips and their labels mixed.
 
         Args:
             clips: float `(B, C, T, H, W)`.
             labels: int64 `(B,)`, or float `(B, classes)` where a video has several.
+            block: Clips in a block; the last may have fewer.
 
         Returns:
             Clips as they came, channels last in memory, and labels float `(B, classes)`.
         """
-        frames, labels = self._mix(clips.transpose(1, 2).as_subclass(tv_tensors.Video), labels)
-        mixed: Tensor = frames.as_subclass(Tensor)
-        return mixed.transpose(1, 2).contiguous(memory_format=torch.channels_last_3d), labels
+        drawn = torch.get_rng_state()
+        blocks = []
+        for some, of_these in zip(torch.split(clips, block), torch.split(labels, block), strict=True):
+            torch.set_rng_state(drawn)  # every block draws the same
+            frames, mixed_labels = self._mix(some.transpose(1, 2).as_subclass(tv_tensors.Video), of_these)
+            blocks.append((frames.as_subclass(Tensor), mixed_labels))
+        mixed = torch.cat([frames for frames, _ in blocks]).transpose(1, 2)
+        return mixed.contiguous(memory_format=torch.channels_last_3d), torch.cat([labels for _, labels in blocks])
 
 
 class _Clip(tv_tensors.Video):  # type: ignore[misc]

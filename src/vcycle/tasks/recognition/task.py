@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vcycle.errors import DataError
+from vcycle.plan import Shape
 
 __all__ = ["Recognition"]
 
@@ -62,6 +63,12 @@ class Recognition:
         elif len(labels) and not 0 <= (low := int(labels.min())) <= (high := int(labels.max())) < self.classes:
             raise DataError(f"label {low if low < 0 else high}: 0 to {self.classes - 1} are accepted")
 
+    def noise(self, batch: int, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Clips and labels as a batch has them, of no meaning: to measure with."""
+        clips = torch.randint(0, 256, (batch, *shape, 3), dtype=torch.uint8, device=device)
+        labels = torch.randint(0, self.classes, (batch,), device=device)
+        return clips, functional.one_hot(labels, self.classes).float() if self.multi_label else labels
+
     def inputs(self, clips: Tensor) -> Tensor:
         """Normalised float `(B, C, T, H, W)` from uint8 `(B, T, H, W, C)`, on the same device."""
         mean, scale = _colours(tuple(self.mean), tuple(self.std), clips.device)
@@ -72,25 +79,31 @@ class Recognition:
         logits: Tensor = model(self.inputs(clips)).float()
         return logits
 
-    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor) -> Tensor:
+    @property
+    def mixes(self) -> bool:
+        """Whether training mixes clips with others of their block."""
+        return self.mixup is not None or self.cutmix is not None
+
+    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
         """The training loss, the mean over the clips of a batch.
 
         Args:
             model: Maps `(B, C, T, H, W)` to logits `(B, classes)`.
             clips: uint8 `(B, T, H, W, C)`.
             labels: int64 `(B,)`; float `(B, classes)` of ones and zeros with `multi_label`.
+            block: Mixup and CutMix mix within blocks of so many clips; by default all of the batch.
         """
         x = self.inputs(clips)
         if self._mixing is not None:
-            x, labels = self._mixing(x, labels)
+            x, labels = self._mixing(x, labels, block or len(x))
         logits = model(x).float()
         if self.multi_label:
             return functional.binary_cross_entropy_with_logits(logits, labels)
         return functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
 
     @cached_property
-    def _mixing(self) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]] | None:
-        if self.mixup is None and self.cutmix is None:
+    def _mixing(self) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]] | None:
+        if not self.mixes:
             return None
         from vcycle.tasks.recognition.augment import Mixing
 

@@ -5,9 +5,12 @@ Clips arrive as uint8 `(B, T, H, W, 3)` at both resolutions; networks take float
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from vcycle.errors import DataError
+from vcycle.nn.models.superres.blocks import SCALE
+from vcycle.plan import Shape
 from vcycle.tasks.superres.loss import charbonnier
 
 __all__ = ["Restoration", "video_of"]
@@ -39,19 +42,35 @@ class Restoration:
                 f"a truth of shape {tuple(truth.shape)}: frames at high resolution (B, T, H, W, 3) are accepted"
             )
 
+    def noise(self, batch: int, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Clips and their truth as a batch has them, of no meaning: to measure with."""
+        frames, height, width = shape
+        sizes = ((height, width), (SCALE * height, SCALE * width))
+        clips, truth = (
+            torch.randint(0, 256, (batch, frames, *size, 3), dtype=torch.uint8, device=device) for size in sizes
+        )
+        return clips, truth
+
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
         """The frames that a network restores, float `(B, N, 3, 4H, 4W)`, of clips, uint8 `(B, T, H, W, 3)`."""
         restored: Tensor = model(video_of(clips), mirrored=self.mirrored)
         return restored
 
-    def loss(self, model: nn.Module, clips: Tensor, truth: Tensor) -> Tensor:
+    @property
+    def mixes(self) -> bool:
+        """Whether training mixes clips with others; it does not."""
+        return False
+
+    def loss(self, model: nn.Module, clips: Tensor, truth: Tensor, *, block: int | None = None) -> Tensor:
         """The training loss, the mean over pixels and clips.
 
         Args:
             model: Gives all frames, or the centre one.
             clips: uint8 `(B, T, H, W, 3)`.
             truth: uint8 `(B, T, 4H, 4W, 3)`.
+            block: Clips that are normalised together; clips do not meet here.
         """
+        del block
         restored = self.predict(model, clips)
         count = restored.shape[1]
         first = (truth.shape[1] - count) // 2

@@ -1,0 +1,125 @@
+"""`vcycle train`: one process or, started by torchrun, as many as share the work."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from vcycle.cli import process, restoration
+from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
+from vcycle.cli.output import as_one, message, message_of_rank, print_json, result
+from vcycle.cli.progress import progress
+from vcycle.cli.telling import (
+    accuracy_line,
+    plan_line,
+    tell_of_videos,
+    totals_line,
+    training_data,
+    warn_of_workers,
+)
+
+if TYPE_CHECKING:
+    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recognition import Evaluation
+    from vcycle.train.ranks import Ranks
+    from vcycle.train.run import RunFolder
+
+__all__ = ["train"]
+
+
+def train(
+    recipe: RecipeArgument,
+    overrides: Overrides = None,
+    out: Out = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in the run's folder.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Train a recipe on a folder of videos or, for super-resolution, of clips.
+
+    The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
+    `vcycle train RUN --resume` goes on with it.
+    """
+    from vcycle.recipes.resuming import refuse_missing_run
+
+    if resume:
+        refuse_missing_run(recipe)
+    loaded = load_any(recipe, overrides)
+
+    from vcycle.train.ranks import joined, restarted
+    from vcycle.train.run import RunFolder
+
+    run = RunFolder(out or _default_folder(recipe, loaded.plan))
+    resume = resume or restarted()
+    with joined() as ranks, as_one(ranks.rank):
+        if loaded.task == "superresolution":
+            restoration.train(loaded, run, ranks, resume=resume, json=json)
+        else:
+            _train(loaded, run, ranks, resume=resume, json=json)
+
+
+def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
+    from vcycle.recipes.build import check_plan, check_videos, datasets_of, find_videos
+    from vcycle.recipes.build import train as train_recipe
+    from vcycle.recipes.load import dump_recipe
+    from vcycle.recipes.plans import lengthened, plan_of
+    from vcycle.recipes.resuming import check_resume
+
+    text = dump_recipe(recipe)
+    with progress() as shown, ranks.one_after_another():
+        videos = find_videos(recipe, run.path.parent, shown.count)
+    check_videos(recipe, videos)
+    planned = plan_of(recipe, len(videos.train))
+    check_plan(recipe, planned)
+
+    def prepare() -> None:  # before hours of decoding
+        if recipe.init.path is not None and not run.started:
+            from vcycle.recipes.initial import check_init
+
+            check_init(recipe, videos.train.classes)
+        if run.prepare(planned, text, resume=resume, classes=videos.train.classes):
+            check_resume(run, recipe, planned, {"train": videos.train, "val": videos.val})
+
+    ranks.from_first(prepare)
+    tell_of_videos(recipe, videos)
+    if (longer := lengthened(recipe, len(videos.train))) is not None:
+        message(longer)
+    if not json:
+        result(planned.table())
+    go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
+    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
+    warn_of_workers(recipe)
+    with process.resumable(f"go on with `{go_on}`"), progress() as shown:
+        with ranks.one_after_another():
+            splits = datasets_of(recipe, videos, run.path.parent, shown.count)
+        shown.begin(planned.name, planned)
+        fitted = train_recipe(
+            recipe,
+            planned,
+            splits,
+            run,
+            text=text,
+            resume=resume,
+            ranks=ranks,
+            on_step=shown.step,
+            on_point=lambda point: message(plan_line(planned, point)),
+            on_message=message_of_rank,
+        )
+    if json:
+        print_json(training_data(run.path, planned, fitted))
+        return
+    found = cast("Evaluation", fitted.curve[-1].evaluation)
+    result(accuracy_line(found, "val", len(videos.train.classes)))
+    result(totals_line(fitted))
+
+
+def _default_folder(recipe: str, planned: str) -> Path:
+    """A run goes on in its own folder; a recipe's run gets one by its name and plan."""
+    from vcycle.train.run import RunFolder
+
+    # A folder of videos may be called like a shipped recipe: it is no place for a run.
+    if RunFolder(Path(recipe)).recipe.is_file():
+        return Path(recipe)
+    return Path("runs") / f"{Path(recipe).stem}-{planned.replace(':', '-')}"

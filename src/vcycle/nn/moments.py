@@ -1,0 +1,44 @@
+"""Per-channel statistics that can be merged exactly: of blocks of clips, of micro-batches, of ranks."""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+__all__ = ["Moments", "merge_equal", "merge_moments"]
+
+
+class Moments(NamedTuple):
+    """Per-channel statistics of some values: enough to merge them with others exactly."""
+
+    values: int
+    """How many values of each channel."""
+    mean: Tensor
+    """Mean, shape ``(C,)``."""
+    m2: Tensor
+    """Sum of squared deviations from the mean, shape ``(C,)``."""
+
+
+def merge_moments(parts: Sequence[Moments]) -> Moments:
+    """Return the moments of all values of all parts together (law of total variance).
+
+    Everything that shares a step's statistics (blocks, micro-batches, ranks) goes through here.
+    """
+    return reduce(_merge_two, parts)
+
+
+def merge_equal(values: int, means: Tensor, variances: Tensor) -> Moments:
+    """Merge blocks of ``values`` values each from their means and unbiased variances, shape ``(blocks, C)``."""
+    between, mean = torch.var_mean(means, 0, correction=0)
+    blocks = means.shape[0]
+    m2 = variances.sum(0).mul_(values - 1).add_(between, alpha=values * blocks)
+    return Moments(values * blocks, mean, m2)
+
+
+def _merge_two(a: Moments, b: Moments) -> Moments:
+    values = a.values + b.values
+    delta = b.mean - a.mean
+    mean = a.mean + delta * (b.values / values)
+    return Moments(values, mean, a.m2 + b.m2 + delta.square() * (a.values * b.values / values))

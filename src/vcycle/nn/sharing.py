@@ -1,0 +1,188 @@
+"""BatchNorm of a batch that several ranks compute together, each a slice of it.
+
+Where every slice begins at a block of clips, blocks are whole and ranks only merge the running statistics, once per
+step. Where there are fewer blocks than ranks, a block is shared: its statistics are exchanged in every layer, forward
+and backward. Either way the outcome is that of one process, to rounding, and the same on every rank to the last bit:
+all merge the same numbers in the order of the ranks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, distributed
+from torch.autograd.function import once_differentiable
+
+from vcycle.nn.moments import Moments, merge_moments
+
+__all__ = ["Sharing", "merge_over_ranks", "normalise_shared"]
+
+
+class _Piece(NamedTuple):
+    """Consecutive clips of one block on one rank."""
+
+    block: int
+    rank: int
+    clips: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """How ranks share a batch."""
+
+    clips: tuple[int, ...]
+    """How many of its clips each rank has, in their order."""
+    rank: int
+    """This rank."""
+    group: Any = None
+    """The process group of the ranks; None for the default one."""
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """Where in the batch each rank's clips begin, and where the batch ends."""
+        return tuple(accumulate(self.clips, initial=0))
+
+    def has_whole_blocks(self, bn_batch: int) -> bool:
+        """Whether no block of ``bn_batch`` clips lies on two ranks."""
+        return all(start % bn_batch == 0 for start in self.starts[:-1])
+
+    def pieces(self, bn_batch: int) -> list[_Piece]:
+        """The batch cut at the edges of blocks and of ranks, in order."""
+        cuts = sorted({*self.starts, *range(0, self.starts[-1], bn_batch)})
+        found, rank = [], 0
+        for first, end in pairwise(cuts):
+            while first >= self.starts[rank + 1]:
+                rank += 1
+            found.append(_Piece(block=first // bn_batch, rank=rank, clips=end - first))
+        return found
+
+
+def merge_over_ranks(layers: Sequence[Moments], sharing: Sharing) -> list[Moments]:
+    """Each layer's moments of this rank's clips, merged to those of the whole batch in one exchange."""
+    mine = torch.cat([part for moments in layers for part in (moments.mean, moments.m2)])
+    sizes = [len(part) for moments in layers for part in (moments.mean, moments.m2)]
+    ranks = [iter(torch.split(vector, sizes)) for vector in _gathered(mine, sharing)]
+    own = sharing.clips[sharing.rank]
+    return [
+        merge_moments(
+            [
+                Moments(moments.values // own * clips, next(parts), next(parts))
+                for clips, parts in zip(sharing.clips, ranks, strict=True)
+            ]
+        )
+        for moments in layers
+    ]
+
+
+def normalise_shared(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float, sharing: Sharing
+) -> tuple[Tensor, Moments]:
+    """Normalise this rank's clips by blocks that ranks share: the output, and the whole batch's moments.
+
+    Args:
+        x: Shape ``(B, C, ...)``, this rank's clips.
+        weight: Scale, or None.
+        bias: Shift, or None.
+        bn_batch: Clips per block.
+        eps: Added to the variance.
+        sharing: How the ranks share the batch.
+    """
+    pieces = sharing.pieces(bn_batch)
+    output, counts, means, m2s = _SharedNorm.apply(x, weight, bias, eps, pieces, sharing)
+    blocks = [Moments(values, mean, m2) for values, mean, m2 in zip(counts, means.unbind(), m2s.unbind(), strict=True)]
+    return output, merge_moments(blocks)
+
+
+class _SharedNorm(torch.autograd.Function):
+    """BatchNorm over blocks of which this rank has pieces.
+
+    Returns the output, each block's number of values and, shape ``(blocks, C)``, means and sums of squared deviations.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        eps: float,
+        pieces: list[_Piece],
+        sharing: Sharing,
+    ) -> tuple[Tensor, list[int], Tensor, Tensor]:
+        dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
+        own = [piece for piece in pieces if piece.rank == sharing.rank]
+        parts = torch.split(x, [piece.clips for piece in own])
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        per_clip = x.shape[2:].numel()
+        table = x.new_zeros((pieces[-1].block + 1, 2, x.shape[1]), dtype=dtype)
+        for piece, part in zip(own, parts, strict=True):
+            variance, mean = torch.var_mean(part.to(dtype), axes, correction=0)
+            table[piece.block, 0] = mean
+            table[piece.block, 1] = variance * (piece.clips * per_clip)
+        ranks = _gathered(table, sharing)
+        blocks: list[list[Moments]] = [[] for _ in table]
+        for piece in pieces:
+            mean, m2 = ranks[piece.rank][piece.block].unbind()
+            blocks[piece.block].append(Moments(piece.clips * per_clip, mean, m2))
+        merged = [merge_moments(parts) for parts in blocks]
+        counts = [moments.values for moments in merged]
+        means, m2s = torch.stack([block.mean for block in merged]), torch.stack([block.m2 for block in merged])
+        inverse_stds = torch.stack([(moments.m2 / moments.values + eps).rsqrt() for moments in merged])
+        output = torch.empty_like(x)
+        for piece, part, out in zip(own, parts, torch.split(output, [piece.clips for piece in own]), strict=True):
+            scale = inverse_stds[piece.block] if weight is None else inverse_stds[piece.block] * weight.to(dtype)
+            shift = -means[piece.block] * scale
+            if bias is not None:
+                shift = shift + bias.to(dtype)
+            out.copy_(part.to(dtype) * _channels(scale, x) + _channels(shift, x))
+        ctx.save_for_backward(x, weight, means, inverse_stds)
+        ctx.own, ctx.counts, ctx.sharing, ctx.has_bias = own, counts, sharing, bias is not None
+        ctx.mark_non_differentiable(means, m2s)
+        return output, counts, means, m2s
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+        x, weight, means, inverse_stds = ctx.saved_tensors
+        sizes = [piece.clips for piece in ctx.own]
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        table = means.new_zeros((len(means), 2, x.shape[1]))
+        centred, grads = [], []
+        for piece, part, grad_part in zip(ctx.own, torch.split(x, sizes), torch.split(grad, sizes), strict=True):
+            normal = (part.to(means.dtype) - _channels(means[piece.block], x)) * _channels(inverse_stds[piece.block], x)
+            grad_part = grad_part.to(means.dtype)
+            table[piece.block, 0] += grad_part.sum(axes)
+            table[piece.block, 1] += (grad_part * normal).sum(axes)
+            centred.append(normal)
+            grads.append(grad_part)
+        grad_bias, grad_weight = table.sum(0).unbind()
+        sums = torch.stack(_gathered(table, ctx.sharing)).sum(0)
+        outputs = []
+        for piece, normal, grad_part in zip(ctx.own, centred, grads, strict=True):
+            sum_grad, sum_product = (each / ctx.counts[piece.block] for each in sums[piece.block].unbind())
+            scale = inverse_stds[piece.block] if weight is None else inverse_stds[piece.block] * weight.to(means.dtype)
+            inner = grad_part - _channels(sum_grad, x) - normal * _channels(sum_product, x)
+            outputs.append((inner * _channels(scale, x)).to(x.dtype))
+        return (
+            torch.cat(outputs),
+            None if weight is None else grad_weight.to(weight.dtype),
+            grad_bias if ctx.has_bias else None,
+            None,
+            None,
+            None,
+        )
+
+
+def _gathered(mine: Tensor, sharing: Sharing) -> list[Tensor]:
+    """What each rank has in a tensor's place, in their order."""
+    everyone = [torch.empty_like(mine) for _ in sharing.clips]
+    distributed.all_gather(everyone, mine.contiguous(), group=sharing.group)
+    return everyone
+
+
+def _channels(values: Tensor, like: Tensor) -> Tensor:
+    """One value per channel, shaped to be combined with ``like``."""
+    return values.view(1, -1, *[1] * (like.dim() - 2))

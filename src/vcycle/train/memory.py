@@ -1,0 +1,90 @@
+"""Running out of memory, and trying things without leaving a trace."""
+
+import gc
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["grow_in_place", "is_out_of_memory", "memory_of", "release", "undone"]
+
+_ON_CPU = ("can't allocate memory", "not enough memory", "std::bad_alloc")
+"""What torch's allocator on a CPU says, which has no error of its own; the last is that of libraries below it."""
+_ON_CUDA = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
+"""What CUDA's libraries say that allocate past torch's allocator."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory has run out, the device's or, on a CPU, this process's.
+
+    >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
+    True
+    >>> is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+    False
+    """
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in _ON_CPU + _ON_CUDA)
+
+
+def release(device: torch.device) -> None:
+    """Give back what nothing holds any more. To be called outside of the `except` that caught the failure.
+
+    An error that is being handled holds the frames that it came through, and with them the activations of the step.
+    """
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def grow_in_place() -> None:
+    """Have torch grow the memory that it holds of a GPU in place, unless the user has configured that himself.
+
+    What batches of one shape leave behind is then of use for those of any other. Without an effect once a GPU has been
+    used.
+    """
+    if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
+        os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
+def memory_of(device: torch.device) -> int:
+    """How many bytes there are on a device or, on a CPU, for this process."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return there if limit == resource.RLIM_INFINITY else min(there, limit)
+
+
+@contextmanager
+def undone(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Iterator[None]:
+    """Undo at the end, bit for bit, what happens inside to weights, buffers, optimizer, gradients and torch's draws.
+
+    What is restored lies in main memory meanwhile, so that a GPU holds no more than in training.
+
+    Args:
+        model: Its parameters and buffers are restored, and its gradients forgotten.
+        optimizer: Its state and its groups' constants are restored.
+        device: Its generator is restored, and that of the CPU.
+    """
+    learned: dict[Any, dict[str, Any]] = {parameter: dict(state) for parameter, state in optimizer.state.items()}
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    tensors = [*model.parameters(), *model.buffers()]
+    tensors += [value for held in (*learned.values(), *groups) for value in held.values() if isinstance(value, Tensor)]
+    kept = [tensor.detach().to("cpu", copy=True) for tensor in tensors]
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        try:
+            yield
+        finally:
+            model.zero_grad()
+            with torch.no_grad():
+                for tensor, value in zip(tensors, kept, strict=True):
+                    tensor.copy_(value)
+            optimizer.state.clear()
+            optimizer.state.update(learned)
+            for group, values in zip(optimizer.param_groups, groups, strict=True):
+                group.update(values)

@@ -1,0 +1,169 @@
+"""Ending early because a signal asks for it: at the edge of a step, which is saved, instead of anywhere.
+
+Python's own way, an exception wherever the main thread happens to be, may tear a step apart. Here a signal within a
+step only leaves a wish, which the training looks at once the step is done. Whatever can be cut short without a loss,
+such as waiting for data or a validation, is cut short at once.
+"""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+__all__ = ["SIGNALS", "Stop", "Stopped", "current", "signals"]
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""Signals that ask for an end: Ctrl-C, and what job schedulers send some time before they kill."""
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal has asked for an end."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        """Say which."""
+        super().__init__(number.name)
+        self.signal = number
+
+
+class Stop:
+    """A wish to end, and whether it may be fulfilled at once."""
+
+    def __init__(self, on_wish: Callable[[signal.Signals], None] = lambda _: None) -> None:
+        """Begin without a wish.
+
+        Args:
+            on_wish: Told of the first signal where it has to wait. It is called in a signal handler.
+        """
+        self._on_wish = on_wish
+        self._signal: signal.Signals | None = None
+        self._waits = False
+        self._together = False
+
+    @property
+    def wanted(self) -> bool:
+        """Whether an end has been asked for."""
+        return self._signal is not None
+
+    def ask(self, number: int) -> None:
+        """Ask for an end, as a signal handler does.
+
+        Raises:
+            Stopped: where nothing is lost by it; and on Ctrl-C, once any signal has been there before.
+        """
+        again = self._signal is not None
+        if again and number != signal.SIGINT:
+            return  # a scheduler may tell both this process and its parent, who tells it once more
+        self._signal = self._signal or signal.Signals(number)
+        if again or not self._waits:
+            raise Stopped(self._signal)
+        self._on_wish(self._signal)
+
+    @contextmanager
+    def deferred(self, *, together: bool = False) -> Iterator[None]:
+        """Within: a signal leaves a wish; at the end it is fulfilled.
+
+        Args:
+            together: Whether other processes do the same, and none may leave on its own: then `allowed` allows nothing.
+
+        Raises:
+            Stopped: at the end, if it is wanted.
+        """
+        self._waits, self._together = True, together
+        try:
+            yield
+        finally:
+            self._waits = self._together = False
+        self.leave_if_wanted()
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        """Within `deferred`: nothing is lost by an end at any moment.
+
+        Raises:
+            Stopped: if it is wanted, already or meanwhile.
+        """
+        if self._together or not self._waits:
+            yield
+            return
+        try:
+            self._waits = False
+            self.leave_if_wanted()
+            yield
+        finally:
+            self._waits = True
+
+    def leave_if_wanted(self) -> None:
+        """End, if that has been asked for.
+
+        Raises:
+            Stopped: if so.
+        """
+        if self._signal is not None:
+            raise Stopped(self._signal)
+
+    def leave(self) -> NoReturn:
+        """End: another process has been asked to.
+
+        Raises:
+            Stopped: always.
+        """
+        raise Stopped(self._signal or signal.SIGTERM)
+
+
+_current: Stop | None = None
+"""That of `signals`: handlers of signals are the whole process's, too."""
+
+
+def current() -> Stop:
+    """What the signals of this process have asked for; without `signals`, nothing ever."""
+    return _current or Stop()
+
+
+@contextmanager
+def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator[Stop]:
+    """Within: signals ask for an end, wherever `current` is looked at, and raise `Stopped` everywhere else.
+
+    Signals that this process was told to ignore (`nohup`, a shell's background) stay ignored. Only the main thread has
+    handlers: elsewhere nothing changes.
+
+    Args:
+        on_wish: Told of the first signal where it has to wait, in a signal handler; by default standard error is.
+
+    Raises:
+        Stopped: on a signal, outside of a step.
+    """
+    global _current
+    stop = Stop(on_wish or _tell)
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def handle(number: int, _: FrameType | None) -> None:
+        stop.ask(number)
+
+    outer, before = _current, {}
+    _current = stop
+    try:
+        for number in SIGNALS:
+            handler = signal.getsignal(number)
+            if handler is not None and handler is not signal.SIG_IGN:
+                before[number] = handler
+                signal.signal(number, handle)
+        yield stop
+    finally:
+        _current = outer
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(number: signal.Signals) -> None:
+    # Straight to the descriptor: what the signal interrupted may be in the middle of writing to the stream.
+    text = f"\n{number.name}: the step at hand is finished and saved; Ctrl-C{_again(number)} ends at once\n"
+    os.write(2, text.encode())
+
+
+def _again(number: signal.Signals) -> str:
+    return " again" if number == signal.SIGINT else ""

@@ -1,0 +1,189 @@
+"""One optimizer update: of a global batch, whatever it is computed by.
+
+The batch is an ordered list, and everything is defined on it: BatchNorm's blocks, what is mixed with what, the mean
+that the loss is. Ranks take slices of it and micro-batches slices of those; gradients, running statistics and, without
+dropout, weights are those of one process that computes it at once, to rounding.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cache
+from inspect import signature
+from typing import Any, Protocol
+
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor, distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from vcycle.data import Batch, rank_slice
+from vcycle.errors import VcycleError
+from vcycle.nn import apply, one_step
+from vcycle.nn.batchnorm import Commitment
+from vcycle.nn.sharing import Sharing
+from vcycle.plan import Plan, Shape, Step
+from vcycle.train.ranks import Ranks
+from vcycle.train.state import TrainState
+
+__all__ = ["Task", "Update", "refuse_shared_mixing"]
+
+
+class Task(Protocol):
+    """What the loop asks of a task. Labels are whatever a model's output is compared with."""
+
+    @property
+    def mixes(self) -> bool:
+        """Whether clips are mixed with others of their block."""
+        ...
+
+    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, /, *, block: int | None = None) -> Tensor:
+        """The mean loss of a batch; what is mixed is mixed within blocks of so many clips, by default the batch."""
+        ...
+
+    def check(self, labels: Tensor, /) -> None:
+        """Refuse labels, still on the host, that are not of this task."""
+        ...
+
+    def noise(self, batch: int, shape: Shape, device: torch.device, /) -> tuple[Tensor, Tensor]:
+        """Clips and labels of no meaning, to try and to measure with."""
+        ...
+
+    def predict(self, model: nn.Module, clips: Tensor, /) -> Tensor:
+        """What a model makes of a batch's clips, without augmentation."""
+        ...
+
+
+class Update:
+    """Updates of a model, on the device and at the precision that Fabric was asked for."""
+
+    def __init__(self, fabric: Fabric, task: Task, state: TrainState, ranks: Ranks) -> None:
+        """Put the model and its optimizer where they are to be trained."""
+        self._fabric, self._task, self._state, self._ranks = fabric, task, state, ranks
+        self._shared = _over_ranks(state.model.to(fabric.device), ranks)
+        self._forward, self._optimizer = fabric.setup(self._shared, state.optimizer)
+        self._forward.register_forward_pre_hook(self._reseed)
+        self._dropout_seed: int | None = None
+        self.micro: dict[tuple[int, Shape], int] = {}
+        """Clips of this rank in a micro-batch, whole blocks of them, by the global batch and its shape; all at once for
+        those that are not here."""
+
+    def __call__(self, step: Step, batch: Batch) -> Tensor:
+        """Learn from this rank's clips of a batch: the loss of the whole batch, still on the device."""
+        with self._step(step, batch) as (loss, _):
+            pass
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        if self._state.ema is not None:
+            self._state.ema.update(self._state.model, step.batch)
+        return loss
+
+    def rehearse(self, step: Step, batch: Batch) -> None:
+        """Compute a step's gradients and forget them.
+
+        DistributedDataParallel orders what it exchanges by its first step, and the order decides the last bits of sums:
+        after a rehearsal, a resumed run's are those of a run from the beginning.
+        """
+        with self._step(step, batch) as (_, commitment):
+            commitment.keep = False
+        self._optimizer.zero_grad()
+
+    def attempt(self, step: Step, batch: Batch) -> None:
+        """Take a step with this rank's clips, to see whether it fits; what it learns is for the caller to undo.
+
+        Gradients are not exchanged, so that each rank may attempt what it likes; where blocks lie on several ranks, all
+        must attempt the same together.
+        """
+        with self._step(step, batch, exchange=False) as (_, commitment):
+            commitment.keep = False
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def predict(self, step: Step, batch: Batch) -> Tensor:
+        """What the model makes of this rank's clips of a batch; running statistics stay as they are."""
+        with one_step(self._state.model, self._sharing(step)) as commitment:
+            commitment.keep = False
+            return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
+
+    @contextmanager
+    def _step(self, step: Step, batch: Batch, *, exchange: bool = True) -> Iterator[tuple[Tensor, Commitment]]:
+        """Compute a step's gradients: its loss, and whether the running statistics are to be committed at the end."""
+        self._task.check(batch.labels)
+        apply(step, self._state.model, self._state.optimizer)
+        clips, labels = self._fabric.to_device((batch.clips, batch.labels))
+        own, micro = len(batch.labels), self.micro.get((step.batch, step.shape), len(batch.labels))
+        parts = list(zip(torch.split(clips, micro), torch.split(labels, micro), strict=True))
+        total = torch.zeros((), device=self._fabric.device)
+        with one_step(self._state.model, self._sharing(step)) as commitment:
+            for place, (some, of_these) in enumerate(parts):
+                self._seed(step, place)
+                with self._exchanging(exchange and place == len(parts) - 1):
+                    loss = self._task.loss(self._forward, some, of_these, block=step.bn_batch)
+                    if len(some) != step.batch:  # DistributedDataParallel takes the mean over ranks
+                        share = len(some) / step.batch
+                        total = total + loss.detach() * share
+                        loss = loss * (share * self._ranks.world)
+                    else:
+                        total = loss.detach()
+                    self._fabric.backward(loss)
+            if exchange and own != step.batch:
+                distributed.all_reduce(total)
+            yield total, commitment
+
+    def _sharing(self, step: Step) -> Sharing | None:
+        return None if self._ranks.world == 1 else _sharing(step.batch, step.bn_batch, self._ranks)
+
+    def _exchanging(self, last: bool) -> AbstractContextManager[Any]:
+        """Gradients are exchanged once, with those of the last micro-batch."""
+        return (
+            self._shared.no_sync() if isinstance(self._shared, DistributedDataParallel) and not last else nullcontext()
+        )
+
+    def _seed(self, step: Step, place: int) -> None:
+        """Key what is drawn in a micro-batch: what is mixed as on any rank, dropout by rank and micro-batch."""
+        torch.manual_seed(_step_seed(self._state.seed, step.index))
+        rank = self._ranks.rank
+        self._dropout_seed = _step_seed(self._state.seed, step.index, rank, place) if rank or place else None
+
+    def _reseed(self, *_: Any) -> None:
+        if self._dropout_seed is not None:
+            torch.manual_seed(self._dropout_seed)
+
+
+def refuse_shared_mixing(task: Task, plan: Plan, ranks: Ranks) -> None:
+    """Refuse to mix clips with others of their block where blocks lie on several ranks.
+
+    Raises:
+        VcycleError: naming the first batch of which they do.
+    """
+    if ranks.world == 1 or not task.mixes:
+        return
+    for cell in plan.shapes:
+        if not _sharing(cell.batch, cell.bn_batch, ranks).has_whole_blocks(cell.bn_batch):
+            raise VcycleError(
+                f"augment.mixup and augment.cutmix mix clips of one block of {cell.bn_batch} (training.bn_batch), and "
+                f"blocks of a batch of {cell} lie on several of the {ranks.world} ranks: a smaller training.bn_batch "
+                "or fewer ranks are accepted"
+            )
+
+
+def _over_ranks(model: nn.Module, ranks: Ranks) -> nn.Module:
+    """The model with its gradients exchanged between ranks."""
+    if ranks.world == 1:
+        return model
+    # Buffers are equal on all ranks already: running statistics are committed from the same numbers.
+    renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters  # PyTorch 2.13 and newer
+    unsynchronised = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, **unsynchronised)
+
+
+@cache
+def _sharing(batch: int, bn_batch: int, ranks: Ranks) -> Sharing:
+    clips = tuple(len(rank_slice(batch, bn_batch, rank, ranks.world)) for rank in range(ranks.world))
+    return Sharing(clips=clips, rank=ranks.rank)
+
+
+def _step_seed(seed: int, step: int, *place: int) -> int:
+    """The device generator's seed at a step: dropout is keyed too, so that nothing is left to save."""
+    return zlib.crc32(json.dumps([seed, step, *place]).encode()) | (step << 32)

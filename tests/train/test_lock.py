@@ -1,0 +1,130 @@
+"""Two processes do not train in one folder."""
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import re
+import signal
+import socket
+
+import pytest
+
+from vcycle.errors import VcycleError
+from vcycle.plan import Baseline, constant
+from vcycle.train.lock import claimed
+from vcycle.train.run import RunFolder
+
+PLAN = constant(Baseline(batch=4, frames=8, size=64, clips=37, epochs=12, lr=0.1))
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def elsewhere():
+    """Claims a folder in another process, until it is told to end or killed."""
+    begun = []
+
+    def claim(folder):
+        mine, theirs = FORK.Pipe()
+
+        def hold():
+            with claimed(folder):
+                theirs.send("claimed")
+                theirs.recv()
+
+        process = FORK.Process(target=hold)
+        process.start()
+        theirs.close()
+        begun.append(process)
+        assert mine.recv() == "claimed"
+        return process, mine
+
+    yield claim
+    for process in begun:
+        process.kill()
+        process.join()
+
+
+def holder(process):
+    return f"process {process.pid} on {socket.gethostname()}"
+
+
+def test_a_second_process_is_refused_and_told_who_is_there(elsewhere, tmp_path):
+    process, _ = elsewhere(tmp_path)
+    said = f"{holder(process)} is training in {tmp_path}: wait until it has ended, or choose another --out"
+    with pytest.raises(VcycleError, match=re.escape(said)):
+        claimed(tmp_path).__enter__()
+
+
+def test_whoever_ends_leaves_nothing_behind(elsewhere, tmp_path):
+    process, tell = elsewhere(tmp_path)
+    tell.send("end")
+    process.join()
+    assert list(tmp_path.iterdir()) == []
+    with claimed(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whoever_is_killed_keeps_nobody_out(elsewhere, tmp_path):
+    process, _ = elsewhere(tmp_path)
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    with claimed(tmp_path):
+        pass
+
+
+def test_a_forked_process_does_not_hold_what_its_parent_held(elsewhere, tmp_path):
+    with claimed(tmp_path):
+        orphan = FORK.Process(target=signal.pause)
+        orphan.start()
+    process, _ = elsewhere(tmp_path)
+    assert process.is_alive()
+    orphan.kill()
+    orphan.join()
+
+
+def test_a_process_is_not_in_its_own_way(elsewhere, tmp_path):
+    with claimed(tmp_path):
+        with claimed(tmp_path / "." / ".." / tmp_path.name):
+            pass
+        assert (tmp_path / "lock").exists()
+
+
+def test_to_prepare_a_folder_that_another_trains_in_is_refused_before_anything_is_written(elsewhere, tmp_path):
+    process, _ = elsewhere(tmp_path)
+    with pytest.raises(VcycleError, match=holder(process)):
+        RunFolder(tmp_path).prepare(PLAN, "text", resume=False)
+    assert {file.name for file in tmp_path.iterdir()} == {"lock"}
+
+
+def test_a_training_claims_its_folder_until_it_ends(training, elsewhere, tmp_path):
+    def second(report):
+        if report.step.index == 1:
+            with pytest.raises(EOFError):  # it ends before it has claimed anything
+                elsewhere(tmp_path)
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        training.run(tmp_path, on_step=second)
+    elsewhere(tmp_path)
+
+
+def test_a_file_system_without_locks_is_told_of_and_keeps_nobody_out(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    said = []
+    with claimed(tmp_path, said.append), claimed(tmp_path):
+        pass
+    assert said == [
+        f"{tmp_path} lies on a file system without locks (No locks available): that no second process trains there is "
+        "not checked"
+    ]
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "lock").mkdir()
+    with pytest.raises(VcycleError, match=r"lock cannot be written: Is a directory$"):
+        claimed(tmp_path).__enter__()
