@@ -1,5 +1,7 @@
 """Exit codes and error lines."""
 
+import os
+import signal
 import subprocess
 import sys
 import warnings
@@ -91,6 +93,16 @@ def test_an_interruption_says_how_to_go_on_with_work_that_is_not_lost(capsys):
 
     assert process.run(command, []) == 130
     assert capsys.readouterr().err == "interrupted; go on with `x`\n"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+def test_a_schedulers_signal_is_named_and_has_the_code_that_a_shell_would_give(capsys, number, code):
+    def command(args, standalone_mode):
+        with process.resumable("go on with `x`"):
+            os.kill(os.getpid(), number)
+
+    assert process.run(command, []) == code
+    assert capsys.readouterr().err == f"interrupted by {number.name}; go on with `x`\n"
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, 0), (2, 2), (0, 0)])

@@ -26,8 +26,8 @@ SMALL = {name: {} for name in TINY} | {
     name: {"stem_width": 8, "widths": (8, 8, 16, 16), "blocks": (1, 2, 2, 1)} for name in PUBLISHED
 }
 """Options that make each of our models one that trains in a moment."""
-MORE_SHAPES = ("r3d_18", "s3d", "swin3d_t")  # of torchvision's, one of each kind goes through more than one shape
-SHAPES = [Shape(8, 23, 23), Shape(16, 32, 32), Shape(4, 16, 24), Shape(16, 45, 45)]
+MORE_SHAPES = ("r3d_18", "swin3d_t")  # of torchvision's, one of each kind goes through more than one shape
+SHAPES = [Shape(8, 23, 23), Shape(4, 16, 24), Shape(16, 32, 32)]
 
 
 def build_or_skip(name, **options):
@@ -70,7 +70,7 @@ def shapes_of(name):
         return [asked.fixed]
     least = Shape(asked.min_frames, asked.min_size, asked.min_size)
     shapes = [least, *(shape for shape in SHAPES if asked.refusal(shape) is None)]
-    return shapes[: 5 if name in TINY else 3 if name in PUBLISHED else 2 if name in MORE_SHAPES else 1]
+    return shapes[: 4 if name in TINY else 2 if name in (*PUBLISHED, *MORE_SHAPES) else 1]
 
 
 @pytest.mark.parametrize("name", names())
@@ -152,7 +152,7 @@ def test_a_few_steps_fit_a_few_clips(name):
 def test_work_follows_voxels(name):
     model = convert_batchnorm(build(name, CLASSES))
     full = work(model, 2, (16, 64, 64))
-    for frames, size, tolerance in ((8, 64, 0), (4, 64, 0), (16, 32, 0), (8, 32, 0), (16, 45, 0.15), (4, 45, 0.15)):
+    for frames, size, tolerance in ((8, 64, 0), (16, 32, 0), (4, 32, 0), (8, 45, 0.15)):
         expected = 16 * 64 * 64 / (frames * size * size)
         ratio = full / work(model, 2, (frames, size, size))
         assert ratio == pytest.approx(expected, rel=0.01 + tolerance)

@@ -52,6 +52,7 @@ PUBLISHED = {
     "slow_r50": Published(8, 32_454_096, 320, 53, 41.74, 54.52),
     "c2d_r50": Published(8, 24_327_632, 320, 53, 19.49, 25.46),
 }
+TESTED_LARGER = ("slowfast_4x16_r50", "i3d_nl_r50", "c2d_r50")  # one of each kind: counting takes seconds
 TINY_WIDTHS = {"stem_width": 8, "widths": (8, 8, 16, 16)}
 
 
@@ -99,7 +100,8 @@ def test_multiply_adds_are_the_published_ones(name):
     model = on_meta(name, **published.options)
     rounding = 0.05 if published.gmacs_224 > 100 else 0.01
     assert gmacs(model, published.frames, 224) == pytest.approx(published.gmacs_224, abs=rounding)
-    assert gmacs(model, published.frames, 256) == pytest.approx(published.gmacs_256, abs=rounding)
+    if name in TESTED_LARGER:
+        assert gmacs(model, published.frames, 256) == pytest.approx(published.gmacs_256, abs=rounding)
 
 
 def test_the_dot_product_form_takes_fewer_multiply_adds_for_the_same_function():

@@ -1,4 +1,4 @@
-"""The check of bf16 convolutions tells sound machines from faulty ones."""
+"""The check of convolutions in half precision tells sound machines from faulty ones."""
 
 import pytest
 import torch
@@ -16,9 +16,9 @@ def _forget():
 def gradient_with_fault(fault):
     exact = selfcheck._weight_gradient
 
-    def gradient(clip, weight, *, autocast):
-        result = exact(clip, weight, autocast=False)
-        return fault(result, clip, weight) if autocast else result
+    def gradient(clip, weight, dtype):
+        result = exact(clip, weight, None)
+        return result if dtype is None else fault(result, clip, weight)
 
     return gradient
 
@@ -26,7 +26,7 @@ def gradient_with_fault(fault):
 def test_gradients_to_rounding_pass(monkeypatch):
     rounded = gradient_with_fault(lambda gradient, clip, weight: gradient.bfloat16().float())
     monkeypatch.setattr(selfcheck, "_weight_gradient", rounded)
-    assert selfcheck.bf16_conv3d_is_sound("cpu")
+    assert selfcheck.conv3d_is_sound("cpu")
 
 
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), 0.0])
@@ -37,11 +37,11 @@ def test_garbage_at_one_depth_fails(monkeypatch, extent, garbage):
         return torch.full_like(gradient, garbage) if hit else gradient
 
     monkeypatch.setattr(selfcheck, "_weight_gradient", gradient_with_fault(fault))
-    assert not selfcheck.bf16_conv3d_is_sound(torch.device("cpu"))
+    assert not selfcheck.conv3d_is_sound(torch.device("cpu"))
 
 
 def test_this_machine_gets_an_answer_once(monkeypatch):
-    answer = selfcheck.bf16_conv3d_is_sound("cpu")
+    answer = selfcheck.conv3d_is_sound("cpu")
     assert isinstance(answer, bool)
     monkeypatch.setattr(selfcheck, "_weight_gradient", None)
-    assert selfcheck.bf16_conv3d_is_sound("cpu") is answer
+    assert selfcheck.conv3d_is_sound("cpu") is answer

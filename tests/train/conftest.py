@@ -12,8 +12,9 @@ import torch
 from vcycle.data import Sample
 from vcycle.plan import Plan
 from vcycle.recipes import Recipe, load_recipe
-from vcycle.recipes.build import Splits, datasets_of, find_videos, train
+from vcycle.recipes.build import Splits, datasets_of, train
 from vcycle.recipes.plans import plan_of
+from vcycle.recipes.videos import find_videos
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
 from vcycle.train.run import JsonLines, RunFolder

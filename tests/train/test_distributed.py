@@ -45,7 +45,7 @@ class Precisely(Recognition):
         return nn.functional.cross_entropy(model(self.inputs(clips)), labels)
 
 
-def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, **more):
+def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compress=None, **more):
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
     task = task or Precisely(classes=4)
@@ -62,7 +62,7 @@ def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, **more
             task=task,
             optimizer=OptimizerSpec(),
             run=RunFolder(folder),
-            settings=Settings(device="cpu", save_every=5),
+            settings=Settings(device="cpu", save_every=5, compress=compress),
             ranks=Ranks(rank=rank, world=world),
             on_step=stop,
             **more,
@@ -132,6 +132,17 @@ def test_ranks_that_go_on_repeat_themselves_to_the_last_bit(on_ranks, noise, tmp
     (steps, losses, state), whole = record(tmp_path / "cut"), record(tmp_path / "whole")
     assert (steps, losses) == whole[:2]
     assert all((state[name] == value).all() for name, value in whole[2].items())
+
+
+def _train_compressed(rank, world, noise, folder):
+    train(rank, world, noise, folder, compress="bf16", ema=EmaSpec(decay=0.9, clips=5))
+
+
+def test_compressed_gradients_are_rounded_and_no_more(on_ranks, noise, tmp_path, alone):
+    on_ranks(2, _train_compressed, noise, tmp_path / "run")
+    found = record(tmp_path / "run")
+    assert_equal(found, alone, atol=0.05)
+    assert found[1] != alone[1]
 
 
 def _train_with_mixup(rank, world, noise, folder):

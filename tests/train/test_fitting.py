@@ -1,7 +1,7 @@
 import json
 import math
-import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +13,10 @@ from torch import nn
 from vcycle.data import Batch, rank_slice
 from vcycle.errors import VcycleError
 from vcycle.nn import convert_batchnorm
-from vcycle.plan import Baseline, Shape, StepDecay, cascade, multigrid
+from vcycle.plan import Baseline, Shape, cascade, constant, multigrid
 from vcycle.train.fitting import Fitting, largest_that_fits, micro_batch_sizes, shapes_from
-from vcycle.train.log import RunLog
 from vcycle.train.loop import Settings, fit, make_fabric
-from vcycle.train.memory import is_out_of_memory, undone
+from vcycle.train.memory import grow_in_place, is_out_of_memory, undone
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
@@ -25,9 +24,7 @@ from vcycle.train.state import TrainState
 from vcycle.train.update import Update
 
 CPU = torch.device("cpu")
-BASELINE = Baseline(
-    batch=4, frames=4, size=8, clips=24, steps=12, lr=0.05, decay=StepDecay(milestones=(6, 9)), bn_batch=4
-)
+BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
 PLAN = cascade(BASELINE)
 COARSE = PLAN[0]  # the most clips, in several blocks
 
@@ -76,11 +73,11 @@ class Noisy:
 class Trained:
     """A model, what trains it, and what makes its steps fit."""
 
-    def __init__(self, folder, *, model=None, plan=PLAN, optimizer=None, ranks=ALONE, resumed=False):
+    def __init__(self, folder, *, model=Net, plan=PLAN, optimizer=None, ranks=ALONE, resumed=False):
         torch.manual_seed(0)
         folder.mkdir(exist_ok=True)
-        self.model = convert_batchnorm(model or Net(), plan[0].bn_batch).train()
-        self.task, self.told = Noisy(), []
+        self.model = convert_batchnorm(model(), plan[0].bn_batch).train()
+        self.task, self.told, self.logged = Noisy(), [], []
         self.state = TrainState(
             run=RunFolder(folder),
             plan=plan,
@@ -93,7 +90,6 @@ class Trained:
         self.state.optimizer.register_step_pre_hook(
             lambda *_: self.gradients.append([each.grad.clone() for each in self.model.parameters()])
         )
-        self.log = RunLog(self.state.run, start=0, device=CPU, tensorboard=False)
         self.fitting = Fitting(
             self.update,
             self.task,
@@ -102,7 +98,7 @@ class Trained:
             ranks=ranks,
             resumed=resumed,
             on_message=self.told.append,
-            on_shortage=self.log.shortage,
+            on_shortage=lambda step, message: self.logged.append((step.index, message)),
         )
 
     def everything(self):
@@ -110,10 +106,9 @@ class Trained:
         state = [self.model.state_dict(), self.state.optimizer.state_dict(), torch.get_rng_state()]
         return str(_plain(state)), [each.grad for each in self.model.parameters()]
 
-    def steps(self, count=len(PLAN)):
-        for step in self.state.plan.iterate():
-            if step.index < count:
-                self.fitting(step, batch_of(step))
+    def steps(self, count=None):
+        for step in list(self.state.plan)[:count]:
+            self.fitting(step, batch_of(step))
 
 
 def _plain(value):
@@ -168,7 +163,7 @@ def test_bisection_finds_the_largest_that_fits_in_few_trials(clips, block, room)
     assert len(tried) == len(set(tried)) <= 1 + math.ceil(math.log2(len(sizes) + 1))
 
 
-@pytest.mark.parametrize("plan", [PLAN, multigrid(BASELINE)], ids=["cascade", "long+short"])
+@pytest.mark.parametrize("plan", [PLAN, multigrid(replace(BASELINE, steps=60))], ids=["cascade", "long+short"])
 def test_only_shapes_that_are_still_to_come_are_tried_the_largest_first(plan):
     for start in range(len(plan) + 1):
         found = shapes_from(plan, start)
@@ -193,7 +188,7 @@ def test_running_out_of_memory_is_told_from_other_errors():
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("before", [0, 3])
 def test_trying_leaves_no_trace(tmp_path, name, before):
-    trained = Trained(tmp_path, model=Net(limit=9), optimizer=OptimizerSpec(name=name))
+    trained = Trained(tmp_path, model=lambda: Net(limit=9), optimizer=OptimizerSpec(name=name))
     trained.fitting.try_shapes(0)  # so that the steps before do not find it out
     trained.steps(before)
     (tmp_path / "fit.json").unlink()
@@ -218,7 +213,7 @@ def test_what_is_undone_is_undone_when_it_fails_too(tmp_path):
 
 
 def test_a_shape_that_does_not_fit_is_found_out_before_the_first_step_and_told(tmp_path):
-    trained = Trained(tmp_path, model=Net(limit=9))
+    trained = Trained(tmp_path, model=lambda: Net(limit=9))
     trained.fitting.try_shapes(0)
     assert COARSE.batch == 32
     assert trained.update.micro == {(32, COARSE.shape): 8, (16, PLAN.shapes[1].shape): 8}
@@ -241,15 +236,53 @@ def test_every_shape_is_tried_once_where_all_fit(tmp_path):
 
 
 def test_a_shape_of_which_no_block_fits_is_refused_by_name(tmp_path):
-    trained = Trained(tmp_path, model=Net(limit=3))
-    with pytest.raises(VcycleError, match=r"32×2×4² does not fit into memory \(.* GiB\), not even 4 of its clips"):
+    trained = Trained(tmp_path, model=lambda: Net(limit=3))
+    with pytest.raises(VcycleError, match=r"8×4×6² does not fit into memory \(.* GiB\), not even 4 of its clips"):
         trained.fitting.try_shapes(0)
 
 
 def test_without_batchnorm_clips_may_be_computed_one_by_one(tmp_path):
-    trained = Trained(tmp_path, model=Net(limit=1, norm=False))
+    trained = Trained(tmp_path, model=lambda: Net(limit=1, norm=False))
     trained.fitting.try_shapes(0)
     assert set(trained.update.micro.values()) == {1}
+
+
+# The record ------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_takes_over_what_its_record_says_and_tries_the_rest_alone(tmp_path):
+    first = Trained(tmp_path, model=lambda: Net(limit=9))
+    first.fitting.try_shapes(len(PLAN) - 1)
+    again = Trained(tmp_path, model=lambda: Net(limit=9), resumed=True)
+    again.fitting.try_shapes(0)
+    assert {batch for batch, _ in again.task.tried} == {32, 16, 8}
+    third = Trained(tmp_path, model=lambda: Net(limit=9), resumed=True)
+    third.fitting.try_shapes(0)
+    assert third.task.tried == []
+    assert third.update.micro == again.update.micro == {(32, COARSE.shape): 8, (16, PLAN.shapes[1].shape): 8}
+
+
+@pytest.mark.parametrize("change", [{"ranks": 2}, {"name": "another device"}, {"memory": 1}])
+def test_a_record_of_other_devices_is_not_taken_over(tmp_path, change):
+    Trained(tmp_path, model=lambda: Net(limit=9)).fitting.try_shapes(0)
+    said = json.loads((tmp_path / "fit.json").read_text())
+    said["devices"] |= change
+    (tmp_path / "fit.json").write_text(json.dumps(said))
+    again = Trained(tmp_path, resumed=True)
+    assert again.update.micro == {}
+    again.fitting.try_shapes(0)
+    assert len(again.task.tried) == len(PLAN.shapes)
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"devices": {}}', '{"fits": 1}'])
+def test_a_damaged_record_is_as_none(tmp_path, damage):
+    (tmp_path / "fit.json").write_text(damage)
+    assert Trained(tmp_path, resumed=True).update.micro == {}
+
+
+def test_a_new_run_does_not_believe_a_record_that_another_left_behind(tmp_path):
+    Trained(tmp_path, model=lambda: Net(limit=9)).fitting.try_shapes(0)
+    assert Trained(tmp_path).update.micro == {}
 
 
 # What micro-batches give -----------------------------------------------------------------------------
@@ -259,7 +292,7 @@ def test_without_batchnorm_clips_may_be_computed_one_by_one(tmp_path):
 def test_micro_batches_give_the_gradients_and_running_statistics_of_the_whole_batch(tmp_path, size):
     whole, parted = Trained(tmp_path / "whole"), Trained(tmp_path / "parted")
     parted.update.micro[COARSE.batch, COARSE.shape] = size
-    losses = [trained.fitting(COARSE, batch_of(COARSE)) for trained in (whole, parted)]
+    losses = [trained.fitting(COARSE, batch_of(COARSE)).loss for trained in (whole, parted)]
     assert parted.model.seen[0] == size
     assert losses[0].item() == pytest.approx(losses[1].item(), abs=1e-12)
     for one, other in zip(whole.gradients[0], parted.gradients[0], strict=True):
@@ -269,62 +302,203 @@ def test_micro_batches_give_the_gradients_and_running_statistics_of_the_whole_ba
 
 
 def test_a_run_that_does_not_fit_learns_what_one_that_does_would(noise, tmp_path):
-    def run(folder, **more):
+    def run(folder, limit=math.inf, **more):
         torch.manual_seed(0)
         return fit(
             plan=PLAN,
+            model=Net(limit=limit),
             dataset=noise,
             task=Noisy(),
             optimizer=OptimizerSpec(),
             run=RunFolder(tmp_path / folder),
-            settings=Settings(device="cpu", fit="on"),
+            settings=Settings(device="cpu", fit="always"),
             **more,
         )
 
     told = []
-    whole = run("whole", model=Net())
-    parted = run("parted", model=Net(limit=8), on_message=told.append)
+    whole = run("whole")
+    parted = run("parted", limit=8, on_message=told.append)
     assert any("8 clips at a time" in message for message in told)
     assert largest_difference(whole.model, parted.model) < 1e-9
 
 
-CHILD = """
-import json, resource, sys
-from pathlib import Path
-import torch
-from test_fitting import Net, Trained, batch_of, largest_difference
-from vcycle.plan import Baseline, constant
+def _under_a_limit(rank, world, folder):
+    import ctypes
+    import resource
 
-plan = constant(Baseline(batch=64, frames=8, size=32, clips=64, steps=2, lr=0.05, bn_batch=8))
-work = Path(sys.argv[1])
-whole, parted = (Trained(work / name, plan=plan, model=Net()) for name in ("whole", "parted"))
-whole.steps()
-pages = int(Path("/proc/self/statm").read_text().split()[0])
-room = pages * resource.getpagesize() + (80 << 20)
-resource.setrlimit(resource.RLIMIT_AS, (room, room))
-parted.fitting.try_shapes(0)
-parted.steps()
-print(json.dumps({
-    "told": parted.told,
-    "micro": list(parted.update.micro.values()),
-    "difference": largest_difference(whole.model, parted.model),
-    "gradients": max((a - b).abs().max().item() for a, b in zip(whole.gradients[0], parted.gradients[-2])),
-}))
-"""
+    ctypes.CDLL(None).mallopt(-3, 1 << 16)  # M_MMAP_THRESHOLD: what is freed does not stay with the process
+    plan = constant(Baseline(batch=64, frames=8, size=16, clips=64, steps=1, lr=0.05, bn_batch=8))
+    whole, parted = (Trained(folder / name, plan=plan) for name in ("whole", "parted"))
+    whole.steps()
+    room = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (40 << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (room, room))
+    parted.fitting.try_shapes(0)
+    parted.steps()
+    gradients = zip(whole.gradients[-1], parted.gradients[-1], strict=True)
+    return {
+        "told": parted.told,
+        "seen": parted.model.seen,
+        "model": largest_difference(whole.model, parted.model),
+        "gradients": max((one - other).abs().max().item() for one, other in gradients),
+    }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="a limit on memory, as Linux has it")
-def test_under_a_real_limit_on_memory_training_goes_on_in_parts(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD, str(tmp_path)],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["micro"][0] < 64
+@pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
+def test_under_a_real_limit_on_memory_a_batch_is_learned_in_parts(on_ranks, tmp_path):
+    (found,) = on_ranks(1, _under_a_limit, tmp_path)
+    assert found["seen"][0] == 64
+    assert found["seen"][-1] < 64
     assert "clips at a time" in found["told"][0]
-    assert found["difference"] < 1e-9
     assert found["gradients"] < 1e-9
+    assert found["model"] < 1e-9
+
+
+# Running out later -----------------------------------------------------------------------------------
+
+
+class Short(Net):
+    """Runs out of memory in its first forward of more than so many clips, and not again."""
+
+    def __init__(self, *, above):
+        super().__init__()
+        self.above = above
+
+    def forward(self, clips):
+        out = super().forward(clips)
+        if len(clips) > self.above:
+            self.above = math.inf
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return out
+
+
+def test_where_memory_runs_out_later_the_step_is_done_again_in_halves(tmp_path):
+    whole, short = Trained(tmp_path / "whole"), Trained(tmp_path / "short", model=lambda: Short(above=16))
+    for trained in (whole, short):
+        trained.steps()
+    assert short.model.seen[:3] == [32, 16, 16]
+    assert short.told == [
+        "memory ran out at step 0: from here on 32×2×4² is computed 16 clips at a time, with the same result"
+    ]
+    assert short.logged == [(0, short.told[0])]
+    assert largest_difference(whole.model, short.model) < 1e-9
+    assert short.model.body[1].num_batches_tracked == len(PLAN)
+    again = Trained(tmp_path / "short", resumed=True)
+    assert again.update.micro == {(32, COARSE.shape): 16}
+
+
+def test_parts_are_halved_until_they_fit_and_a_block_that_does_not_is_refused(tmp_path):
+    trained = Trained(tmp_path, model=lambda: Net(limit=3))
+    with pytest.raises(VcycleError, match=r"32×2×4² does not fit into memory at step 0 .* not even 4 of its clips"):
+        trained.steps()
+    assert trained.model.seen == [32, 16, 8, 4]
+
+
+def test_a_step_that_has_begun_to_change_the_weights_is_not_done_again(tmp_path):
+    trained = Trained(tmp_path)
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    trained.state.optimizer.register_step_pre_hook(fail)
+    with pytest.raises(VcycleError, match=r"while the optimizer changed the weights.*--resume"):
+        trained.steps()
+
+
+def test_an_error_of_another_kind_is_let_through(tmp_path):
+    def refuse(labels):
+        raise ValueError("labels")
+
+    trained = Trained(tmp_path)
+    trained.task.check = refuse
+    with pytest.raises(ValueError, match="labels"):
+        trained.steps()
+
+
+def test_a_run_in_which_memory_runs_out_says_so_and_logs_it(noise, tmp_path):
+    told = []
+    torch.manual_seed(0)
+    fit(
+        plan=PLAN,
+        model=Short(above=16),
+        dataset=noise,
+        task=Noisy(),
+        optimizer=OptimizerSpec(),
+        run=RunFolder(tmp_path),
+        settings=Settings(device="cpu"),
+        on_message=told.append,
+    )
+    logged = [line["message"] for line in JsonLines(RunFolder(tmp_path).log).read() if line["event"] == "shortage"]
+    assert len(logged) == 1
+    assert logged[0] in told
+
+
+# Several ranks ---------------------------------------------------------------------------------------
+
+
+def _on_rank(rank, world, folder, limits, plan):
+    trained = Trained(folder, model=lambda: Net(limit=limits[rank]), ranks=Ranks(rank=rank, world=world), plan=plan)
+    try:
+        trained.fitting.try_shapes(0)
+        for step in plan:
+            trained.fitting(step, batch_of(step, rank, world))
+    except VcycleError as error:
+        return str(error), trained.update.micro, None
+    return "", trained.update.micro, trained.model.state_dict()
+
+
+def test_ranks_agree_on_what_fits_the_smallest_of_them(on_ranks, tmp_path):
+    plan = constant(replace(BASELINE, batch=20, steps=3))  # of five blocks, one rank has two and the other three
+    found = on_ranks(2, _on_rank, tmp_path, (9, 5), plan)
+    assert [micro for _, micro, _ in found] == [{(20, Shape(4, 8, 8)): 4}] * 2
+    alone = Trained(tmp_path / "alone", plan=plan)
+    alone.steps()
+    for error, _, state in found:
+        assert error == ""
+        for name, value in alone.model.state_dict().items():
+            torch.testing.assert_close(state[name], value, rtol=0, atol=1e-9)
+
+
+def test_a_rank_that_has_fewer_blocks_does_not_have_the_others_cut(on_ranks, tmp_path):
+    plan = constant(replace(BASELINE, batch=20, steps=1))
+    found = on_ranks(2, _on_rank, tmp_path, (99, 99), plan)
+    assert [(error, micro) for error, micro, _ in found] == [("", {})] * 2
+
+
+def test_what_fits_on_one_rank_alone_is_refused_on_all(on_ranks, tmp_path):
+    found = on_ranks(2, _on_rank, tmp_path, (99, 3), PLAN)
+    assert [("does not fit into memory" in error) for error, _, _ in found] == [True, True]
+
+
+def test_a_rank_that_runs_out_later_ends_and_the_restart_takes_smaller_parts(tmp_path):
+    trained = Trained(tmp_path, model=lambda: Short(above=16))
+    trained.fitting._ranks = Ranks(rank=1, world=2)
+    with pytest.raises(VcycleError, match=r"16 clips at a time.* Rank 1 cannot do the step again .*--resume"):
+        trained.steps()
+    assert Trained(tmp_path, resumed=True).update.micro == {(32, COARSE.shape): 16}
+
+
+def test_a_block_that_ranks_share_is_tried_by_them_together(on_ranks, tmp_path):
+    plan = constant(replace(BASELINE, batch=4, steps=2))
+    found = on_ranks(2, _on_rank, tmp_path, (99, 99), plan)
+    assert [error for error, _, _ in found] == ["", ""]
+
+
+# On a GPU --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_a_change_of_shape_takes_little_more_memory_than_the_larger_shape_alone():
+    net = nn.Sequential(nn.Conv3d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv3d(64, 64, 3, padding=1)).cuda()
+    grow_in_place()
+
+    def reserved(*batches):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        for batch, frames, size in batches:
+            net(torch.rand(batch, 3, frames, size, size, device="cuda")).sum().backward()
+            net.zero_grad()
+        return torch.cuda.max_memory_reserved()
+
+    shapes = [(32, 4, 80), (16, 8, 80), (16, 4, 112), (8, 8, 112)]
+    alone = max(reserved(shape) for shape in shapes)
+    assert reserved(*shapes, *reversed(shapes)) <= 1.1 * alone

@@ -148,13 +148,14 @@ def test_another_seed_is_another_run(fit_noise, tmp_path):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_loss_that_is_not_finite_stops_the_run_and_names_the_step(fit_noise, tmp_path, value):
+def test_a_loss_that_is_not_finite_stops_a_run_that_may_skip_none_and_names_the_step(fit_noise, tmp_path, value):
     step = PLAN[13]
     with pytest.raises(VcycleError) as caught:
-        fit_noise(task=Loss(at_13=value), settings={"save_every": 5})
+        fit_noise(task=Loss(at_13=value), settings={"save_every": 5, "bad_steps": 0})
     assert str(caught.value) == (
         f"the loss became {value} at step 13 (LR {step.lr:g}, {step.batch} clips of "
-        f"{step.shape.frames}×{step.shape.size}²): lower training.lr or lengthen training.warmup"
+        f"{step.shape.frames}×{step.shape.size}²): lower training.lr or lengthen training.warmup; the samples of each "
+        f"such step are in {tmp_path}/log.jsonl"
     )
     last = lines_of(tmp_path, "step")[-1]
     assert (last["step"], last["loss"]) == (13, str(value))
@@ -232,13 +233,21 @@ def test_validation_comes_every_so_many_epochs_and_at_the_end(fit_noise, tmp_pat
     assert fitted.curve[-1].step == len(PLAN)
     for number, epoch in enumerate(epochs[:-1], 1):
         assert PLAN.epochs_before(fitted.curve[number - 1].step - 1) < 2 * number <= epoch
-    assert len(epochs) == math.floor(PLAN.epochs / 2) + (PLAN.epochs % 2 > 0)
+    assert len(epochs) == math.floor(PLAN.epochs / 2) + (PLAN.epochs % 2 >= 1)
     assert [point.evaluation.top1 for point in fitted.curve] == [n / 100 for n in range(1, len(asked) + 1)]
     assert [point.seconds for point in fitted.curve] == sorted(point.seconds for point in fitted.curve)
     logged = lines_of(tmp_path, "validation")
     assert [(line["step"] + 1, line["samples"], line["seconds"]) for line in logged] == [
         (point.step, point.samples, point.seconds) for point in fitted.curve
     ]
+
+
+def test_no_validation_comes_shortly_before_the_last(fit_noise):
+    every = 3.5
+    assert PLAN.epochs == 2 * every + 0.5
+    fitted = fit_noise(validate=lambda model, device: found(0.5), settings={"validate_every": every})
+    assert [math.floor(point.samples / 24 / every) for point in fitted.curve] == [1, 2]
+    assert fitted.curve[-1].step == len(PLAN)
 
 
 def test_validation_does_not_count_as_training_time(fit_noise):
@@ -306,10 +315,10 @@ def test_a_gpu_that_is_not_there_is_named():
 
 
 def test_bf16_is_refused_where_it_computes_garbage(monkeypatch):
-    from vcycle.train import loop
+    from vcycle.train import precision
 
-    monkeypatch.setattr(loop, "bf16_conv3d_is_sound", lambda device: False)
+    monkeypatch.setattr(precision, "conv3d_is_sound", lambda device, dtype: False)
     with pytest.raises(VcycleError, match=r"run.precision is bf16.*: fp32$"):
         make_fabric(Settings(device="cpu", precision="bf16"))
-    monkeypatch.setattr(loop, "bf16_conv3d_is_sound", lambda device: True)
+    monkeypatch.setattr(precision, "conv3d_is_sound", lambda device, dtype: True)
     assert make_fabric(Settings(device="cpu", precision="bf16")) is not None

@@ -1,5 +1,6 @@
 """The commands. Those that only plan import no torch, so that they answer at once."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +23,7 @@ from vcycle.cli import (
 from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.telling import tell_of_videos
+from vcycle.errors import RecipeError
 
 __all__ = ["app", "main"]
 
@@ -53,8 +55,13 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_SHARED = ("train", "eval")
+"""Commands whose work several processes share."""
+
+
 @app.callback()
 def _root(
+    context: typer.Context,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -62,6 +69,12 @@ def _root(
 ) -> None:
     # Both are dealt with before: `--debug` by `process.run`, so that it may stand behind the command.
     del debug, version
+    world = os.environ.get("WORLD_SIZE", "1")
+    if world != "1" and context.invoked_subcommand not in _SHARED:
+        raise RecipeError(
+            f"vcycle {context.invoked_subcommand} is the work of one process, and torchrun has started {world} "
+            f"(WORLD_SIZE): {' and '.join(_SHARED)} share it among several"
+        )
 
 
 @app.command()
@@ -73,8 +86,9 @@ def plan(
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.cli.figures import save_figure
-    from vcycle.recipes.build import check_plan, find_videos
+    from vcycle.recipes.build import check_plan
     from vcycle.recipes.plans import lengthened, plan_of
+    from vcycle.recipes.videos import find_videos
 
     loaded = load_any(recipe, overrides)
     if loaded.task == "superresolution":

@@ -11,7 +11,7 @@ from vcycle.errors import RecipeError
 if TYPE_CHECKING:
     from vcycle.recipes.load import AnyRecipe
 
-__all__ = ["Json", "Out", "Overrides", "RecipeArgument", "load_any"]
+__all__ = ["Json", "Out", "Overrides", "RecipeArgument", "load_any", "names_recipe"]
 
 RecipeArgument = Annotated[
     str,
@@ -36,6 +36,11 @@ def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
     from vcycle.recipes import load as loading
 
     return loading.with_absolute_paths(loading.load_any(recipe, _changes(overrides)))
+
+
+def names_recipe(name: Path) -> bool:
+    """Whether a recipe is named, rather than a run or a file of weights."""
+    return not name.is_dir() and (name.suffix in (".yaml", ".yml") or not name.is_file())
 
 
 def _changes(overrides: Sequence[str] | None) -> list[str]:

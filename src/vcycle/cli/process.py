@@ -1,11 +1,13 @@
 """How a command ends: its exit code, and what goes wrong in one line on standard error.
 
-0: done. 1: a fault that is not the user's. 2: what the user can mend. 130: interrupted.
+0: done. 1: a fault that is not the user's. 2: what the user can mend. 130: interrupted by Ctrl-C; after SIGTERM and
+SIGUSR1 likewise 128 and the signal's number, 143 and 138.
 """
 
 import contextlib
 import errno
 import os
+import signal
 import sys
 import traceback
 import warnings
@@ -15,6 +17,7 @@ from typing import Any, TextIO
 
 from vcycle.cli.output import message as tell
 from vcycle.errors import VcycleError
+from vcycle.train import stopping
 
 __all__ = ["Interrupted", "resumable", "run"]
 
@@ -25,16 +28,28 @@ _OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
-    """Ctrl-C in the middle of something that can be gone on with; says how."""
+    """A signal in the middle of something that can be gone on with; says how."""
+
+    def __init__(self, how: str, by: signal.Signals) -> None:
+        """Say how to go on, and by what signal it ended."""
+        super().__init__(f"interrupted{'' if by == signal.SIGINT else f' by {by.name}'}; {how}")
+        self.code = 128 + by
 
 
 @contextmanager
 def resumable(how: str) -> Iterator[None]:
-    """Within: work that an interruption does not lose, and how to go on with it."""
+    """Within: work that an interruption does not lose, and how to go on with it.
+
+    Ctrl-C, SIGTERM and SIGUSR1 let a training finish the step at hand and save it; anything else they end at once, and
+    a second Ctrl-C a training as well.
+    """
     try:
-        yield
+        with stopping.signals():
+            yield
+    except stopping.Stopped as stopped:
+        raise Interrupted(how, stopped.signal) from None
     except KeyboardInterrupt:
-        raise Interrupted(how) from None
+        raise Interrupted(how, signal.SIGINT) from None
 
 
 def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -73,8 +88,8 @@ def _run(command: Callable[..., Any], arguments: Sequence[str], debug: bool) -> 
     except SystemExit as end:
         return _ended(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
     except Interrupted as interruption:
-        tell(f"interrupted; {interruption}")
-        return 130
+        tell(str(interruption))
+        return interruption.code
     except KeyboardInterrupt:
         tell("interrupted")
         return 130

@@ -8,9 +8,9 @@ from vcycle.cli.output import message
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
-    from vcycle.recipes.build import Videos
     from vcycle.recipes.load import AnyRecipe
     from vcycle.recipes.schema import Recipe
+    from vcycle.recipes.videos import Videos
     from vcycle.tasks.recognition import Evaluation
     from vcycle.train.outcome import Fitted, Point
 
@@ -52,9 +52,10 @@ def tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
 def totals_line(fitted: "Fitted") -> str:
     """What a training took."""
     waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
+    skipped = f" ({fitted.skipped:,} skipped)" if fitted.skipped else ""
     return (
-        f"{fitted.steps:,} steps, {fitted.samples:,} samples ({fitted.replaced:,} replaced), {fitted.seconds:.1f} s of "
-        f"training, {waiting:.0%} of it waiting for data{_slow_shapes(fitted)}"
+        f"{fitted.steps:,} steps{skipped}, {fitted.samples:,} samples ({fitted.replaced:,} replaced), "
+        f"{fitted.seconds:.1f} s of training, {waiting:.0%} of it waiting for data{_slow_shapes(fitted)}"
     )
 
 
@@ -74,8 +75,10 @@ def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, 
         "steps": fitted.steps,
         "samples": fitted.samples,
         "train_seconds": fitted.seconds,
+        "cpu_seconds": fitted.cpu_seconds,
         "data_seconds": fitted.data_seconds,
         "replaced": fitted.replaced,
+        "skipped": fitted.skipped,
         "waiting": fitted.waiting,
         "val": asdict(fitted.curve[-1].evaluation),
     }

@@ -8,8 +8,9 @@ import typer
 
 from vcycle.cli import process, restoration
 from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
-from vcycle.cli.output import as_one, message, message_of_rank, print_json, result
+from vcycle.cli.output import message, message_of_rank, print_json, result
 from vcycle.cli.progress import progress
+from vcycle.cli.sharing import shared
 from vcycle.cli.telling import (
     accuracy_line,
     plan_line,
@@ -48,12 +49,12 @@ def train(
         refuse_missing_run(recipe)
     loaded = load_any(recipe, overrides)
 
-    from vcycle.train.ranks import joined, restarted
+    from vcycle.train.ranks import restarted
     from vcycle.train.run import RunFolder
 
     run = RunFolder(out or _default_folder(recipe, loaded.plan))
     resume = resume or restarted()
-    with joined() as ranks, as_one(ranks.rank):
+    with shared() as ranks:
         if loaded.task == "superresolution":
             restoration.train(loaded, run, ranks, resume=resume, json=json)
         else:
@@ -61,11 +62,12 @@ def train(
 
 
 def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
-    from vcycle.recipes.build import check_plan, check_videos, datasets_of, find_videos
+    from vcycle.recipes.build import check_plan, datasets_of
     from vcycle.recipes.build import train as train_recipe
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.plans import lengthened, plan_of
     from vcycle.recipes.resuming import check_resume
+    from vcycle.recipes.videos import check_videos, find_videos
 
     text = dump_recipe(recipe)
     with progress() as shown, ranks.one_after_another():

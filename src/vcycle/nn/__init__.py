@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from vcycle.nn.catalog import build, names, needs
     from vcycle.nn.freezing import freeze
     from vcycle.nn.models.head import fully_convolutional
-    from vcycle.nn.selfcheck import bf16_conv3d_is_sound
+    from vcycle.nn.selfcheck import conv3d_is_sound
     from vcycle.nn.steps import apply
 
 __all__ = [
     "SubBatchNorm",
     "apply",
-    "bf16_conv3d_is_sound",
     "build",
+    "conv3d_is_sound",
     "convert_batchnorm",
     "freeze",
     "fully_convolutional",
@@ -38,7 +38,7 @@ __all__ = [
 _HOMES = {
     "SubBatchNorm": "batchnorm",
     "apply": "steps",
-    "bf16_conv3d_is_sound": "selfcheck",
+    "conv3d_is_sound": "selfcheck",
     "build": "catalog",
     "convert_batchnorm": "batchnorm",
     "freeze": "freezing",

@@ -28,6 +28,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn.moments import Moments, merge_equal, merge_moments
 from vcycle.nn.sharing import Sharing, merge_over_ranks, normalise_shared
+from vcycle.nn.traced import normalise_blocks_traced
 
 __all__ = [
     "Commitment",
@@ -204,7 +205,7 @@ class SubBatchNorm(_BatchNorm):
         tracked = self.running_mean is not None
         if tracked and not self.training:
             return super().forward(input)
-        recomputed = torch._C._current_graph_task_id() != -1
+        recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
         if self._sharing is not None and not self._sharing.has_whole_blocks(self.bn_batch):
             self._check_shared(input.shape, self._sharing)
             output, moments = normalise_shared(input, self.weight, self.bias, self.bn_batch, self.eps, self._sharing)
@@ -344,6 +345,8 @@ def _normalise_blocks(
     dtype = _statistics_dtype(x)
     weight = None if weight is None else weight.to(dtype)
     bias = None if bias is None else bias.to(dtype)
+    if torch.compiler.is_compiling():
+        return normalise_blocks_traced(x, weight, bias, bn_batch, eps)
     clips, values = x.shape[0], x.shape[2:].numel()
     if clips <= bn_batch:
         mean, variance = x.new_zeros((2, x.shape[1]), dtype=dtype).unbind()

@@ -6,11 +6,11 @@ from itertools import product
 import torch
 from torch.nn import functional as F
 
-__all__ = ["bf16_conv3d_is_sound"]
+__all__ = ["conv3d_is_sound"]
 
 
-def bf16_conv3d_is_sound(device: torch.device | str) -> bool:
-    """Tell whether bf16 autocast gives right weight gradients of 3-D convolutions on a device.
+def conv3d_is_sound(device: torch.device | str, dtype: torch.dtype = torch.bfloat16) -> bool:
+    """Tell whether autocast to half precision gives right weight gradients of 3-D convolutions on a device.
 
     CPU builds return garbage, often finite and thus silent, for some clips with fewer frames than the kernel's
     extent: just what coarse grids produce. Which ones differs between machines (some fail where 1 < depth <
@@ -18,30 +18,31 @@ def bf16_conv3d_is_sound(device: torch.device | str) -> bool:
     5, stem-like and inner channels, and both memory formats. The garbage looks like uninitialised memory, so each
     case is tried more than once.
     """
-    return _check(str(torch.device(device)))
+    return _check(str(torch.device(device)), dtype)
 
 
 @cache
-def _check(device: str) -> bool:
+def _check(device: str, dtype: torch.dtype) -> bool:
     generator = torch.Generator().manual_seed(0)
     channels = ((3, 16), (16, 16), (64, 64))
     for extent, depth, (channels_in, channels_out) in product((3, 5), (1, 2, 3, 4), channels):
         clip = torch.randn((2, channels_in, depth, 7, 7), generator=generator).to(device)
         weight = torch.randn((channels_out, channels_in, extent, 3, 3), generator=generator).to(device)
-        expected = _weight_gradient(clip, weight, autocast=False)
+        expected = _weight_gradient(clip, weight, None)
         for memory_format in (torch.contiguous_format, torch.channels_last_3d) * 2:
-            got = _weight_gradient(clip.contiguous(memory_format=memory_format), weight, autocast=True)
+            got = _weight_gradient(clip.contiguous(memory_format=memory_format), weight, dtype)
             # Written so that NaN fails: bf16 rounding is near 1 %, garbage near 100 %.
             if not bool((got - expected).norm() <= 0.05 * expected.norm()):
                 return False
     return True
 
 
-def _weight_gradient(clip: torch.Tensor, weight: torch.Tensor, *, autocast: bool) -> torch.Tensor:
-    """Return the gradient of the sum of squares of a "same" convolution with respect to its weight."""
+def _weight_gradient(clip: torch.Tensor, weight: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return the gradient of the mean square of a "same" convolution with respect to its weight."""
     weight = weight.clone().requires_grad_()
     padding = tuple(extent // 2 for extent in weight.shape[2:])
-    with torch.autocast(clip.device.type, dtype=torch.bfloat16, enabled=autocast):
+    with torch.autocast(clip.device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
         output = F.conv3d(clip, weight, padding=padding)
-    (gradient,) = torch.autograd.grad(output.float().square().sum(), weight)
+    # Of a mean: those of a sum are too large for fp16.
+    (gradient,) = torch.autograd.grad(output.float().square().mean(), weight)
     return gradient

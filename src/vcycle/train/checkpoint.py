@@ -48,6 +48,8 @@ class Checkpoint:
     """Running totals of the run, and its validations."""
     averaged: dict[str, Any] | None = None
     """The state of the model's average over the steps, where there is one."""
+    scaler: dict[str, Any] | None = None
+    """The state of the gradient scaler, where there is one."""
 
     @property
     def weights(self) -> dict[str, Any]:

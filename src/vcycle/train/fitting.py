@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 
 from vcycle.data import Batch, rank_slice
 from vcycle.errors import VcycleError
@@ -19,6 +18,7 @@ from vcycle.nn import apply
 from vcycle.nn.batchnorm import SubBatchNorm
 from vcycle.plan import BatchShape, Plan, Step
 from vcycle.train.memory import is_out_of_memory, memory_of, release, undone
+from vcycle.train.nonfinite import Learned
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import write_small
 from vcycle.train.state import TrainState
@@ -26,7 +26,7 @@ from vcycle.train.update import Task, Update
 
 __all__ = ["Fit", "FitRecord", "FitWhen", "Fitting", "largest_that_fits", "micro_batch_sizes", "shapes_from"]
 
-FitWhen = Literal["auto", "on", "off"]
+FitWhen = Literal["auto", "always", "never"]
 """When shapes are tried before the first step: `auto` on a GPU."""
 
 _LR = 1e-9
@@ -177,8 +177,8 @@ class Fitting:
         if not cells:
             return
         state.model.train()
-        steps = [_attempted(state.plan[start], cell) for cell in cells]
-        with undone(state.model, state.optimizer, self._device):
+        steps = [attempted(state.plan[start], cell) for cell in cells]
+        with undone(state.model, state.optimizer, self._device, state.scaler):
             self._hold_optimizer(steps[0])
             found = [self._try(step, cell) for step, cell in zip(steps, cells, strict=True)]
         release(self._device)
@@ -193,7 +193,7 @@ class Fitting:
             self._record.write(self._fits)
         self._tell(self._found(cells))
 
-    def __call__(self, step: Step, batch: Batch) -> Tensor:
+    def __call__(self, step: Step, batch: Batch) -> Learned:
         """Learn from this rank's clips of a batch, as `Update` does; where memory runs out, again in smaller parts.
 
         Raises:
@@ -227,7 +227,8 @@ class Fitting:
         self._fits[cell] = Fit(micro=size)
         self._heed(cell)
         self._record.write(self._fits)  # by whichever rank it is: the first may be waiting for this one
-        found = f"memory ran out{at}: {_parted(cell, size)} from here on"
+        found = f"memory ran out{at}: from here on {_parted(cell, size)}"
+        self._tell(found)
         self._tell_shortage(step, found)
         if self._ranks.world > 1:
             raise VcycleError(
@@ -339,7 +340,7 @@ def _parted(cell: BatchShape, clips: int) -> str:
     return f"{cell} is computed {clips} clips at a time, with the same result"
 
 
-def _attempted(first: Step, cell: BatchShape) -> Step:
+def attempted(first: Step, cell: BatchShape) -> Step:
     """A step at a batch shape that learns next to nothing, of every parameter."""
     roles = tuple((role, 1.0) for role, _ in first.role_factors)
     return replace(first, shape=cell.shape, batch=cell.batch, bn_batch=cell.bn_batch, lr=_LR, role_factors=roles)

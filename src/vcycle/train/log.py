@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vcycle.errors import VcycleError
 from vcycle.plan import Step
+from vcycle.train.nonfinite import Learned, Skips
 from vcycle.train.outcome import Point
 from vcycle.train.run import JsonLines, RunFolder
 
@@ -40,11 +41,14 @@ class Watched(NamedTuple):
 class RunLog:
     """A run's log, cut back to the step at which the run goes on."""
 
-    def __init__(self, run: RunFolder | None, *, start: int, device: torch.device, tensorboard: bool) -> None:
+    def __init__(
+        self, run: RunFolder | None, skips: Skips, *, start: int, device: torch.device, tensorboard: bool
+    ) -> None:
         """Open the log.
 
         Args:
             run: The run; None on a rank that writes nothing, but reads back and refuses what the first does.
+            skips: Told of every step in order, once its loss has been read.
             start: The step at which it goes on.
             device: Whose memory is logged.
             tensorboard: Whether to write TensorBoard's files too.
@@ -57,12 +61,13 @@ class RunLog:
             self._lines.keep({"step": start})
         self._device = device
         self._board = _tensorboard(run, start) if tensorboard and run is not None else None
-        self._pending: list[tuple[dict[str, Any], Tensor, Watched | None]] = []
+        self._skips = skips
+        self._pending: list[tuple[dict[str, Any], Tensor, Learned, Watched | None]] = []
 
     def step(
         self,
         step: Step,
-        loss: Tensor,
+        learned: Learned,
         *,
         indices: Tensor,
         faults: Sequence[str],
@@ -74,7 +79,7 @@ class RunLog:
 
         Args:
             step: The step.
-            loss: Of its whole batch.
+            learned: What its update tells.
             indices: Dataset indices of the batch, in order.
             faults: What is wrong with clips that were usable all the same.
             data_seconds: How long the batch was waited for.
@@ -82,7 +87,7 @@ class RunLog:
             watched: What training does not recover from.
 
         Raises:
-            VcycleError: if what is read now is a loss that is not finite, or a number above its limit.
+            VcycleError: if of what is read now too many updates in a row were skipped, or a number is above its limit.
         """
         line = {
             "event": "step",
@@ -102,7 +107,7 @@ class RunLog:
         }
         if faults:
             line["faults"] = list(faults)
-        self._pending.append((line, loss, watched))
+        self._pending.append((line, indices, learned, watched))
         if len(self._pending) == _READ_EVERY:
             self.flush()
 
@@ -110,32 +115,31 @@ class RunLog:
         """Read back the losses that are waiting, and write their lines.
 
         Raises:
-            VcycleError: if a loss is not finite, or what is watched is above its limit.
+            VcycleError: if too many updates in a row were skipped, or what is watched is above its limit.
         """
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        losses = torch.stack([loss for _, loss, _ in pending]).tolist()
-        watching = [watched.value.float() for _, _, watched in pending if watched is not None]
+        losses = torch.stack([learned.loss for _, _, learned, _ in pending]).tolist()
+        made = torch.stack([learned.kept for _, _, learned, _ in pending]).tolist()
+        watching = [watched.value.float() for _, _, _, watched in pending if watched is not None]
         watch = iter(torch.stack(watching).tolist() if watching else ())
-        for (line, _, watched), loss in zip(pending, losses, strict=True):
+        for (line, indices, _, watched), loss, kept in zip(pending, losses, made, strict=True):
+            found = 0.0 if watched is None else next(watch)
             if watched is not None:
-                line[watched.name] = next(watch)
-            finite = math.isfinite(loss)
-            line["loss"] = loss if finite else str(loss)
+                line[watched.name] = _number(found)
+            line["loss"] = _number(loss)
+            if not kept:
+                line |= {"skipped": True, **self._skips.samples(indices)}
             self._write(**line)
-            if not finite:
+            self._skips.count(line, loss, kept=kept)
+            if kept and watched is not None and not found <= watched.limit:
                 raise VcycleError(
-                    f"the loss became {loss} at step {line['step']:,} (LR {line['lr']:g}, {line['batch']} clips of "
-                    f"{line['frames']}×{line['size']}²): lower training.lr or lengthen training.warmup"
-                )
-            if watched is not None and not line[watched.name] <= watched.limit:
-                raise VcycleError(
-                    f"{watched.name} became {line[watched.name]:.4g} at step {line['step']:,}, above {watched.limit:g} "
+                    f"{watched.name} became {found:.4g} at step {line['step']:,}, above {watched.limit:g} "
                     f"(LR {line['lr']:g}): {watched.remedy}"
                 )
             if self._board is not None:
-                self._board.log_metrics({key: line[key] for key in _SHOWN}, line["step"])
+                self._board.log_metrics({key: float(line[key]) for key in _SHOWN}, line["step"])
 
     def slow_data(self, step: Step, message: str) -> None:
         """Log that a stage waits for data, why, and what helps."""
@@ -167,6 +171,11 @@ class RunLog:
             self._lines.close()
         if self._board is not None:
             self._board.finalize("success")
+
+
+def _number(value: float) -> float | str:
+    """A number as JSON takes it: without those that are not finite."""
+    return value if math.isfinite(value) else str(value)
 
 
 def _tensorboard(run: RunFolder, start: int) -> Any:

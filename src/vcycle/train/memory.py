@@ -36,7 +36,7 @@ def release(device: torch.device) -> None:
 
     An error that is being handled holds the frames that it came through, and with them the activations of the step.
     """
-    gc.collect()
+    gc.collect(1)  # the young: those of a step that has just failed
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
@@ -61,7 +61,12 @@ def memory_of(device: torch.device) -> int:
 
 
 @contextmanager
-def undone(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Iterator[None]:
+def undone(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    device: torch.device,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Iterator[None]:
     """Undo at the end, bit for bit, what happens inside to weights, buffers, optimizer, gradients and torch's draws.
 
     What is restored lies in main memory meanwhile, so that a GPU holds no more than in training.
@@ -70,7 +75,9 @@ def undone(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.dev
         model: Its parameters and buffers are restored, and its gradients forgotten.
         optimizer: Its state and its groups' constants are restored.
         device: Its generator is restored, and that of the CPU.
+        scaler: Its scale is restored.
     """
+    scale = None if scaler is None else scaler.state_dict()
     learned: dict[Any, dict[str, Any]] = {parameter: dict(state) for parameter, state in optimizer.state.items()}
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     tensors = [*model.parameters(), *model.buffers()]
@@ -88,3 +95,5 @@ def undone(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.dev
             optimizer.state.update(learned)
             for group, values in zip(optimizer.param_groups, groups, strict=True):
                 group.update(values)
+            if scaler is not None and scale is not None:
+                scaler.load_state_dict(scale)

@@ -36,29 +36,33 @@ class OptimizerSpec:
                 "optimizer.nesterov is true, and optimizer.momentum is 0: Nesterov's needs a momentum above 0"
             )
 
-    def build(self, model: nn.Module, role_of: Callable[[str], str | None] = lambda _: None) -> torch.optim.Optimizer:
+    def build(
+        self, model: nn.Module, role_of: Callable[[str], str | None] = lambda _: None, *, fused: bool = False
+    ) -> torch.optim.Optimizer:
         """The optimizer of a model; a role whose LR is 0 is not updated at all.
 
         Args:
             model: The model.
             role_of: The plan's role of a parameter, from its name.
+            fused: Update all parameters in one kernel, as a GPU is to. It rounds differently.
 
         Raises:
             RecipeError: for an unknown name.
         """
         groups = parameter_groups(model, weight_decay=self.weight_decay, role_of=role_of)
-        optimizer = self._plain(groups)
+        optimizer = self._plain(groups, fused)
         if any(group["role"] is not None for group in groups):
             optimizer.register_step_pre_hook(_leave_frozen)
         return optimizer
 
-    def _plain(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    def _plain(self, groups: list[dict[str, Any]], fused: bool) -> torch.optim.Optimizer:
+        how: dict[str, Any] = {"lr": 0.0, "fused": True} if fused else {"lr": 0.0}
         if self.name == "sgd":
-            return torch.optim.SGD(groups, lr=0.0, momentum=self.momentum, nesterov=self.nesterov)
+            return torch.optim.SGD(groups, **how, momentum=self.momentum, nesterov=self.nesterov)
         if self.name == "adam":
-            return torch.optim.Adam(groups, lr=0.0, betas=self.betas)
+            return torch.optim.Adam(groups, **how, betas=self.betas)
         if self.name == "adamw":
-            return torch.optim.AdamW(groups, lr=0.0, betas=self.betas)
+            return torch.optim.AdamW(groups, **how, betas=self.betas)
         raise RecipeError(f"optimizer {self.name!r} is unknown: sgd, adam or adamw")
 
 

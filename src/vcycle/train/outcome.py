@@ -78,6 +78,10 @@ class Totals:
     """The validations."""
     waiting: dict[str, dict[str, float]] = field(default_factory=dict)
     """For each batch shape its `steps`, their `seconds`, and the `data_seconds` of these."""
+    skipped: int = 0
+    """Updates that were not made because they would not have been finite."""
+    skipped_in_row: int = 0
+    """How many of these were the last."""
     unevaluated: bool = False
     """Whether a wish to end has cut short what is due after the last step: a resumed run begins with it."""
 
@@ -108,5 +112,6 @@ class Fitted:
     cpu_seconds: float
     data_seconds: float
     replaced: int
+    skipped: int
     curve: list[Point]
     waiting: dict[str, dict[str, float]]

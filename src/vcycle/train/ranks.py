@@ -15,12 +15,19 @@ from torch import distributed
 
 from vcycle.errors import VcycleError
 
-__all__ = ["ALONE", "Ranks", "joined", "restarted"]
+__all__ = ["ALONE", "Abandoned", "Ranks", "joined", "restarted"]
 
 _T = TypeVar("_T")
 
 _PATIENCE = timedelta(days=7)
 """How long ranks wait for one that is at work; torchrun ends them all if one fails."""
+
+_MOMENT = timedelta(seconds=5)
+"""How long a rank that fails waits to hear whether the first has failed of the same."""
+
+
+class Abandoned(VcycleError):  # noqa: N818 -- what has happened
+    """Another rank has ended, so that what this one waits for will not come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +125,21 @@ class Ranks:
             raise self._abandoned() from error
         return [found.tolist() for found in rows]
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Within, what cannot be exchanged because another rank has ended is told as that.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        try:
+            yield
+        except RuntimeError as error:
+            # Gloo has no class of its own for it.
+            if self.world > 1 and (isinstance(error, distributed.DistError) or "gloo" in str(error)):
+                raise self._abandoned() from error
+            raise
+
     def wait(self) -> None:
         """Wait until every rank is here.
 
@@ -130,8 +152,27 @@ class Ranks:
             except RuntimeError as error:
                 raise self._abandoned() from error
 
-    def _abandoned(self) -> VcycleError:
-        return VcycleError(f"rank {self.rank} of {self.world} waits in vain: another has ended")
+    def is_to_tell(self, error: VcycleError) -> bool:
+        """Whether this rank is to tell the error that ends it: not if the first rank ends of the same, and tells it.
+
+        To be asked while they are `joined`, as the last thing.
+        """
+        if self.world == 1:
+            return True
+        key = f"vcycle: ended, {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+        try:
+            place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+            store = distributed.TCPStore(*place, is_master=False, timeout=_MOMENT)
+            if self.first:
+                store.set(key, str(error))
+                return True
+            told = store.get(key).decode()
+        except (KeyError, RuntimeError, ValueError):
+            return True
+        return not (isinstance(error, Abandoned) or told == str(error))
+
+    def _abandoned(self) -> Abandoned:
+        return Abandoned(f"rank {self.rank} of {self.world} waits in vain: another has ended")
 
 
 ALONE = Ranks()

@@ -24,7 +24,8 @@ class RunFolder:
     `recipe.yaml` and `plan.json`: what is being done, resolved. `classes.json`: the names of the classes, in the
     order of the model's outputs. `videos.json`: which videos, by digests of their names and labels. `log.jsonl`: one
     line per step and per validation. `bad_samples.jsonl`: the journal of replaced samples. `fit.json`: how each batch
-    shape fits into memory. `checkpoints/`: the newest two.
+    shape fits into memory. `environment.jsonl`: by which command, machine and versions it was carried out, a line each
+    time that it began or went on. `checkpoints/`: the newest two.
     """
 
     path: Path
@@ -58,6 +59,11 @@ class RunFolder:
     def fit(self) -> Path:
         """What is known of the memory that each batch shape takes."""
         return self.path / "fit.json"
+
+    @property
+    def environment(self) -> Path:
+        """What the run was carried out by, each time that it began or went on."""
+        return self.path / "environment.jsonl"
 
     @property
     def log(self) -> Path:

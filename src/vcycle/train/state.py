@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import nn
@@ -26,6 +27,7 @@ class TrainState:
     model: nn.Module
     optimizer: torch.optim.Optimizer
     ema: Ema | None = None
+    scaler: torch.amp.GradScaler | None = None
     totals: Totals = field(default_factory=Totals)
 
     def save(self, step: int) -> None:
@@ -43,6 +45,7 @@ class TrainState:
             optimizer_kind=type(self.optimizer).__name__,
             totals=self.totals.as_data(),
             averaged=None if self.ema is None else self.ema.state_dict(),
+            scaler=None if self.scaler is None else self.scaler.state_dict(),
         )
         save_checkpoint(self.run.checkpoints, checkpoint)
 
@@ -88,12 +91,29 @@ class TrainState:
                 f"checkpoint {path} was made {had} an average of the weights, this recipe trains {has} one "
                 f"(training.ema): resume with the run's own recipe ({self.run.recipe})"
             )
+        if (checkpoint.scaler is None) != (self.scaler is None):
+            had, has = ("without", "with")[:: 1 if checkpoint.scaler is None else -1]
+            raise CheckpointError(
+                f"checkpoint {path} was made {had} a gradient scaler, this recipe trains {has} one (run.precision): "
+                f"resume with the run's own recipe ({self.run.recipe})"
+            )
         if self.ema is not None and checkpoint.averaged is not None:
             load_weights(self.ema.model, checkpoint.averaged, path)
         try:
-            self.optimizer.load_state_dict(checkpoint.optimizer)
+            self.optimizer.load_state_dict(_on_this_device(checkpoint.optimizer, self.optimizer))
+            if self.scaler is not None and checkpoint.scaler is not None:
+                self.scaler.load_state_dict(checkpoint.scaler)
             self.totals = Totals.from_data(checkpoint.totals, evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {error!r}") from error
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step
+
+
+def _on_this_device(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """An optimizer's state that says how this one updates: fused or not is the device's matter, not the run's."""
+    groups = [
+        {**group, "fused": own.get("fused")}
+        for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    return {**saved, "param_groups": groups}

@@ -161,9 +161,6 @@ def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator
 
 def _tell(number: signal.Signals) -> None:
     # Straight to the descriptor: what the signal interrupted may be in the middle of writing to the stream.
-    text = f"\n{number.name}: the step at hand is finished and saved; Ctrl-C{_again(number)} ends at once\n"
-    os.write(2, text.encode())
-
-
-def _again(number: signal.Signals) -> str:
-    return " again" if number == signal.SIGINT else ""
+    if os.environ.get("RANK", "0") == "0":  # of several that are told, one says so
+        again = " again" if number == signal.SIGINT else ""
+        os.write(2, f"\n{number.name}: the step at hand is finished and saved; Ctrl-C{again} ends at once\n".encode())

@@ -7,11 +7,11 @@ dropout, weights are those of one process that computes it at once, to rounding.
 
 import json
 import zlib
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from lightning_fabric import Fabric
@@ -21,10 +21,14 @@ from torch.nn.parallel import DistributedDataParallel
 from vcycle.data import Batch, rank_slice
 from vcycle.errors import VcycleError
 from vcycle.nn import apply, one_step
-from vcycle.nn.batchnorm import Commitment
+from vcycle.nn.batchnorm import Commitment, SubBatchNorm
 from vcycle.nn.sharing import Sharing
-from vcycle.plan import Plan, Shape, Step
+from vcycle.plan import BatchShape, Plan, Shape, Step
+from vcycle.train.graphs import Recorder, on_cuda
+from vcycle.train.nonfinite import Learned, finite, step_if
+from vcycle.train.precision import may_overflow, scaler_of
 from vcycle.train.ranks import Ranks
+from vcycle.train.speed import Speed, compile_failures, compiled, eagerly, lists_kept_empty
 from vcycle.train.state import TrainState
 
 __all__ = ["Task", "Update", "refuse_shared_mixing"]
@@ -58,10 +62,40 @@ class Task(Protocol):
 class Update:
     """Updates of a model, on the device and at the precision that Fabric was asked for."""
 
-    def __init__(self, fabric: Fabric, task: Task, state: TrainState, ranks: Ranks) -> None:
-        """Put the model and its optimizer where they are to be trained."""
+    def __init__(
+        self,
+        fabric: Fabric,
+        task: Task,
+        state: TrainState,
+        ranks: Ranks,
+        *,
+        speed: Speed = Speed(),  # noqa: B008 -- frozen
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Put the model and its optimizer where they are to be trained.
+
+        Args:
+            fabric: The device and the precision.
+            task: The loss.
+            state: What is trained.
+            ranks: Those that train together.
+            speed: What makes steps faster.
+            on_message: Told of each batch shape that is made ready for it.
+
+        Raises:
+            VcycleError: if steps cannot be made faster in that way here.
+        """
+        speed.refuse(fabric.device, world=ranks.world, mixes=task.mixes)
         self._fabric, self._task, self._state, self._ranks = fabric, task, state, ranks
-        self._shared = _over_ranks(state.model.to(fabric.device), ranks)
+        state.scaler = scaler_of(fabric)
+        self._speed, self._tell = speed, on_message
+        self._ready: set[BatchShape] = set()
+        model = state.model.to(fabric.device)
+        shapes = len(state.plan.shapes)
+        self._norms = [module for module in model.modules() if isinstance(module, SubBatchNorm)]
+        self._recorder = Recorder(model, on_cuda()) if speed.graphs else None
+        # The network alone is compiled: how ranks exchange its gradients stays as it is.
+        self._shared = _over_ranks(compiled(model, shapes) if speed.compile else model, ranks, speed.compress)
         self._forward, self._optimizer = fabric.setup(self._shared, state.optimizer)
         self._forward.register_forward_pre_hook(self._reseed)
         self._dropout_seed: int | None = None
@@ -69,15 +103,28 @@ class Update:
         """Clips of this rank in a micro-batch, whole blocks of them, by the global batch and its shape; all at once for
         those that are not here."""
 
-    def __call__(self, step: Step, batch: Batch) -> Tensor:
-        """Learn from this rank's clips of a batch: the loss of the whole batch, still on the device."""
-        with self._step(step, batch) as (loss, _):
-            pass
-        self._optimizer.step()
+    def __call__(self, step: Step, batch: Batch) -> Learned:
+        """Learn from this rank's clips of a batch, unless what they would teach is not finite.
+
+        Then weights, the optimizer's state and running statistics stay as they are.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        scaler = self._state.scaler
+        with self._ranks.together(), self._step(step, batch) as (loss, commitment):
+            kept = finite(loss, self._state.optimizer)
+            if scaler is not None:
+                kept = kept | may_overflow(loss, scaler)
+            commitment.keep = bool(kept) if kept.device.type == "cpu" else kept
+        if scaler is None:
+            step_if(kept, self._optimizer, self._state.optimizer)
+        else:
+            self._optimizer.step()  # unless a gradient has overflowed, which lowers the scale
         self._optimizer.zero_grad()
         if self._state.ema is not None:
             self._state.ema.update(self._state.model, step.batch)
-        return loss
+        return Learned(loss, kept)
 
     def rehearse(self, step: Step, batch: Batch) -> None:
         """Compute a step's gradients and forget them.
@@ -99,12 +146,20 @@ class Update:
             commitment.keep = False
         self._optimizer.step()
         self._optimizer.zero_grad()
+        self._ready.add(_cell(step))
+        if self._speed.done is not None:
+            self._tell(f"{self._speed.done} {len(self._ready)} of {len(self._state.plan.shapes)}: {_cell(step)}")
+
+    def is_ready(self, cell: BatchShape) -> bool:
+        """Whether a batch shape has nothing left to be made ready, or was attempted."""
+        return self._speed.done is None or cell in self._ready
 
     def predict(self, step: Step, batch: Batch) -> Tensor:
         """What the model makes of this rank's clips of a batch; running statistics stay as they are."""
         with one_step(self._state.model, self._sharing(step)) as commitment:
             commitment.keep = False
-            return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
+            with eagerly(self._speed):
+                return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
 
     @contextmanager
     def _step(self, step: Step, batch: Batch, *, exchange: bool = True) -> Iterator[tuple[Tensor, Commitment]]:
@@ -119,17 +174,31 @@ class Update:
             for place, (some, of_these) in enumerate(parts):
                 self._seed(step, place)
                 with self._exchanging(exchange and place == len(parts) - 1):
-                    loss = self._task.loss(self._forward, some, of_these, block=step.bn_batch)
-                    if len(some) != step.batch:  # DistributedDataParallel takes the mean over ranks
-                        share = len(some) / step.batch
-                        total = total + loss.detach() * share
-                        loss = loss * (share * self._ranks.world)
-                    else:
-                        total = loss.detach()
-                    self._fabric.backward(loss)
+                    share = len(some) / step.batch
+                    loss = self._backward(step, share, some, of_these)
+                    total = loss if share == 1 else total + loss * share
             if exchange and own != step.batch:
                 distributed.all_reduce(total)
             yield total, commitment
+
+    def _backward(self, step: Step, share: float, clips: Tensor, labels: Tensor) -> Tensor:
+        """Forward and backward of a share of the batch: its own mean loss."""
+
+        def work(clips: Tensor, labels: Tensor) -> Tensor:
+            loss = self._task.loss(self._forward, clips, labels, block=step.bn_batch)
+            # DistributedDataParallel takes the mean over ranks.
+            self._fabric.backward(loss if share == 1 else loss * (share * self._ranks.world))
+            return loss.detach()
+
+        with ExitStack() as stack:
+            if self._speed.compile:
+                stack.enter_context(compile_failures(_cell(step)))
+                stack.enter_context(lists_kept_empty(self._norms))
+            if self._recorder is None:
+                return work(clips, labels)
+            self._reseed()  # here, as what is recorded draws from the generator as it finds it
+            self._dropout_seed = None
+            return self._recorder((clips.shape, step.bn_batch, share), work, clips, labels)
 
     def _sharing(self, step: Step) -> Sharing | None:
         return None if self._ranks.world == 1 else _sharing(step.batch, step.bn_batch, self._ranks)
@@ -151,6 +220,10 @@ class Update:
             torch.manual_seed(self._dropout_seed)
 
 
+def _cell(step: Step) -> BatchShape:
+    return BatchShape(frames=step.shape.frames, size=step.shape.size, batch=step.batch, bn_batch=step.bn_batch)
+
+
 def refuse_shared_mixing(task: Task, plan: Plan, ranks: Ranks) -> None:
     """Refuse to mix clips with others of their block where blocks lie on several ranks.
 
@@ -168,14 +241,20 @@ def refuse_shared_mixing(task: Task, plan: Plan, ranks: Ranks) -> None:
             )
 
 
-def _over_ranks(model: nn.Module, ranks: Ranks) -> nn.Module:
+def _over_ranks(model: nn.Module, ranks: Ranks, compress: Literal["fp16", "bf16"] | None) -> nn.Module:
     """The model with its gradients exchanged between ranks."""
     if ranks.world == 1:
         return model
     # Buffers are equal on all ranks already: running statistics are committed from the same numbers.
     renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters  # PyTorch 2.13 and newer
     unsynchronised = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
-    return DistributedDataParallel(model, gradient_as_bucket_view=True, **unsynchronised)
+    shared = DistributedDataParallel(model, gradient_as_bucket_view=True, **unsynchronised)
+    if compress is not None:
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
+        shared.register_comm_hook(None, hooks[compress])
+    return shared
 
 
 @cache

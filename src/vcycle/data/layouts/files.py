@@ -144,6 +144,8 @@ def _why_no_file(path: Path) -> str | None:
         return "a link to nothing" if path.is_symlink() else "no such file"
     except OSError as error:
         return (error.strerror or "cannot be read").lower()
+    except ValueError:  # a zero byte
+        return "no name that a file may have"
     if stat.S_ISREG(mode):
         return None
     return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"

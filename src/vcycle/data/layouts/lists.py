@@ -120,7 +120,7 @@ def _row(path: Path, number: int, text: str, separator: str) -> _Row:
 
 
 def _is_integer(label: str) -> bool:
-    return re.fullmatch(r"[+-]?\d+", label) is not None
+    return re.fullmatch(r"[+-]?\d{1,18}", label) is not None
 
 
 def _classes_in(path: Path, rows: Sequence[_Row]) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ arrays have one count each, whatever their length.
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -157,6 +158,21 @@ class VideoList:
     def span(self, item: int) -> tuple[float, float]:
         """Start and end in seconds of the part of one video to use; 0 and infinity where it is the whole."""
         return _span(self.spans, item)
+
+    def refuse_outsiders(self) -> None:
+        """Refuse paths that lead out of ``root``: absolute ones to elsewhere, and those with too many ``..``.
+
+        Links are followed: whoever may make one in the folder decides what lies there.
+
+        Raises:
+            DataError: naming the first, and where it is listed.
+        """
+        root = os.path.abspath(self.root)
+        for item, path in enumerate(self.paths):
+            if not (path.startswith("/") or ".." in path):
+                continue
+            if os.path.commonpath([root, os.path.normpath(os.path.join(root, path))]) != root:
+                raise DataError(f"{self.origin(item)}: {path} leads out of data.root {self.root}")
 
     def origin(self, item: int) -> str:
         """Where one video is named, for messages: the list's line, or the path itself."""

@@ -46,8 +46,7 @@ class KeptIndexes:
         """
         self.file = Path(file)
         self._maker = f"{_FORMAT}, av {version('av')}"
-        self._opened: tuple[tuple[int, int], sqlite3.Connection | None] | None = None
-        self._left: list[Any] = []
+        self._opened: dict[tuple[int, int], sqlite3.Connection | None] = {}
         if self.file.exists():
             try:
                 with contextlib.closing(self._connect()) as connection:
@@ -83,15 +82,14 @@ class KeptIndexes:
         """What a statement gives; nothing where the file is of no use now."""
         here = os.getpid(), threading.get_ident()
         try:
-            if self._opened is None or self._opened[0] != here:
+            if here not in self._opened:
                 # A connection belongs to one thread of one process; another's is left as it is.
-                self._left += [] if self._opened is None else [self._opened[1]]
-                self._opened = here, None
+                self._opened[here] = None
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 connection = self._connect()
                 connection.execute(_TABLE)
-                self._opened = here, connection
-            found = self._opened[1]
+                self._opened[here] = connection
+            found = self._opened[here]
             return [] if found is None else found.execute(statement, values).fetchall()
         except (sqlite3.Error, OSError):
             return []

@@ -36,7 +36,7 @@ def pyslowfast_record(text: str) -> Record:
     """
     try:
         config = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError):
+    except Exception:  # what is no value, such as `!!int no`, can raise anything
         return Record()
     if not isinstance(config, Mapping):
         return Record()

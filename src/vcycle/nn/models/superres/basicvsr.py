@@ -18,6 +18,8 @@ from vcycle.nn.models.superres.blocks import (
     leaky,
     recomputed,
     residual_blocks,
+    start_leaky,
+    start_on_structure,
 )
 from vcycle.nn.models.superres.flow import SpyNet, grid_of, sample
 
@@ -87,6 +89,11 @@ class BasicVSR(nn.Module):
         self.forward_trunk = Trunk(channels, blocks)
         self.fusion = nn.Conv2d(2 * channels, channels, 1)
         self.head = Upsampler(channels, head_channels, zero_last=zero_last)
+        if zero_last:
+            for conv in (self.backward_trunk.first, self.forward_trunk.first):
+                start_leaky(conv)
+                start_on_structure(conv)
+            start_leaky(self.fusion)
 
     def outputs(self, frames: int) -> range:
         """Return which frames of a clip :meth:`forward` gives: all."""

@@ -1,0 +1,246 @@
+"""Kill a short training at random moments with SIGKILL, again and again: each goes on, and ends with the same bits.
+
+Every attempt draws its number of workers and its interval of checkpoints anew. One line of JSON for each kill and for
+each end, a summary at the last. Needs no data and no GPU; takes a few minutes of an idle core.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+from torch import distributed
+
+from vcycle.data.digits import DigitSettings, render_digits
+from vcycle.errors import VcycleError
+from vcycle.recipes import load_recipe
+from vcycle.recipes.build import Splits, datasets_of, train
+from vcycle.recipes.plans import plan_of
+from vcycle.recipes.schema import Recipe
+from vcycle.recipes.videos import find_videos
+from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
+from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.run import JsonLines, RunFolder
+
+RECIPE = """
+sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: true}
+model: {name: r3d_tiny, options: {widths: [4, 8], blocks: [1, 1], temporal_kernels: [3, 3], dropout: 0.2}}
+training:
+  batch: 2
+  frames: 8
+  size: 16
+  steps: 96
+  lr: 0.02
+  bn_batch: 2
+  decay: {law: steps, milestones: [48, 72], gamma: 0.1}
+  warmup: {length: 60, start_lr: 0.002}
+plan: long+short
+run: {device: cpu, validate_every: 3}
+"""
+"""29 steps over ten stages, with both cycles, warm-up, dropout and validations."""
+
+FORK = multiprocessing.get_context("fork")
+
+
+class Training:
+    """The training, its videos made and its plan known."""
+
+    def __init__(self, folder: Path, world: int) -> None:
+        self.world = world
+        self._folder = folder
+        digits = DigitSettings(
+            motions=("left", "right"), clips={"train": 6, "val": 2, "test": 2}, frames=12, size=24, digit_size=12
+        )
+        self._videos = render_digits(folder / "videos", digits)
+        self._file = folder / "tiny.yaml"
+        self._file.write_text(RECIPE, encoding="utf-8")
+        recipe = self.recipe(workers=0, save_every=1)
+        found = find_videos(recipe, folder)
+        self.plan = plan_of(recipe, len(found.train))
+        self.splits: Splits = datasets_of(recipe, found, folder)
+
+    def recipe(self, *, workers: int, save_every: int) -> Recipe:
+        """The recipe, with what each attempt draws."""
+        drawn = [f"data={self._videos}", "data.cache=24", f"data.workers={workers}", f"run.save_every={save_every}"]
+        return load_recipe(str(self._file), drawn)
+
+    def start(self, run: Path, recipe: Recipe) -> list[Any]:
+        """Go on with a run, in a process for each rank."""
+        meeting = self._folder / f"meeting-{uuid.uuid4()}"
+        processes = [FORK.Process(target=self._rank, args=(rank, meeting, run, recipe)) for rank in range(self.world)]
+        for process in processes:
+            process.start()
+        return processes
+
+    def _rank(self, rank: int, meeting: Path, run: Path, recipe: Recipe) -> None:
+        os.setpgid(0, 0)  # with its workers, so that all can be killed at once
+        os.dup2(os.open(run.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+        ranks = ALONE
+        if self.world > 1:
+            distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=self.world)
+            ranks = Ranks(rank=rank, world=self.world, local=rank)
+        try:
+            train(recipe, self.plan, self.splits, RunFolder(run), resume=True, ranks=ranks)
+        except VcycleError as error:  # another rank was killed
+            print(error, file=sys.stderr)
+            os._exit(3)
+        os._exit(0)
+
+
+def bits(run: Path) -> tuple[int, Any]:
+    """All that a run has learned and done, without what was measured by a clock."""
+    found = latest_checkpoint(RunFolder(run).checkpoints)
+    assert found is not None
+    checkpoint: Checkpoint = found[0]
+    log = [timeless(line) for line in JsonLines(RunFolder(run).log).read()]
+    return checkpoint.step, timeless([checkpoint.model, checkpoint.optimizer, checkpoint.totals, log])
+
+
+def timeless(value: Any) -> Any:
+    """A value without times and sizes of processes; tensors by their bytes."""
+    if isinstance(value, dict):
+        times = ("seconds", "data_seconds", "cpu_seconds", "clips_per_second", "memory_mib")
+        return {key: timeless(inner) for key, inner in value.items() if key not in times}
+    if isinstance(value, list | tuple):
+        return [timeless(inner) for inner in value]
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
+    return value
+
+
+def logged(run: Path) -> int:
+    """Steps in a run's log."""
+    return sum(line["event"] == "step" for line in JsonLines(RunFolder(run).log).read())
+
+
+def newest(run: Path) -> int:
+    """Steps of a run's newest checkpoint; -1 if it has none."""
+    return max((int(file.stem[5:]) for file in RunFolder(run).checkpoints.glob("step-*.pt")), default=-1)
+
+
+def strike(processes: list[Any], draws: random.Random) -> str:
+    """Kill a rank, alone or with its workers; the other ranks end by themselves, or are killed as torchrun would."""
+    victim = draws.choice(processes)
+    whole_group = draws.random() < 0.5
+    try:
+        (os.killpg if whole_group else os.kill)(victim.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return "none"
+    for process in processes:
+        process.join(20)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+    return "with its workers" if whole_group else "alone"
+
+
+def kills(training: Training, folder: Path, wanted: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Kill and go on until there have been as many kills; a finished training is compared, and another begun."""
+    draws = random.Random(seed)
+    # Once in this process: libraries are loaded, and forked attempts begin with what they have to do.
+    train(training.recipe(workers=0, save_every=5), training.plan, training.splits, RunFolder(folder / "warm-up"))
+    whole = folder / "whole"
+    began = time.monotonic()
+    finish(training.start(whole, training.recipe(workers=0, save_every=5)))
+    lasts = time.monotonic() - began
+    expected = bits(whole)
+    number, killed = 0, 0
+    while killed < wanted:
+        run = folder / f"run-{number}"
+        number += 1
+        own = 0
+        while True:
+            workers, save_every = draws.randrange(4), draws.randint(1, 8)
+            before = newest(run)
+            processes = training.start(run, training.recipe(workers=workers, save_every=save_every))
+            # A moment of the whole training, however much of it is left; at times, of its end.
+            after = draws.uniform(0, lasts)
+            deadline = time.monotonic() + after
+            while time.monotonic() < deadline and all(process.exitcode is None for process in processes):
+                time.sleep(0.001)
+            if killed < wanted and all(process.exitcode is None for process in processes):
+                how = strike(processes, draws)
+                killed, own = killed + 1, own + 1
+                yield {
+                    "event": "kill",
+                    "training": number,
+                    "ranks": training.world,
+                    "workers": workers,
+                    "save_every": save_every,
+                    "seconds": round(after, 3),
+                    "killed": how,
+                    "began_at": max(before, 0),
+                    "logged": logged(run),
+                    "checkpoint": newest(run),
+                    "while_saving": any(RunFolder(run).checkpoints.glob("*.tmp")),
+                }
+                continue
+            finish(processes)
+            break
+        steps, found = bits(run)
+        yield {"event": "end", "training": number, "kills": own, "steps": steps, "same": (steps, found) == expected}
+
+
+def finish(processes: list[Any]) -> None:
+    """Wait for the end of an attempt that nobody kills.
+
+    Raises:
+        SystemExit: if it fails.
+    """
+    for process in processes:
+        process.join()
+        if process.exitcode != 0:
+            raise SystemExit(f"an attempt ended with {process.exitcode}")
+
+
+def report(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The figures."""
+    struck = [line for line in lines if line["event"] == "kill"]
+    ended = [line for line in lines if line["event"] == "end"]
+    return {
+        "event": "summary",
+        "ranks": struck[0]["ranks"] if struck else None,
+        "kills": len(struck),
+        "trainings": len(ended),
+        "most_kills_of_one": max((line["kills"] for line in ended), default=0),
+        "kills_before_the_first_step": sum(line["logged"] == line["began_at"] == 0 for line in struck),
+        "kills_while_saving": sum(line["while_saving"] for line in struck),
+        "ended_with_the_same_bits": sum(line["same"] for line in ended),
+        "torch": torch.__version__,
+    }
+
+
+def main() -> None:
+    """Write the log to a file or standard output."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--ranks", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    out: TextIO = arguments.out
+    lines = []
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(Path(folder), arguments.ranks)
+        for line in kills(training, Path(folder), arguments.kills, arguments.seed):
+            lines.append(line)
+            print(json.dumps(line), file=out, flush=True)
+    summary = report(lines)
+    print(json.dumps(summary), file=out, flush=True)
+    if summary["ended_with_the_same_bits"] != summary["trainings"]:
+        raise SystemExit("not all trainings ended with the same bits")
+
+
+if __name__ == "__main__":
+    main()

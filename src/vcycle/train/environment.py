@@ -1,0 +1,80 @@
+"""What a run was carried out by: command, machine, device and versions."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vcycle import __version__
+from vcycle.data.cores import cores
+from vcycle.train.run import JsonLines, RunFolder
+
+__all__ = ["command", "environment", "machine", "record_environment", "versions"]
+
+_PACKAGES = ("av", "numpy", "torch", "torchvision", "decord2", "torchcodec")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and operating system."""
+    return {"processor": _processor(), "cores": cores(), "system": platform.platform()}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what takes part, where it is installed."""
+    found = {"vcycle": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    try:
+        from av import library_versions
+    except ImportError:
+        return found
+    major, minor, _ = library_versions["libavcodec"]
+    return found | {"libavcodec": f"{major}.{minor}"}
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Device, threads, machine and versions."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    return {"device": name, "threads": torch.get_num_threads(), **machine(), **versions()}
+
+
+def command() -> str:
+    """How this process was called, as a shell takes it."""
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    return f"{name} {shlex.join(sys.argv[1:])}".strip()
+
+
+def record_environment(run: RunFolder, step: int, device: torch.device, *, world: int) -> None:
+    """Add to a run's record what it is now carried out by.
+
+    Args:
+        run: The run's folder.
+        step: Where it begins or goes on.
+        device: Of this process.
+        world: Number of ranks.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
+    with JsonLines(run.environment) as file:
+        file.write(step=step, command=command(), folder=os.getcwd(), ranks=world, **environment(device))
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()

@@ -1,0 +1,43 @@
+"""Making every batch shape ready before the first step: compiled, or recorded, while no clock runs."""
+
+import torch
+
+from vcycle.data import Batch, rank_slice
+from vcycle.train.fitting import attempted, shapes_from
+from vcycle.train.memory import undone
+from vcycle.train.ranks import Ranks
+from vcycle.train.state import TrainState
+from vcycle.train.update import Task, Update
+
+__all__ = ["make_ready"]
+
+
+def make_ready(
+    update: Update, task: Task, state: TrainState, *, device: torch.device, ranks: Ranks, start: int
+) -> None:
+    """Take a step of noise at every batch shape from a step on that is not ready; nothing is learned by it.
+
+    Args:
+        update: What takes it.
+        task: Makes the noise.
+        state: What is trained.
+        device: Where.
+        ranks: Those that train together, all of which call this.
+        start: The step.
+
+    Raises:
+        VcycleError: naming a shape that cannot be compiled.
+    """
+    cells = [cell for cell in shapes_from(state.plan, start) if not update.is_ready(cell)]
+    if not cells:
+        return
+    state.model.train()
+    with undone(state.model, state.optimizer, device, scaler=state.scaler):
+        for cell in cells:
+            own = len(rank_slice(cell.batch, cell.bn_batch, ranks.rank, ranks.world))
+            clips, labels = task.noise(own, cell.shape, torch.device("cpu"))
+            nowhere = torch.full((own,), -1)
+            update.attempt(
+                attempted(state.plan[start], cell),
+                Batch(clips=clips, labels=labels, indices=nowhere, positions=nowhere, replaced=[], faults=[]),
+            )

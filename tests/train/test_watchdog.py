@@ -1,0 +1,132 @@
+"""A training that stands still says where it does, and goes on."""
+
+import os
+import threading
+import time
+
+import pytest
+import torch
+
+from vcycle.data import VideoDataset
+from vcycle.plan import Baseline, constant
+from vcycle.train.watchdog import COMPUTING, DATA, OTHERS, Watchdog
+
+PLAN = constant(Baseline(batch=4, frames=8, size=64, clips=40, epochs=200, lr=0.1))
+
+
+@pytest.fixture
+def watch(tmp_path):
+    """Makes a watchdog that waits ten minutes; it is looked after by hand."""
+    return lambda **more: Watchdog(tmp_path, PLAN, minutes=10, **more)
+
+
+def test_it_says_after_how_many_steps_at_which_shape_and_waiting_for_what(watch, tmp_path, capfd):
+    dog = watch()
+    dog.sign(1234, DATA)
+    dog.look(time.monotonic() + 600.5)
+    said = capfd.readouterr().err
+    assert said.startswith(
+        "nothing has happened for 10 min, after 1,234 of 2,000 steps (next: 4×8×64²): it waits for data: does the disk "
+        "or the network that the videos lie on answer? It goes on waiting; where every thread is:\n"
+    )
+    written = (tmp_path / "stalls.txt").read_text()
+    assert written.splitlines()[0] == said.splitlines()[0]
+    assert "test_watchdog.py" in said
+    assert "test_watchdog.py" in written
+
+
+def test_it_speaks_once_for_each_standstill(watch, tmp_path, capfd):
+    dog = watch()
+    began = time.monotonic()
+    for _ in range(2):
+        dog.sign(3, COMPUTING)
+        for minutes in (11, 22, 33):
+            dog.look(began + 60 * minutes)
+    assert capfd.readouterr().err.count("nothing has happened") == 2
+    assert (tmp_path / "stalls.txt").read_text().count("nothing has happened") == 2
+
+
+def test_it_is_silent_while_something_happens_and_knows_when_to_look_again(watch, capfd):
+    dog = watch()
+    dog.sign(3, COMPUTING)
+    assert 0 < dog.look(time.monotonic() + 599) <= 1
+    assert capfd.readouterr().err == ""
+
+
+def test_every_forward_pass_of_an_evaluation_is_a_sign_of_life(watch, capfd):
+    dog, model = watch(), torch.nn.Linear(1, 1)
+    before = time.monotonic()
+    with dog.fed_by(model):
+        time.sleep(0.01)
+        model(torch.zeros(1, 1))
+    dog.look(before + 600.005)
+    assert capfd.readouterr().err == ""
+    assert not model._forward_pre_hooks
+
+
+def test_each_rank_says_who_it_is_and_has_a_file_of_its_own(watch, tmp_path, capfd):
+    for rank in (0, 2):
+        dog = watch(rank=rank, world=4)
+        dog.sign(2000, OTHERS)
+        dog.look(time.monotonic() + 700)
+        assert capfd.readouterr().err.startswith(
+            f"rank {rank} of 4: nothing has happened for 11.7 min, after 2,000 of 2,000 steps: it waits for the other "
+            "ranks"
+        )
+    assert {file.name for file in tmp_path.iterdir()} == {"stalls.txt", "stalls.2.txt"}
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_reason_to_fail(tmp_path, capfd):
+    dog = Watchdog(tmp_path / "nowhere", PLAN, minutes=10)
+    dog.look(time.monotonic() + 700)
+    assert "nothing has happened" in capfd.readouterr().err
+
+
+def test_without_minutes_nothing_is_watched(tmp_path):
+    before = threading.active_count()
+    with Watchdog(tmp_path, PLAN, minutes=None):
+        assert threading.active_count() == before
+
+
+def until_told(file, words):
+    """Stand still until that has been noticed."""
+    deadline = time.monotonic() + 60
+    while not (file.exists() and words in file.read_text()) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def test_a_disk_that_does_not_answer_while_saving_is_told_of_as_such(
+    make_training, record_of, tmp_path, monkeypatch, capfd
+):
+    training = make_training("data.cache=24", "run.save_every=8", "run.watchdog=0.002")
+    original, slow = os.fsync, []
+
+    def fsync(descriptor):
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        if name.endswith("step-000000008.tmp") and not slow:
+            slow.append(name)
+            until_told(tmp_path / "stalls.txt", "writes to the run's folder")
+        original(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    training.run(tmp_path)
+    assert slow
+    said = (tmp_path / "stalls.txt").read_text()
+    assert "it writes to the run's folder: does its disk, or the network that it lies on, answer?" in said
+    assert "save_checkpoint" in said
+    assert "writes to the run's folder" in capfd.readouterr().err
+
+
+def test_a_training_that_waits_for_data_is_told_of_as_such(make_training, tmp_path, monkeypatch):
+    training = make_training("data.cache=24", "run.watchdog=0.002")
+    original, slow = VideoDataset.__getitem__, []
+
+    def load(self, request):
+        if not slow:
+            slow.append(request)
+            until_told(tmp_path / "stalls.txt", "waits for data")
+        return original(self, request)
+
+    monkeypatch.setattr(VideoDataset, "__getitem__", load)
+    training.run(tmp_path)
+    assert "it waits for data" in (tmp_path / "stalls.txt").read_text()
