@@ -6,13 +6,4 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 out=${OUT:-out/study}
 vcycle compare demo/digits seeds=10-14 --out "$out" plan=constant,control:cascade,long+short,cascade
 cp "$out/results.jsonl" study.jsonl
-cp "$out/comparison.json" "$out/comparison.png" .
-python - >environment.json <<'P'
-import json, os, platform, sys
-from importlib.metadata import version
-packages = ("vcycle", "torch", "numpy", "av", "lightning-fabric", "torchmetrics")
-print(json.dumps({
-    "python": sys.version.split()[0], "machine": platform.machine(), "system": platform.system(),
-    "cores": len(os.sched_getaffinity(0)), "versions": {p: version(p) for p in packages},
-}, indent=1))
-P
+cp "$out/comparison.json" "$out/comparison.png" "$out/environments.json" .

@@ -5,56 +5,31 @@ Usage: python picture.py OUT.png SET=RESULTS.jsonl...   The files are what `vcyc
 
 import json
 import sys
+from collections import defaultdict
+from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 
-from matplotlib.figure import Figure
-
-COLORS = {
-    "constant": "tab:gray",
-    "control:cascade": "tab:olive",
-    "long": "tab:orange",
-    "short": "tab:purple",
-    "long+short": "tab:red",
-    "cascade": "tab:blue",
-}
+from vcycle.bench.measure import MEASURES
+from vcycle.report.lengths import lengths_figure
 
 
-def points(file: Path) -> dict[str, list[tuple[float, float, float]]]:
-    """For each plan, (CPU seconds, mean accuracy, its standard deviation over seeds) at each of its lengths."""
-    arms: dict[tuple[str, str], list[dict]] = {}
-    for line in file.read_text().splitlines():
-        run = json.loads(line)
-        arms.setdefault((run["arm"].partition("@")[0], run["arm"]), []).append(run)
-    found: dict[str, list[tuple[float, float, float]]] = {}
-    for (plan, _), runs in arms.items():
-        accuracy = [100 * run["test"] for run in runs]
-        spread = stdev(accuracy) if len(runs) > 1 else 0.0
-        found.setdefault(plan, []).append((fmean(r["cpu_seconds"] for r in runs), fmean(accuracy), spread))
-    return {plan: sorted(at) for plan, at in found.items()}
+def comparison(file: str) -> dict:
+    """The arms of a results file, however many seeds each has."""
+    arms = defaultdict(list)
+    for line in Path(file).read_text().splitlines():
+        arms[(run := json.loads(line))["arm"]].append(run)
+    rows = {
+        name: {
+            "cpu_seconds": fmean(run["cpu_seconds"] for run in runs),
+            "value": fmean(run["test"] for run in runs),
+            "value_std": stdev(run["test"] for run in runs) if len(runs) > 1 else 0.0,
+        }
+        for name, runs in arms.items()
+    }
+    return {"measure": asdict(MEASURES["top-1"]), "split": "test", "arms": rows}
 
 
-figure = Figure(figsize=(10, 4.2), layout="constrained")
-sets = [argument.partition("=") for argument in sys.argv[2:]]
-for axis, (name, _, file) in zip(figure.subplots(1, len(sets), squeeze=False)[0], sets, strict=True):
-    found = points(Path(file))
-    for plan, color in COLORS.items():
-        if plan in found:
-            seconds, mean, spread = zip(*found[plan], strict=True)
-            axis.errorbar(seconds, mean, yerr=spread, color=color, marker="o", markersize=4, capsize=2, label=plan)
-    axis.set_xscale("log")
-    axis.set_xticks(ticks := [5, 10, 20, 50, 100, 200], [str(tick) for tick in ticks])
-    axis.minorticks_off()
-    axis.set(title=name, xlabel="processor time of training (s)", ylabel="accuracy on test (%)")
-    axis.grid(alpha=0.3)
-    axis.margins(y=0.15)
-handles = {plan: line for axis in figure.axes for line, plan in zip(*axis.get_legend_handles_labels(), strict=True)}
-figure.legend(
-    handles.values(),
-    handles.keys(),
-    loc="outside right center",
-    fontsize=8,
-    title="mean ± sd over seeds\n(no bar: one seed)",
-    title_fontsize=7,
-)
+sets = dict(argument.split("=") for argument in sys.argv[2:])
+figure = lengths_figure({name: comparison(file) for name, file in sets.items()}, "cpu_seconds")
 figure.savefig(sys.argv[1], dpi=110)

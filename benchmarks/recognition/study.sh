@@ -20,12 +20,4 @@ study fights fights \
 # Twice the batch, and the LR that goes with it: does the constant shape do better so?
 study gestures gestures-b8 constant training.batch=8 training.lr=4.0e-3
 python picture.py accuracy.png gestures=gestures.jsonl fights=fights.jsonl
-python - >environment.json <<'P'
-import json, platform, sys
-from importlib.metadata import version
-packages = ("vcycle", "torch", "numpy", "av", "lightning-fabric", "torchmetrics")
-print(json.dumps({
-    "python": sys.version.split()[0], "machine": platform.machine(), "system": platform.system(), "threads": 1,
-    "versions": {p: version(p) for p in packages},
-}, indent=1))
-P
+cp "$out/gestures/environments.json" .

@@ -1,6 +1,7 @@
 """What a step takes at every batch shape, and what plans are predicted to take."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,16 +9,19 @@ from torch import nn
 
 from vcycle.bench.steps import study
 from vcycle.bench.steps.ceiling import peak_flops
-from vcycle.bench.steps.loading import batch_seconds
-from vcycle.bench.steps.stepper import Parts, Run
+from vcycle.bench.steps.loading import Stream
+from vcycle.bench.steps.memory import forget_peak, peak_bytes
+from vcycle.bench.steps.stepper import Parts, Run, Stepper
 from vcycle.bench.steps.study import Effort, bench_steps
 from vcycle.bench.steps.work import step_flops
+from vcycle.bench.steps.workload import workload_of
 from vcycle.cli.app import app
 from vcycle.data import Sample
 from vcycle.errors import PlanError, VcycleError
-from vcycle.plan import Baseline, constant
-from vcycle.recipes.load import load_recipe
+from vcycle.plan import Baseline, BatchShape, constant
+from vcycle.recipes.load import load_any, load_recipe
 from vcycle.recipes.plans import plan_of
+from vcycle.recipes.superres.plans import plan_of as superresolution_plan
 from vcycle.report.steps import plans_table, shapes_table, steps_figure, steps_notes
 
 QUICK = Effort(repeats=2, seconds=0.0)
@@ -29,45 +33,94 @@ def recipe():
 
 
 @pytest.fixture
+def workload(recipe):
+    return workload_of(recipe, 12)
+
+
+@pytest.fixture
 def plans(recipe):
     return {name: plan_of(recipe, 1200, name) for name in ("constant", "long+short", "cascade")}
 
 
+def milliseconds(shape):
+    """What a step is made to take: one for every thousand voxels, and one more each."""
+    return 1 + shape.voxels / 1000
+
+
 class Steady:
-    """Steps whose time is known: a millisecond for every thousand voxels, and one more each."""
+    """Steps whose time is known."""
 
     device = torch.device("cpu")
     precision = "fp32"
+    wait = 0.0
 
     def __init__(self, *_):
+        self.taken = []
+
+    def make_ready(self, shape):
         pass
 
-    def run(self, shape, steps):
-        seconds = 1e-3 * (1 + shape.voxels / 1000)
-        return Run(seconds, seconds, None)
+    def run(self, shape, steps, batches=None):
+        waited = 0.0 if batches is None else self.wait
+        for _ in range(steps if batches else 0):
+            assert tuple(batches().clips.shape) == (shape.batch, *shape.shape, 3)
+        seconds = 1e-3 * milliseconds(shape) + waited
+        return Run(seconds, seconds / 2, seconds, waited, 64 << 20)
 
     def parts(self, shape):
         return Parts(1e-3, 2e-3, 1e-4)
 
 
-def test_the_work_of_a_step_is_counted_forward_and_backward():
+@pytest.fixture
+def steady(monkeypatch):
+    """Steps whose time and work are known, and nothing measured."""
+    monkeypatch.setattr(study, "Stepper", Steady)
+    monkeypatch.setattr(study, "peak_flops", lambda *_: 1e12)
+    monkeypatch.setattr(study, "step_flops", lambda _, shape: shape.voxels)
+    return monkeypatch
+
+
+class Clips:
+    """A dataset of nothing."""
+
+    samples_grids = True
+
+    def __len__(self):
+        return 1200
+
+    def __getitem__(self, request):
+        clip = torch.zeros((*request.shape, 3), dtype=torch.uint8)
+        return Sample(clip=clip, label=0, index=request.index, position=request.position)
+
+
+def test_the_work_of_a_step_is_counted_forward_and_backward(workload):
     def build():
         return nn.Sequential(nn.Conv3d(3, 8, 3, padding=1, bias=False), nn.Flatten(1))
 
     shape = constant(Baseline(batch=2, frames=4, size=16, clips=8, epochs=1, lr=0.1)).baseline_shape
     forward = 2 * 2 * 4 * 16 * 16 * 8 * 3 * 27
     # The first layer's input needs no gradient: forward, and the gradient of the weights.
-    assert step_flops(build, shape) == 2 * forward
+    assert step_flops(replace(workload, build=build), shape) == 2 * forward
 
 
 def test_the_fastest_arithmetic_is_measured():
     assert 1e8 < peak_flops(torch.device("cpu"), "fp32") < 1e15
 
 
-def test_plans_are_put_together_from_their_steps(recipe, plans, monkeypatch):
-    monkeypatch.setattr(study, "Stepper", Steady)
+def test_the_peak_of_memory_is_that_since_it_was_forgotten():
+    cpu = torch.device("cpu")
+    forget_peak(cpu)
+    before = peak_bytes(cpu)
+    torch.ones(16 << 20)  # 64 MiB, and gone
+    assert peak_bytes(cpu) - before > 32 << 20
+    forget_peak(cpu)
+    assert peak_bytes(cpu) - before < 32 << 20
+
+
+@pytest.mark.usefixtures("steady")
+def test_plans_are_put_together_from_their_steps(workload, plans):
     done = []
-    found = bench_steps(recipe, plans, classes=12, effort=QUICK, progress=lambda *count: done.append(count))
+    found = bench_steps(workload, plans, effort=QUICK, progress=lambda *count: done.append(count))
     expected = {
         name: sum(1e-3 * (1 + step.batch * step.shape.voxels / 1000) for step in plan) for name, plan in plans.items()
     }
@@ -75,61 +128,90 @@ def test_plans_are_put_together_from_their_steps(recipe, plans, monkeypatch):
         name = row["plan"]
         assert row["steps"] == len(plans[name])
         assert row["seconds"]["median"] == pytest.approx(expected[name])
+        assert row["cpu_seconds"]["median"] == pytest.approx(expected[name] / 2)
         assert row["speedup"]["median"] == pytest.approx(expected["constant"] / expected[name])
     shapes = {shape for plan in plans.values() for shape in plan.shapes}
     assert len(found["shapes"]) == len(shapes | {plans["constant"].baseline_shape})
     assert found["shapes"][0]["realised"]["median"] == 1
-    assert [row["data_ms"] for row in found["shapes"]] == [None] * len(found["shapes"])
+    assert [row["wait_ms"] for row in found["shapes"]] == [None] * len(found["shapes"])
     assert done[-1][0] == done[-1][1]
 
 
-def test_a_frozen_backbone_has_no_gradients_to_compute(recipe, plans, monkeypatch):
-    monkeypatch.setattr(study, "Stepper", Steady)
-    only = {"constant": plans["constant"]}
-    frozen = load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.freeze=backbone"])
-    whole, part = (bench_steps(each, only, classes=12, effort=QUICK)["shapes"][0] for each in (recipe, frozen))
-    assert 0.3 < part["gflop"] / whole["gflop"] < 0.4  # forward alone
+def test_what_comes_once_is_counted_once(workload, plans, steady):
+    class Slow(Steady):
+        def run(self, shape, steps, batches=None):
+            self.taken.append(shape)
+            run = super().run(shape, steps, batches)
+            first = self.taken.count(shape) == 1
+            return run._replace(seconds=run.seconds + 10 * first, cpu=run.cpu + 7 * first)
 
-
-def test_a_step_that_loads_for_longer_than_it_computes_takes_what_loading_takes(recipe, plans, monkeypatch):
-    monkeypatch.setattr(study, "Stepper", Steady)
-    found = bench_steps(recipe, plans, classes=12, effort=QUICK, data_seconds=lambda shape: 0.5)
-    assert {row["bound_by"] for row in found["shapes"]} == {"data"}
+    steady.setattr(study, "Stepper", Slow)
+    found = bench_steps(workload, plans, effort=QUICK)
     for row in found["plans"]:
-        assert row["seconds"]["median"] == pytest.approx(0.5 * len(plans[row["plan"]]))
+        plan = plans[row["plan"]]
+        steps = sum(count * 1e-3 * milliseconds(shape) for shape, count in plan.counts.items())
+        assert row["seconds"]["median"] == pytest.approx(steps + 10 * len(plan.shapes))
+        assert row["cpu_seconds"]["median"] == pytest.approx(steps / 2 + 7 * len(plan.shapes))
 
 
-def test_a_shape_that_does_not_fit_is_named_with_the_remedy(recipe, plans, monkeypatch):
+def test_a_frozen_backbone_has_no_gradients_to_compute(recipe, plans):
+    frozen = load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.freeze=backbone"])
+    shape = plans["constant"].baseline_shape
+    whole, part = (step_flops(workload_of(each, 12), shape) for each in (recipe, frozen))
+    assert 0.3 < part / whole < 0.4  # forward alone
+
+
+def test_with_data_a_step_takes_as_long_as_it_does_with_its_loader(workload, plans, steady):
+    steady.setattr(Steady, "wait", 0.5)
+    found = bench_steps(workload, plans, effort=QUICK, dataset=Clips())
+    assert {row["bound_by"] for row in found["shapes"]} == {"data"}
+    assert {row["wait_ms"]["median"] for row in found["shapes"]} == {500}
+    for row in found["plans"]:
+        plan = plans[row["plan"]]
+        steps = sum(count * (0.5 + 1e-3 * milliseconds(shape)) for shape, count in plan.counts.items())
+        assert row["seconds"]["median"] == pytest.approx(steps + found["begin_seconds"])
+
+
+def test_a_shape_that_does_not_fit_is_named_with_the_remedy(workload, plans, steady):
     class Full(Steady):
-        def run(self, shape, steps):
+        def run(self, shape, steps, batches=None):
             raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(study, "Stepper", Full)
+    steady.setattr(study, "Stepper", Full)
     with pytest.raises(VcycleError, match=r"×16² does not fit into memory here: training\.batch=N makes"):
-        bench_steps(recipe, plans, classes=12, effort=QUICK)
+        bench_steps(workload, plans, effort=QUICK)
 
 
-def test_loading_is_measured_from_one_batch_to_the_next(monkeypatch):
-    class Slow:
-        samples_grids = True
+def test_turns_come_from_one_loading_each_shape_after_what_was_loaded_ahead(workload, plans):
+    small, large = plans["cascade"].shapes[0], plans["constant"].baseline_shape
+    settings = replace(workload.settings, prefetch=10)
+    with Stream(Clips(), plans["constant"], {small: 2, large: 1}, 2, settings, pin=False) as stream:
+        assert stream.begin_seconds > 0
+        assert stream.lead(large) == 3 + 3  # batches of 4
+        for _ in range(2):
+            for shape, steps in ((small, 2), (large, 1)):
+                for _ in range(stream.lead(shape) + steps):
+                    assert len(stream.next().clips) == shape.batch
+        with pytest.raises(StopIteration):
+            stream.next()
 
-        def __len__(self):
-            return 8
 
-        def __getitem__(self, request):
-            torch.zeros(1)
-            clip = torch.zeros((*request.shape, 3), dtype=torch.uint8)
-            return Sample(clip=clip, label=0, index=request.index, position=request.position)
-
-    shape = constant(Baseline(batch=2, frames=2, size=8, clips=8, epochs=1, lr=0.1)).baseline_shape
-    assert batch_seconds(Slow(), shape, workers=0, timeout=10, prefetch=None) > 0
+def test_super_resolution_steps_are_measured_by_the_same_means():
+    recipe = load_any("reds/basicvsr_m", ["model.options.channels=4", "training.size=32", "training.frames=6"])
+    workload = workload_of(recipe, 0)
+    shape = BatchShape(batch=1, frames=2, size=32, bn_batch=1)
+    stepper = Stepper(workload, superresolution_plan(recipe, 240, "hierarchical"))
+    assert stepper.run(shape, 1).seconds > 0
+    assert min(stepper.parts(shape)) > 0
+    longer = replace(shape, frames=4)
+    assert step_flops(workload, longer) > 1.9 * step_flops(workload, shape)
 
 
 SMALL = ["training.size=16", "training.frames=4", "training.batch=4", "plans.long+short.cycles=1"]
 
 
 def test_the_command_times_real_steps_and_shows_them(capsys, tmp_path):
-    arguments = ["bench", "step", "demo/digits", *SMALL, "--repeats", "2", "--seconds", "0"]
+    arguments = ["bench", "demo/digits", *SMALL, "--plans", "long+short,cascade", "--repeats", "2", "--seconds", "0"]
     app([*arguments, "--figure", str(tmp_path / "steps.png"), "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
     assert (tmp_path / "steps.png").stat().st_size > 10_000
@@ -139,7 +221,7 @@ def test_the_command_times_real_steps_and_shows_them(capsys, tmp_path):
     for row in found["shapes"]:
         assert row["step_ms"]["low"] <= row["step_ms"]["median"] <= row["step_ms"]["high"]
         assert min(row["parts_ms"].values()) > 0
-        assert row["memory_mib"] is None
+        assert row["memory_mib"] > 50
     from rich.console import Console
 
     console = Console(width=200, record=True)
@@ -147,14 +229,26 @@ def test_the_command_times_real_steps_and_shows_them(capsys, tmp_path):
     shown = console.export_text()
     for words in ("4×4×16²", "realised / work", "faster than constant", "GFLOP/s", "long+short"):
         assert words in shown
-    assert len(steps_figure(found, "x").axes) == 2
+    assert len(steps_figure(found, "x").axes) == 3
+
+
+def test_the_command_loads_the_data_itself_where_it_is_told_to(capsys, digit_videos):
+    recipe = ["bench", "demo/digits", "data.digits=null", "data.cache=null", f"data={digit_videos}", *SMALL]
+    app([*recipe, "--plans", "cascade", "--data", "--repeats", "1", "--seconds", "0", "--json"], standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)
+    assert found["workers"] == 0
+    for row in found["shapes"]:
+        assert 0 < row["wait_ms"]["median"] < row["loaded_ms"]["median"]
+    assert "of it waiting" in {str(column.header) for column in shapes_table(found).columns}
+    assert len(steps_figure(found, "x").axes) == 3
 
 
 def test_a_plan_that_cannot_be_is_left_out_unless_it_was_asked_for(capsys):
-    recipe = ["bench", "step", "demo/digits", *SMALL, "model=slowfast_tiny", "--repeats", "1", "--seconds", "0"]
+    recipe = ["bench", "demo/digits", *SMALL, "model=slowfast_tiny", "--repeats", "1", "--seconds", "0"]
     app([*recipe, "plan=cascade", "--json"], standalone_mode=False)
     told = capsys.readouterr()
     assert "left out: plan 'long+short'" in told.err
-    assert [row["plan"] for row in json.loads(told.out)["plans"]] == ["constant", "short", "cascade"]
+    names = [row["plan"] for row in json.loads(told.out)["plans"]]
+    assert names == ["constant", "short", "control:short", "cascade", "control:cascade"]
     with pytest.raises(PlanError, match="cannot take the shape"):
         app([*recipe, "--plans", "long+short"], standalone_mode=False)

@@ -1,15 +1,20 @@
 """Plans really trained and compared, on tiny videos."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 
 from vcycle.bench.study import arm_names, compare_plans
-from vcycle.errors import PlanError, RecipeError
+from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
 from vcycle.recipes import load_recipe
 from vcycle.recipes.plans import plan_of
+from vcycle.train import stopping
 
 TEXT = """
 sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: false}
@@ -29,7 +34,8 @@ data: {workers: 0}
             ["long+short", "cascade@0.5", "cascade", "control:long+short", "control:cascade"],
         ),
         (["constant", "cascade", "long", "control:cascade"], ["constant", "cascade", "long", "control:cascade"]),
-        (["constant@2"], ["constant@2"]),
+        (["constant@2", "baseline"], ["constant@2", "baseline"]),
+        (["spatial", "spatial+scaled@2"], ["spatial", "spatial+scaled@2", "control:spatial"]),
         (["cascade", "cascade"], ["cascade", "control:cascade"]),
     ],
 )
@@ -69,8 +75,8 @@ def test_arms_share_their_seeds_and_are_trained_whole(study, load):
             assert (run.steps, run.samples, run.work) == (len(arm.plan), arm.plan.samples, arm.plan.work())
             assert run.curve[-1][1:] == (arm.plan.samples, run.val)
             assert 0 <= run.data_seconds <= run.seconds
-            assert set(run.correct) <= {0, 1}
-            assert run.test == pytest.approx(sum(run.correct) / len(run.correct))
+            assert set(run.each) <= {0, 1}
+            assert run.test == pytest.approx(sum(run.each) / len(run.each))
     json.dumps(found.as_data())
 
 
@@ -108,29 +114,48 @@ def test_finished_runs_are_read_back_and_only_new_ones_trained(study, load):
     assert started == [("constant", 0)]
 
 
-def test_a_run_that_was_interrupted_goes_on_from_its_checkpoint(study, load, tmp_path):
+def test_a_study_that_was_interrupted_goes_on_with_the_step_after(study, load, tmp_path):
     found, _, _ = study
 
     def stop(report):
         if report.step.index == 9:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)
 
-    recipe = load("run.save_every=4")
-    with pytest.raises(KeyboardInterrupt):
-        compare_plans(recipe, ["constant"], seeds=(0,), out=tmp_path, on_step=stop)
+    with pytest.raises(KeyboardInterrupt), stopping.signals():
+        compare_plans(load(), ["constant"], seeds=(0,), out=tmp_path, on_step=stop)
     said, steps = [], []
     again = compare_plans(
-        recipe,
+        load(),
         ["constant"],
         seeds=(0,),
         out=tmp_path,
         on_step=lambda report: steps.append(report.step.index),
         on_message=said.append,
     )
-    assert steps == list(range(8, 18))
-    assert said[0].startswith("resuming at step 8 of 18")
+    assert steps == list(range(10, 18))
+    assert said[0].startswith("resuming at step 10 of 18")
     (run,) = again.runs
     assert (run.val, run.test) == (found.of("constant")[0].val, found.of("constant")[0].test)
+
+
+def test_two_studies_are_not_at_work_in_one_folder(load, tmp_path):
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys, pathlib, vcycle.train.lock as l\nwith l.claimed(pathlib.Path(sys.argv[1])):"
+            " print(flush=True); sys.stdin.read()",
+            str(tmp_path),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        holder.stdout.readline()
+        with pytest.raises(VcycleError, match=f"process {holder.pid} on .* is training in"):
+            compare_plans(load(), ["constant"], seeds=(0,), out=tmp_path)
+    finally:
+        holder.communicate()
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is(load, tmp_path):
@@ -161,5 +186,5 @@ def test_a_bad_video_is_named_once_for_all_seeds(digit_videos, load, tmp_path):
     next((videos / "train").glob("*/*.mp4")).write_bytes(b"")
     said = []
     recipe = load(f"data={videos}", "run.bad_limit=1")
-    compare_plans(recipe, ["constant", "control:cascade"], seeds=(0, 1), out=tmp_path / "out", on_message=said.append)
+    compare_plans(recipe, ["constant"], seeds=(0, 1), out=tmp_path / "out", on_message=said.append)
     assert len([text for text in said if text.startswith("bad video")]) == 1

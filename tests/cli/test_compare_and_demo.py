@@ -13,8 +13,8 @@ from vcycle.recipes.load import load_recipe
 
 ARM = {
     "train_seconds": float,
-    "accuracy": float,
-    "accuracy_std": float,
+    "value": float,
+    "value_std": float,
     "steps": int,
     "samples": int,
     "seeds": int,
@@ -73,6 +73,29 @@ def test_the_same_command_goes_on_with_what_is_done(vcycle, compared, videos):
     assert json.loads(ran.out) == json.loads((folder / "study/comparison.json").read_text())
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--margin", "0"), "--margin 0: a loss above 0 is accepted, in points"),
+        (("--target", "101"), "--target 101: a share such as 0.95, or 95, is accepted"),
+        (("--target", "-1"), "--target -1: a share such as 0.95, or 95, is accepted"),
+    ],
+)
+def test_margins_and_targets_that_mean_nothing_are_refused(vcycle, compared, option, message):
+    folder, _, _ = compared
+    ran = vcycle("compare", folder / "tiny.yaml", "data=nowhere", *option, "--out", folder / "other")
+    assert (ran.code, ran.err) == (2, f"error: {message}\n")
+    assert not (folder / "other").exists()
+
+
+def test_a_target_may_be_a_share_or_in_percent(vcycle, compared, videos):
+    folder, _, _ = compared
+    arguments = [folder / "tiny.yaml", f"data={videos}", "plan=constant,cascade", "seeds=1", "--out", folder / "study"]
+    found = [json.loads(vcycle("compare", *arguments, "--json", "--target", given).out) for given in ("0.25", "25")]
+    assert [data["target"] for data in found] == [0.25, 0.25]
+    assert found[0] == found[1]
+
+
 @pytest.fixture
 def small_demo(monkeypatch):
     """The demo's own recipe, with fewer and smaller clips and two epochs."""
@@ -97,6 +120,8 @@ def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
     assert data["plan"] == "cascade"
     for name in ("constant", "control", "multigrid"):
         has_arm(data, name)
+        assert data["arms"][name]["accuracy"] == data["arms"][name]["value"]
+        assert data["arms"][name]["accuracy_std"] == data["arms"][name]["value_std"]
     assert data["arms"]["multigrid"] == data["arms"][data["plan"]]
     assert data["arms"]["control"] == data["arms"]["control:cascade"]
     assert data["arms"]["constant"]["seeds"] == 1

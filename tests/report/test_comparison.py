@@ -1,42 +1,50 @@
 import io
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from vcycle.report.comparison import comparison_figure, comparison_table, statements
+from vcycle.bench.measure import MEASURES
+from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
 
 
 def interval(difference, half=0.01):
     return {"difference": difference, "low": difference - half, "high": difference + half, "confidence": 0.95}
 
 
-def gain(speedup, difference=None, paired=None):
+def gain(speedup, difference=None, paired=None, no_worse="not shown"):
     return {
         "speedup": speedup,
         "cpu_speedup": speedup,
-        "accuracy_difference": None if difference is None else interval(difference),
-        "paired_difference": paired,
+        "difference": None if difference is None else interval(difference),
+        "paired": paired,
+        "no_worse": no_worse,
     }
 
 
-def arm(seconds, accuracy, **gains):
+def reach(reached, median, low, high, runs=2):
+    return {"reached": reached, "runs": runs, "median": median, "low": low, "high": high}
+
+
+def arm(seconds, value, **gains):
     return {
         "train_seconds": seconds,
         "cpu_seconds": 1.9 * seconds,
         "steps": 1234,
         "samples": 56789,
-        "accuracy": accuracy,
-        "accuracy_std": 0.012,
+        "value": value,
+        "value_std": 0.012,
         "seeds": 2,
+        "to_target": reach(2, 0.4 * seconds, 0.3 * seconds, 0.5 * seconds),
         **gains,
     }
 
 
-def run(name, seed, seconds, accuracy):
+def run(name, seed, seconds, value):
     times = [seconds * part for part in (0.25, 0.5, 1.0)]
-    return {"arm": name, "seed": seed, "curve": [[t, 1, accuracy * t / seconds + 0.01 * seed] for t in times]}
+    return {"arm": name, "seed": seed, "curve": [[t, 1, value * t / seconds + 0.01 * seed] for t in times]}
 
 
 ARMS = {
@@ -50,14 +58,19 @@ DATA = {
     "constant": "constant",
     "control": "control:cascade",
     "split": "test",
+    "measure": asdict(MEASURES["top-1"]),
+    "margin": 0.01,
+    "target": 0.9,
+    "target_of": "constant",
+    "failures": [],
     "arms": ARMS,
-    "runs": [run(name, seed, a["train_seconds"], a["accuracy"]) for name, a in ARMS.items() for seed in (0, 1)],
+    "runs": [run(name, seed, a["train_seconds"], a["value"]) for name, a in ARMS.items() for seed in (0, 1)],
 }
 
 
 def shown(table):
     output = io.StringIO()
-    Console(file=output, width=140).print(table)
+    Console(file=output, width=160).print(table)
     return output.getvalue()
 
 
@@ -86,25 +99,86 @@ def test_what_takes_longer_is_said_to():
 def test_the_statements_name_both_comparisons_with_their_intervals():
     assert statements(DATA) == [
         "cascade takes 1/4.00 of the training time of the constant shape; "
-        "accuracy -0.5 points (95% interval -1.5 to +0.5, Welch)",
+        "accuracy -0.5 points (95% interval -1.5 to +0.5, Welch); no worse by more than 1 point: not shown",
         "cascade takes 1/2.50 of the training time of its LR-matched control; "
-        "accuracy +1.0 points (95% interval +0.0 to +2.0, Welch)",
+        "accuracy +1.0 points (95% interval +0.0 to +2.0, Welch); no worse by more than 1 point: not shown",
+        "to 90.0 % on validation, what constant ends at: cascade 10.0 s (median; 7.5 to 12.5); "
+        "constant 40.0 s (median; 30.0 to 50.0); control:cascade 25.0 s (median; 18.8 to 31.2)",
     ]
     one_seed = {**DATA, "arms": {**ARMS, "cascade": arm(25.0, 0.9, over_constant=gain(4.0))}}
-    assert statements(one_seed) == ["cascade takes 1/4.00 of the training time of the constant shape"]
+    assert statements(one_seed)[0] == (
+        "cascade takes 1/4.00 of the training time of the constant shape; no worse by more than 1 point: not shown"
+    )
     assert statements({**DATA, "plan": None}) == []
 
 
-def test_an_interval_over_seeds_and_videos_is_said_in_place_of_welchs():
-    best = arm(25.0, 0.9, over_constant=gain(4.0, -0.005, interval(-0.005, 0.04)))
-    assert statements({**DATA, "arms": {**ARMS, "cascade": best}}) == [
-        "cascade takes 1/4.00 of the training time of the constant shape; "
-        "accuracy -0.5 points (95% interval -4.5 to +3.5, paired bootstrap over seeds and videos)"
+def test_both_intervals_are_said_where_both_are_known():
+    best = arm(25.0, 0.9, over_constant=gain(4.0, -0.005, interval(-0.005, 0.04), "shown worse"))
+    assert statements({**DATA, "margin": 0.03, "arms": {**ARMS, "cascade": best}})[0] == (
+        "cascade takes 1/4.00 of the training time of the constant shape; accuracy -0.5 points (95% intervals "
+        "-4.5 to +3.5, paired bootstrap over seeds and videos; -1.5 to +0.5, Welch); worse by more than 3 points: shown"
+    )
+
+
+def test_a_restoration_is_told_of_in_decibels():
+    restored = {name: arm(a["train_seconds"], 27.125 + a["value"]) for name, a in ARMS.items()}
+    restored["cascade"] |= {"over_control": gain(2.0, 0.012, None, "shown")}
+    data = {**DATA, "arms": restored, "measure": asdict(MEASURES["PSNR"]), "margin": 0.05, "target": 27.9}
+    assert "28.02 dB ± 0.01" in shown(comparison_table(data, "tiny"))
+    assert "PSNR (test)" in shown(comparison_table(data, "tiny"))
+    assert statements(data)[0] == (
+        "cascade takes 1/2.00 of the training time of its LR-matched control; PSNR +0.01 dB (95% interval "
+        "+0.00 to +0.02, Welch); no worse by more than 0.05 dB: shown"
+    )
+    assert statements(data)[1].startswith("to 27.90 dB on validation")
+    assert [axis.get_ylabel() for axis in comparison_figure(data).axes] == [
+        "PSNR on validation (dB)",
+        "PSNR on test (dB)",
     ]
 
 
+@pytest.mark.parametrize(
+    ("found", "cell", "words"),
+    [
+        (reach(0, None, None, None), "never", "cascade never"),
+        (reach(1, None, 3.0, None), "1 of 2", "cascade not by most (1 of 2 seeds, the first after 3.0 s)"),
+        (
+            reach(3, 9.0, 3.0, None, runs=4),
+            "9.0 s (3 of 4)",
+            "cascade 9.0 s (median; 3 of 4 seeds, the first after 3.0 s)",
+        ),
+        (reach(1, 3.0, 3.0, 3.0, runs=1), "3.0 s", "cascade 3.0 s;"),
+    ],
+)
+def test_arms_that_do_not_reach_the_target_are_said_not_to(found, cell, words):
+    data = {**DATA, "arms": {**ARMS, "cascade": {**ARMS["cascade"], "to_target": found}}}
+    row = next(
+        line for line in shown(comparison_table(data, "tiny")).splitlines() if line.lstrip().startswith("cascade")
+    )
+    assert row.rstrip().endswith(cell)
+    assert words in statements(data)[-1]
+
+
+def test_without_a_target_there_is_no_column_for_it():
+    data = {**DATA, "target": None, "constant": None}
+    assert "(val)" not in shown(comparison_table(data, "tiny"))
+    assert len(statements(data)) == 2
+
+
+def test_runs_that_failed_are_named_and_marked():
+    failures = [{"arm": "constant", "seed": 2, "key": "k", "failed": "the loss is not finite at step 7"}]
+    assert failed({**DATA, "failures": failures}) == [
+        "constant, seed 2 failed and is left out: the loss is not finite at step 7; the same command tries it again"
+    ]
+    labels = [line.get_label() for line in comparison_figure({**DATA, "failures": failures}).axes[0].get_lines()]
+    assert "constant (1 run failed)" in labels
+    uneven = {**DATA, "arms": {**ARMS, "constant": {**ARMS["constant"], "seeds": 1}}}
+    assert "mean over up to 2 seeds" in shown(comparison_table(uneven, "tiny"))
+
+
 def test_a_length_that_was_chosen_among_several_is_named():
-    said = statements({**DATA, "constant": "constant@0.5", "control": "control:cascade@2"})
+    arms = {**ARMS, "constant@0.5": ARMS["constant"], "control:cascade@2": ARMS["control:cascade"]}
+    said = statements({**DATA, "arms": arms, "constant": "constant@0.5", "control": "control:cascade@2"})
     assert "the constant shape (constant@0.5);" in said[0]
     assert "its LR-matched control (control:cascade@2);" in said[1]
 
@@ -114,14 +188,15 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     figure = comparison_figure({**DATA, "plan": plan})
     figure.savefig(tmp_path / "figure.png", dpi=80)
     pixels = imread(tmp_path / "figure.png")[..., :3]
-    assert pixels.shape == (360, 640, 3)
+    assert pixels.shape == (360, 840, 3)
     assert 0.005 < np.mean(np.any(pixels < 0.95, axis=2)) < 0.5
-    (axis,) = figure.axes
+    axis, ends = figure.axes
     assert [line.get_label() for line in axis.get_lines() if not line.get_label().startswith("_")] == list(ARMS)
-    assert axis.get_xlabel() == "training time (s)"
-    assert axis.get_ylabel() == "accuracy (%)"
+    assert axis.get_xlabel() == ends.get_xlabel() == "training time (s)"
+    assert [axis.get_ylabel(), ends.get_ylabel()] == ["accuracy on validation (%)", "accuracy on test (%)"]
     bounds = figure.bbox
     texts = [axis.xaxis.label, axis.yaxis.label, axis.title, axis._left_title, *axis.get_legend().get_texts()]
+    texts += [ends.xaxis.label, ends.yaxis.label]
     for text in texts:
         if text.get_text():
             box = text.get_window_extent()
@@ -130,10 +205,21 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
 
 
 def test_the_figures_lines_are_means_over_seeds(tmp_path):
-    (axis,) = comparison_figure(DATA).axes
+    axis, _ = comparison_figure(DATA).axes
     line = next(line for line in axis.get_lines() if line.get_label() == "cascade")
     assert line.get_xdata() == pytest.approx([6.25, 12.5, 25.0])
     assert line.get_ydata() == pytest.approx([100 * (0.895 * part + 0.005) for part in (0.25, 0.5, 1.0)])
+
+
+def test_plans_end_on_test_in_a_panel_of_its_own_and_on_validation_at_their_curves():
+    def ends(axis):
+        return [tuple(box.lines[0].get_xydata()[0]) for box in axis.containers]
+
+    expected = [(a["train_seconds"], 100 * a["value"]) for a in ARMS.values()]
+    curves, right = comparison_figure(DATA).axes
+    assert (ends(curves), ends(right)) == ([], expected)
+    (axis,) = comparison_figure({**DATA, "split": "val"}).axes
+    assert ends(axis) == expected
 
 
 def test_many_plans_and_a_single_validation_can_be_drawn(tmp_path):
@@ -141,6 +227,8 @@ def test_many_plans_and_a_single_validation_can_be_drawn(tmp_path):
     data = {
         **DATA,
         "plan": "plan3",
+        "constant": None,
+        "control": None,
         "arms": {name: arm(10.0, 0.5) for name in names},
         "runs": [{"arm": name, "seed": 0, "curve": [[10.0, 1, 0.5]]} for name in names],
     }

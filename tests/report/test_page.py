@@ -1,12 +1,14 @@
 """The page of `vcycle report`: made from a run's folder, whole in itself, and looked at in a browser."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 from html.parser import HTMLParser
 
 import pytest
+import torch
 from matplotlib.image import imread
 
 from vcycle.cli.app import app
@@ -14,6 +16,7 @@ from vcycle.errors import VcycleError
 from vcycle.plan import Plan
 from vcycle.recipes.load import dump_recipe, load_recipe
 from vcycle.recipes.plans import plan_of
+from vcycle.train.environment import record_environment
 from vcycle.train.run import JsonLines, RunFolder
 
 BROWSER = os.environ.get("VCYCLE_TEST_BROWSER")
@@ -37,6 +40,19 @@ def write_run(folder, *, plan="cascade", steps=None, bad=0):
                     event="validation", step=step.index, samples=1, seconds=0.5 * step.index, evaluation=evaluation
                 )
         log.write(event="slow_data", step=9, stage=0, message="stage 'x' waits for data 20% of the time: <disk>")
+    found = {
+        "split": "test",
+        "top1": 0.9,
+        "map": None,
+        "protocol": "10 clips, `evaluation.size` 32, " + "long words " * 20,
+    }
+    (folder / "eval-test.json").write_text(json.dumps(found), encoding="utf-8")
+    with JsonLines(run.environment) as record:
+        for step in (0, 100):
+            record.write(
+                step=step, command="vcycle train demo/digits plan='a b'", folder="/home", device="CPU", ranks=1,
+                processor="Some", cores=2, torch="2.11",
+            )  # fmt: skip
     with JsonLines(run.bad_samples) as journal:
         for position in range(bad):
             journal.write(position=position, video=1, replacement=2, path="a & <b>.mp4", cause="broken")
@@ -87,7 +103,12 @@ def test_a_page_is_whole_and_fetches_nothing(page):
         "a &amp; &lt;b&gt;.mp4",
         "&lt;disk&gt;",
         "20%",
-        "900 MiB",
+        "<td>900</td>",
+        "<code>evaluation.size</code>",
+        "# from step 100, in /home",
+        "plan=&#x27;a b&#x27;",
+        "processor Some, cores 2",
+        "torch 2.11",
     ):
         assert words in text
     assert text.count("<svg") == 2 * (1 + 2 * 3)
@@ -95,10 +116,40 @@ def test_a_page_is_whole_and_fetches_nothing(page):
 
 def test_the_summary_is_a_markdown_table_too(page, capsys):
     app(["report", str(page.parent / "two|2"), "-o", str(page.parent / "x.html"), "--markdown"], standalone_mode=False)
-    head, rule, row = capsys.readouterr().out.splitlines()
+    head, rule, row, *rest = capsys.readouterr().out.splitlines()
     assert head.startswith("| run | plan | steps |")
     assert rule.count("|") == head.count("|")
     assert row.startswith("| two\\|2 | constant | 120 of 3,300 | 960 | 60.0 s | 10.0% |")
+    assert "| test 90.0% |" in row
+    assert rest[1].startswith("test (two|2): 10 clips, `evaluation.size` 32, long words")
+    assert rest[3:6] == ["```sh", "vcycle train demo/digits plan='a b'", "```"]
+    assert rest[7:] == ["device CPU, ranks 1, processor Some, cores 2; torch 2.11."]
+
+
+def test_the_pictures_are_files_too(page, tmp_path):
+    app(["report", str(page.parent / "two|2"), "-o", str(tmp_path / "x.html"), "--figures", str(tmp_path / "p")],
+        standalone_mode=False)  # fmt: skip
+    names = ["accuracy", "two_2-loss", "two_2-schedule", "two_2-time"]
+    assert sorted(file.name for file in (tmp_path / "p").iterdir()) == [
+        f"{name}.{kind}" for name in names for kind in ("png", "svg")
+    ]
+    assert imread(tmp_path / "p" / "accuracy.png").shape[1] == 1140
+
+
+def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
+    run = RunFolder(tmp_path)
+    for program, told in (("/bin/vcycle", "vcycle"), ("/lib/vcycle/__main__.py", "python -m vcycle")):
+        monkeypatch.setattr("sys.argv", [program, "train", "x y"])
+        record_environment(run, 7, torch.device("cpu"), world=2)
+        line = list(JsonLines(run.environment).read())[-1]
+        assert line["command"] == f"{told} train 'x y'"
+    assert (line["step"], line["ranks"], line["device"], line["torch"]) == (
+        7,
+        2,
+        "CPU",
+        torch.__version__.split("+")[0],
+    )
+    assert line["folder"] == os.getcwd()
 
 
 def test_what_is_no_run_is_refused_in_a_line(tmp_path):

@@ -1,78 +1,17 @@
-"""Plans against the constant shape and their LR-matched controls, over shared seeds.
+"""Plans against the constant shape and their LR-matched controls: what they gain, and what they lose at most."""
 
-Arms take turns seed by seed, so that a machine whose speed drifts slows all of them. A study that is cut
-short goes on where it stopped: finished runs are read back from the results file.
-"""
-
-from collections.abc import Callable, Sequence
+import math
+import statistics
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
-from vcycle.bench.statistics import Interval, mean, paired_bootstrap, spread, welch_interval
-from vcycle.errors import RecipeError, VcycleError
-from vcycle.plan import Plan
-from vcycle.train.run import JsonLines
+from vcycle.bench.measure import Measure
+from vcycle.bench.runs import Arm, ArmRun, Failure
+from vcycle.bench.statistics import Interval, Verdict, mean, no_worse, paired_bootstrap, spread, welch_interval
+from vcycle.recipes.plans import control_name
 
-__all__ = ["Arm", "ArmRun", "Comparison", "Gain", "compare"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Arm:
-    """A plan in a comparison."""
-
-    name: str
-    """Its name, such as `cascade` or `control:cascade`."""
-    plan: Plan
-    """What is trained."""
-    key: str = ""
-    """Names everything that decides the outcome; a finished run is only read back under the same key."""
-
-    @property
-    def is_control(self) -> bool:
-        """Whether the arm is a plan's LR-matched control."""
-        return self.name.startswith("control:")
-
-    @property
-    def is_baseline(self) -> bool:
-        """Whether the arm is the constant shape."""
-        return self.name.partition("@")[0] == "constant"
-
-    @property
-    def control_of(self) -> str:
-        """The plan whose control it is; empty for other arms."""
-        return self.name.removeprefix("control:").partition("@")[0] if self.is_control else ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ArmRun:
-    """One arm trained with one seed."""
-
-    arm: str
-    seed: int
-    key: str
-    """The arm's."""
-    steps: int
-    samples: int
-    work: float
-    """Voxels, in steps of the baseline."""
-    seconds: float
-    """Wall-clock training time, validation left out."""
-    cpu_seconds: float
-    """Processor time of the training process in it."""
-    data_seconds: float
-    """How much of the wall-clock time was waiting for data."""
-    replaced: int
-    """Samples that could not be read."""
-    val: float
-    """Final top-1 on the validation split, in 0..1."""
-    test: float | None
-    """Final top-1 on the test split, in 0..1."""
-    curve: list[tuple[float, int, float]]
-    """(seconds, samples, top-1 on validation) over the training."""
-    correct: list[int | None] | None = None
-    """Whether each video of the test split was recognised (1 or 0), in the split's order; None for one that could not
-    be read, and altogether where there is no such split or a video may have several labels."""
+__all__ = ["Comparison", "Gain", "Reach"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,38 +23,72 @@ class Gain:
     cpu_speedup: float
     """How many times less processor time of the training process."""
     welch: Interval | None
-    """Difference of mean accuracy, over seeds."""
+    """Difference of the means, over seeds."""
     paired: Interval | None
-    """The same, over seeds and test videos."""
+    """The same, over seeds and test videos or clips."""
+    no_worse: Verdict
+    """Whether it is no worse by more than the margin, as every interval that is known says."""
 
     def as_data(self) -> dict[str, Any]:
         """The gain as plain data."""
         return {
             "speedup": self.speedup,
             "cpu_speedup": self.cpu_speedup,
-            "accuracy_difference": None if self.welch is None else self.welch._asdict(),
-            "paired_difference": None if self.paired is None else self.paired._asdict(),
+            "difference": None if self.welch is None else self.welch._asdict(),
+            "paired": None if self.paired is None else self.paired._asdict(),
+            "no_worse": self.no_worse,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How soon an arm's validations reach a target."""
+
+    reached: int
+    """Runs that did."""
+    runs: int
+    """Of how many."""
+    median: float | None
+    """Seconds of training to the first validation at or above it, the median over all runs; None where half of them or
+    more never get there."""
+    low: float | None
+    """The quickest run's; None without any."""
+    high: float | None
+    """The slowest run's; None if one never gets there."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
     """All runs of all arms."""
 
+    measure: Measure
+    """What they are judged by."""
     arms: tuple[Arm, ...]
     runs: tuple[ArmRun, ...]
+    failures: tuple[Failure, ...] = ()
+    environments: tuple[dict[str, Any], ...] = ()
+    """Machines and versions that they ran on; several where a study went on elsewhere."""
+    margin: float | None = None
+    """The loss that is accepted, in the measure's own scale; by default the measure's."""
+    target: float | None = None
+    """What is to be reached on validation, in the same scale; by default what the constant shape ends at."""
 
     def of(self, arm: str) -> list[ArmRun]:
-        """The runs of an arm, by seed."""
+        """The finished runs of an arm, by seed."""
         return [r for r in self.runs if r.arm == arm]
 
     @property
     def split(self) -> str:
-        """The split that accuracies are shown on."""
+        """The split that is shown."""
         return "test" if all(r.test is not None for r in self.runs) else "val"
 
-    def accuracies(self, arm: str) -> list[float]:
-        """Final accuracies of an arm on the split that is shown, in 0..1."""
+    @property
+    def accepted(self) -> float:
+        """The loss that is accepted."""
+        return self.measure.margin if self.margin is None else self.margin
+
+    def values(self, arm: str) -> list[float]:
+        """What an arm's runs reach on the split that is shown."""
         return [r.test if self.split == "test" and r.test is not None else r.val for r in self.of(arm)]
 
     def seconds(self, arm: str) -> float:
@@ -133,11 +106,11 @@ class Comparison:
         Plans whose control was trained come first, because only they can be judged.
         """
         plans = [a.name for a in self.arms if not a.is_control and not a.is_baseline]
-        return self._choose([p for p in plans if self.control_of(p)] or plans)
+        return self._choose([p for p in plans if self.control_of(p)]) or self._choose(plans)
 
     def control_of(self, plan: str) -> str | None:
         """The control of a plan, if it was trained; of several lengths the one that `_choose` takes."""
-        return self._choose([a.name for a in self.arms if a.control_of == plan.partition("@")[0]])
+        return self._choose([a.name for a in self.arms if a.name.partition("@")[0] == control_name(plan)])
 
     @property
     def constant(self) -> str | None:
@@ -145,58 +118,88 @@ class Comparison:
         return self._choose([a.name for a in self.arms if a.is_baseline])
 
     def _choose(self, arms: Sequence[str]) -> str | None:
-        """One rule for all, on validation: the fastest within one point of the most accurate."""
-        if not arms:
+        """One rule for all, on validation: the fastest that loses no more than the margin to the best.
+
+        Those of which a run failed come last, however good the others are.
+        """
+        failed = {failure.arm for failure in self.failures}
+        trained = [name for name in arms if self.of(name)]
+        trained = [name for name in trained if name not in failed] or trained
+        if not trained:
             return None
-        val = {name: mean([r.val for r in self.of(name)]) for name in arms}
-        return min((name for name in arms if val[name] >= max(val.values()) - 0.01), key=self.seconds)
+        val = {name: mean([r.val for r in self.of(name)]) for name in trained}
+        return min((name for name in trained if val[name] >= max(val.values()) - self.accepted), key=self.seconds)
 
     def gain(self, arm: str, over: str) -> Gain:
         """What an arm gains over another."""
         cpu = self.cpu_seconds(arm)
+        welch, paired = welch_interval(self.values(arm), self.values(over)), self._paired(arm, over)
         return Gain(
             speedup=self.seconds(over) / self.seconds(arm),
             cpu_speedup=self.cpu_seconds(over) / cpu if cpu > 0 else 1.0,
-            welch=welch_interval(self.accuracies(arm), self.accuracies(over)),
-            paired=self._paired(arm, over),
+            welch=welch,
+            paired=paired,
+            no_worse=no_worse([i for i in (welch, paired) if i is not None], self.accepted),
         )
 
     def _paired(self, arm: str, over: str) -> Interval | None:
-        rows = [[run.correct for run in self.of(name)] for name in (arm, over)]
-        known = [[row for row in of if row is not None] for of in rows]
-        if self.split != "test" or len(known[0]) != len(rows[0]) or len(known[1]) != len(rows[1]):
+        """Over the seeds that both have, and the videos or clips that every one of these runs could read."""
+        if self.split != "test":
             return None
-        lengths = {len(row) for of in known for row in of}
-        if len(lengths) != 1 or len(known[0]) != len(known[1]):
+        of_arm, of_other = ({run.seed: run.each for run in self.of(name)} for name in (arm, over))
+        seeds = [seed for seed in of_arm if seed in of_other]
+        rows = [[of[seed] or [] for seed in seeds] for of in (of_arm, of_other)]
+        lengths = {len(row) for of in rows for row in of}
+        if len(lengths) != 1:
             return None
-        # A video counts where every run could read it.
-        shared = [k for k in range(lengths.pop()) if all(row[k] is not None for of in known for row in of)]
-        a, b = ([[float(row[k] or 0) for k in shared] for row in of] for of in known)
+        shared = [k for k in range(lengths.pop()) if all(row[k] is not None for of in rows for row in of)]
+        a, b = ([[float(row[k] or 0) for k in shared] for row in of] for of in rows)
         return paired_bootstrap(a, b)
+
+    def reach(self, arm: str, target: float) -> Reach:
+        """How soon an arm reaches a target on validation."""
+        times = sorted(_seconds_to(run, target) for run in self.of(arm))
+        middle = statistics.median(times)
+        return Reach(
+            reached=sum(math.isfinite(t) for t in times),
+            runs=len(times),
+            median=_finite(middle),
+            low=_finite(times[0]),
+            high=_finite(times[-1]),
+        )
 
     def as_data(self) -> dict[str, Any]:
         """The comparison as plain data: per arm its means, spreads and gains, and the best plan's name."""
         best, constant = self.best, self.constant
-        arms = {arm.name: self._arm_data(arm, constant) for arm in self.arms}
+        target = self.target
+        if target is None and constant is not None:
+            target = mean([r.val for r in self.of(constant)])
+        arms = {arm.name: self._arm_data(arm, constant, target) for arm in self.arms if self.of(arm.name)}
         return {
             "plan": best,
             "constant": constant,
             "control": self.control_of(best) if best else None,
             "split": self.split,
+            "measure": asdict(self.measure),
+            "margin": self.accepted,
+            "target": target,
+            "target_of": constant if self.target is None else None,
             "arms": arms,
             "runs": [asdict(r) for r in self.runs],
+            "failures": [asdict(f) for f in self.failures],
+            "environments": list(self.environments),
         }
 
-    def _arm_data(self, arm: Arm, constant: str | None) -> dict[str, Any]:
-        runs, accuracy = self.of(arm.name), self.accuracies(arm.name)
+    def _arm_data(self, arm: Arm, constant: str | None, target: float | None) -> dict[str, Any]:
+        runs, values = self.of(arm.name), self.values(arm.name)
         data: dict[str, Any] = {
             "train_seconds": mean([r.seconds for r in runs]),
             "train_seconds_std": spread([r.seconds for r in runs]),
             "cpu_seconds": mean([r.cpu_seconds for r in runs]),
             "data_seconds": mean([r.data_seconds for r in runs]),
-            "accuracy": mean(accuracy),
-            "accuracy_std": spread(accuracy),
-            "val_accuracy": mean([r.val for r in runs]),
+            "value": mean(values),
+            "value_std": spread(values),
+            "val": mean([r.val for r in runs]),
             "steps": runs[0].steps,
             "samples": runs[0].samples,
             "work": runs[0].work,
@@ -204,53 +207,18 @@ class Comparison:
             "plan": arm.plan.name,
             "fingerprint": arm.plan.fingerprint,
         }
+        if target is not None:
+            data["to_target"] = asdict(self.reach(arm.name, target))
         for name, other in (("constant", constant), ("control", self.control_of(arm.name))):
             if other is not None and other != arm.name:
                 data[f"over_{name}"] = self.gain(arm.name, other).as_data()
         return data
 
 
-def compare(
-    arms: Sequence[Arm],
-    *,
-    seeds: Sequence[int],
-    results: Path,
-    train: Callable[[Arm, int], ArmRun],
-    on_run: Callable[[ArmRun], None] = lambda _: None,
-) -> Comparison:
-    """Train every arm with every seed, unless the results file already has it.
-
-    Args:
-        arms: What to compare.
-        seeds: Shared by all arms.
-        results: File of JSON lines, one per finished run.
-        train: Trains an arm with a seed.
-        on_run: Told of each finished run.
-
-    Raises:
-        RecipeError: if two arms have one name, or there are none.
-        VcycleError: if the results file holds something else, or cannot be written.
-    """
-    names = [a.name for a in arms]
-    if not arms or len(set(names)) != len(names):
-        raise RecipeError(f"arms to compare are {names}: at least one is needed, each once")
-    with JsonLines(results) as file:
-        file.keep({})
-        done = {(r.arm, r.seed, r.key): r for r in (_run_of(line, results) for line in file.read())}
-        runs = []
-        for seed in seeds:
-            for arm in arms:
-                run = done.get((arm.name, seed, arm.key))
-                if run is None:
-                    run = train(arm, seed)
-                    file.write(**asdict(run))
-                    on_run(run)
-                runs.append(run)
-    return Comparison(arms=tuple(arms), runs=tuple(runs))
+def _seconds_to(run: ArmRun, target: float) -> float:
+    """Seconds to the first validation at or above a target, not interpolated; infinite if there is none."""
+    return next((seconds for seconds, _, value in run.curve if value >= target), math.inf)
 
 
-def _run_of(data: dict[str, Any], source: Path) -> ArmRun:
-    try:
-        return ArmRun(**{**data, "curve": [(p[0], p[1], p[2]) for p in data["curve"]]})
-    except (KeyError, TypeError, IndexError) as error:
-        raise VcycleError(f"{source} holds something else than finished runs ({error}): give another --out") from None
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

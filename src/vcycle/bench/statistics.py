@@ -3,9 +3,11 @@
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-__all__ = ["Interval", "mean", "paired_bootstrap", "spread", "welch_interval"]
+__all__ = ["Interval", "Verdict", "mean", "no_worse", "paired_bootstrap", "spread", "welch_interval"]
+
+Verdict = Literal["shown", "not shown", "shown worse"]
 
 
 class Interval(NamedTuple):
@@ -51,7 +53,7 @@ def paired_bootstrap(
     A few dozen test clips are a sample too: an interval over seeds alone speaks of these very clips.
 
     Args:
-        a: A row per seed, a value per clip: 1 where it was recognised, else 0.
+        a: A row per seed, a value per clip, such as 1 where it was recognised, else 0.
         b: The same seeds and clips.
         confidence: Of the interval.
         resamples: Draws; they are the same at every call.
@@ -79,3 +81,23 @@ def paired_bootstrap(
         drawn[k] = of_seeds @ differences @ of_clips / (seeds * clips)
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(differences.mean()), float(low), float(high), confidence)
+
+
+def no_worse(intervals: Sequence[Interval], margin: float) -> Verdict:
+    """Whether a loss of more than a margin is ruled out, or is certain, by every one of some intervals.
+
+    An interval that lies on both sides of the margin shows neither, and so do none at all: what is not shown is not
+    therefore equal.
+
+    Args:
+        intervals: Of one difference, by one method each. A bootstrap over two or three seeds is narrower than it should
+            be, Welch's interval knows nothing of the test clips: both have to agree.
+        margin: The loss that is accepted, above 0.
+
+    Example:
+        >>> no_worse([Interval(0.0, -0.004, 0.004, 0.95), Interval(0.0, -0.02, 0.02, 0.95)], 0.01)
+        'not shown'
+    """
+    if intervals and all(i.low > -margin for i in intervals):
+        return "shown"
+    return "shown worse" if intervals and all(i.high < -margin for i in intervals) else "not shown"

@@ -1,22 +1,23 @@
 """A recipe's plans compared: from names of plans to trained arms."""
 
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vcycle.bench.compare import Arm, ArmRun, Comparison, compare
-from vcycle.recipes.build import check_plan, datasets_of, find_videos, train
-from vcycle.recipes.evaluating import evaluator
-from vcycle.recipes.load import dump_recipe, with_absolute_paths
-from vcycle.recipes.notices import notices
-from vcycle.recipes.plans import control_name, plan_of
-from vcycle.recipes.schema import Recipe
+from vcycle.bench.compare import Comparison
+from vcycle.bench.environment import note_environment, read_environments
+from vcycle.bench.runs import CONSTANT, Arm, ArmRun, Failure, train_all
+from vcycle.bench.subjects import measure_of, subject_of
+from vcycle.recipes.load import AnyRecipe
+from vcycle.recipes.plans import control_name
+from vcycle.train.environment import environment
+from vcycle.train.lock import claimed
 from vcycle.train.run import RunFolder
 
 if TYPE_CHECKING:
-    from vcycle.tasks.recognition import Scores
     from vcycle.train.outcome import StepReport
 
 __all__ = ["arm_names", "compare_plans"]
@@ -27,73 +28,66 @@ def arm_names(plans: Sequence[str]) -> list[str]:
     names = list(dict.fromkeys(plans))
     if any(n.startswith("control:") for n in names):
         return names
-    named = [n for n in names if n.partition("@")[0] != "constant"]
+    named = [n for n in names if n.partition("@")[0] not in CONSTANT]
     return names + list(dict.fromkeys(control_name(n) for n in named))
 
 
 def compare_plans(
-    recipe: Recipe,
+    recipe: AnyRecipe,
     plans: Sequence[str],
     *,
     seeds: Sequence[int],
     out: Path,
+    margin: float | None = None,
+    target: float | None = None,
     on_progress: Callable[[str, int, int], None] = lambda *_: None,
     on_start: Callable[[Arm, int], None] = lambda *_: None,
     on_step: "Callable[[StepReport], None]" = lambda _: None,
-    on_run: Callable[[ArmRun], None] = lambda _: None,
+    on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Train a recipe under several plans and seeds.
 
     Args:
-        recipe: What is trained.
-        plans: Names of plans, as `vcycle.recipes.plans.plan_of` takes them.
+        recipe: What is trained, of either task.
+        plans: Names of plans, as `plan_of` of the task's recipes takes them.
         seeds: Shared by all arms.
         out: Folder for videos, caches, runs and results.
+        margin: The loss that is accepted, in the measure's own scale; by default the measure's.
+        target: What is to be reached on validation, in that scale; by default what the constant shape ends at.
         on_progress: Told of work before training: what, how much, of how much.
         on_start: Told which arm and seed begins.
         on_step: Told of every step.
-        on_run: Told of every finished run.
+        on_run: Told of every run as it ends.
         on_message: Told what a user should know, once for all seeds.
+
+    Raises:
+        RecipeError: if the recipe names no data, or a plan is unknown.
+        PlanError: if a plan cannot be built, or the model cannot take its shapes.
+        DataError: if the data is not as it should be.
+        VcycleError: if another process is at work in the folder, it cannot be written, or no training was finished.
     """
     on_message = _once(on_message)
-    videos = find_videos(recipe, out, on_progress)
-    for note in notices(recipe, videos):
-        on_message(note)
+    subject = subject_of(recipe, out, on_progress, on_message)
+    measure = measure_of(recipe)
     arms = []
     for name in arm_names(plans):
-        plan = plan_of(recipe, len(videos.train), name)
-        check_plan(recipe, plan)
+        plan = subject.plan(name)
         arms.append(Arm(name=name, plan=plan, key=_key(recipe, plan.fingerprint)))
-    if recipe.init.path is not None:
-        from vcycle.recipes.initial import check_init
-
-        check_init(recipe, videos.train.classes)
-    splits = datasets_of(recipe, videos, out, on_progress)
-    scores: list[Scores] = []
-    test = None if splits.test is None else evaluator(recipe, splits.test, on_message, scores.append)
+    subject.prepare()
 
     def train_arm(arm: Arm, seed: int) -> ArmRun:
-        import torch
-
         on_start(arm, seed)
         folder = RunFolder(out / "runs" / f"{re.sub('[^a-z0-9.+-]', '_', arm.name)}-seed{seed}-{arm.key}")
-        own = _own_recipe(recipe, arm, seed, out)
-        fitted = train(
-            own,
-            arm.plan,
-            splits,
-            folder,
-            text=dump_recipe(own),
-            resume=folder.started,
-            on_step=on_step,
-            on_message=on_message,
-        )
+        fitted = subject.train(arm.name, arm.plan, seed, folder, on_step, on_message)
         device = next(fitted.model.parameters()).device
+        note_environment(out / "environments.json", environment(device), on_message)
+        tested = subject.test(fitted.model, device)
         return ArmRun(
             arm=arm.name,
             seed=seed,
             key=arm.key,
+            measure=measure.name,
             steps=fitted.steps,
             samples=fitted.samples,
             work=arm.plan.work(),
@@ -102,21 +96,23 @@ def compare_plans(
             data_seconds=fitted.data_seconds,
             replaced=fitted.replaced,
             val=fitted.curve[-1].evaluation.value,
-            test=None if test is None else test(fitted.model, torch.device(device)).value,
+            test=None if tested is None else tested.value,
             curve=[(p.seconds, p.samples, p.evaluation.value) for p in fitted.curve],
-            correct=None if splits.test is None else _correct(scores.pop(), len(splits.test)),
+            each=None if tested is None else tested.each,
         )
 
     out.mkdir(parents=True, exist_ok=True)
-    return compare(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
-
-
-def _correct(scores: "Scores", videos: int) -> list[int | None] | None:
-    """Whether each of the videos was recognised; None for those that could not be read."""
-    if scores.labels.ndim > 1:
-        return None
-    right = dict(zip(scores.videos.tolist(), (scores.scores.argmax(1) == scores.labels).int().tolist(), strict=True))
-    return [right.get(video) for video in range(videos)]
+    with claimed(out, on_message):
+        runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
+    return Comparison(
+        measure=measure,
+        arms=tuple(arms),
+        runs=tuple(runs),
+        failures=tuple(failures),
+        environments=tuple(read_environments(out / "environments.json")),
+        margin=margin,
+        target=target,
+    )
 
 
 def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
@@ -132,16 +128,11 @@ def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
     return say
 
 
-def _own_recipe(recipe: Recipe, arm: Arm, seed: int, out: Path) -> Recipe:
-    """The recipe of one run, which is written beside it and can be evaluated from there."""
-    data = recipe.data
-    if data.digits is not None and data.path is None:
-        data = data.model_copy(update={"path": str(out / "digits")})
-    run = recipe.run.model_copy(update={"seed": seed})
-    return with_absolute_paths(recipe.model_copy(update={"plan": arm.name, "data": data, "run": run}))
+def _key(recipe: AnyRecipe, fingerprint: str) -> str:
+    """A digest of all that decides a run's outcome but the seed.
 
-
-def _key(recipe: Recipe, fingerprint: str) -> str:
-    """A digest of all that decides a run's outcome but the seed."""
+    Of the recipe, what differs from its defaults: an option that a later version adds decides nothing until used.
+    """
     same = recipe.model_copy(update={"description": "", "plan": "", "plans": type(recipe.plans)()})
-    return hashlib.sha256((dump_recipe(same) + fingerprint).encode()).hexdigest()[:10]
+    text = json.dumps(same.model_dump(mode="json", by_alias=True, exclude_defaults=True), sort_keys=True)
+    return hashlib.sha256((text + fingerprint).encode()).hexdigest()[:10]

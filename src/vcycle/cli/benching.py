@@ -6,6 +6,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from vcycle.cli import stepping
 from vcycle.cli.output import message, print_json, result
@@ -24,8 +25,33 @@ _ANY_RECIPE = "videos/small"
 _ANY_CLIPS = 10_000
 """Length of a dataset that is not known; a plan's shapes do not depend on it."""
 
-bench = typer.Typer(help="Measure what this machine can do.", no_args_is_help=True)
-bench.command("step")(stepping.bench_step)
+_RECIPE = "RECIPE"
+
+
+class _RecipeOrCommand(TyperGroup):
+    """Takes what is none of its commands for a recipe's name."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the command before a recipe."""
+        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [_RECIPE, *args]
+        return super().parse_args(ctx, args)
+
+
+class _OfRecipe(TyperCommand):
+    """What such a name stands for: the first argument is in the command's own name."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """The other arguments."""
+        return [piece for piece in super().collect_usage_pieces(ctx) if _RECIPE not in piece]
+
+
+bench = typer.Typer(
+    cls=_RecipeOrCommand,
+    help="Measure what this machine can do: with the steps of a recipe (`vcycle bench videos/small`), or with data.",
+    no_args_is_help=True,
+)
+bench.command(_RECIPE, cls=_OfRecipe)(stepping.bench_recipe)
 
 
 @bench.command("data")
@@ -95,8 +121,8 @@ def _clip_shapes(plan: "Plan") -> "Sequence[Shape]":
 
 def _videos(data: str, recipe: str | None) -> "VideoList":
     from vcycle.data.prepare.names import is_prepared
-    from vcycle.recipes.build import every_video
     from vcycle.recipes.load import load_recipe, with_absolute_paths
+    from vcycle.recipes.videos import every_video
 
     path = Path(data).expanduser()
     if is_prepared(path):

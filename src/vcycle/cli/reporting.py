@@ -1,6 +1,8 @@
 """`vcycle report`: what happened in a run, or in several, on one page."""
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,12 +20,18 @@ __all__ = ["report"]
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print the summary as a Markdown table, too.")] = False,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print the summary and what it was found by as Markdown, too.")
+    ] = False,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Folder to save the page's pictures in, as PNG and SVG.")
+    ] = None,
 ) -> None:
     """Write one HTML page about runs, whole in itself: it opens from disk and needs no network."""
     from vcycle.bench.machine import versions
     from vcycle.data.whole import written_whole
-    from vcycle.report.page.html import markdown_summary, page
+    from vcycle.report.page.html import page
+    from vcycle.report.page.markdown import markdown_summary
 
     found = [_read(folder, _name(folder, runs)) for folder in runs]
     text = page(found, versions=versions())
@@ -34,8 +42,37 @@ def report(
     except OSError as error:
         raise VcycleError(f"page {out} cannot be written: {error.strerror or error}") from error
     message(f"page: {out}")
+    if figures is not None:
+        _save_figures(found, figures)
     if markdown:
         print(markdown_summary(found), end="")
+
+
+def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
+    """Each picture of the page as two files.
+
+    Raises:
+        VcycleError: if they cannot be written.
+    """
+    from vcycle.report.page import figures
+
+    pictures = {"accuracy": figures.accuracy(runs)}
+    for run in runs:
+        name = re.sub(r"[^\w.+-]+", "_", run.name)
+        pictures |= {
+            f"{name}-schedule": figures.schedule(run),
+            f"{name}-loss": figures.loss(run),
+            f"{name}-time": figures.split(run),
+        }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, picture in pictures.items():
+            with figures.drawn(picture) as figure:
+                for kind in ("png", "svg"):
+                    figure.savefig(folder / f"{name}.{kind}", dpi=150, metadata={"Date": None} if kind == "svg" else {})
+    except OSError as error:
+        raise VcycleError(f"pictures in {folder} cannot be written: {error.strerror or error}") from error
+    message(f"pictures: {folder}")
 
 
 def _read(folder: Path, name: str) -> "RunData":
@@ -73,6 +110,7 @@ def _read(folder: Path, name: str) -> "RunData":
         notes=[line["message"] for line in log if line["event"] == "slow_data"],
         bad=list(JsonLines(run.bad_samples).read()),
         evaluations=evaluations,
+        environments=list(JsonLines(run.environment).read()),
     )
 
 

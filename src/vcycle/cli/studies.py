@@ -12,8 +12,9 @@ from vcycle.cli.progress import Progress, progress
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
-    from vcycle.bench.compare import ArmRun
-    from vcycle.recipes.schema import Recipe
+    from vcycle.bench.measure import Measure
+    from vcycle.bench.runs import ArmRun, Failure
+    from vcycle.recipes.load import AnyRecipe
 
 __all__ = ["DEMO_PLANS", "demo_data", "plan_names", "seed_range", "study"]
 
@@ -48,19 +49,24 @@ def seed_range(text: str) -> range:
 
 
 def demo_data(data: dict[str, Any]) -> dict[str, Any]:
-    """A comparison as `vcycle demo --json` prints it: the best plan and its control by fixed names too."""
-    arms = data["arms"]
-    return data | {"arms": arms | {"control": arms[data["control"]], "multigrid": arms[data["plan"]]}}
+    """A comparison as `vcycle demo --json` prints it: the best plan and its control by fixed names, accuracy too."""
+    arms = {
+        name: arm | {"accuracy": arm["value"], "accuracy_std": arm["value_std"]} for name, arm in data["arms"].items()
+    }
+    named = {"control": data["control"], "multigrid": data["plan"]}
+    return data | {"arms": arms | {name: arms[arm] for name, arm in named.items() if arm is not None}}
 
 
 def study(
-    recipe: "Recipe",
+    recipe: "AnyRecipe",
     plans: Sequence[str],
     seeds: Sequence[int],
     folder: Path,
     *,
     title: str,
     json: bool,
+    margin: float | None = None,
+    target: float | None = None,
     as_data: Callable[[dict[str, Any]], dict[str, Any]] = lambda data: data,
 ) -> None:
     """Train the plans, then print and save what was found.
@@ -72,17 +78,23 @@ def study(
         folder: Where everything is written.
         title: Of the table.
         json: Print one object instead of a table.
+        margin: The loss that is accepted, in points or dB.
+        target: What is to be reached on validation, as a share, in % or in dB.
         as_data: Makes the object of the comparison's data.
     """
     from vcycle.bench.study import arm_names, compare_plans
-    from vcycle.report.comparison import comparison_figure, comparison_table, statements
+    from vcycle.bench.subjects import measure_of
+    from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
+    from vcycle.report.lengths import has_lengths, lengths_figure
 
+    measure = measure_of(recipe)
+    accepted, wanted = _margin(measure, margin), _target(measure, target)
     names = arm_names(plans)
     message(f"{len(names)} plans ({', '.join(names)}), {_seeds(len(seeds))} each, in {folder}")
     fresh = 0
     with process.resumable("the same command goes on with what is done"), progress() as shown:
 
-        def finished(run: "ArmRun") -> None:
+        def ended(run: "ArmRun | Failure") -> None:
             nonlocal fresh
             fresh += 1
             _tell_of_run(shown, run)
@@ -92,30 +104,59 @@ def study(
             plans,
             seeds=seeds,
             out=folder,
+            margin=accepted,
+            target=wanted,
             on_progress=shown.count,
             on_start=lambda arm, seed: shown.begin(f"{arm.name}, seed {seed}", arm.plan),
             on_step=shown.step,
-            on_run=finished,
+            on_run=ended,
             on_message=message,
         )
-    kept = len(comparison.runs) - fresh
-    if kept:
-        message(f"{kept} of {len(comparison.runs)} trainings were done before; another --out trains them again")
+    every = len(names) * len(seeds)
+    if every > fresh:
+        message(f"{every - fresh} of {every} trainings were done before; another --out trains them again")
     found = comparison.as_data()
     data = as_data(found)
     _write(folder / "comparison.json", dumps(plain(data), indent=1) + "\n")
     save_figure(comparison_figure(found), folder / "comparison.png")
+    if has_lengths(found):
+        save_figure(lengths_figure({Path(title).name: found}), folder / "lengths.png")
     if json:
         print_json(data)
         return
     result(comparison_table(found, title))
-    for line in statements(found):
+    for line in (*statements(found), *failed(found)):
         result(line)
 
 
-def _tell_of_run(shown: Progress, run: "ArmRun") -> None:
+def _margin(measure: "Measure", given: float | None) -> float | None:
+    """A margin in the measure's own scale."""
+    if given is not None and not 0 < given < float("inf"):
+        raise RecipeError(f"--margin {given:g}: a loss above 0 is accepted, in {measure.points}")
+    return None if given is None else given / measure.scale
+
+
+def _target(measure: "Measure", given: float | None) -> float | None:
+    """A target in the measure's own scale; of a share, 0.95 and 95 are the same."""
+    if given is None:
+        return None
+    value = given / measure.scale if given > 1 else given
+    if not 0 < value < float("inf") or (measure.unit == "%" and value > 1):
+        accepted = "a share such as 0.95, or 95," if measure.unit == "%" else f"a number of {measure.unit} above 0"
+        raise RecipeError(f"--target {given:g}: {accepted} is accepted")
+    return value
+
+
+def _tell_of_run(shown: Progress, run: "ArmRun | Failure") -> None:
+    from vcycle.bench.measure import MEASURES
+    from vcycle.bench.runs import ArmRun
+
     shown.end()
-    message(f"{run.arm}, seed {run.seed}: {run.val:.1%} on validation after {run.seconds:.1f} s")
+    if isinstance(run, ArmRun):
+        found = MEASURES[run.measure].text(run.val)
+        message(f"{run.arm}, seed {run.seed}: {found} on validation after {run.seconds:.1f} s")
+    else:
+        message(f"{run.arm}, seed {run.seed} failed: {run.failed}")
 
 
 def _seeds(count: int) -> str:

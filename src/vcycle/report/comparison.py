@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["comparison_figure", "comparison_table", "statements"]
+__all__ = ["comparison_figure", "comparison_table", "failed", "statements"]
 
 
 def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
@@ -18,17 +18,14 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
+    measure, target = data["measure"], data["target"]
     table = Table(title=escape(title), box=box.SIMPLE_HEAD)
     table.add_column("plan")
-    for column in (
-        "train time",
-        "CPU time",
-        "steps",
-        "samples",
-        f"accuracy ({data['split']})",
-        "time vs constant",
-        "vs its control",
-    ):
+    columns = ["train time", "CPU time", "steps", "samples", f"{measure['words']} ({data['split']})"]
+    columns += ["time vs constant", "vs its control"]
+    if target is not None:
+        columns.append(f"to {_text(measure, target)} (val)")
+    for column in columns:
         table.add_column(column, justify="right")
     for name, arm in data["arms"].items():
         table.add_row(
@@ -37,18 +34,23 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
             f"{arm['cpu_seconds']:.1f} s",
             f"{arm['steps']:,}",
             f"{arm['samples']:,}",
-            f"{100 * arm['accuracy']:.1f} % ± {100 * arm['accuracy_std']:.1f}",
+            f"{_text(measure, arm['value'])} ± {_number(measure, arm['value_std'])}",
             _times(arm.get("over_constant")),
             _times(arm.get("over_control")),
+            *([] if target is None else [_soon(arm["to_target"])]),
         )
-    seeds = next(iter(data["arms"].values()))["seeds"]
-    table.caption = f"mean over {seeds} seed{'s' * (seeds > 1)}, ± standard deviation; 1/2 means half the time"
+    seeds = {arm["seeds"] for arm in data["arms"].values()}
+    most = max(seeds)
+    table.caption = (
+        f"mean over {'up to ' * (len(seeds) > 1)}{most} seed{'s' * (most > 1)}, ± standard deviation; "
+        "1/2 means half the time"
+    )
     return table
 
 
 def statements(data: Mapping[str, Any]) -> list[str]:
-    """What the best plan gains over the constant shape and over its control, with intervals."""
-    best = data["plan"]
+    """What the best plan gains over the constant shape and its control, and how soon all three reach the target."""
+    best, measure = data["plan"], data["measure"]
     if best is None:
         return []
     said = []
@@ -59,57 +61,150 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         length = data["constant"] if key == "over_constant" else data["control"]
         other += f" ({length})" if "@" in (length or "") else ""
         text = f"{best} takes {_times(gain)} of the training time of {other}"
-        paired, welch = gain["paired_difference"], gain["accuracy_difference"]
-        interval, method = (welch, "Welch") if paired is None else (paired, "paired bootstrap over seeds and videos")
-        if interval is not None:
-            low, high = 100 * interval["low"], 100 * interval["high"]
-            text += (
-                f"; accuracy {100 * interval['difference']:+.1f} points "
-                f"({interval['confidence']:.0%} interval {low:+.1f} to {high:+.1f}, {method})"
-            )
-        said.append(text)
+        if (difference := _difference(measure, gain)) is not None:
+            text += f"; {measure['words']} {difference}"
+        said.append(f"{text}; {_verdict(measure, data['margin'], gain['no_worse'])}")
+    if data["target"] is not None:
+        of = f", what {data['target_of']} ends at" if data["target_of"] else ""
+        arms = [name for name in (best, data["constant"], data["control"]) if name is not None]
+        times = "; ".join(f"{name} {_soon_in_words(data['arms'][name]['to_target'])}" for name in arms)
+        said.append(f"to {_text(measure, data['target'])} on validation{of}: {times}")
     return said
 
 
+def failed(data: Mapping[str, Any]) -> list[str]:
+    """Which trainings failed, and why."""
+    return [
+        f"{f['arm']}, seed {f['seed']} failed and is left out: {f['failed']}; the same command tries it again"
+        for f in data["failures"]
+    ]
+
+
 def comparison_figure(data: Mapping[str, Any]) -> "Figure":
-    """Accuracy on validation against training time, mean over seeds with the range; final accuracy as a mark."""
+    """The measure on validation against training time, mean over seeds with the range; and where each plan ends.
+
+    The end is that on the test split where there is one, in a panel of its own: two sets need not be equally hard.
+    """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axis = figure.subplots()
+    measure, tested = data["measure"], data["split"] == "test"
+    scale = measure["scale"]
+    figure = Figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
+    ratios = (2, 1) if tested else (1,)
+    axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
+    curves, ends = axes[0], axes[-1]
     colors = ("tab:gray", "tab:olive", "tab:orange", "tab:blue", "tab:green", "tab:purple", "tab:brown", "tab:pink")
     for (name, arm), color in zip(data["arms"].items(), colors * (len(data["arms"]) // len(colors) + 1), strict=False):
-        runs = [r for r in data["runs"] if r["arm"] == name]
-        points = _common(runs)
+        points = _common([r for r in data["runs"] if r["arm"] == name])
         seconds = [fmean([p[0] for p in column]) for column in points]
-        values = [[100 * p[2] for p in column] for column in points]
+        values = [[scale * p[2] for p in column] for column in points]
         width = 2.5 if name == data["plan"] else 1.3
-        axis.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, label=name)
-        axis.fill_between(
+        lost = sum(f["arm"] == name for f in data["failures"])
+        label = f"{name} ({lost} run{'s' * (lost > 1)} failed)" if lost else name
+        curves.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, label=label)
+        curves.fill_between(
             seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0
         )
-        axis.errorbar(
+        ends.errorbar(
             [arm["train_seconds"]],
-            [100 * arm["accuracy"]],
-            yerr=[100 * arm["accuracy_std"]],
+            [scale * arm["value"]],
+            yerr=[scale * arm["value_std"]],
             color=color,
             marker="o",
             capsize=3,
         )
-    axis.set_xlabel("training time (s)")
-    axis.set_ylabel("accuracy (%)")
-    axis.set_xlim(0, None)
-    axis.grid(alpha=0.3)
-    axis.legend(
+    splits = {curves: "validation", ends: "test" if tested else "validation"}
+    for axis, split in splits.items():
+        axis.set_xlabel("training time (s)")
+        axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
+        axis.set_xlim(0, None)
+        axis.grid(alpha=0.3)
+    curves.legend(
         loc="lower right",
-        title=f"line: val, range over seeds\ndot: {data['split']} at the end, ± sd",
+        title=f"range over seeds\n{'right' if tested else 'dot'}: at the end, ± sd",
         fontsize=8,
         title_fontsize=7,
     )
+    if data["target"] is not None:
+        curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
     # A title does not break its lines, and would leave the picture.
-    said = [line for text in statements(data) for line in wrap(text, 100)]
-    axis.set_title("\n".join(said), fontsize=8, loc="left")
+    said = [line for text in _in_short(data) for line in wrap(text, 94)]
+    curves.set_title("\n".join(said), fontsize=8, loc="left")
     return figure
+
+
+def _in_short(data: Mapping[str, Any]) -> list[str]:
+    """What the best plan gains, for a picture."""
+    best, measure = data["plan"], data["measure"]
+    said = []
+    for key, other in (("over_constant", data["constant"]), ("over_control", data["control"])):
+        gain = None if best is None else data["arms"][best].get(key)
+        if gain is None:
+            continue
+        text = f"{best} against {other}: {_times(gain)} of the time"
+        interval = gain["difference"] if gain["paired"] is None else gain["paired"]
+        if interval is not None:
+            difference, low, high = (_number(measure, interval[part], "+") for part in ("difference", "low", "high"))
+            text += f", {difference} {measure['points']} ({interval['confidence']:.0%} interval {low} to {high})"
+        said.append(text)
+    return said
+
+
+def _number(measure: Mapping[str, Any], value: float, sign: str = "") -> str:
+    """A value as it is written, without its unit."""
+    return f"{measure['scale'] * value:{sign}.{measure['digits']}f}"
+
+
+def _text(measure: Mapping[str, Any], value: float) -> str:
+    """A value as it is written."""
+    return f"{_number(measure, value)} {measure['unit']}"
+
+
+def _difference(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> str | None:
+    """A difference with its intervals; None where a single seed has none."""
+    methods = {"paired": f"paired bootstrap over seeds and {measure['samples']}", "difference": "Welch"}
+    known = {words: gain[key] for key, words in methods.items() if gain[key] is not None}
+    if not known:
+        return None
+    first = next(iter(known.values()))
+    intervals = "; ".join(
+        f"{_number(measure, i['low'], '+')} to {_number(measure, i['high'], '+')}, {words}"
+        for words, i in known.items()
+    )
+    many = "s" * (len(known) > 1)
+    difference = f"{_number(measure, first['difference'], '+')} {measure['points']}"
+    return f"{difference} ({first['confidence']:.0%} interval{many} {intervals})"
+
+
+def _verdict(measure: Mapping[str, Any], margin: float, verdict: str) -> str:
+    """Whether no more is lost than is accepted."""
+    size = f"{measure['scale'] * margin:g}"
+    lost = f"{size} {measure['points'].removesuffix('s') if size == '1' else measure['points']}"
+    if verdict == "shown worse":
+        return f"worse by more than {lost}: shown"
+    return f"no worse by more than {lost}: {verdict}"
+
+
+def _soon(reach: Mapping[str, Any]) -> str:
+    """When a target is reached, in a cell."""
+    if not reach["reached"]:
+        return "never"
+    part = "" if reach["reached"] == reach["runs"] else f"{reach['reached']} of {reach['runs']}"
+    return part if reach["median"] is None else f"{reach['median']:.1f} s{f' ({part})' * bool(part)}"
+
+
+def _soon_in_words(reach: Mapping[str, Any]) -> str:
+    """When a target is reached, with the range over seeds."""
+    if not reach["reached"]:
+        return "never"
+    if reach["runs"] == 1:
+        return f"{reach['median']:.1f} s"
+    part = f"{reach['reached']} of {reach['runs']} seeds, "
+    if reach["median"] is None:
+        return f"not by most ({part}the first after {reach['low']:.1f} s)"
+    if reach["high"] is None:
+        return f"{reach['median']:.1f} s (median; {part}the first after {reach['low']:.1f} s)"
+    return f"{reach['median']:.1f} s (median; {reach['low']:.1f} to {reach['high']:.1f})"
 
 
 def _common(runs: Sequence[Mapping[str, Any]]) -> list[list[Sequence[float]]]:

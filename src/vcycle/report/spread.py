@@ -7,10 +7,10 @@ __all__ = ["duration", "number", "spread"]
 
 def spread(measured: Mapping[str, float | None]) -> str:
     """`median (low to high)`, or the median alone where there is no range."""
-    middle = number(measured["median"])
-    if measured["low"] is None or measured["high"] is None:
-        return middle
-    return f"{middle} ({number(measured['low'])} to {number(measured['high'])})"
+    middle, low, high = measured["median"], measured["low"], measured["high"]
+    if low is None or high is None or low == high:
+        return number(middle)
+    return f"{number(middle)} ({number(low)} to {number(high)})"
 
 
 def number(value: float | None) -> str:

@@ -1,11 +1,12 @@
 """What steps and plans take, for people: two tables, and a picture of both."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vcycle.report.spread import duration, number, spread
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
@@ -17,20 +18,21 @@ def shapes_table(found: Mapping[str, Any]) -> "Table":
     from rich import box
     from rich.table import Table
 
-    with_data = any(row["data_ms"] is not None for row in found["shapes"])
+    with_data = found["workers"] is not None
     with_memory = any(row["memory_mib"] is not None for row in found["shapes"])
     table = Table(title="a training step at each batch shape", box=box.SIMPLE_HEAD)
     table.add_column("clips × frames × side", no_wrap=True)
-    columns = ["BN group", "GFLOP", "step, ms", "forward", "backward", "optimizer"]
-    columns += ["data, ms"] * with_data + ["memory, MiB"] * with_memory
+    columns = ["BN", "GFLOP", "step, ms", "forward", "backward", "optimizer"]
+    columns += ["with data, ms", "of it waiting"] * with_data + ["memory, MiB"] * with_memory
     for column in (*columns, "clips/s", "realised / work", "of peak"):
         table.add_column(column, justify="right")
     table.add_column("bound by")
     for row in found["shapes"]:
-        parts = row["parts_ms"]
+        parts = row["parts_ms"] or {}
         cells = [str(row["bn_batch"]), number(row["gflop"]), spread(row["step_ms"])]
-        cells += [number(parts[name]) for name in ("forward", "backward", "optimizer")]
-        cells += [number(row["data_ms"])] * with_data
+        cells += [number(parts.get(name)) for name in ("forward", "backward", "optimizer")]
+        if with_data:
+            cells += [spread(row["loaded_ms"]), number(row["wait_ms"]["median"])]
         cells += [f"{row['memory_mib'] or 0:,}"] * with_memory
         cells += [number(row["clips_per_second"]), spread(row["realised"]), f"{row['of_peak']:.0%}"]
         table.add_row(_shape(row), *cells, row["bound_by"])
@@ -48,18 +50,20 @@ def plans_table(found: Mapping[str, Any]) -> "Table":
 
     table = Table(title="whole plans, predicted", box=box.SIMPLE_HEAD)
     table.add_column("plan")
-    for column in ("steps", "samples", "training time", "faster than constant", "by its work alone"):
+    for column in ("steps", "samples", "training time", "processor", "faster than constant", "by its work alone"):
         table.add_column(column, justify="right")
     for row in found["plans"]:
         table.add_row(
             row["plan"],
             f"{row['steps']:,}",
             f"{row['samples']:,}",
-            duration(row["seconds"]["median"]),
+            _durations(row["seconds"]),
+            duration(row["cpu_seconds"]["median"]),
             spread(row["speedup"]),
             number(row["flop_speedup"]),
         )
-    table.caption = "training only; the accuracy that a plan reaches is `vcycle compare`'s to tell"
+    counted = "loading included" if found["workers"] is not None else "clips that lie in memory; --data counts loading"
+    table.caption = f"training only, {counted}; the accuracy that a plan reaches is `vcycle compare`'s to tell"
     return table
 
 
@@ -73,32 +77,65 @@ def steps_notes(found: Mapping[str, Any]) -> list[str]:
 
 
 def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
-    """Left, what each shape makes of its saving of work; right, predicted time by plan."""
+    """What each shape makes of its saving of work, where its time goes, and the predicted time of plans."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11, 0.8 + 0.45 * max(len(found["shapes"]), len(found["plans"]), 5)), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    rows = found["shapes"]
-    names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in rows]
-    middle = [row["realised"]["median"] for row in rows]
-    errors = [
-        [row["realised"]["median"] - row["realised"]["low"] for row in rows],
-        [row["realised"]["high"] - row["realised"]["median"] for row in rows],
-    ]
-    left.barh(names, middle, xerr=errors, color="tab:blue", alpha=0.75, capsize=3)
+    shapes, plans = found["shapes"], found["plans"]
+    figure = Figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in shapes]
+    _bars(left, names, [row["realised"] for row in shapes], "tab:blue")
     left.axvline(1, color="black", linewidth=0.8)
-    left.invert_yaxis()
     left.set_xlabel("realised speed-up / work ratio")
-    plans = found["plans"]
-    hours = [row["seconds"]["median"] / 3600 for row in plans]
-    unit, scale = ("hours", 1.0) if max(hours) >= 1 else ("minutes", 60.0)
-    bars = right.barh([row["plan"] for row in plans], [each * scale for each in hours], color="tab:orange", alpha=0.75)
-    right.bar_label(bars, [f" {row['speedup']['median']:.2f}×" for row in plans], fontsize=9)
-    right.margins(x=0.15)
-    right.invert_yaxis()
-    right.set_xlabel(f"predicted training time ({unit}); × faster than constant")
+    _split(middle, shapes)
+    middle.set_yticks(range(len(names)), [])
+    unit, scale = _unit(max(row["seconds"]["high"] for row in plans))
+    times = [{key: value * scale for key, value in row["seconds"].items()} for row in plans]
+    bars = _bars(right, [row["plan"] for row in plans], times, "tab:orange")
+    right.bar_label(bars, [f"  {row['speedup']['median']:.2f}×" for row in plans], fontsize=9)
+    right.margins(x=0.18)
+    right.set_xlabel(f"predicted training time ({unit})\n× faster than constant")
+    for axis in (left, middle, right):
+        axis.invert_yaxis()
+        axis.spines[["top", "right"]].set_visible(False)
     figure.suptitle(f"{title}: {found['device']}, {found['precision']}", fontsize=10)
     return figure
+
+
+def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float]], colour: str) -> Any:
+    """A bar for each median, with its range."""
+    medians = [each["median"] for each in found]
+    ranges = [[m - each["low"] for m, each in zip(medians, found, strict=True)]]
+    ranges += [[each["high"] - m for m, each in zip(medians, found, strict=True)]]
+    return axis.barh(names, medians, xerr=ranges, color=colour, alpha=0.75, capsize=3)
+
+
+def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
+    """Milliseconds of a step, part by part."""
+    start = [0.0] * len(shapes)
+    for part, colour in zip(("forward", "backward", "optimizer"), ("#4c78a8", "#9ecae9", "#54a24b"), strict=True):
+        widths = [(row["parts_ms"] or {}).get(part, 0.0) for row in shapes]
+        axis.barh(range(len(shapes)), widths, left=start, color=colour, label=part)
+        start = [a + b for a, b in zip(start, widths, strict=True)]
+    waits = [row["wait_ms"]["median"] if row["wait_ms"] else 0.0 for row in shapes]
+    if any(row["wait_ms"] for row in shapes):
+        axis.barh(range(len(shapes)), waits, left=start, color="#e45756", label="waiting for data")
+    axis.margins(x=0.05)
+    axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / len(shapes)), ncols=4)
+    axis.set_xlabel("a step, part by part (ms)")
+
+
+def _unit(longest: float) -> tuple[str, float]:
+    """In which unit seconds are shown, and what they are multiplied by."""
+    if longest < 180:
+        return "seconds", 1.0
+    return ("minutes", 1 / 60) if longest < 10800 else ("hours", 1 / 3600)
+
+
+def _durations(seconds: Mapping[str, float]) -> str:
+    if seconds["low"] == seconds["high"]:
+        return duration(seconds["median"])
+    return f"{duration(seconds['median'])} ({duration(seconds['low'])} to {duration(seconds['high'])})"
 
 
 def _shape(row: Mapping[str, Any]) -> str:

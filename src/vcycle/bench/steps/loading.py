@@ -1,40 +1,83 @@
-"""What loading a batch takes, when nothing else runs."""
+"""Batches of several shapes in turns, from the loader that training has."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Self
 
-from vcycle.data import loader
-from vcycle.plan import Baseline, BatchShape, constant
+from vcycle.data import Batch, Batches, PairedSample, loader
+from vcycle.data.superres.dataset import as_batch
+from vcycle.plan import BatchShape, Plan, Stage
+from vcycle.train.loop import Settings
 
-__all__ = ["batch_seconds"]
+__all__ = ["Stream"]
 
-_SECONDS = 1.5
-_MOST = 64
+_LEAD = 3
+"""Batches of a turn that are not measured, beyond those that may have been loaded ahead."""
 
 
-def batch_seconds(dataset: Any, shape: BatchShape, *, workers: int, timeout: float, prefetch: int | None) -> float:
-    """Seconds from one batch to the next, once the loader is under way.
+class Stream:
+    """One loading of many turns: each shape's steps, one shape after another, as often as there are turns.
 
-    Args:
-        dataset: As `vcycle.loader` takes it.
-        shape: Of the batch.
-        workers: As of the training.
-        timeout: The same.
-        prefetch: The same.
+    Ends its processes when its block ends.
     """
-    baseline = Baseline(
-        batch=shape.batch, frames=shape.frames, size=shape.size, clips=len(dataset), steps=_MOST + 3, lr=0.1
-    )
-    batches = iter(loader(dataset, constant(baseline), workers=workers, timeout=timeout, prefetch=prefetch))
-    try:
-        for _ in range(3):  # workers have begun, and what they had ahead is used up
-            next(batches)
-        began, done, took = time.perf_counter(), 0, 0.0
-        while done < _MOST and took < _SECONDS:
-            next(batches)
-            done, took = done + 1, time.perf_counter() - began
-        return took / done
-    finally:
-        batches.close()
+
+    def __init__(
+        self, dataset: Any, plan: Plan, steps: Mapping[BatchShape, int], turns: int, settings: Settings, *, pin: bool
+    ) -> None:
+        """Begin to load.
+
+        Args:
+            dataset: As `vcycle.loader` takes it.
+            plan: Any plan on it.
+            steps: To be measured in a turn of each shape.
+            turns: How many.
+            settings: As of the training.
+            pin: Whether batches go to a GPU.
+        """
+        ahead = 4 * settings.workers if settings.prefetch is None else settings.prefetch
+        self._lead = {shape: _LEAD + -(-ahead // shape.batch) for shape in steps}
+        rate = plan.stages[0].rate
+        stages = [
+            Stage(name=str(shape), steps=count + self._lead[shape], pattern=(shape,), rate=rate)
+            for _ in range(turns)
+            for shape, count in steps.items()
+        ]
+        baseline = plan.baseline.with_(warmup=None, clips=len(dataset))
+        turns_plan = replace(plan, baseline=baseline, stages=tuple(stages), warmup_samples=0.0)
+        self._batches: Batches = iter(
+            loader(
+                dataset,
+                turns_plan,
+                seed=settings.seed,
+                workers=settings.workers,
+                timeout=settings.timeout,
+                prefetch=settings.prefetch,
+                pin_memory=pin,
+            )
+        )
+        began = time.perf_counter()
+        self._first: Batch | None = self._load()
+        self.begin_seconds = time.perf_counter() - began
+        """Until the first batch was there."""
+
+    def lead(self, shape: BatchShape) -> int:
+        """How many batches of a turn come before those that are measured."""
+        return self._lead[shape]
+
+    def next(self) -> Batch:
+        """The next batch."""
+        first, self._first = self._first, None
+        return self._load() if first is None else first
+
+    def _load(self) -> Batch:
+        loaded: Batch | PairedSample = next(self._batches)
+        return as_batch(loaded) if isinstance(loaded, PairedSample) else loaded
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._batches.close()

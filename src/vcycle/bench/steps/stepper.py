@@ -1,24 +1,33 @@
-"""Training steps as training takes them, on clips that lie there already."""
+"""Training steps as training takes them, on clips that lie in memory or as they come from a loader."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from vcycle.nn import apply, convert_batchnorm, freeze
-from vcycle.plan import BatchShape, Plan
-from vcycle.recipes.build import build_model, settings_of, task_of
-from vcycle.recipes.opened import without_downloads
-from vcycle.recipes.schema import Recipe
-from vcycle.train.loop import make_fabric
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.bench.steps.memory import forget_peak, peak_bytes
+from vcycle.bench.steps.workload import Workload
+from vcycle.data import Batch
+from vcycle.data.batch import pin
+from vcycle.nn import convert_batchnorm
+from vcycle.plan import BatchShape, Plan, Step
+from vcycle.train.ema import Ema
+from vcycle.train.loop import laid_out, make_fabric
+from vcycle.train.ranks import ALONE
+from vcycle.train.run import RunFolder
+from vcycle.train.speed import Speed
+from vcycle.train.state import TrainState
+from vcycle.train.update import Task, Update
 
-__all__ = ["Parts", "Run", "Stepper", "model_of"]
+__all__ = ["Parts", "Run", "Stepper"]
+
+_CPU = torch.device("cpu")
 
 
 class Run(NamedTuple):
@@ -26,101 +35,136 @@ class Run(NamedTuple):
 
     seconds: float
     """On the clock, for one step."""
+    cpu: float
+    """Of this process's processor time, for one step."""
     launch: float
-    """Of it, until all was handed to the device; on a CPU, the same."""
-    memory: int | None
-    """The most bytes of the device's memory in use at once; None on a CPU."""
+    """Of the time on the clock, until all was handed to the device; on a CPU, all of it."""
+    waited: float = 0.0
+    """Of the time on the clock, waiting for a batch."""
+    memory: int | None = None
+    """The most bytes of the device's memory in use at once; on a CPU, of this process."""
 
 
 class Parts(NamedTuple):
     """Seconds of one step, part by part, each waited for."""
 
     forward: float
+    """The batch's way to the device included."""
     backward: float
     optimizer: float
 
 
-def model_of(recipe: Recipe, classes: int) -> nn.Module:
-    """The recipe's model, frozen as in training; its weights are as drawn, as times do not depend on them."""
-    return freeze(build_model(without_downloads(recipe), classes, recipe.run.seed), recipe.training.freeze)
-
-
 class Stepper:
-    """A recipe's model, loss and optimizer, fed with noise."""
+    """A recipe's model, loss and optimizer, and what feeds them."""
 
-    def __init__(self, recipe: Recipe, plan: Plan, classes: int) -> None:
+    def __init__(self, workload: Workload, plan: Plan) -> None:
         """Build what is trained.
 
         Args:
-            recipe: The recipe.
-            plan: Any of its plans: the first step's LR and roles are used at every shape.
-            classes: Outputs of the model.
+            workload: What.
+            plan: Any of its plans: the last step's LR, and nothing frozen any more, are used at every shape.
 
         Raises:
             VcycleError: as training does, for a device or a precision that cannot be used.
         """
-        settings = settings_of(recipe)
-        self._fabric = make_fabric(settings)
-        self.device = self._fabric.device
-        self.precision = settings.precision
-        self._task = task_of(recipe, classes)
-        self._first = plan[0]
-        model = convert_batchnorm(model_of(recipe, classes), self._first.bn_batch)
-        self._model = model.to(memory_format=torch.channels_last_3d).train()
-        self._plain = OptimizerSpec(**recipe.optimizer.model_dump()).build(self._model)
-        self._forward, self._optimizer = self._fabric.setup(self._model, self._plain)
-        self._batch: tuple[BatchShape, Tensor, Tensor] | None = None
+        model = workload.build()
+        fabric = make_fabric(workload.settings, model)
+        self.device = fabric.device
+        self.precision = workload.settings.precision
+        self._template = plan[len(plan) - 1]
+        convert_batchnorm(model, self._template.bn_batch)
+        model = laid_out(model, self.device).train()
+        optimizer = workload.optimizer.build(model, workload.role_of, fused=self.device.type == "cuda")
+        optimizer.register_step_pre_hook(lambda *_: self._task.mark())
+        state = TrainState(run=RunFolder(Path()), plan=plan, seed=0, model=model, optimizer=optimizer)
+        self._task = _Marked(workload.task, self._now)
+        speed = Speed(compile=workload.settings.compile, graphs=workload.settings.graphs)
+        self._update = Update(fabric, self._task, state, ALONE, speed=speed)
+        state.ema = None if workload.ema is None else Ema(model, workload.ema)
+        self._noise: tuple[BatchShape, Batch] | None = None
 
-    def run(self, shape: BatchShape, steps: int) -> Run:
-        """Take some steps at a batch shape."""
-        clips, labels = self._noise(shape)
-        on_device = self.device.type == "cuda"
-        if on_device:
-            torch.cuda.reset_peak_memory_stats(self.device)
-        began = self._now()
+    def make_ready(self, shape: BatchShape) -> None:
+        """Have a batch shape compiled or recorded, where it is to be: training does it before its clock runs."""
+        if not self._update.is_ready(shape):
+            self._update.attempt(self._at(shape), self._noise_of(shape))
+
+    def run(self, shape: BatchShape, steps: int, batches: Callable[[], Batch] | None = None) -> Run:
+        """Take some steps at a batch shape.
+
+        Args:
+            shape: Of the batches.
+            steps: How many.
+            batches: Gives the next batch, on the host; by default one of noise that lies there.
+        """
+        step = self._at(shape)
+        if batches is None:
+            noise = self._noise_of(shape)
+            batches = lambda: noise  # noqa: E731
+        forget_peak(self.device)
+        waited = 0.0
+        began, cpu = self._now(), time.process_time()
         for _ in range(steps):
-            self._fabric.backward(self._task.loss(self._forward, clips, labels))
-            self._update()
+            asked = time.perf_counter()
+            batch = batches()
+            waited += time.perf_counter() - asked
+            self._update(step, batch)
         launched = time.perf_counter()
         ended = self._now()
-        memory = torch.cuda.max_memory_allocated(self.device) if on_device else None
-        return Run((ended - began) / steps, (launched - began) / steps, memory)
-
-    def parts(self, shape: BatchShape) -> Parts:
-        """Take one step at a batch shape, and wait for each of its parts."""
-        clips, labels = self._noise(shape)
-        times = [self._now()]
-        loss = self._task.loss(self._forward, clips, labels)
-        times.append(self._now())
-        self._fabric.backward(loss)
-        times.append(self._now())
-        self._update()
-        times.append(self._now())
-        return Parts(*(after - before for before, after in pairwise(times)))
-
-    def _update(self) -> None:
-        self._optimizer.step()
-        self._optimizer.zero_grad()
-
-    def _noise(self, shape: BatchShape) -> tuple[Tensor, Tensor]:
-        """A batch on the device; the last one's is kept."""
-        apply(
-            replace(self._first, shape=shape.shape, batch=shape.batch, bn_batch=shape.bn_batch),
-            self._model,
-            self._plain,
+        return Run(
+            (ended - began) / steps,
+            (time.process_time() - cpu) / steps,
+            (launched - began) / steps,
+            waited / steps,
+            peak_bytes(self.device),
         )
-        if self._batch is None or self._batch[0] != shape:
-            self._batch = None  # before there is another
-            size = (shape.batch, *shape.shape, 3)
-            clips = torch.randint(0, 256, size, dtype=torch.uint8, device=self.device)
-            classes = self._task.classes
-            labels = torch.randint(0, classes, (shape.batch,), device=self.device)
-            if self._task.multi_label:
-                labels = torch.nn.functional.one_hot(labels, classes).float()
-            self._batch = shape, clips, labels
-        return self._batch[1:]
+
+    def parts(self, shape: BatchShape) -> Parts | None:
+        """Take one step at a batch shape, and wait for each of its parts; None where it has no parts to wait for."""
+        step, noise = self._at(shape), self._noise_of(shape)
+        self._task.marks = []
+        began = self._now()
+        self._update(step, noise)
+        ended = self._now()
+        marks, self._task.marks = self._task.marks, None
+        if len(marks) != 2:  # several micro-batches, or a recording that was played back
+            return None
+        return Parts(marks[0] - began, marks[1] - marks[0], ended - marks[1])
+
+    def _at(self, shape: BatchShape) -> Step:
+        return replace(self._template, shape=shape.shape, batch=shape.batch, bn_batch=shape.bn_batch)
+
+    def _noise_of(self, shape: BatchShape) -> Batch:
+        """A batch as a loader gives it; the last one's is kept."""
+        if self._noise is None or self._noise[0] != shape:
+            self._noise = None  # before there is another
+            clips, labels = self._task.noise(shape.batch, shape.shape, _CPU)
+            if self.device.type == "cuda":
+                clips, labels = pin((clips, labels))
+            places = torch.arange(shape.batch)
+            self._noise = shape, Batch(clips, labels, places, places, [], [])
+        return self._noise[1]
 
     def _now(self) -> float:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
+
+
+class _Marked:
+    """A task that can note when its loss is computed."""
+
+    def __init__(self, task: Task, now: Callable[[], float]) -> None:
+        self._task, self._now = task, now
+        self.mixes = task.mixes
+        self.check, self.noise, self.predict = task.check, task.noise, task.predict
+        self.marks: list[float] | None = None
+        """Where the times go; None where nobody asks."""
+
+    def mark(self) -> None:
+        if self.marks is not None:
+            self.marks.append(self._now())
+
+    def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, /, *, block: int | None = None) -> Tensor:
+        loss = self._task.loss(model, clips, labels, block=block)
+        self.mark()
+        return loss

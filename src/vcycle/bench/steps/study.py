@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from vcycle.bench.machine import machine, versions
 from vcycle.bench.steps.ceiling import peak_flops
-from vcycle.bench.steps.stepper import Run, Stepper, model_of
+from vcycle.bench.steps.loading import Stream
+from vcycle.bench.steps.stepper import Parts, Run, Stepper
 from vcycle.bench.steps.work import step_flops
+from vcycle.bench.steps.workload import Workload
 from vcycle.bench.timing import Spread, ratios
 from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
-from vcycle.recipes.schema import Recipe
+from vcycle.train.memory import is_out_of_memory
 
 __all__ = ["Effort", "bench_steps"]
 
+_Found = TypeVar("_Found")
+
 _LAUNCHES = 0.9
 """Share of a step that the host needs to hand it over, from which on the device waits for the host."""
+_DATA = 0.5
+"""Share of a step that is waiting for its batch, from which on it is bound by it."""
 _ARITHMETIC = 0.5
 """Share of the fastest arithmetic from which on a step is bound by it."""
 
@@ -38,12 +44,11 @@ class Effort:
 
 
 def bench_steps(
-    recipe: Recipe,
+    workload: Workload,
     plans: Mapping[str, Plan],
     *,
-    classes: int,
     effort: Effort = Effort(),
-    data_seconds: Callable[[BatchShape], float] | None = None,
+    dataset: Any = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> dict[str, Any]:
     """Measure each distinct batch shape of some plans, and predict how long the plans take.
@@ -51,17 +56,17 @@ def bench_steps(
     Shapes take turns, so that what else the machine does falls on all alike; ratios are taken turn by turn.
 
     Args:
-        recipe: What is trained.
+        workload: What is trained.
         plans: By name; the constant shape must be among them, as ``constant``.
-        classes: Outputs of the model.
         effort: How much is measured.
-        data_seconds: Seconds that the loader takes for a batch, where it is to be counted.
+        dataset: What is loaded, as `vcycle.loader` takes it, where loading is to be counted.
         progress: Told how many turns are done, of how many.
 
     Returns:
-        ``shapes``: for each, clips, frames, size, GFLOP, milliseconds (whole, by part, launch, data), memory, the share
-        of the baseline's rate of arithmetic that it reaches (realised speed-up over that of the FLOPs), and what
-        bounds it. ``plans``: for each, steps, predicted hours, speed-up over the constant shape, and FLOPs' own.
+        ``shapes``: for each, clips, frames, size, GFLOP, milliseconds (whole, by part, loaded and waited for), memory,
+        the share of the baseline's rate of arithmetic that it reaches (realised speed-up over that of the FLOPs; by the
+        clock, and by the processor's time of this process), and what bounds it. ``plans``: for each, steps, predicted
+        seconds on the clock and of the processor, speed-up over the constant shape, and FLOPs' own.
 
     Raises:
         VcycleError: if a shape does not fit into memory.
@@ -69,105 +74,170 @@ def bench_steps(
     constant = plans["constant"]
     base = constant.baseline_shape
     shapes = list(dict.fromkeys([base, *(shape for plan in plans.values() for shape in plan.shapes)]))
-    stepper = Stepper(recipe, constant, classes)
-    flops = {shape: step_flops(lambda: model_of(recipe, classes), shape) for shape in shapes}
+    stepper = Stepper(workload, constant)
+    flops = {shape: step_flops(workload, shape) for shape in shapes}
     peak = peak_flops(stepper.device, stepper.precision)
-    done, total = 0, len(shapes) * (1 + effort.repeats)
-    steps = {}
+    count = _Count(progress, len(shapes) * (1 + effort.repeats * (1 if dataset is None else 2)))
+    steps, first = {}, {}
     for shape in sorted(shapes, key=lambda shape: -shape.voxels):
-        steps[shape] = _steps(stepper, shape, effort.seconds)
-        done += 1
-        progress(done, total)
+        steps[shape], first[shape] = count(_warm_up(stepper, shape, effort.seconds))
     runs: dict[BatchShape, list[Run]] = {shape: [] for shape in shapes}
-    for _ in range(effort.repeats):
-        for shape in shapes:
-            runs[shape].append(stepper.run(shape, steps[shape]))
-            done += 1
-            progress(done, total)
+    loaded: dict[BatchShape, list[Run]] = {shape: [] for shape in shapes}
+    on_device = stepper.device.type == "cuda"
+    stream = None
+    if dataset is not None:
+        stream = Stream(dataset, constant, steps, effort.repeats, workload.settings, pin=on_device)
+    with stream or nullcontext():
+        for _ in range(effort.repeats):
+            for shape in steps:
+                runs[shape].append(count(stepper.run(shape, steps[shape])))
+                if stream is not None:
+                    stepper.run(shape, stream.lead(shape), stream.next)
+                    loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
     parts = {shape: [stepper.parts(shape) for _ in range(2)][-1] for shape in shapes}
-    waits = {shape: 0.0 if data_seconds is None else data_seconds(shape) for shape in shapes}
-    took = {shape: [max(run.seconds, waits[shape]) for run in runs[shape]] for shape in shapes}
-    rows = []
-    for shape in shapes:
-        rate = [flops[shape] / run.seconds for run in runs[shape]]
-        of_base = ratios(rate, [flops[base] / run.seconds for run in runs[base]])
-        launch = statistics.median(run.launch / run.seconds for run in runs[shape])
-        share = statistics.median(rate) / peak
-        rows.append(
+    taken = runs if stream is None else loaded
+    begin = 0.0 if stream is None else stream.begin_seconds
+    return {
+        "device": torch.cuda.get_device_name(stepper.device) if on_device else "CPU",
+        "precision": stepper.precision,
+        "compiled": workload.settings.compile,
+        "threads": torch.get_num_threads(),
+        "workers": None if stream is None else workload.settings.workers,
+        "peak_gflops": peak / 1e9,
+        "begin_seconds": begin,
+        "machine": machine(),
+        "versions": versions(),
+        "shapes": [
             {
                 "batch": shape.batch,
                 "frames": shape.frames,
                 "size": shape.size,
                 "bn_batch": shape.bn_batch,
                 "gflop": flops[shape] / 1e9,
-                "step_ms": _milliseconds([run.seconds for run in runs[shape]]),
-                "parts_ms": {name: 1e3 * value for name, value in parts[shape]._asdict().items()},
-                "launch_share": launch,
-                "data_ms": 1e3 * waits[shape] if data_seconds is not None else None,
-                "memory_mib": None if runs[shape][0].memory is None else (runs[shape][0].memory or 0) >> 20,
-                "clips_per_second": shape.batch / statistics.median(took[shape]),
-                "realised": of_base._asdict(),
-                "of_peak": share,
-                "bound_by": _bound(stepper.device, launch, share, waits[shape], statistics.median(took[shape])),
+                "step_ms": _milliseconds(run.seconds for run in runs[shape]),
+                "cpu_ms": _milliseconds(run.cpu for run in taken[shape]),
+                "parts_ms": _parts(parts[shape]),
+                "launch_share": statistics.median(run.launch / run.seconds for run in runs[shape]),
+                "loaded_ms": _milliseconds(run.seconds for run in loaded[shape]) if stream else None,
+                "wait_ms": _milliseconds(run.waited for run in loaded[shape]) if stream else None,
+                "first_ms": 1e3 * first[shape][0],
+                "memory_mib": _most(run.memory for run in runs[shape]),
+                "clips_per_second": shape.batch / statistics.median(run.seconds for run in taken[shape]),
+                "realised": _rates(runs[shape], runs[base], flops[shape] / flops[base])._asdict(),
+                "realised_cpu": _rates(runs[shape], runs[base], flops[shape] / flops[base], cpu=True)._asdict(),
+                "of_peak": flops[shape] / peak / statistics.median(run.seconds for run in runs[shape]),
+                "bound_by": _bound(taken[shape], flops[shape] / peak, on_device=on_device),
             }
-        )
-    totals = {
-        name: [sum(count * took[shape][turn] for shape, count in plan.counts.items()) for turn in range(effort.repeats)]
-        for name, plan in plans.items()
-    }
-    return {
-        "device": _device(stepper.device),
-        "precision": stepper.precision,
-        "threads": torch.get_num_threads(),
-        "peak_gflops": peak / 1e9,
-        "machine": machine(),
-        "versions": versions(),
-        "shapes": rows,
-        "plans": [
-            {
-                "plan": name,
-                "steps": len(plan),
-                "samples": plan.samples,
-                "seconds": Spread.of(totals[name])._asdict(),
-                "speedup": ratios(totals["constant"], totals[name])._asdict(),
-                "flop_speedup": constant.work(flops.__getitem__) / plan.work(flops.__getitem__),
-            }
-            for name, plan in plans.items()
+            for shape in shapes
         ],
+        "plans": _plans(plans, taken, first, begin, flops),
     }
 
 
-def _steps(stepper: Stepper, shape: BatchShape, seconds: float) -> int:
-    """How many steps make a turn; some are taken, so that nothing is new to the device afterwards."""
+def _plans(
+    plans: Mapping[str, Plan],
+    taken: Mapping[BatchShape, Sequence[Run]],
+    first: Mapping[BatchShape, tuple[float, float]],
+    begin: float,
+    flops: Mapping[BatchShape, int],
+) -> list[dict[str, Any]]:
+    """Whole plans, turn by turn."""
+    turns = range(len(next(iter(taken.values()))))
+    seconds, cpu = {}, {}
+    for name, plan in plans.items():
+        counts = plan.counts.items()
+        once = [sum(first[shape][place] for shape in plan.shapes) for place in range(2)]
+        seconds[name] = [
+            begin + once[0] + sum(count * taken[shape][turn].seconds for shape, count in counts) for turn in turns
+        ]
+        cpu[name] = [once[1] + sum(count * taken[shape][turn].cpu for shape, count in counts) for turn in turns]
+    constant = plans["constant"]
+    return [
+        {
+            "plan": name,
+            "steps": len(plan),
+            "samples": plan.samples,
+            "seconds": Spread.of(seconds[name])._asdict(),
+            "cpu_seconds": Spread.of(cpu[name])._asdict(),
+            "speedup": ratios(seconds["constant"], seconds[name])._asdict(),
+            "flop_speedup": _work(constant, flops) / _work(plan, flops),
+        }
+        for name, plan in plans.items()
+    ]
+
+
+def _work(plan: Plan, flops: Mapping[BatchShape, int]) -> int:
+    return sum(count * flops[shape] for shape, count in plan.counts.items())
+
+
+class _Count:
+    """Counts what is done, and tells."""
+
+    def __init__(self, tell: Callable[[int, int], None], total: int) -> None:
+        self._tell, self._done, self._total = tell, 0, total
+
+    def __call__(self, found: _Found) -> _Found:
+        self._done += 1
+        self._tell(self._done, self._total)
+        return found
+
+
+def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[int, tuple[float, float]]:
+    """How many steps make a turn, and what the first at this shape takes more: seconds, and of the processor."""
     try:
-        stepper.run(shape, 1)
-        began = time.perf_counter()
-        stepper.run(shape, 1)
-        return max(1, round(seconds / (time.perf_counter() - began)))
-    except (torch.OutOfMemoryError, MemoryError) as error:
-        raise _too_large(shape) from error
-    except RuntimeError as error:
-        if "not enough memory" in str(error) or "can't allocate memory" in str(error):  # on a CPU
+        stepper.make_ready(shape)
+        first = stepper.run(shape, 1)
+        again = stepper.run(shape, 1)
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
             raise _too_large(shape) from error
         raise
+    more = max(0.0, first.seconds - again.seconds), max(0.0, first.cpu - again.cpu)
+    return max(1, round(seconds / again.seconds)), more
 
 
 def _too_large(shape: BatchShape) -> VcycleError:
     return VcycleError(f"{shape} does not fit into memory here: training.batch=N makes every batch smaller")
 
 
-def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
+def _milliseconds(seconds: Iterable[float]) -> dict[str, float]:
     return Spread.of([1e3 * each for each in seconds])._asdict()
 
 
-def _bound(device: torch.device, launch: float, share: float, wait: float, took: float) -> str:
-    """What a step would have to be given more of."""
-    if wait >= took:
+def _parts(parts: Parts | None) -> dict[str, float] | None:
+    return None if parts is None else {name: 1e3 * value for name, value in parts._asdict().items()}
+
+
+def _rates(runs: Sequence[Run], base: Sequence[Run], work: float, *, cpu: bool = False) -> Spread:
+    """The rate of arithmetic over that of the baseline's shape.
+
+    Args:
+        runs: Of a shape.
+        base: Of the baseline's.
+        work: The shape's FLOPs over the baseline's.
+        cpu: By the processor's time, not by the clock.
+    """
+    slow, fast = ([run.cpu if cpu else run.seconds for run in each] for each in (base, runs))
+    return ratios([work * seconds for seconds in slow], fast)
+
+
+def _most(found: Iterable[int | None]) -> int | None:
+    """MiB."""
+    known = [each >> 20 for each in found if each is not None]
+    return max(known) if known else None
+
+
+def _bound(runs: Sequence[Run], least: float, *, on_device: bool) -> str:
+    """What a step would have to be given more of.
+
+    Args:
+        runs: Of a shape.
+        least: Seconds that its arithmetic takes at the fastest rate seen.
+        on_device: Whether the host hands it over.
+    """
+    if statistics.median(run.waited / run.seconds for run in runs) >= _DATA:
         return "data"
-    if device.type == "cuda" and launch >= _LAUNCHES:
+    if on_device and statistics.median(run.launch / run.seconds for run in runs) >= _LAUNCHES:
         return "launches"
-    return "arithmetic" if share >= _ARITHMETIC else "memory and overhead"
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    busy = statistics.median(least / (run.seconds - run.waited) for run in runs)
+    return "arithmetic" if busy >= _ARITHMETIC else "memory, overhead"

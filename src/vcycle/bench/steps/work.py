@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from vcycle.bench.steps.workload import Workload
+from vcycle.nn.models.superres.deform import deform_flops
 from vcycle.plan import BatchShape
 
 __all__ = ["step_flops"]
 
 
-def step_flops(build: Callable[[], nn.Module], shape: BatchShape, *, channels: int = 3) -> int:
+def step_flops(workload: Workload, shape: BatchShape) -> int:
     """Floating-point operations of one step, forward and backward: 2 for each multiply-add of a convolution or product.
 
-    Norms, activations and the optimizer are not counted, as usual. Nothing is allocated.
+    Norms, activations, flow warping, loss and optimizer are not counted, as usual. Nothing is allocated.
 
     Args:
-        build: Makes the model.
+        workload: What is trained.
         shape: Of the batch.
-        channels: Of the clips.
     """
-    with torch.device("meta"):
-        model = build().train()
-        clips = torch.empty(shape.batch, channels, *shape.shape)
-    counter = FlopCounterMode(display=False)
-    with counter:
-        model(clips).sum().backward()
+    device = torch.device("meta")
+    with device:
+        model = workload.build().train()
+    clips, _ = workload.task.noise(shape.batch, shape.shape, device)
+    counter = FlopCounterMode(display=False, custom_mapping=deform_flops())
+    with counter, device:
+        torch.autograd.backward(workload.task.predict(model, clips).sum())
     return int(counter.get_total_flops())

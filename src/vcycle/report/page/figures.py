@@ -1,7 +1,9 @@
-"""The page's pictures, as SVG that stands in the page: one for light, one for dark."""
+"""The pictures of runs: as SVG that stands in a page, one for light and one for dark, or as files."""
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcycle.report.page.runs import RunData, measure, points, time_split
@@ -10,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["accuracy_svgs", "loss_svgs", "schedule_svgs", "split_svgs"]
+__all__ = ["Picture", "accuracy", "drawn", "loss", "schedule", "split", "svgs"]
 
 _THEMES = {
     "light": ("#1b1f24", "#d0d7de", ("#0969da", "#bf8700", "#1a7f37", "#cf222e", "#8250df", "#bf3989", "#57606a")),
@@ -20,7 +22,16 @@ _THEMES = {
 _MOST_POINTS = 1500
 
 
-def accuracy_svgs(runs: Sequence[RunData]) -> dict[str, str]:
+@dataclass(frozen=True)
+class Picture:
+    """What is drawn, in whichever colours."""
+
+    draw: "Callable[[Figure], None]"
+    height: float
+    """In inches, of 7.6 across."""
+
+
+def accuracy(runs: Sequence[RunData]) -> Picture:
     """The measure on validation against training time, a line for each run."""
 
     def draw(axis: "Axes") -> None:
@@ -34,10 +45,10 @@ def accuracy_svgs(runs: Sequence[RunData]) -> dict[str, str]:
         if len(runs) > 1:
             axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
 
-    return _both(draw)
+    return _alone(draw)
 
 
-def loss_svgs(run: RunData) -> dict[str, str]:
+def loss(run: RunData) -> Picture:
     """The training loss against the step."""
 
     def draw(axis: "Axes") -> None:
@@ -47,10 +58,10 @@ def loss_svgs(run: RunData) -> dict[str, str]:
         axis.set_xlabel("step")
         axis.set_ylabel("training loss")
 
-    return _both(draw, height=2.6)
+    return _alone(draw, height=2.6)
 
 
-def schedule_svgs(run: RunData) -> dict[str, str]:
+def schedule(run: RunData) -> Picture:
     """LR, frames, side and batch of every step."""
 
     def draw(figure: "Figure") -> None:
@@ -64,57 +75,60 @@ def schedule_svgs(run: RunData) -> dict[str, str]:
             axis.set_ylim(0, None)
         axes[-1].set_xlabel("step")
 
-    return _drawn(draw, height=4.6)
+    return Picture(draw, height=4.6)
 
 
-def split_svgs(run: RunData) -> dict[str, str]:
+def split(run: RunData) -> Picture:
     """Time by batch shape: waiting for data, and the rest."""
+    rows = time_split(run)
 
     def draw(axis: "Axes") -> None:
-        rows = time_split(run)
         names = [row.shape for row in rows]
         axis.barh(names, [row.rest for row in rows], color="C0", label="forward, backward, update")
-        axis.barh(
-            names,
-            [row.data for row in rows],
-            left=[row.rest for row in rows],
-            color="C3",
-            label="waiting for data",
-        )
+        left = [row.rest for row in rows]
+        axis.barh(names, [row.data for row in rows], left=left, color="C3", label="waiting for data")
         axis.invert_yaxis()
         axis.set_xlabel("seconds")
         axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
 
-    return _both(draw, height=1.2 + 0.32 * max(1, len(time_split(run))))
+    return _alone(draw, height=1.2 + 0.32 * max(1, len(rows)))
 
 
-def _both(draw: "Callable[[Axes], None]", height: float = 3.4) -> dict[str, str]:
-    return _drawn(lambda figure: draw(figure.subplots()), height)
-
-
-def _drawn(draw: "Callable[[Figure], None]", height: float) -> dict[str, str]:
-    """The picture in both themes, as the inside of a page."""
-    from cycler import cycler
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
+def svgs(picture: Picture) -> dict[str, str]:
+    """A picture as the inside of a page, by theme."""
     made = {}
-    for theme, (text, line, colours) in _THEMES.items():
-        # Text stays text: it can be searched, and takes the page's font.
-        style: Any = {"svg.fonttype": "none", "svg.hashsalt": theme, "font.size": 9, "axes.edgecolor": line}
-        style |= {"axes.prop_cycle": cycler(color=colours)}
-        style |= {key: text for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
-        style |= {"axes.spines.top": False, "axes.spines.right": False, "font.family": "sans-serif"}
-        with rc_context(style):
-            figure = Figure(figsize=(7.6, height), layout="constrained")
+    for theme in _THEMES:
+        file = io.StringIO()
+        with drawn(picture, theme) as figure:
             figure.patch.set_alpha(0)
-            draw(figure)
-            for axis in figure.axes:
-                axis.patch.set_alpha(0)
-                axis.grid(color=line, linewidth=0.5, alpha=0.6)
-                axis.set_axisbelow(True)
-            file = io.StringIO()
             figure.savefig(file, format="svg", metadata={"Date": None})
         svg = file.getvalue()
         made[theme] = svg[svg.index("<svg") :]
     return made
+
+
+@contextmanager
+def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
+    """A picture, drawn; to be saved within."""
+    from cycler import cycler
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    text, line, colours = _THEMES[theme]
+    # Text stays text: it can be searched, and takes the page's font.
+    style: Any = {"svg.fonttype": "none", "svg.hashsalt": theme, "font.size": 9, "axes.edgecolor": line}
+    style |= {"axes.prop_cycle": cycler(color=colours)}
+    style |= {key: text for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
+    style |= {"axes.spines.top": False, "axes.spines.right": False, "font.family": "sans-serif"}
+    with rc_context(style):
+        figure = Figure(figsize=(7.6, picture.height), layout="constrained")
+        picture.draw(figure)
+        for axis in figure.axes:
+            axis.patch.set_alpha(0)
+            axis.grid(color=line, linewidth=0.5, alpha=0.6)
+            axis.set_axisbelow(True)
+        yield figure
+
+
+def _alone(draw: "Callable[[Axes], None]", height: float = 3.4) -> Picture:
+    return Picture(lambda figure: draw(figure.subplots()), height)

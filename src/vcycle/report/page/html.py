@@ -1,16 +1,18 @@
 """The page itself."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from vcycle.report.page.figures import accuracy_svgs, loss_svgs, schedule_svgs, split_svgs
-from vcycle.report.page.runs import RunData, measure, shown
-from vcycle.report.spread import duration
+from vcycle.report.page.figures import Picture, accuracy, loss, schedule, split, svgs
+from vcycle.report.page.runs import RunData, time_split
+from vcycle.report.page.summary import environment_rows, protocols, summary_rows
+from vcycle.report.spread import number
 
-__all__ = ["markdown_summary", "page"]
+__all__ = ["page"]
 
 _STYLE = """
 :root { color-scheme: light dark; --text: #1b1f24; --quiet: #57606a; --line: #d0d7de; --back: #ffffff; --code: #f3f5f7 }
@@ -28,7 +30,8 @@ p.quiet, figcaption { color: var(--quiet); font-size: .9em }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .3rem .8rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
-td.long { white-space: normal; overflow-wrap: anywhere; text-align: left }
+td.long { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 10rem }
+code { background: var(--code); padding: 0 .25em; border-radius: 4px }
 figure { margin: .5rem 0 1rem } figure div { overflow-x: auto } svg { max-width: 100%; min-width: 32rem; height: auto }
 pre { background: var(--code); padding: .7rem .9rem; overflow-x: auto; border-radius: 6px; font-size: .85em }
 details summary { cursor: pointer; color: var(--quiet) }
@@ -46,7 +49,7 @@ def page(runs: Sequence[RunData], *, versions: Mapping[str, str], title: str | N
     """
     name = title or (runs[0].name if len(runs) == 1 else f"{len(runs)} runs")
     parts = [f"<h1>{escape(name)}</h1>", _summary(runs), "<h2>Accuracy against training time</h2>"]
-    parts.append(_figure(accuracy_svgs(runs), "validation at the full grid, while training"))
+    parts.append(_figure(accuracy(runs), "validation at the full grid, while training"))
     for run in runs:
         parts += _about(run, alone=len(runs) == 1)
     shown_versions = ", ".join(f"{escape(key)} {escape(value)}" for key, value in versions.items())
@@ -60,41 +63,10 @@ def page(runs: Sequence[RunData], *, versions: Mapping[str, str], title: str | N
     )
 
 
-def markdown_summary(runs: Sequence[RunData]) -> str:
-    """The summary as a table for a README."""
-    head, *rows = _summary_rows(runs)
-    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
-    return (
-        "\n".join([*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows)])
-        + "\n"
-    )
-
-
-def _summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
-    rows = [["run", "plan", "steps", "samples", "training time", "validation", "evaluations", "bad samples"]]
-    for run in runs:
-        last = shown(*measure(run.validations[-1]["evaluation"])) if run.validations else "–"
-        found = [f"{one['split']} {shown(*measure(one))} ({one['protocol']})" for one in run.evaluations]
-        taken = len(run.steps)
-        samples = sum(line["batch"] for line in run.steps)
-        rows.append(
-            [
-                run.name,
-                run.plan,
-                f"{taken:,}" if run.finished else f"{taken:,} of {run.planned_steps:,}",
-                f"{samples:,}",
-                duration(run.seconds),
-                last,
-                "; ".join(found) or "–",
-                f"{len(run.bad):,}",
-            ]
-        )
-    return rows
-
-
 def _summary(runs: Sequence[RunData]) -> str:
-    head, *rows = _summary_rows(runs)
-    return _table(head, rows)
+    head, *rows = summary_rows(runs)
+    notes = "".join(f'<p class="quiet">{_words(line)}</p>' for line in protocols(runs))
+    return _table(head, rows) + notes
 
 
 def _about(run: RunData, *, alone: bool) -> list[str]:
@@ -107,20 +79,52 @@ def _about(run: RunData, *, alone: bool) -> list[str]:
             [[s["name"], f"{s['steps']:,}", f"{s['frames']}", f"{s['size']}", f"{s['batch']:,}"] for s in run.stages],
         )
     )
-    parts.append(_figure(schedule_svgs(run), "shape, batch and learning rate of every step that was taken"))
-    parts.append(_figure(loss_svgs(run), "training loss"))
+    parts.append(_figure(schedule(run), "shape, batch and learning rate of every step that was taken"))
+    parts.append(_figure(loss(run), "training loss"))
     waited = sum(line["data_seconds"] for line in run.steps)
     share = waited / run.seconds if run.seconds else 0.0
-    parts.append(_figure(split_svgs(run), f"where the time went, by batch shape: {share:.0%} of it waiting for data"))
-    parts += [f"<p>{escape(note)}</p>" for note in run.notes]
-    memory = max((line["memory_mib"] for line in run.steps), default=0)
-    parts.append(f'<p class="quiet">Largest use of memory: {memory:,} MiB.</p>')
+    parts.append(_figure(split(run), f"where the time went, by batch shape: {share:.0%} of it waiting for data"))
+    parts.append(_shapes(run))
+    parts += [f"<p>{_words(note)}</p>" for note in run.notes]
     if run.bad:
         parts += _bad(run)
+    if run.environments:
+        parts += _environment(run)
     parts.append("<h3>Again</h3>")
     parts.append(f"<pre>{escape(_command(run))}</pre>")
     parts.append(f"<details><summary>The recipe, resolved</summary><pre>{escape(_yaml(run.recipe))}</pre></details>")
     return parts
+
+
+def _shapes(run: RunData) -> str:
+    """Where time and memory went, in numbers."""
+    head = ["batch shape", "steps", "seconds", "of it waiting", "clips/s", "memory so far, MiB"]
+    rows = [
+        [
+            row.shape,
+            f"{row.steps:,}",
+            number(row.data + row.rest),
+            f"{row.data / max(row.data + row.rest, 1e-9):.0%}",
+            number(row.clips / max(row.data + row.rest, 1e-9)),
+            f"{row.memory_mib:,}",
+        ]
+        for row in time_split(run)
+    ]
+    return _table(head, rows)
+
+
+def _environment(run: RunData) -> list[str]:
+    """What the run was carried out by."""
+    head, *rows = environment_rows(run)
+    commands = "\n".join(
+        f"# from step {found['step']:,}, in {found['folder']}\n{found['command']}" for found in run.environments
+    )
+    return [
+        "<h3>Environment</h3>",
+        _table(head, rows, long=range(1, len(head))),
+        "<h3>Commands</h3>",
+        f"<pre>{escape(commands)}</pre>",
+    ]
 
 
 def _bad(run: RunData) -> list[str]:
@@ -147,14 +151,19 @@ def _yaml(recipe: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=110)
 
 
-def _figure(svgs: Mapping[str, str], caption: str) -> str:
-    inside = "".join(f'<div class="{theme}">{svg}</div>' for theme, svg in svgs.items())
+def _words(text: str) -> str:
+    """Text of a page; what is in backticks is code."""
+    return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
+
+
+def _figure(picture: Picture, caption: str) -> str:
+    inside = "".join(f'<div class="{theme}">{svg}</div>' for theme, svg in svgs(picture).items())
     return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
 def _table(head: Iterable[str], rows: Iterable[Sequence[str]], long: Sequence[int] = ()) -> str:
     def cell(place: int, text: str) -> str:
-        return f'<td class="long">{escape(text)}</td>' if place in long else f"<td>{escape(text)}</td>"
+        return f'<td class="long">{_words(text)}</td>' if place in long else f"<td>{_words(text)}</td>"
 
     top = "".join(f"<th>{escape(name)}</th>" for name in head)
     body = "\n".join("<tr>" + "".join(cell(k, text) for k, text in enumerate(row)) + "</tr>" for row in rows)

@@ -33,6 +33,8 @@ class RunData:
     """The journal of replaced samples."""
     evaluations: Sequence[Mapping[str, Any]]
     """What `vcycle eval` wrote: split, protocol, numbers."""
+    environments: Sequence[Mapping[str, Any]] = ()
+    """What it was carried out by, each time that it began or went on: step, command, machine, versions."""
 
     @property
     def seconds(self) -> float:
@@ -47,12 +49,15 @@ class RunData:
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """Where the time of one batch shape went, in seconds."""
+    """What the steps of one batch shape took, times in seconds."""
 
     shape: str
     steps: int
+    clips: int
     data: float
     rest: float
+    memory_mib: int
+    """The most that was in use until the last of these steps."""
 
 
 def points(run: RunData) -> list[tuple[float, float]]:
@@ -85,11 +90,17 @@ def shown(name: str, value: float | None) -> str:
 
 def time_split(run: RunData) -> list[Waits]:
     """Time by batch shape, in the order in which shapes first came."""
-    totals: dict[str, list[float]] = {}
+    lines: dict[str, list[Mapping[str, Any]]] = {}
     for line in run.steps:
-        shape = f"{line['batch']}×{line['frames']}×{line['size']}²"
-        row = totals.setdefault(shape, [0, 0.0, 0.0])
-        row[0] += 1
-        row[1] += line["data_seconds"]
-        row[2] += line["seconds"] - line["data_seconds"]
-    return [Waits(shape=shape, steps=int(n), data=data, rest=rest) for shape, (n, data, rest) in totals.items()]
+        lines.setdefault(f"{line['batch']}×{line['frames']}×{line['size']}²", []).append(line)
+    return [
+        Waits(
+            shape=shape,
+            steps=len(own),
+            clips=sum(line["batch"] for line in own),
+            data=sum(line["data_seconds"] for line in own),
+            rest=sum(line["seconds"] - line["data_seconds"] for line in own),
+            memory_mib=max(line["memory_mib"] for line in own),
+        )
+        for shape, own in lines.items()
+    ]

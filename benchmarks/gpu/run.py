@@ -1,0 +1,334 @@
+"""Step times of the papers' networks at every batch shape of their plans, on one GPU, beside what the papers report.
+
+    PYTHONPATH=src python benchmarks/gpu/run.py --out gpu          # at most eight minutes; again: goes on
+    PYTHONPATH=src python benchmarks/gpu/run.py --smoke --out x    # all of it on a CPU, at reduced width and size
+
+It needs Python 3.11 and torch 2.11 or later, and torchvision for EDVR; no data, no decoder, nothing else. What there is
+to measure, and the work of each shape, is in `plans.json`, which `plans.py` wrote from the recipes.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from vcycle.bench.steps.ceiling import peak_flops
+from vcycle.bench.steps.memory import forget_peak, peak_bytes
+from vcycle.bench.timing import Spread
+from vcycle.nn import build, convert_batchnorm, set_bn_batch
+from vcycle.nn.catalog import build_restorer
+from vcycle.train.graphs import Recorder, on_cuda
+from vcycle.train.memory import is_out_of_memory, release
+from vcycle.train.optimizer import OptimizerSpec
+
+sys.path.insert(0, str(Path(__file__).parent))
+from tables import markdown
+
+PLANS = Path(__file__).with_name("plans.json")
+MODES = ("eager", "graphs")
+CLASSES = 400
+SCALE = 4
+
+_COMPILING = 120.0
+"""Seconds that are kept for what has to be compiled."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How, and how much, is measured."""
+
+    device: torch.device
+    repeats: int
+    seconds: float
+    """Of each repeat; one step at least."""
+    smoke: bool
+
+
+class Cell(NamedTuple):
+    """One batch shape of a piece, in one way."""
+
+    piece: str
+    place: int
+    mode: str
+
+
+def main() -> None:
+    """Measure what is not measured yet, until the time is up."""
+    arguments = _arguments()
+    began = time.monotonic()
+    device = torch.device("cpu" if arguments.smoke else "cuda")
+    if device.type == "cuda" and not torch.cuda.is_available():
+        sys.exit("torch finds no CUDA device: --smoke runs everything on a CPU, at reduced width and size")
+    effort = Effort(
+        device=device,
+        repeats=2 if arguments.smoke else 5,
+        seconds=0.0 if arguments.smoke else 0.15,
+        smoke=arguments.smoke,
+    )
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True  # where autocast leaves fp32
+    pieces = json.loads(PLANS.read_text(encoding="utf-8"))
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    log = arguments.out / "results.jsonl"
+    done = {Cell(*line["cell"]) for line in _lines(log) if "cell" in line}
+    _write(log, environment=_environment(effort))
+    wanted = [cell for cell in _cells(pieces, effort) if cell not in done]
+    wanted = [cell for cell in wanted if arguments.only is None or arguments.only in cell.piece]
+    stepper: Stepper | None = None
+    for cell in wanted:
+        needed = _COMPILING if cell.mode == "compiled" and not effort.smoke else 0.0
+        if time.monotonic() - began + needed > arguments.seconds:
+            if needed:
+                continue
+            break
+        piece = next(each for each in pieces if each["name"] == cell.piece)
+        print(f"{time.monotonic() - began:6.1f} s  {cell.piece}: {_shape(piece, cell.place, effort)}, {cell.mode}")
+        try:
+            if stepper is None or (stepper.piece, stepper.mode) != (piece, cell.mode):
+                stepper = None
+                release(device)
+                stepper = Stepper(piece, cell.mode, effort)
+            found = stepper.measured(cell.place)
+        except Exception as error:  # the next is tried all the same
+            stepper = None
+            if isinstance(error, KeyboardInterrupt):
+                raise
+            said = "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {error}".splitlines()[0]
+            found = {"failed": said}
+            print(f"          {said}")
+        _write(log, cell=list(cell), **found)
+    lines = _lines(log)
+    (arguments.out / "README.md").write_text(markdown(pieces, lines), encoding="utf-8")
+    left = len(set(wanted) - {Cell(*line["cell"]) for line in lines if "cell" in line})
+    goes_on = f"; {left} of {len(wanted)} are left, and the same command goes on" if left else ""
+    print(f"{arguments.out / 'README.md'} after {time.monotonic() - began:.0f} s{goes_on}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Step times of the papers' networks on one GPU.")
+    parser.add_argument("--out", type=Path, default=Path("gpu"), help="folder of results.jsonl and README.md")
+    parser.add_argument("--seconds", type=float, default=420.0, help="no piece is begun after so many")
+    parser.add_argument("--only", help="pieces whose name has this in it")
+    parser.add_argument("--smoke", action="store_true", help="everything on a CPU, at reduced width and size")
+    return parser.parse_args()
+
+
+def _cells(pieces: list[dict[str, Any]], effort: Effort) -> list[Cell]:
+    """All that can be measured, most telling first: each piece eager and by graphs; a few in other ways."""
+    cells = [
+        Cell(piece["name"], place, mode)
+        for piece in pieces
+        for mode in MODES
+        # Full shape first: what needs the most memory fails at once.
+        for place in sorted(range(len(piece["shapes"])), key=lambda place: -piece["shapes"][place]["gflop"])
+    ]
+    more = [
+        Cell(piece["name"], place, mode)
+        for piece in pieces
+        for place, shape in enumerate(piece["shapes"])
+        for mode in shape["more"]
+    ]
+    early = len(MODES) * sum(len(piece["shapes"]) for piece in pieces[:3])
+    return cells[:early] + sorted(more, key=lambda cell: cell.mode) + cells[early:]
+
+
+class Stepper:
+    """A network, its loss and its optimizer, stepping in one way."""
+
+    def __init__(self, piece: dict[str, Any], mode: str, effort: Effort) -> None:
+        """Build it on the device."""
+        self.piece, self.mode, self._effort = piece, mode, effort
+        self._superres = piece["task"] == "superresolution"
+        options = {**piece["options"], **(piece["smoke"] if effort.smoke else {})}
+        model: nn.Module = (
+            build_restorer(piece["model"], **options) if self._superres else build(piece["model"], CLASSES, **options)
+        )
+        model = convert_batchnorm(model, 8).to(effort.device).train()
+        if not self._superres:
+            model = model.to(memory_format=torch.channels_last_3d)
+        elif mode == "channels last":
+            model = model.to(memory_format=torch.channels_last)
+        self._model = model
+        spec = OptimizerSpec(**piece["optimizer"])
+        self._optimizer = spec.build(self._model, fused=effort.device.type == "cuda")
+        for group in self._optimizer.param_groups:
+            group["lr"] = 1e-4
+        self._forward: Callable[..., Tensor] = self._model
+        if mode == "compiled":
+            torch.compiler.reset()
+            backend = "eager" if effort.smoke else "inductor"
+            self._forward = torch.compile(self._model, dynamic=False, backend=backend)
+        self._recorder = None
+        if mode == "graphs":
+            self._recorder = Recorder(self._model, _again if effort.smoke else on_cuda())
+
+    def measured(self, place: int) -> dict[str, Any]:
+        """Milliseconds of a step at a shape, by part where they can be told apart, and memory."""
+        batch, frames, size, bn_batch = _shape(self.piece, place, self._effort)
+        set_bn_batch(self._model, bn_batch)
+        clips, labels = self._noise(batch, frames, size)
+        device = self._effort.device
+        began = time.perf_counter()
+        for _ in range(2):  # algorithms are chosen, memory is taken, what is to be compiled or recorded is
+            self._step(clips, labels)
+        self._now()
+        prepared = time.perf_counter() - began
+        forget_peak(device)
+        once = self._timed(1, clips, labels)[0]
+        steps = max(1, round(self._effort.seconds / once))
+        runs = [self._timed(steps, clips, labels) for _ in range(self._effort.repeats)]
+        found = {
+            "step_ms": Spread.of([1e3 * whole for whole, _ in runs])._asdict(),
+            "launch_share": sorted(launch / whole for whole, launch in runs)[len(runs) // 2],
+            "memory_mib": (peak_bytes(device) or 0) >> 20,
+            "prepared_s": prepared,
+            "steps": steps,
+        }
+        if device.type == "cuda":
+            found["reserved_mib"] = torch.cuda.memory_reserved(device) >> 20
+        return found | {"parts_ms": self._parts(clips, labels)}
+
+    def _timed(self, steps: int, clips: Tensor, labels: Tensor) -> tuple[float, float]:
+        """Seconds of a step, and of it until all was handed to the device."""
+        began = self._now()
+        for _ in range(steps):
+            self._step(clips, labels)
+        launched = time.perf_counter()
+        return (self._now() - began) / steps, (launched - began) / steps
+
+    def _parts(self, clips: Tensor, labels: Tensor) -> dict[str, float]:
+        """Milliseconds of one step's parts, each waited for; a recording has no parts but the optimizer."""
+        times = [self._now()]
+        if self._recorder is None:
+            loss = self._loss(clips, labels)
+            times.append(self._now())
+            loss.backward()
+            names = ("forward", "backward", "optimizer")
+        else:
+            self._learn(clips, labels)
+            names = ("forward and backward", "optimizer")
+        times.append(self._now())
+        self._update()
+        times.append(self._now())
+        spans = zip(names, pairwise(times), strict=True)
+        return {name: 1e3 * (end - begin) for name, (begin, end) in spans}
+
+    def _step(self, clips: Tensor, labels: Tensor) -> None:
+        self._learn(clips, labels)
+        self._update()
+
+    def _learn(self, clips: Tensor, labels: Tensor) -> None:
+        if self._recorder is None:
+            self._learnt(clips, labels)
+        else:
+            self._recorder((clips.shape, self.bn_batch), self._learnt, clips, labels)
+
+    def _learnt(self, clips: Tensor, labels: Tensor) -> Tensor:
+        loss = self._loss(clips, labels)
+        loss.backward()
+        return loss.detach()
+
+    def _loss(self, clips: Tensor, labels: Tensor) -> Tensor:
+        """The tasks' own losses, in bf16 on a GPU."""
+        device = self._effort.device
+        reduced = torch.autocast(device.type, dtype=torch.bfloat16) if device.type == "cuda" else nullcontext()
+        with reduced:
+            if not self._superres:
+                x = clips.float().sub_(115).mul_(0.0174).permute(0, 4, 1, 2, 3)
+                return functional.cross_entropy(self._forward(x).float(), labels)
+            restored = self._forward(_video(clips), mirrored=self.piece["mirrored"])
+            first = (labels.shape[1] - restored.shape[1]) // 2
+            truth = _video(labels[:, first : first + restored.shape[1]])
+            return ((restored.float() - truth).square() + 1e-12).sqrt().mean()
+
+    def _update(self) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _noise(self, batch: int, frames: int, size: int) -> tuple[Tensor, Tensor]:
+        """A batch as the tasks take it, on the device."""
+
+        def pixels(side: int) -> Tensor:
+            return torch.randint(0, 256, (batch, frames, side, side, 3), dtype=torch.uint8, device=self._effort.device)
+
+        if self._superres:
+            return pixels(size), pixels(SCALE * size)
+        return pixels(size), torch.randint(0, CLASSES, (batch,), device=self._effort.device)
+
+    @property
+    def bn_batch(self) -> int | None:
+        """Clips in a group of BatchNorm."""
+        return next((m.bn_batch for m in self._model.modules() if hasattr(m, "bn_batch")), None)
+
+    def _now(self) -> float:
+        if self._effort.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+
+def _again(work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
+    """What stands for a recording on a CPU: the work done again."""
+
+    def play() -> None:
+        work()
+
+    return work(), play
+
+
+def _video(clips: Tensor) -> Tensor:
+    return clips.movedim(-1, -3).float().div_(255)
+
+
+def _shape(piece: dict[str, Any], place: int, effort: Effort) -> tuple[int, int, int, int]:
+    """Batch, frames, side and BatchNorm's group of one of a piece's shapes."""
+    shape = piece["shapes"][place]
+    batch, frames, size, bn_batch = (shape[name] for name in ("batch", "frames", "size", "bn_batch"))
+    if not effort.smoke:
+        return batch, frames, size, bn_batch
+    if piece["task"] == "superresolution":
+        return 1, frames, size // 2, bn_batch
+    return max(batch // 8, 2), frames, size // 7, max(bn_batch // 8, 2)
+
+
+def _environment(effort: Effort) -> dict[str, Any]:
+    found = {"python": platform.python_version(), "torch": torch.__version__, "smoke": effort.smoke}
+    if effort.device.type == "cuda":
+        at = torch.cuda.get_device_properties(effort.device)
+        found |= {"device": at.name, "memory_gib": at.total_memory >> 30, "cuda": torch.version.cuda}
+        found |= {"cudnn": torch.backends.cudnn.version(), "precision": "bf16"}
+        found["peak_tflops"] = peak_flops(effort.device, "bf16") / 1e12
+    else:
+        found |= {"device": platform.machine(), "precision": "fp32"}
+    return found
+
+
+def _lines(log: Path) -> list[dict[str, Any]]:
+    """What was measured before; a line that was cut short is left out."""
+    lines = []
+    for line in log.read_text(encoding="utf-8").splitlines() if log.exists() else ():
+        try:
+            lines.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return lines
+
+
+def _write(log: Path, **values: Any) -> None:
+    with open(log, "a", encoding="utf-8") as file:
+        file.write(json.dumps(values, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""The most memory in use since one last asked for it to be forgotten."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+
+__all__ = ["forget_peak", "peak_bytes"]
+
+_PROCESS = Path("/proc/self")
+
+
+def forget_peak(device: torch.device) -> None:
+    """From now on, look for the peak anew."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    else:
+        with suppress(OSError):  # not Linux, or not allowed: the peak of the process's life then
+            (_PROCESS / "clear_refs").write_text("5")
+
+
+def peak_bytes(device: torch.device) -> int | None:
+    """The most bytes of a device's memory in use at once; on a CPU, those of this process. None where unknown."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        lines = (_PROCESS / "status").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")]
+    return found[0] if found else None

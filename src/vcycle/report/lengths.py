@@ -1,0 +1,85 @@
+"""Plans trained at several lengths: where each ends, against the time that it takes."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["has_lengths", "lengths_figure"]
+
+_COLORS = ("tab:gray", "tab:olive", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:pink")
+
+_TIMES = {"train_seconds": "training time (s)", "cpu_seconds": "processor time of training (s)"}
+
+
+def has_lengths(data: Mapping[str, Any]) -> bool:
+    """Whether a comparison has a plan at several lengths."""
+    return any(len(lengths) > 1 for lengths in _lengths(data).values())
+
+
+def lengths_figure(
+    comparisons: Mapping[str, Mapping[str, Any]], time: Literal["train_seconds", "cpu_seconds"] = "train_seconds"
+) -> "Figure":
+    """A line for each plan through its lengths: the mean at the end, ± standard deviation, against the time.
+
+    Args:
+        comparisons: What `Comparison.as_data` gives, by title; side by side. Of it `measure`, `split` and of each of
+            the `arms` its times, `value` and `value_std` are read.
+        time: Of which clock.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
+    plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
+    colors = {plan: _COLORS[place % len(_COLORS)] for place, plan in enumerate(plans)}
+    for axis, (title, data) in zip(
+        figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons.items(), strict=True
+    ):
+        _draw(axis, data, time, colors)
+        axis.set_title(title, fontsize=10)
+    handles = {plan: line for axis in figure.axes for line, plan in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        handles.values(),
+        handles.keys(),
+        loc="outside right center",
+        fontsize=8,
+        title="a dot per length\nmean ± sd over seeds",
+        title_fontsize=7,
+    )
+    return figure
+
+
+def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str, str]) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
+    measure = data["measure"]
+    scale = measure["scale"]
+    for plan, names in _lengths(data).items():
+        arms = sorted((data["arms"][name] for name in names), key=lambda arm: arm[time])
+        axis.errorbar(
+            [arm[time] for arm in arms],
+            [scale * arm["value"] for arm in arms],
+            yerr=[scale * arm["value_std"] for arm in arms],
+            color=colors[plan],
+            marker="o",
+            markersize=4,
+            capsize=2,
+            label=plan,
+        )
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set(xlabel=_TIMES[time], ylabel=f"{measure['words']} on {data['split']} ({measure['unit']})")
+    axis.grid(alpha=0.3)
+    axis.margins(y=0.15)
+
+
+def _lengths(data: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The names of each plan's lengths."""
+    found: dict[str, list[str]] = {}
+    for name in data["arms"]:
+        found.setdefault(name.partition("@")[0], []).append(name)
+    return found

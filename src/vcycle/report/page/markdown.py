@@ -1,0 +1,24 @@
+"""Runs as Markdown, for a README: the summary, and what it was found by."""
+
+from collections.abc import Sequence
+
+from vcycle.report.page.runs import RunData
+from vcycle.report.page.summary import environment_rows, protocols, summary_rows
+
+__all__ = ["markdown_summary"]
+
+
+def markdown_summary(runs: Sequence[RunData]) -> str:
+    """A table of runs; what evaluations counted; commands, and machines and versions, each once."""
+    parts = [_table(summary_rows(runs)), *(f"{line}." for line in protocols(runs))]
+    commands = dict.fromkeys(found["command"] for run in runs for found in run.environments)
+    if commands:
+        parts.append("\n".join(["```sh", *commands, "```"]))
+    places = dict.fromkeys(f"{row[1]}; {row[2]}." for run in runs for row in environment_rows(run)[1:])
+    return "\n\n".join([*parts, *places]) + "\n"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    head, *rest = rows
+    lines = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rest)])

@@ -1,0 +1,58 @@
+"""What is told of runs in words, for a page and for a README alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vcycle.report.page.runs import RunData, measure, shown
+from vcycle.report.spread import duration
+
+__all__ = ["environment_rows", "protocols", "summary_rows"]
+
+_APART = ("step", "command", "folder")
+"""What is told of an environment elsewhere."""
+_MACHINE = ("device", "ranks", "processor", "cores", "threads", "system")
+
+
+def summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
+    """A head, and a row for each run."""
+    rows = [["run", "plan", "steps", "samples", "training time", "validation", "evaluations", "bad samples"]]
+    for run in runs:
+        last = shown(*measure(run.validations[-1]["evaluation"])) if run.validations else "–"
+        found = [f"{one['split']} {shown(*measure(one))}" for one in run.evaluations]
+        taken = len(run.steps)
+        samples = sum(line["batch"] for line in run.steps)
+        rows.append(
+            [
+                run.name,
+                run.plan,
+                f"{taken:,}" if run.finished else f"{taken:,} of {run.planned_steps:,}",
+                f"{samples:,}",
+                duration(run.seconds),
+                last,
+                "; ".join(found) or "–",
+                f"{len(run.bad):,}",
+            ]
+        )
+    return rows
+
+
+def protocols(runs: Sequence[RunData]) -> list[str]:
+    """What each evaluation counted, in a line each; one line for runs that were evaluated alike."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for run in runs:
+        for one in run.evaluations:
+            found.setdefault((one["split"], one["protocol"]), []).append(run.name)
+    return [f"{split} ({', '.join(names)}): {protocol}" for (split, protocol), names in found.items()]
+
+
+def environment_rows(run: RunData) -> list[list[str]]:
+    """A head, and a row for each environment that the run has had."""
+    rows = [["from step", "machine", "versions"]]
+    for found in run.environments:
+        machine = [f"{key} {found[key]}" for key in _MACHINE if key in found]
+        rows.append([f"{found['step']:,}", ", ".join(machine), _versions(found)])
+    return rows
+
+
+def _versions(found: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in found.items() if key not in _APART + _MACHINE)
