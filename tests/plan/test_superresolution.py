@@ -190,11 +190,45 @@ def test_each_part_of_a_large_minibatch_can_be_left_out(reds: Baseline) -> None:
     assert large_minibatch(reds.with_(lr_batch=32), 4).peak_lr == pytest.approx(4e-4)
 
 
-def test_a_scaled_batch_keeps_the_work_of_a_step(reds: Baseline) -> None:
-    plan = superresolution(reds, batch="scaled")
+def test_a_scaled_batch_keeps_the_work_of_a_step_and_the_samples_of_a_stage(reds: Baseline) -> None:
+    plan, usual = superresolution(reds, batch="scaled"), superresolution(reds)
     assert [stage.base.batch for stage in plan.stages] == [137, 87, 64, 34, 21, 16]
-    for stage in plan.stages:
+    assert plan.name == "hierarchical+scaled"
+    for stage, other in zip(plan.stages, usual.stages, strict=True):
         assert 0.96 < stage.base.voxels / plan.baseline_shape.voxels <= 1
+        assert stage.steps * stage.base.batch == pytest.approx(other.steps * other.base.batch, abs=137)
+    assert plan.samples == pytest.approx(usual.samples, abs=137)
+    assert plan.saving().work == pytest.approx(usual.saving().work, rel=1e-3)
+    assert plan.saving().steps == pytest.approx(usual.saving().work, rel=0.02)
+
+
+@pytest.mark.parametrize(("scaling", "gain"), [("sqrt", 2.0), ("linear", 4.0), ("none", 1.0)])
+def test_the_lr_follows_a_scaled_batch(reds: Baseline, scaling: str, gain: float) -> None:
+    plan = superresolution(reds, batch="scaled", nesting="spatial", lr_scaling=scaling)
+    assert [stage.base.batch for stage in plan.stages] == [64, 16]
+    assert [stage.rate.at(0) for stage in plan.stages] == pytest.approx([gain * 2e-4, 2e-4])
+    constant_shape, usual = control(plan), control(superresolution(reds, nesting="spatial"))
+    assert [constant_shape[k].lr for k in range(0, 300_000, 997)] == pytest.approx(
+        [usual[k].lr for k in range(0, 300_000, 997)]
+    )
+
+
+def test_a_scaled_batch_warms_up_and_freezes_for_as_many_samples(plans: dict[str, Plan]) -> None:
+    usual = plans["vimeo_basicvsr"]
+    plan = superresolution(usual.baseline, batch="scaled", mirrored=True, lr_scaling="none")
+    assert plan.stages[0].base.batch == 597
+    for step in (0, 1, 300, 535, 536, 537, 538, 900):
+        same = plan[step].first_sample // 64
+        assert usual[same].lr * (1 - 1e-5) <= plan[step].lr <= usual[same + 1].lr * (1 + 1e-5)
+        assert (plan[step].lr_of("flow") == 0) is (usual[same].lr_of("flow") == 0)
+    assert plan[537].lr_of("flow") > 0 == plan[536].lr_of("flow")
+
+
+def test_a_plan_may_be_shorter_or_longer(reds: Baseline) -> None:
+    plan = superresolution(reds, epoch_factor=0.5)
+    assert [stage.steps for stage in plan.stages] == [25_000] * 6
+    assert [stage.rate for stage in plan.stages] == [stage.rate for stage in superresolution(reds).stages]
+    assert plan.baseline == reds
 
 
 def test_the_flow_network_is_frozen_by_the_step_and_then_learns_slowly(plans: dict[str, Plan]) -> None:

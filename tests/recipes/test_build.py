@@ -8,8 +8,9 @@ import torch
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.recipes import load_recipe
-from vcycle.recipes.build import build_model, datasets_of, find_videos, settings_of, task_of
+from vcycle.recipes.build import build_model, datasets_of, settings_of, task_of
 from vcycle.recipes.evaluating import evaluator
+from vcycle.recipes.videos import find_videos
 
 TEXT = """
 sampling: {span: [1.0, 1.0], short_side: [16, 20], flip: false}

@@ -11,9 +11,9 @@ from vcycle.errors import RecipeError
 from vcycle.nn.catalog import build
 from vcycle.nn.weights.keys import foreign_keys
 from vcycle.recipes import load_recipe, recipe_text
-from vcycle.recipes.build import check_videos, find_videos
 from vcycle.recipes.opened import open_model
 from vcycle.recipes.plans import plan_of
+from vcycle.recipes.videos import check_videos, find_videos
 
 WIDTHS = {"stem_width": 4, "widths": [4, 4, 8, 8], "blocks": [1, 1, 1, 1]}
 SMALL = [

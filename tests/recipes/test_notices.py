@@ -6,8 +6,8 @@ import pytest
 
 from vcycle.data import PrepareSettings, prepare_videos
 from vcycle.recipes import load_recipe
-from vcycle.recipes.build import every_video, find_videos
 from vcycle.recipes.notices import notices
+from vcycle.recipes.videos import every_video, find_videos
 
 
 def told(tmp_path, *overrides):

@@ -91,9 +91,7 @@ def test_a_factor_that_is_no_length_is_refused(factor):
 
 
 def test_the_length_of_the_training_set_must_be_known():
-    with pytest.raises(
-        RecipeError, match=r"the length of the training set is unknown: .*data=FOLDER.*data.clips=240000"
-    ):
+    with pytest.raises(RecipeError, match=r"the length of the training set is unknown: .*data=FOLDER.*data.clips=N"):
         baseline_of(load_recipe(KINETICS, ["data.clips=null"]))
 
 

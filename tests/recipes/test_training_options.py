@@ -8,10 +8,11 @@ import torch
 from vcycle.data import SampleRequest
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
-from vcycle.recipes import build as build_module
 from vcycle.recipes import load_recipe
-from vcycle.recipes.build import check_videos, datasets_of, find_videos, task_of, train
+from vcycle.recipes import videos as videos_module
+from vcycle.recipes.build import datasets_of, task_of, train
 from vcycle.recipes.plans import plan_of
+from vcycle.recipes.videos import check_videos, find_videos
 from vcycle.train.run import RunFolder
 
 TEXT = """
@@ -79,6 +80,13 @@ def test_the_loss_and_the_labels_have_to_agree(load, charades, digit_videos, tmp
     check(f"data={digit_videos}", "training.label_smoothing=0.1")
 
 
+def test_precise_statistics_are_of_weights_that_are_not_averaged_and_not_frozen(load, digit_videos, tmp_path):
+    for other in ("training.ema=0.9", "training.freeze=backbone"):
+        recipe = load(f"data={digit_videos}", "training.precise_bn=8", other)
+        with pytest.raises(RecipeError, match=rf"training\.precise_bn=8.*{other.partition('=')[0]}"):
+            check_videos(recipe, find_videos(recipe, tmp_path))
+
+
 def test_classes_without_a_video_are_named(load, digit_videos, charades, tmp_path):
     assert find_videos(load(f"data={digit_videos}"), tmp_path).notes == ()
     files = sorted(digit_videos.rglob("*.mp4"))
@@ -111,7 +119,7 @@ def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_vid
 
 @pytest.mark.parametrize("option", ["randaugment={}", "mixup=0.2", "cutmix=1"])
 def test_augmentation_without_torchvision_says_what_to_install(load, digit_videos, tmp_path, monkeypatch, option):
-    monkeypatch.setattr(build_module, "find_spec", lambda name: None)
+    monkeypatch.setattr(videos_module, "find_spec", lambda name: None)
     recipe = load(f"data={digit_videos}", f"augment.{option}")
     name = option.partition("=")[0]
     with pytest.raises(RecipeError, match=rf"augment\.{name} is torchvision's, .* pip install 'vcycle\[torchvision\]'"):

@@ -67,9 +67,26 @@ def write_clip(folder: Path, seed: int, frames: int = FRAMES) -> None:
 
 
 @pytest.fixture(scope="session")
+def recipe() -> str:
+    """The recipe above."""
+    return RECIPE
+
+
+@pytest.fixture(scope="session")
 def make_clip() -> Callable[..., None]:
     """Writes a clip: folder, seed, frames."""
     return write_clip
+
+
+@pytest.fixture(scope="session")
+def write_png() -> Callable[[Path, np.ndarray], None]:
+    """Writes a picture, and the folder that it lies in."""
+
+    def write(path: Path, picture: np.ndarray) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(png(np.ascontiguousarray(picture)))
+
+    return write
 
 
 @pytest.fixture(scope="session")
@@ -124,6 +141,7 @@ def conftest_of(folder: str) -> ModuleType:
 
 _training, _commands = conftest_of("train"), conftest_of("cli")
 record_of, newest, vcycle = _training.record_of, _training.newest, _commands.vcycle
+vcycle_on = _commands.vcycle_on
 
 
 @pytest.fixture

@@ -1,25 +1,52 @@
 """The commands on a recipe of super-resolution, as a user gives them."""
 
+import contextlib
+import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import safetensors.torch
+import torch
 
 import vcycle as package
+from vcycle.cli import process
+from vcycle.cli.app import app
+from vcycle.nn.weights.superres_keys import foreign_keys
+from vcycle.recipes.load import load_any
+from vcycle.recipes.superres.build import build_model
+from vcycle.recipes.superres.evaluating import open_run
+from vcycle.recipes.superres.initial import initialise
 
 QUICK = ("model.options.flow=none", "training.flow=null")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
 
 
+@pytest.fixture(scope="session")
+def once(clips, recipe, tmp_path_factory):
+    """A finished run, and what the command printed."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "tiny.yaml").write_text(recipe, encoding="utf-8")
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = process.run(
+            app, ["train", str(folder / "tiny.yaml"), f"data={clips}", *QUICK, "--out", str(folder / "run")]
+        )
+    assert code == 0, err.getvalue()
+    return folder / "run", SimpleNamespace(out=out.getvalue(), err=err.getvalue())
+
+
 @pytest.fixture
-def trained(vcycle, here, clips):
-    """A finished run in ./run."""
-    ran = vcycle("train", "tiny.yaml", f"data={clips}", *QUICK, "--out", "run")
-    assert ran.code == 0, ran.err
-    return ran
+def trained(once, here):
+    """A finished run in ./run: what the command printed."""
+    folder, printed = once
+    shutil.copytree(folder, here / "run")
+    return printed
 
 
 def test_plan_shows_stages_in_low_resolution_pixels_without_clips(vcycle):
@@ -75,29 +102,78 @@ def test_a_run_restores_a_video(vcycle, here, trained):
             picture = np.full((16, 24, 3), 60 * number, dtype=np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
-    ran = vcycle("upscale", "run", "small.mp4", "--out", "large.mp4")
+    assert vcycle("export", "run").code == 0
+    for model in ("run", "run/model.safetensors"):
+        ran = vcycle("upscale", model, "small.mp4", "--out", "large.mp4")
+        assert ran.code == 0, ran.err
+        assert ran.err.splitlines()[0] == f"{model}: basicvsr_m after step 8"
+        assert ran.out == "large.mp4: 3 frames of 96 × 64\n"
+
+
+def test_what_was_exported_opens_as_what_the_run_holds_whosever_names_it_has(vcycle, here, trained):
+    run = open_run(here / "run")
+    for naming, last in (("vcycle", "head.last"), ("basicsr", "conv_last"), ("mmagic", "conv_last")):
+        ran = vcycle("export", "run", "-o", "moved/x.safetensors", "--to", naming)
+        assert ran.code == 0, ran.err
+        assert ran.out.endswith("tensors after step 8, with the recipe and the plan\n")
+        assert f"{last}.weight" in safetensors.torch.load_file("moved/x.safetensors")
+        file = open_run(here / "moved" / "x.safetensors")
+        assert (file.recipe, file.step, file.origin) == (run.recipe, 8, str(here / "moved" / "x.safetensors"))
+        assert all(torch.equal(value, file.model.state_dict()[key]) for key, value in run.model.state_dict().items())
+    ran = vcycle("export", "run", "--to", "pytorchvideo")
+    assert ran.err.endswith("have no names in pytorchvideo; accepted: vcycle\n")
+
+
+def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trained):
+    assert vcycle("export", "run", "-o", "moved/x.safetensors").code == 0
+    ran = vcycle("eval", "moved/x.safetensors", f"data={clips}", "--json")
     assert ran.code == 0, ran.err
-    assert ran.err.splitlines()[0] == "run: basicvsr_m after step 8"
-    assert ran.out == "large.mp4: 3 frames of 96 × 64\n"
+    found = json.loads(ran.out)
+    assert found == json.loads(ran.out) | {"file": "moved/eval-val.json", "step": 8}
+    assert f"PSNR {found['psnr']:.2f} dB" in trained.out
+    assert (here / "moved" / "eval-val.json").is_file()
+    for file in ("moved/x.safetensors", "run/checkpoints/step-000000008.pt"):
+        recipe, said = load_any("tiny.yaml", [*QUICK, f"init={file}"]), []
+        begun = build_model(recipe, 3)
+        initialise(begun, recipe, said.append)
+        assert f"tensors of the network from {file}" in said[0]
+        assert torch.equal(begun.head.last.weight, open_run(here / "run").model.head.last.weight)
+    ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
+    assert ran.err == "error: moved/x.safetensors: key 'task' is superresolution: this takes recognition\n"
 
 
-def test_the_result_does_not_depend_on_the_ranks_even_if_they_are_more_than_the_clips(vcycle, here, clips, trained):
+def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):
+    recipe = load_any("tiny.yaml", ["model.options.flow=none"])
+    state = build_model(recipe, 5).state_dict()
+    theirs = foreign_keys(state, "basicsr")
+    torch.save({"params": {theirs[key]: value for key, value in state.items()}}, "basicvsr.pth")
+    ran = vcycle("eval", "tiny.yaml", f"data={clips}", *QUICK, "init=basicvsr.pth", "--split", "test")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("PSNR ")
+    assert ran.out.endswith(", whole clips), low resolution bicubic ×4, weights " + f"{here / 'basicvsr.pth'}\n")
+    assert (here / "runs" / "tiny-init" / "eval-test.json").is_file()
+    ran = vcycle("eval", "tiny.yaml", f"data={clips}", *QUICK)
+    assert ran.err.startswith("error: a recipe's network is untrained: give the folder of a run, ")
+
+
+def test_a_flow_network_alone_cannot_be_measured(vcycle, here, clips):
+    flow = build_model(load_any("tiny.yaml"), 5).flow.state_dict()
+    torch.save(flow, "flow.pth")
+    ran = vcycle("eval", "tiny.yaml", f"data={clips}", "init=flow.pth")
+    assert ran.err.endswith("flow.pth are not all of model basicvsr_m's\n")
+
+
+def test_the_result_does_not_depend_on_the_ranks_even_if_they_are_more_than_the_clips(
+    vcycle, vcycle_on, here, clips, trained
+):
     (here / "one").mkdir()
     (here / "one" / "clip").symlink_to(clips / "val" / "val0")
     ran = vcycle("eval", "run", "data.val=one", "--json", "--out", "alone")
     assert ran.code == 0, ran.err
-    command = ["torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "vcycle", "eval", "run"]
-    ended = subprocess.run(
-        [sys.executable, "-m", *command, "data.val=one", "--json", "--out", "shared"],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-        env=ENVIRONMENT,
-    )
-    assert ended.returncode == 0, ended.stderr
+    ended, _ = vcycle_on(2, "eval", "run", "data.val=one", "--json", "--out", "shared")
+    assert ended.code == 0, ended.err
     keys = ("psnr", "ssim", "samples", "frames")
-    alone, shared = json.loads(ran.out), json.loads(ended.stdout)
+    alone, shared = json.loads(ran.out), json.loads(ended.out)
     assert [shared[key] for key in keys] == [alone[key] for key in keys]
     assert json.loads((here / "shared" / "eval-val.json").read_text())["clips"][0]["clip"] == "clip"
 
@@ -124,8 +200,7 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
         ),
         (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, and training.fra"),
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
-        (("compare", "tiny.yaml", "data=CLIPS"), "error: tiny.yaml: key 'task' is superresolution: this takes"),
-        (("eval", "run", "--views", "10x3"), "error: run is a run of super-resolution: --views and --figure go with"),
+        (("eval", "run", "--views", "10x3"), "error: run is one of super-resolution: --views and --figure go with"),
         (("predict", "run", "x.mp4"), "error: run: key 'task' is superresolution: this takes recognition"),
     ],
 )

@@ -1,16 +1,20 @@
 """A training of super-resolution: one that is killed is the one that was not; what is frozen stays as it was."""
 
+import math
 import multiprocessing
 import os
 import signal
 
+import numpy as np
 import pytest
 import torch
 
 from vcycle.data import loader
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.recipes.superres.build import build_model, dataset_of
+from vcycle.recipes.superres.checking import check_clips
 from vcycle.train.ema import Ema, EmaSpec
+from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
 
 forked = pytest.mark.skipif(
@@ -48,6 +52,12 @@ def whole(training, record_of, newest, states, tmp_path_factory):
     training.run(folder, on_step=keep)
     states[len(training.plan)] = newest(folder)
     return record_of(folder)
+
+
+def test_trying_every_shape_first_changes_nothing(make_training, whole, record_of, tmp_path):
+    make_training("run.fit=always").run(tmp_path)
+    assert RunFolder(tmp_path).fit.exists()
+    assert record_of(tmp_path) == whole
 
 
 def test_the_plan_has_a_freeze_a_warm_up_and_a_stage_edge(training):
@@ -161,6 +171,23 @@ def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path
     assert fitted.curve[-1].evaluation.samples == 2
 
 
+def test_a_picture_is_a_clip_of_one_frame_and_black_ones_are_learned_from(write_png, make_training, tmp_path):
+    draws = np.random.default_rng(0)
+    for split, count in (("train", 2), ("val", 2)):
+        for number in range(count):
+            shape = (38, 45, 3)  # no multiple of the scale, and 9 × 11 at low resolution
+            picture = draws.integers(256, size=shape) if number else np.zeros(shape)
+            write_png(tmp_path / "clips" / split / f"{split}{number}" / "0.png", picture.astype(np.uint8))
+    sizes = ("training.frames=1", "training.size=8", "plans.spatial.sizes=[5, 8]")
+    training = make_training(*WITHOUT_FLOW, *sizes, f"data={tmp_path / 'clips'}")
+    assert check_clips(training.recipe, training.clips) == []
+    quality = training.run(tmp_path / "run").curve[-1].evaluation
+    assert (quality.samples, quality.frames) == (2, 2)
+    assert math.isfinite(quality.psnr)
+    lines = [line for line in JsonLines(RunFolder(tmp_path / "run").log).read() if line["event"] == "step"]
+    assert all(math.isfinite(line["loss"]) for line in lines)
+
+
 def test_an_unreadable_clip_is_replaced_counted_and_named(clips, make_clip, make_training, tmp_path):
     import shutil
 
@@ -176,58 +203,28 @@ def test_an_unreadable_clip_is_replaced_counted_and_named(clips, make_clip, make
     assert len(lines) == fitted.replaced
 
 
-def train_in_a_group(training, plan, rank, world, store, results):
-    """A user's own loop on two ranks, with DistributedDataParallel as it is by default."""
-    from torch import distributed
-    from torch.nn.parallel import DistributedDataParallel
-
-    from vcycle.nn import apply
-    from vcycle.nn.models.superres.roles import role_by_name
-    from vcycle.tasks.superres import Restoration
-    from vcycle.train.optimizer import OptimizerSpec
-
-    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=world)
-    model = build_model(training.recipe, 0)
-    optimizer = OptimizerSpec(name="adam", betas=(0.9, 0.99)).build(model, role_by_name(["flow"]))
-    shared, task = DistributedDataParallel(model), Restoration()
-    batches = loader(dataset_of(training.recipe, training.clips.train), plan, rank=rank, world=world)
-    for step, batch in zip(plan, batches, strict=True):
-        apply(step, model, optimizer)
-        task.loss(shared, batch.lr, batch.hr).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    results.put((rank, {key: value.numpy().copy() for key, value in model.state_dict().items()}))
-    results.close()
-    results.join_thread()
-    distributed.destroy_process_group()
+def train_as_rank(rank, world, training, folder):
+    return training.run(folder, ranks=Ranks(rank=rank, world=world)).curve[-1].evaluation
 
 
-@forked
-def test_two_ranks_go_through_the_freeze_and_two_shapes_and_learn_what_one_does(make_training, tmp_path):
-    training = make_training("plans.spatial.sizes=[8, 12, 16]", "training.steps=12", "training.ema=null")
-    plan = training.plan
-    assert [stage.base.size for stage in plan.stages] == [8, 12, 16]
-    context = multiprocessing.get_context("fork")
-    found = {}
-    for world in (1, 2):
-        results = context.Queue()
-        ranks = [
-            context.Process(
-                target=train_in_a_group, args=(training, plan, rank, world, tmp_path / f"store{world}", results)
-            )
-            for rank in range(world)
-        ]
-        for process in ranks:
-            process.start()
-        found[world] = dict(results.get(timeout=90) for _ in ranks)
-        for process in ranks:
-            process.join()
-    alone, (first, second) = found[1][0], (found[2][0], found[2][1])
+def test_two_ranks_go_through_the_freeze_and_two_shapes_and_learn_what_one_does(
+    make_training, on_ranks, newest, tmp_path
+):
+    training = make_training("plans.spatial.sizes=[8, 12, 16]", "training.steps=12", "run.save_every=100")
+    assert [stage.base.size for stage in training.plan.stages] == [8, 12, 16]
+    assert {step.lr_of("flow") > 0 for step in training.plan} == {False, True}
+    alone = training.run(tmp_path / "alone").curve[-1].evaluation
+    first, second = on_ranks(2, train_as_rank, training, tmp_path / "two")
+    assert first == second
+    assert first.psnr == pytest.approx(alone.psnr, abs=1e-3)
+    learned, expected = newest(tmp_path / "two"), newest(tmp_path / "alone")
+    for found, wanted in ((learned.model, expected.model), (learned.averaged, expected.averaged)):
+        assert all((found[key] - value).abs().max() < 1e-4 for key, value in wanted.items())
     drawn = build_model(training.recipe, 0).state_dict()
-    for key, value in alone.items():
-        assert (first[key] == second[key]).all()
-        assert abs(first[key] - value).max() < 1e-4
-    assert not (first["flow.levels.0.0.weight"] == drawn["flow.levels.0.0.weight"].numpy()).all()
+    assert not torch.equal(learned.model["flow.levels.0.0.weight"], drawn["flow.levels.0.0.weight"])
+    steps = [line for line in JsonLines(RunFolder(tmp_path / "two").log).read() if line["event"] == "step"]
+    same = [line for line in JsonLines(RunFolder(tmp_path / "alone").log).read() if line["event"] == "step"]
+    assert [(line["ids_crc32"], line["lr"]) for line in steps] == [(line["ids_crc32"], line["lr"]) for line in same]
 
 
 def test_offsets_that_diverge_stop_the_run_and_name_the_step(make_training, tmp_path, monkeypatch):

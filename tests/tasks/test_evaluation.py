@@ -236,6 +236,14 @@ def test_map_is_that_of_the_only_class_that_somebody_has():
         assert (found.map, found.map_classes) == (pytest.approx((1 + 2 / 3) / 2), 1)
 
 
+# By hand: precision 1 at 0.9, 2/3 at 0.5 and 3/4 at 0.1, where each finds a third of the positives.
+def test_videos_of_equal_scores_are_found_together():
+    scores = torch.tensor([[0.5], [0.9], [0.1], [0.5]], dtype=torch.float64)
+    for labels in ([[1.0], [1], [1], [0]], [[0.0], [1], [1], [1]]):
+        several = Scores(videos=torch.arange(4), scores=scores, labels=torch.tensor(labels))
+        assert evaluate(several, "").map == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
+
+
 def test_scores_that_are_not_numbers_are_refused(task):
     model = Told(task, [[math.nan] * 3])
     with pytest.raises(DataError, match="scores are not numbers"):

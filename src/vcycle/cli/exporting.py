@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["export"]
 
 _ENDING = ".safetensors"
-_NAMINGS: tuple["Naming", ...] = ("vcycle", "pyslowfast", "pytorchvideo")
+_NAMINGS: tuple["Naming", ...] = ("vcycle", "pyslowfast", "pytorchvideo", "basicsr", "mmagic")
 
 
 def export(
@@ -30,8 +30,8 @@ def export(
 ) -> None:
     """Write a run's newest weights into one file.
 
-    The file (safetensors) holds the recipe, the plan and the names of the classes too: `vcycle eval`, `vcycle predict`
-    and `init=FILE` take it wherever it is.
+    The file (safetensors) holds the recipe, the plan and the names of the classes too: `vcycle eval`, `vcycle predict`,
+    `vcycle upscale` and `init=FILE` take it wherever it is.
     """
     file = out or run / f"model{_ENDING}"
     if file.suffix != _ENDING:
@@ -51,6 +51,7 @@ def export(
     if json:
         print_json({"run": str(run), "file": str(file), "step": step, "tensors": tensors, "naming": naming})
     else:
-        result(
-            f"{file}: {tensors:,} tensors after step {step:,}, with the recipe, the plan and the names of the classes"
+        classes = (
+            ", the plan and the names of the classes" if kept.trained and kept.trained.classes else " and the plan"
         )
+        result(f"{file}: {tensors:,} tensors after step {step:,}, with the recipe{classes}")

@@ -1,14 +1,16 @@
 """`plan`, `train` and `eval` where the recipe is one of super-resolution."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.cli import process
+from vcycle.cli.arguments import load_any, names_recipe
 from vcycle.cli.output import message, message_of_rank, plain, plan_data, print_json, result
 from vcycle.cli.progress import progress
+from vcycle.cli.sharing import shared
 from vcycle.cli.telling import plan_line, totals_line, training_data, warn_of_workers
 
 if TYPE_CHECKING:
@@ -23,11 +25,12 @@ __all__ = ["evaluate", "is_restoration", "plan", "train"]
 
 
 def is_restoration(model: Path) -> bool:
-    """Whether a model is a run of super-resolution."""
-    from vcycle.recipes.load import load_any
-    from vcycle.train.run import RunFolder
+    """Whether a trained model, or a recipe, is one of super-resolution."""
+    if names_recipe(model):
+        return load_any(str(model), None).task == "superresolution"
+    from vcycle.recipes.opened import task_of
 
-    return model.is_dir() and RunFolder(model).recipe.is_file() and load_any(str(model)).task == "superresolution"
+    return task_of(model) == "superresolution"
 
 
 def plan(recipe: "SuperresRecipe", *, figure: Path | None, json: bool) -> None:
@@ -48,7 +51,8 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.resuming import check_resume
     from vcycle.recipes.superres.build import train as train_recipe
-    from vcycle.recipes.superres.clips import check_clips, described, find_clips, notices
+    from vcycle.recipes.superres.checking import check_clips, described, notices
+    from vcycle.recipes.superres.clips import find_clips
     from vcycle.recipes.superres.initial import check_init
 
     text = dump_recipe(recipe)
@@ -93,23 +97,25 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     result(totals_line(fitted))
 
 
-def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path | None, json: bool) -> None:
-    """Measure a run's network on the whole clips of a split, on any number of ranks."""
+def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path, json: bool) -> None:
+    """Measure a network on the whole clips of a split, on any number of ranks."""
     from vcycle.cli.evaluating import changed
     from vcycle.data import Replacement
     from vcycle.recipes.findings import write_data
     from vcycle.recipes.superres.build import dataset_of
     from vcycle.recipes.superres.clips import split_of
-    from vcycle.recipes.superres.evaluating import measured, measuring_of, open_run
+    from vcycle.recipes.superres.evaluating import measured, measuring_of, open_initial, open_run
     from vcycle.tasks.superres import quality_of
-    from vcycle.train.ranks import joined
 
-    with joined() as ranks:
-        tell: Callable[[str], None] = message if ranks.first else lambda _: None
-        opened = open_run(name, tell)
-        recipe = changed(opened.recipe, overrides, str(name))
+    with shared() as ranks:
+        if names_recipe(name):
+            opened = open_initial(load_any(str(name), overrides), message)
+            recipe = opened.recipe
+        else:
+            opened = open_run(name, message)
+            recipe = changed(opened.recipe, overrides, str(name))
         dataset = dataset_of(recipe, split_of(recipe, split))
-        device = ranks.device(recipe.run.device, tell)
+        device = ranks.device(recipe.run.device, message)
         own = []
         with progress() as shown:
             for found in measured(recipe, dataset, opened.model.to(device), device, rank=ranks.rank, world=ranks.world):
@@ -127,12 +133,15 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path | No
         else:
             rows.append({"clip": dataset.pairs.high.names[found.clip], **asdict(found.quality)})
     quality: Quality = quality_of(everything, measuring_of(recipe))
-    file = (out or name) / f"eval-{split}.json"
-    about = {"model": str(name), "weights": opened.origin, "step": opened.step, "split": split}
+    file = out / f"eval-{split}.json"
+    made_by = dataset.pairs.degradation
+    low = f"{made_by.kind} ×{made_by.scale}"
+    about = {"model": str(name), "weights": opened.origin, "step": opened.step, "split": split, "low_resolution": low}
     if json:
         print_json(about | asdict(quality) | {"file": str(file)})
     else:
-        result(f"{_line(quality, split)}, after step {opened.step:,}")
+        which = f"after step {opened.step:,}" if opened.step else f"weights {opened.origin}"
+        result(f"{_line(quality, split)}, low resolution {low}, {which}")
     write_data(file, plain({**about, **asdict(quality), "clips": rows}))
     message(f"each clip: {file}")
 

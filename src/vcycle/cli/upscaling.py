@@ -19,7 +19,9 @@ __all__ = ["upscale"]
 
 
 def upscale(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run's folder, or weights: BasicSR's, mmagic's.")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="A run's folder, or weights: exported, BasicSR's, mmagic's.")
+    ],
     video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .mp4, .mov or .mkv.")],
     chunk: Annotated[
@@ -39,7 +41,8 @@ def upscale(
 ) -> None:
     """Restore a video by a factor of four; its frame rate, time stamps and sound are kept.
 
-    Memory does not grow with the video's length. What was cut short leaves no file.
+    Memory does not grow with the video's length. What was cut short leaves no file. A GPU computes at the precision
+    that a run was trained at, a CPU in fp32.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
@@ -56,7 +59,7 @@ def upscale(
     if device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
-    network, description = _opened(model)
+    network, description, precision = _opened(model)
     message(f"{model}: {description}")
     info = probe(str(video)).info
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
@@ -69,6 +72,7 @@ def upscale(
             chunk=chunk,
             overlap=overlap,
             crf=crf,
+            precision=precision if where.type == "cuda" else "fp32",
             progress=lambda done, total: shown.count("restoring frames", done, total),
         )
     if missing:
@@ -96,14 +100,17 @@ def upscale(
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")
 
 
-def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str]":
-    """A network, and what it is in a line: that of a run, or of a file of weights alone."""
-    if not model.is_dir():
+def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
+    """A network, what it is in a line, and its precision: of a run or what was exported, or of weights alone."""
+    from vcycle.recipes.opened import is_exported
+
+    if not model.is_dir() and not is_exported(model):
         from vcycle.nn.weights.superres import open_network
 
         opened = open_network(model)
-        return opened.model, opened.description
+        return opened.model, opened.description, "fp32"
     from vcycle.recipes.superres.evaluating import open_run
 
     run = open_run(model, message)
-    return cast("BasicVSR | EDVR", run.model), f"{run.recipe.model.name} after step {run.step:,}"
+    description = f"{run.recipe.model.name} after step {run.step:,}"
+    return cast("BasicVSR | EDVR", run.model), description, run.recipe.run.precision

@@ -149,7 +149,8 @@ class RampWarmup:
 class FactorWarmup:
     """A factor on the law during the first `steps` steps, once (Lin et al. 2022, section 3.3).
 
-    `linear`: `(step + 1) / steps`. `constant`: `factor` throughout.
+    `linear`: `(step + 1) / steps`. `constant`: `factor` throughout. Steps are the baseline's: a plan keeps its samples,
+    so that a larger batch does not warm up longer.
     """
 
     steps: int
@@ -164,11 +165,11 @@ class FactorWarmup:
         if not 0 < self.factor < math.inf:
             raise PlanError(f"warm-up factor {self.factor} is out of range: a number above 0 is needed")
 
-    def at(self, step: int) -> float:
-        """What the LR of `step` is multiplied by."""
+    def at(self, step: float) -> float:
+        """What the LR is multiplied by after so many steps of the baseline."""
         if step >= self.steps:
             return 1.0
-        return (step + 1) / self.steps if self.law == "linear" else self.factor
+        return min(1.0, (step + 1) / self.steps) if self.law == "linear" else self.factor
 
 
 Warmup = RampWarmup | FactorWarmup
@@ -178,8 +179,8 @@ Warmup = RampWarmup | FactorWarmup
 class Role:
     """The law of a group of parameters: its LR relative to the step's, and the step until which it is frozen.
 
-    Frozen is a function of the step, so that a resumed run agrees with one that was never cut
-    (Lin et al. 2022: the flow network learns at 0.125 of the LR after 5,000 steps).
+    Frozen is a function of the step, so that a resumed run agrees with one that was never cut (Lin et al. 2022: the
+    flow network learns at 0.125 of the LR after 5,000 steps). Steps are the baseline's, as those of a warm-up are.
     """
 
     multiplier: float = 1.0
@@ -191,6 +192,6 @@ class Role:
                 f"role with multiplier {self.multiplier}, frozen until step {self.frozen_until}: both must be 0 or more"
             )
 
-    def at(self, step: int) -> float:
-        """What the LR of `step` is multiplied by: 0 while frozen."""
+    def at(self, step: float) -> float:
+        """What the LR is multiplied by after so many steps of the baseline: 0 while frozen."""
         return 0.0 if step < self.frozen_until else self.multiplier

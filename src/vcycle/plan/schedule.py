@@ -141,10 +141,10 @@ class Plan(Sequence[Step]):
                 f"the plan's {self.samples:,}"
             )
         warmup = self.baseline.warmup
-        if isinstance(warmup, FactorWarmup) and warmup.steps >= len(self):
+        if isinstance(warmup, FactorWarmup) and warmup.steps * self.baseline.batch >= self.samples:
             raise PlanError(
                 f"plan {self.name!r}: the warm-up of {warmup.steps:,} steps does not end within "
-                f"the plan's {len(self):,}"
+                f"the plan's {self.samples / self.baseline.batch:,.0f} of {self.baseline.batch} clips"
             )
 
     # Lookup ------------------------------------------------------------------------------------------
@@ -200,15 +200,17 @@ class Plan(Sequence[Step]):
         number = bisect_right(self._first_steps, index) - 1
         part = self._parts[number]
         cell = part.stage.pattern[index % len(part.stage.pattern)]
+        first_sample = part.first_sample + part.samples(index - part.first_step)
+        roles = sorted(self.baseline.roles.items())
         return Step(
             index=index,
             stage=number,
             shape=cell.shape,
             batch=cell.batch,
-            lr=self._lr(part, index),
+            lr=self._lr(part, index, first_sample),
             bn_batch=cell.bn_batch,
-            first_sample=part.first_sample + part.samples(index - part.first_step),
-            role_factors=tuple((name, role.at(index)) for name, role in sorted(self.baseline.roles.items())),
+            first_sample=first_sample,
+            role_factors=tuple((name, role.at(first_sample / self.baseline.batch)) for name, role in roles),
         )
 
     def __iter__(self) -> Iterator[Step]:
@@ -239,14 +241,12 @@ class Plan(Sequence[Step]):
         done = part.samples(index - part.first_step)
         return part.stage.rate.at(done / part.samples(part.stage.steps))
 
-    def _lr(self, part: _Part, index: int) -> float:
+    def _lr(self, part: _Part, index: int, first_sample: int) -> float:
         warmup = self.baseline.warmup
         if isinstance(warmup, FactorWarmup):
-            return warmup.at(index) * self._law(part, index)
-        if isinstance(warmup, RampWarmup):
-            first = part.first_sample + part.samples(index - part.first_step)
-            if first < self.warmup_samples:
-                return warmup.start_lr + (self._ramp_end - warmup.start_lr) * first / self.warmup_samples
+            return warmup.at(first_sample / self.baseline.batch) * self._law(part, index)
+        if isinstance(warmup, RampWarmup) and first_sample < self.warmup_samples:
+            return warmup.start_lr + (self._ramp_end - warmup.start_lr) * first_sample / self.warmup_samples
         return self._law(part, index)
 
     @cached_property

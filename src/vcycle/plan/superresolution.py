@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from vcycle.errors import PlanError
 from vcycle.plan.baseline import Baseline
-from vcycle.plan.build import Segment, lay_out, whole
+from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
 from vcycle.plan.rates import CosineDecay, CosineRate, FactorWarmup
 from vcycle.plan.schedule import Plan
 from vcycle.plan.shape import BatchShape
@@ -25,13 +25,15 @@ def superresolution(
     frames: Sequence[int] | None = None,
     mirrored: bool = False,
     batch: str = "constant",
+    lr_scaling: str = "sqrt",
     stage_lrs: Sequence[float] | None = None,
+    epoch_factor: float = 1.0,
 ) -> Plan:
     """Coarse-to-fine crops and clips, with a warm restart of the LR at every stage.
 
-    Stages take equal numbers of steps. Every stage but the last starts at the full LR and decays as a cosine
-    over the *whole* training's length would; the last decays over its own steps (equation 1; half-open
-    stages, with the π that the printed formula lacks).
+    Stages see equal numbers of samples: of a constant batch, in equal numbers of steps. Every stage but the last starts
+    at the full LR and decays as a cosine over the *whole* training's length would; the last decays over its own length
+    (equation 1; half-open stages, with the π that the printed formula lacks).
 
     Args:
         baseline: The recipe: `size` in low-resolution pixels, `frames` of a clip, a cosine decay.
@@ -41,8 +43,13 @@ def superresolution(
         frames: Temporal stages; by default `max(6, T/2), 3T/4, T`, rounded down.
         mirrored: Clips are raw frames followed by their mirror image (Vimeo-90K: 7 raw, 14 frames), so that
             lengths are even, rounded down: 6, 10, 14.
-        batch: `constant` as in the paper, or `scaled`: grown as the shape shrinks, by `b·t·h·w`.
-        stage_lrs: A peak LR of each stage's own, in place of the baseline's (EDVR-M starts at 2e-4).
+        batch: `constant` as in the paper, or `scaled`: grown as the shape shrinks, by `b·t·h·w`, so that a step costs
+            the same and a stage takes fewer of them. Samples stay the same, and so do those of a warm-up and of a
+            freeze.
+        lr_scaling: How the LR follows a batch that has grown: `sqrt`, which suits Adam, `linear` or `none`.
+        stage_lrs: A peak LR of each stage's own for the baseline's batch, in place of the baseline's (EDVR-M starts
+            at 2e-4).
+        epoch_factor: The plan's samples, in samples of the baseline.
 
     Raises:
         PlanError: if the options do not fit each other or the baseline.
@@ -60,18 +67,26 @@ def superresolution(
         raise PlanError(f"{len(peaks)} stage LRs for {len(shapes)} stages: one each is needed")
     if not all(baseline.decay.floor < peak < math.inf for peak in peaks):
         raise PlanError(f"stage LRs {peaks} must be above the cosine's floor {baseline.decay.floor:g}")
-    total = Fraction(baseline.length) * baseline.unit
-    floor, share = baseline.decay.floor, 1 / len(shapes)
-    segments = [
-        Segment(
-            name=f"{t} frames, {s} px",
-            steps=total / len(shapes),
-            pattern=(_batch_shape(baseline, t, s, batch),),
-            rate=whole(CosineRate(peak=peak, floor=floor, end=1.0 if k == len(shapes) - 1 else share)),
+    if not 0 < epoch_factor < math.inf:
+        raise PlanError(f"epoch_factor {epoch_factor} is out of range: a number above 0 is needed")
+    steps = Fraction(epoch_factor) * Fraction(baseline.length) * baseline.unit / len(shapes)
+    segments = []
+    for number, ((t, s), peak) in enumerate(zip(shapes, peaks, strict=True), 1):
+        shape = _batch_shape(baseline, t, s, batch)
+        grown = Fraction(shape.batch, baseline.batch)
+        gain = scaled_lr(grown, lr_scaling)
+        rate = CosineRate(peak=peak, floor=baseline.decay.floor, end=1.0 if number == len(shapes) else 1 / len(shapes))
+        segments.append(
+            Segment(
+                name=f"{t} frames, {s} px",
+                steps=steps / grown,
+                pattern=(shape,),
+                rate=whole(rate.scaled(gain)),
+                lr_factor=gain,
+            )
         )
-        for k, ((t, s), peak) in enumerate(zip(shapes, peaks, strict=True))
-    ]
-    return lay_out(nesting, baseline, segments, warmup_samples=baseline.warmup_samples(), mirrored=mirrored)
+    name = nesting if batch == "constant" else f"{nesting}+{batch}"
+    return lay_out(name, baseline, segments, warmup_samples=baseline.warmup_samples(), mirrored=mirrored)
 
 
 def large_minibatch(

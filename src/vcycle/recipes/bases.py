@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from vcycle.errors import RecipeError
+from vcycle.recipes.reading import read_yaml
 
 __all__ = ["MAIN_KEYS", "Written", "resolve"]
 
@@ -99,9 +98,9 @@ def _identity(written: Written) -> str | Path:
 
 def _read(written: Written) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(written.text)
-    except yaml.YAMLError as error:
-        raise RecipeError(f"{written.source}: not valid YAML: {' '.join(str(error).split())}") from None
+        data = read_yaml(written.text)
+    except ValueError as error:
+        raise RecipeError(f"{written.source}: not valid YAML: {error}") from None
     if not isinstance(data, dict):
         raise RecipeError(f"{written.source}: a recipe is a mapping of sections, this is {type(data).__name__}")
     return data

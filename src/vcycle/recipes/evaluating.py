@@ -60,6 +60,11 @@ def _views(recipe: Recipe, *, clips: int, crops: int) -> "Views":
     size = e.size or t.size
     short_side = e.short_side
     if short_side is None and e.size is not None and s.field is None:
+        if size < t.size:
+            raise RecipeError(
+                f"evaluation.size is {size}, below training.size {t.size}: it would be cut from a picture as large as "
+                f"in training, and show a smaller part of it; say which picture, such as evaluation.short_side={size}"
+            )
         # A larger crop of the same picture, as where a net trained at 224 pixels is tested at 256.
         short_side = max(size, s.short_side[0] if s.short_side else t.size)
     if short_side is not None and short_side < size:
@@ -78,7 +83,8 @@ def scoring_of(recipe: Recipe) -> "Scoring":
     """How the recipe makes a video's scores of its views'."""
     from vcycle.tasks.recognition import Scoring
 
-    return Scoring(scores=recipe.evaluation.scores, combine=recipe.evaluation.combine)
+    e = recipe.evaluation
+    return Scoring(scores=e.scores, combine=e.combine, precision=recipe.run.precision)
 
 
 def protocol_of(recipe: Recipe, classes: int, views: "Views") -> str:
@@ -195,7 +201,7 @@ def split_of(
         RecipeError: if there is no such split.
         DataError: if it cannot be read.
     """
-    from vcycle.recipes.build import find_videos
+    from vcycle.recipes.videos import find_videos
 
     if split not in ("train", "val", "test"):
         raise RecipeError(f"split {split!r} is unknown: val, test or train")

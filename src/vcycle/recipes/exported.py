@@ -12,15 +12,17 @@ from torch import Tensor
 import vcycle
 from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError
+from vcycle.nn.weights import superres_keys
 from vcycle.nn.weights.keys import foreign_keys
 from vcycle.recipes.build import build_model
 from vcycle.recipes.load import dump_recipe
 from vcycle.recipes.opened import METADATA, Kept, Trained, without_downloads
+from vcycle.recipes.superres.schema import SuperresRecipe
 
 __all__ = ["Naming", "export"]
 
-Naming = Literal["vcycle", "pyslowfast", "pytorchvideo"]
-"""Whose names the tensors get."""
+Naming = Literal["vcycle", "pyslowfast", "pytorchvideo", "basicsr", "mmagic"]
+"""Whose names the tensors get: the second and third of recognition, the last two of super-resolution."""
 
 
 def export(kept: Kept, file: Path, *, naming: Naming = "vcycle") -> int:
@@ -68,13 +70,21 @@ def _metadata(trained: Trained) -> dict[str, str]:
     return {"format": "pt"} | {f"{METADATA}{key}": value for key, value in said.items()}
 
 
+def _names(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, str]:
+    """Another library's name of each tensor that has one there."""
+    if isinstance(trained.recipe, SuperresRecipe):
+        return superres_keys.foreign_keys(state, naming) if naming == "basicsr" or naming == "mmagic" else {}
+    if naming != "pyslowfast" and naming != "pytorchvideo":
+        return {}
+    with torch.device("meta"):
+        model = build_model(without_downloads(trained.recipe), len(trained.classes), 0)
+    return foreign_keys(state, naming, temporal_pool=getattr(model, "temporal_pool", 1) > 1)
+
+
 def _renamed(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, Tensor]:
     if naming == "vcycle":
         return state
-    with torch.device("meta"):
-        model = build_model(without_downloads(trained.recipe), len(trained.classes), 0)
-    pooled = getattr(model, "temporal_pool", 1) > 1
-    theirs = foreign_keys(state, naming, temporal_pool=pooled)
+    theirs = _names(state, trained, naming)
     nameless = [key for key in state if key not in theirs]
     if nameless:
         raise CheckpointError(

@@ -12,6 +12,7 @@ from vcycle.nn.weights.files import Weights
 from vcycle.nn.weights.loading import Taken, take_weights
 from vcycle.nn.weights.record import Record
 from vcycle.recipes.build import build_model
+from vcycle.recipes.load import recognition
 from vcycle.recipes.opened import Trained, read_kept, without_downloads
 from vcycle.recipes.schema import Recipe
 
@@ -57,7 +58,9 @@ def initialise(
     if recipe.init.path is None:
         return None
     kept = read_kept(Path(recipe.init.path), on_message)
-    weights = kept.weights if kept.trained is None else replace(kept.weights, record=_record_of(kept.trained))
+    weights = kept.weights
+    if kept.trained is not None:
+        weights = replace(weights, record=_record_of(kept.trained, recipe.init.path))
     taken = take_weights(model, weights, name=recipe.model.name, head=recipe.init.head)
     if recipe.init.head == "keep" and kept.trained is not None:
         for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
@@ -82,9 +85,9 @@ def _colours(weights: Weights, recipe: Recipe) -> list[str]:
     ]
 
 
-def _record_of(trained: Trained) -> Record:
+def _record_of(trained: Trained, source: str) -> Record:
     """What the recipe says that the weights do not show."""
-    recipe = without_downloads(trained.recipe)
+    recipe = without_downloads(recognition(trained.recipe, source))
     with torch.device("meta"):
         model = build_model(recipe, len(trained.classes), 0)
     return Record(

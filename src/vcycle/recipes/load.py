@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from vcycle.errors import RecipeError, did_you_mean
 from vcycle.recipes.bases import MAIN_KEYS, Written, resolve
+from vcycle.recipes.reading import LONGEST, read_yaml
 from vcycle.recipes.schema import Recipe
 from vcycle.recipes.superres.schema import SuperresRecipe
 
@@ -22,6 +23,7 @@ __all__ = [
     "parse_recipe",
     "recipe_names",
     "recipe_text",
+    "recognition",
     "with_absolute_paths",
 ]
 
@@ -74,7 +76,7 @@ def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
         RecipeError: naming the key or override, what was found and what is accepted; or if it is of another task than
             recognition.
     """
-    return _recognition(load_any(name, overrides), name)
+    return recognition(load_any(name, overrides), name)
 
 
 def load_any(name: str, overrides: Sequence[str] = ()) -> AnyRecipe:
@@ -93,7 +95,7 @@ def parse_recipe(text: str, source: str, overrides: Sequence[str] = ()) -> Recip
     Raises:
         RecipeError: as `load_recipe`.
     """
-    return _recognition(parse_any(text, source, overrides), source)
+    return recognition(parse_any(text, source, overrides), source)
 
 
 def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecipe:
@@ -101,7 +103,12 @@ def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecip
     return _parse(Written(text, source, None), overrides)
 
 
-def _recognition(recipe: AnyRecipe, source: str) -> Recipe:
+def recognition(recipe: AnyRecipe, source: str) -> Recipe:
+    """A recipe where only one of recognition will do.
+
+    Raises:
+        RecipeError: if it is of another task.
+    """
     if isinstance(recipe, SuperresRecipe):
         raise RecipeError(f"{source}: key 'task' is {recipe.task}: this takes recognition")
     return recipe
@@ -115,6 +122,8 @@ def _find(name: str, folder: Path | None = Path()) -> Written:
             path = path / RUN_RECIPE
         if path.is_file():
             try:
+                if (size := path.stat().st_size) > LONGEST:
+                    raise RecipeError(f"{path}: {size:,} bytes are no recipe: at most {LONGEST:,} are accepted")
                 return Written(path.read_text(encoding="utf-8"), str(path), path.parent)
             except (OSError, UnicodeDecodeError) as error:
                 raise RecipeError(f"{path}: cannot be read as a recipe: {error}") from None
@@ -179,8 +188,8 @@ def _override(data: dict[str, Any], override: str) -> str:
         value: Any = text  # a path is taken as it stands
     else:
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError:
+            value = read_yaml(text)
+        except (ValueError, RecursionError):
             raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
     parts = key.split(".")
     if len(parts) == 1 and key in MAIN_KEYS and not isinstance(value, dict):

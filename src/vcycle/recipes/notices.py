@@ -6,8 +6,8 @@ from vcycle.data.layouts.files import SPLITS
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
 from vcycle.data.prepare.settings import short_side_for
-from vcycle.recipes.build import Videos
 from vcycle.recipes.schema import Recipe
+from vcycle.recipes.videos import Videos
 
 __all__ = ["notices"]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import safetensors
 from torch import nn
 
 from vcycle.errors import CheckpointError
@@ -13,12 +14,23 @@ from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.nn.weights.loading import take_weights
 from vcycle.plan import Plan
 from vcycle.recipes.build import build_model
-from vcycle.recipes.load import load_recipe, parse_recipe
+from vcycle.recipes.load import AnyRecipe, load_any, parse_any, recognition
 from vcycle.recipes.schema import Recipe
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 
-__all__ = ["METADATA", "Kept", "Opened", "Trained", "open_model", "read_kept", "run_meant", "without_downloads"]
+__all__ = [
+    "METADATA",
+    "Kept",
+    "Opened",
+    "Trained",
+    "is_exported",
+    "open_model",
+    "read_kept",
+    "run_meant",
+    "task_of",
+    "without_downloads",
+]
 
 METADATA = "vcycle."
 """What the names of our own metadata in a safetensors file begin with."""
@@ -28,12 +40,12 @@ METADATA = "vcycle."
 class Trained:
     """How a model came about."""
 
-    recipe: Recipe
+    recipe: AnyRecipe
     """The recipe that it was trained by, resolved."""
     plan: Plan
     """The plan that it was trained under."""
     classes: tuple[str, ...]
-    """Names of the classes, in the order of its outputs."""
+    """Names of the classes, in the order of its outputs; none of super-resolution."""
     step: int
     """Steps that it was trained for."""
     evaluation: Mapping[str, Any] | None = None
@@ -65,7 +77,7 @@ class Opened:
 
 
 def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Opened:
-    """Open a trained model.
+    """Open a trained model of recognition.
 
     Args:
         path: The folder of a run, of which the newest readable checkpoint is taken, or what `vcycle export` wrote.
@@ -73,8 +85,10 @@ def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -
 
     Raises:
         CheckpointError: if there is no trained model, it cannot be read, or its file does not say what it is.
-        RecipeError: if its recipe is not one that can be read here.
+        RecipeError: if its recipe is not one that can be read here, or is of another task.
     """
+    if RunFolder(path).recipe.is_file():
+        recognition(load_any(str(path)), str(path))  # before what a run of another task may lack
     kept = read_kept(path, on_message)
     trained = kept.trained
     if trained is None:
@@ -82,11 +96,12 @@ def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -
             f"{path} holds weights and does not say of which model and classes: it can be trained from (init={path}); "
             f"to be opened, the folder of a run or a file that vcycle export wrote is accepted{run_meant(path)}"
         )
-    model = build_model(without_downloads(trained.recipe), len(trained.classes), trained.recipe.run.seed)
-    take_weights(model, kept.weights, name=trained.recipe.model.name)
+    recipe = recognition(trained.recipe, str(path))
+    model = build_model(without_downloads(recipe), len(trained.classes), recipe.run.seed)
+    take_weights(model, kept.weights, name=recipe.model.name)
     return Opened(
         model=model.eval(),
-        recipe=trained.recipe,
+        recipe=recipe,
         classes=trained.classes,
         origin=kept.weights.source,
         step=trained.step,
@@ -111,6 +126,29 @@ def read_kept(path: Path, on_message: Callable[[str], None] = lambda _: None) ->
     return Kept(weights=weights, trained=_trained_in(weights.metadata, path) if own else None)
 
 
+def is_exported(path: Path) -> bool:
+    """Whether a file is one that `vcycle export` wrote. Its tensors are not read."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return f"{METADATA}recipe" in (file.metadata() or {})
+    except (safetensors.SafetensorError, OSError, ValueError):
+        return False
+
+
+def task_of(path: Path) -> str | None:
+    """What a trained model does, by its recipe; None where it is neither the folder of a run nor an exported file.
+
+    Raises:
+        RecipeError: if its recipe is not one that can be read here.
+    """
+    if path.is_dir():
+        return load_any(str(path)).task if RunFolder(path).recipe.is_file() else None
+    if not is_exported(path):
+        return None
+    with safetensors.safe_open(path, framework="pt") as file:
+        return parse_any(file.metadata()[f"{METADATA}recipe"], f"the recipe in {path}").task
+
+
 def without_downloads(recipe: Recipe) -> Recipe:
     """The recipe without torchvision's pretrained weights, which would be fetched only to be replaced."""
     options = {key: value for key, value in recipe.model.options.items() if key != "weights"}
@@ -130,7 +168,8 @@ def _of_run(path: Path, on_message: Callable[[str], None]) -> Kept:
     run = RunFolder(path)
     if not run.recipe.is_file():
         raise CheckpointError(f"{path} is not the folder of a run: it has no {run.recipe.name}{run_meant(path)}")
-    recipe, classes = load_recipe(str(path)), run.read_classes()
+    recipe = load_any(str(path))
+    classes = run.read_classes() if isinstance(recipe, Recipe) else ()
     found = latest_checkpoint(run.checkpoints)
     if found is None:
         raise CheckpointError(f"{path} has no checkpoint yet")
@@ -151,7 +190,7 @@ def _of_run(path: Path, on_message: Callable[[str], None]) -> Kept:
 def _trained_in(metadata: Mapping[str, str], path: Path) -> Trained:
     """How weights came about, as `vcycle export` wrote it."""
     said = {key.removeprefix(METADATA): value for key, value in metadata.items() if key.startswith(METADATA)}
-    recipe = parse_recipe(said["recipe"], f"the recipe in {path}")
+    recipe = parse_any(said["recipe"], f"the recipe in {path}")
     try:
         classes = json.loads(said["classes"])
         return Trained(

@@ -17,15 +17,15 @@ from vcycle.recipes.schema import (
     WarmupSection,
 )
 
-__all__ = ["PLAN_NAMES", "baseline_of", "control_name", "lengthened", "plan_of"]
+__all__ = ["PLAN_NAMES", "baseline_of", "control_name", "factor_of", "lengthened", "plan_of"]
 
 PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
 _CONTROL = "control:"
 
 
 def control_name(plan: str) -> str:
-    """The name of a plan's LR-matched control."""
-    return _CONTROL + plan.partition("@")[0]
+    """The name of a plan's LR-matched control, whatever the plan's length and, of super-resolution, its batch."""
+    return _CONTROL + plan.partition("@")[0].removesuffix("+scaled")
 
 
 def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
@@ -69,7 +69,7 @@ def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -
     """
     name = recipe.plan if name is None else name
     base, at, factor = name.partition("@")
-    epoch_factor = _number(factor, name) if at else None
+    epoch_factor = factor_of(factor, name) if at else None
     baseline = baseline_of(recipe, clips)
     if base.startswith(_CONTROL):
         of = base.removeprefix(_CONTROL)
@@ -97,8 +97,8 @@ def _clips(recipe: Recipe, clips: int | None) -> int:
     clips = clips if clips is not None else recipe.data.clips
     if clips is None:
         raise RecipeError(
-            "the length of the training set is unknown: give the videos (data=FOLDER) or their number "
-            "(data.clips=240000)"
+            "the length of the training set is unknown: give the videos (data=FOLDER), or to plan without them their "
+            "number (data.clips=N)"
         )
     return clips
 
@@ -214,7 +214,12 @@ def _decay(section: DecaySection) -> StepDecay | CosineDecay | NoDecay:
     return CosineDecay(floor=section.floor) if section.law == "cosine" else NoDecay()
 
 
-def _number(text: str, name: str) -> float:
+def factor_of(text: str, name: str) -> float:
+    """The number after the @ of a plan's name.
+
+    Raises:
+        RecipeError: if it is none, or none above 0.
+    """
     try:
         value = float(text)
     except ValueError:

@@ -26,10 +26,12 @@ _FREE = (
     "data.low",
     *("data.workers", "data.timeout", "data.prefetch"),
     "plans",  # what they make of the chosen plan is compared itself
-    "evaluation",
-    *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.tensorboard"),
+    # Of an evaluation, what only the one after training takes: validations are one curve, of one protocol.
+    *("evaluation.clips", "evaluation.crops", "evaluation.combine"),
+    *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.tensorboard", "run.fit"),
+    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs"),
 )
-"""Keys that a resume may change: none of them changes what is learned."""
+"""Keys that a resume may change: none of them changes what is learned, or how it is measured meanwhile."""
 
 
 def begin(run: RunFolder, videos: "Mapping[str, VideoList | ClipPairs]") -> None:

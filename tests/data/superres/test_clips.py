@@ -41,6 +41,25 @@ def test_a_missing_picture_is_named(tmp_path: Path, write_clip: Write, noise: No
         find_clips(tmp_path).info(0)
 
 
+@pytest.mark.parametrize("name", ["im{}x4.png", "s03e07 {:03d} (1280x720).png"])
+def test_the_number_that_counts_is_the_last_that_changes(
+    tmp_path: Path, write_clip: Write, noise: Noise, name: str
+) -> None:
+    frames = noise(12, 8, 8)
+    write_clip(tmp_path / "a", frames, name=name)
+    assert np.array_equal(find_clips(tmp_path).read(0, range(12)), frames)
+    (tmp_path / "a" / name.format(4)).unlink()
+    with pytest.raises(VideoError, match="a: pictures are missing between "):
+        find_clips(tmp_path).info(0)
+
+
+def test_a_number_that_is_given_twice_is_named(tmp_path: Path, write_clip: Write, noise: Noise) -> None:
+    write_clip(tmp_path / "a", noise(3, 8, 8), name="{}.png")
+    (tmp_path / "a" / "01.png").write_bytes((tmp_path / "a" / "2.png").read_bytes())
+    with pytest.raises(VideoError, match=r"a: pictures (1|01)\.png and (1|01)\.png have one number"):
+        find_clips(tmp_path).info(0)
+
+
 def test_pictures_of_another_size_are_named(tmp_path: Path, write_clip: Write, noise: Noise) -> None:
     write_clip(tmp_path / "a", noise(2, 8, 8), name="{}.png")
     write_clip(tmp_path / "a", noise(1, 8, 12), name="{}.png", first=2)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.degrade import Degradation
-from vcycle.data.superres.layouts import REDS4, read_pairs, read_reds, read_vid4, read_vimeo90k
+from vcycle.data.superres.layouts import REDS4, read_pairs, read_reds, read_udm10, read_vid4, read_vimeo90k
 from vcycle.data.superres.prepare import prepare_frames
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
@@ -132,6 +132,21 @@ def test_vid4_pairs_its_folders(tmp_path: Path, write_clip: Write, noise: Noise)
     made = read_vid4(tmp_path, kind="bd", shipped=False)
     assert made.degradation == Degradation(kind="bd")
     assert made.low is None
+
+
+def test_udm10_pairs_the_folders_within_its_clips(tmp_path: Path, write_clip: Write, noise: Noise) -> None:
+    for clip in ("archpeople", "caffe"):
+        write_clip(tmp_path / clip / "truth", noise(2, 32, 48))
+        write_clip(tmp_path / clip / "blur4", noise(2, 8, 12))
+    pairs = read_udm10(tmp_path)
+    assert list(pairs.high.names) == ["archpeople", "caffe"]
+    assert pairs.info(1) == ClipInfo(frames=2, height=32, width=48)
+    assert pairs.degradation == Degradation(kind="bd")
+    assert read_udm10(tmp_path, kind="bicubic", shipped=False).low is None
+    with pytest.raises(DataError, match="UDM10's low-resolution frames are bd, not bicubic"):
+        read_udm10(tmp_path, kind="bicubic")
+    with pytest.raises(DataError, match="no folders CLIP/truth"):
+        read_udm10(tmp_path / "caffe")
 
 
 def test_vid4_as_a_folder_of_clips(shared_data: Path) -> None:

@@ -1,10 +1,8 @@
 """The store of tiles: what is read is what was written, whatever happened to the writer."""
 
 import json
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +26,8 @@ from vcycle.errors import DataError
 Pixels = NDArray[np.uint8]
 Write = Callable[..., Path]
 Noise = Callable[..., Pixels]
+
+FORK = multiprocessing.get_context("fork")  # a process of its own would have to import torch
 
 
 @pytest.fixture
@@ -128,14 +128,6 @@ def test_a_store_is_the_same_whatever_the_workers_and_prepared_again(tmp_path: P
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "one" / "clips").rglob("*.tiles"))] == stamps
 
 
-WRITER = """
-import sys
-from pathlib import Path
-from vcycle.data.superres.prepare import prepare_frames
-prepare_frames(Path(sys.argv[1]), Path(sys.argv[2]), workers=2)
-"""
-
-
 def test_a_writer_that_is_killed_goes_on_to_the_same_store(tmp_path: Path, write_clip: Write, noise: Noise) -> None:
     source, out = tmp_path / "source", tmp_path / "store"
     frames = noise(6, 200, 328)
@@ -144,12 +136,13 @@ def test_a_writer_that_is_killed_goes_on_to_the_same_store(tmp_path: Path, write
     prepare_frames(source, tmp_path / "once")
     kept: list[int] = []
     for wanted in (1, 5):  # killed when so many clips are noted, somewhere in the next ones
-        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(source), str(out)])
+        writer = FORK.Process(target=prepare_frames, args=(source, out), kwargs={"workers": 2})
+        writer.start()
         until = time.monotonic() + 60
-        while time.monotonic() < until and writer.poll() is None and noted(out) < wanted:
+        while time.monotonic() < until and writer.is_alive() and noted(out) < wanted:
             time.sleep(0.001)
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
+        writer.kill()
+        writer.join()
         kept.append(noted(out))
     assert kept == sorted(kept)
     prepare_frames(source, out)

@@ -196,7 +196,7 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _numbered(folder: Path) -> tuple[str, ...]:
-    """Names of a folder's pictures in order; a number that is left out is refused."""
+    """Names of a folder's pictures in order; a number that is left out, or given twice, is refused."""
     try:
         found = [name for name in os.listdir(folder) if name.lower().endswith(_SUFFIXES) and name[0] != "."]
     except OSError as error:
@@ -204,10 +204,22 @@ def _numbered(folder: Path) -> tuple[str, ...]:
     if not found:
         raise VideoError(str(folder), f"no pictures ({' '.join(_SUFFIXES)})")
     files = tuple(sorted(found, key=_natural))
-    numbers = [re.findall(r"\d+", Path(name).stem)[-1:] for name in files]
-    if len(files) > 2 and all(numbers):
-        steps = [int(b[0]) - int(a[0]) for a, b in pairwise(numbers)]
-        odd = next((place for place, step in enumerate(steps) if step != min(steps)), None)
-        if odd is not None:
-            raise VideoError(str(folder), f"pictures are missing between {files[odd]} and {files[odd + 1]}")
+    steps = [after - before for before, after in pairwise(_frame_numbers(files))]
+    if len(files) < 3 or not steps:
+        return files
+    if 0 in steps:
+        twice = steps.index(0)
+        raise VideoError(str(folder), f"pictures {files[twice]} and {files[twice + 1]} have one number")
+    odd = next((place for place, step in enumerate(steps) if step != min(steps)), None)
+    if odd is not None:
+        raise VideoError(str(folder), f"pictures are missing between {files[odd]} and {files[odd + 1]}")
     return files
+
+
+def _frame_numbers(files: Sequence[str]) -> list[int]:
+    """The last number in each name that is not the same in all (``0007x4.png``); none where there is no such number."""
+    numbers = [re.findall(r"\d+", Path(name).stem) for name in files]
+    if len({len(each) for each in numbers}) != 1:
+        return []
+    counted = [column for column in zip(*numbers, strict=True) if len({int(each) for each in column}) > 1]
+    return [int(each) for each in counted[-1]] if counted else []

@@ -1,4 +1,4 @@
-"""Super-resolution datasets as they ship: REDS, Vimeo-90K septuplets, Vid4, and folders of clips."""
+"""Super-resolution datasets as they ship: REDS, Vimeo-90K septuplets, Vid4, UDM10, and folders of clips."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from vcycle.data.superres.store import TileStore, is_store
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 
-__all__ = ["REDS4", "ClipPairs", "read_pairs", "read_reds", "read_vid4", "read_vimeo90k"]
+__all__ = [
+    "REDS4",
+    "ClipPairs",
+    "read_pairs",
+    "read_reds",
+    "read_udm10",
+    "read_vid4",
+    "read_vimeo90k",
+    "udm10_clips",
+]
 
 REDS4 = ("000", "011", "015", "020")
 """Clips of REDS' training set that the field tests on."""
@@ -63,10 +72,13 @@ class ClipPairs:
         if self.low is not None:
             low = self.low.info(item)
             if low != ClipInfo(frames=high.frames, height=height, width=width):
+                theirs = high.width // low.width
+                other = low.height > 1 and theirs not in (0, scale) and theirs == high.height // low.height
                 raise VideoError(
                     str(self.low.path(item)),
                     f"{low.frames} frames of {low.width} × {low.height} at low resolution, where {high.frames} of "
-                    f"{width} × {height} fit ({high.width} × {high.height} at a scale of {scale})",
+                    f"{width} × {height} fit ({high.width} × {high.height} at a scale of {scale}"
+                    f"{f'; these are of a scale of {theirs}' if other else ''})",
                 )
         return ClipInfo(frames=high.frames, height=height * scale, width=width * scale)
 
@@ -205,6 +217,34 @@ def read_vid4(root: Path, *, kind: str = "bicubic", shipped: bool = True) -> Cli
     high = find_clips(root / "GT" if (root / "GT").is_dir() else root)
     low = find_clips(root / ("BIx4" if kind == "bicubic" else "BDx4")) if shipped else None
     return ClipPairs(high=high, low=low, degradation=degradation, source=root)
+
+
+def read_udm10(root: Path, *, kind: str = "bd", shipped: bool = True) -> ClipPairs:
+    """UDM10 as its authors give it: ``archpeople/truth`` and ``archpeople/blur4``, and so on, of 32 frames each.
+
+    As others give it (``GT``, ``BDx4``), ``read_vid4`` reads it.
+
+    Args:
+        root: Folder that holds the clips.
+        kind: ``bd``, as those that ship are, or ``bicubic``.
+        shipped: Reads the low-resolution pictures that lie there; otherwise they are made.
+
+    Raises:
+        DataError: If there are no such folders, or those that ship are asked for as bicubic.
+    """
+    root = Path(root)
+    if shipped and kind != "bd":
+        raise DataError(f"{root}: UDM10's low-resolution frames are bd, not {kind}")
+    names = udm10_clips(root)
+    if not names:
+        raise DataError(f"{root}: no folders CLIP/truth")
+    high, low = (PictureClips(root, [f"{name}/{part}" for name in names], shown=names) for part in ("truth", "blur4"))
+    return ClipPairs(high=high, low=low if shipped else None, degradation=Degradation(kind=kind), source=root)
+
+
+def udm10_clips(root: Path) -> list[str]:
+    """Names of the clips of a folder that is laid out as UDM10 is; none of others."""
+    return sorted(path.parent.name for path in Path(root).glob("*/truth") if path.is_dir())
 
 
 def _check(name: str, value: str, accepted: Sequence[str]) -> None:

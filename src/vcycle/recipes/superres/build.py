@@ -80,7 +80,7 @@ def train(
         plan=plan,
         model=model,
         dataset=dataset_of(recipe, clips.train),
-        task=Restoration(mirrored=recipe.sampling.mirrored),
+        task=Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon),
         optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
         run=run,
         settings=settings,
@@ -108,6 +108,7 @@ def _offsets(model: nn.Module) -> Watched | None:
         name="offsets",
         value=torch.stack(list(found.values())).max(),
         limit=OFFSET_LIMIT,
-        remedy="deformable convolutions look for pixels further away than they can be: lower training.lr or lengthen "
-        "training.warmup, and begin anew or from the last checkpoint before it",
+        remedy="deformable convolutions look for pixels further away than they can be, and do not recover: lower "
+        "training.lr or lengthen training.warmup, and begin another run, anew or from a checkpoint before it "
+        "(init=RUN/checkpoints/FILE)",
     )

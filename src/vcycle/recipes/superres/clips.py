@@ -1,25 +1,26 @@
-"""The clips of a recipe of super-resolution, found by split and checked."""
+"""The clips of a recipe of super-resolution, found by split."""
 
 import os
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vcycle.data.superres.check import SAME_DEGRADATION, agreement
 from vcycle.data.superres.degrade import Degradation
-from vcycle.data.superres.layouts import ClipPairs, read_pairs, read_reds, read_vid4, read_vimeo90k
-from vcycle.data.superres.store import is_store
-from vcycle.data.video import VideoError
+from vcycle.data.superres.layouts import (
+    ClipPairs,
+    read_pairs,
+    read_reds,
+    read_udm10,
+    read_vid4,
+    read_vimeo90k,
+    udm10_clips,
+)
+from vcycle.data.superres.store import TiledClips, is_store
 from vcycle.errors import DataError, RecipeError
-from vcycle.recipes.superres.plans import raw_frames
 from vcycle.recipes.superres.schema import SuperresRecipe
 
-__all__ = ["Clips", "check_clips", "find_clips", "notices", "split_of"]
+__all__ = ["SPLITS", "Clips", "find_clips", "split_of"]
 
 SPLITS = ("train", "val", "test")
-
-_LOOKED_AT = 16
-"""Clips that are looked at before training begins."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,59 +81,6 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
     return read_pairs(path / split, low=None if low is None else low / split, degradation=made_by)
 
 
-def check_clips(recipe: SuperresRecipe, clips: Clips) -> None:
-    """Check that the recipe's training can take its clips, and begins with what it needs.
-
-    Raises:
-        RecipeError: if a frozen flow network has no weights.
-        DataError: if no clip of those looked at is long and large enough.
-    """
-    training, init = recipe.training, recipe.init
-    if init.needed and init.path is None and training.flow is not None and training.flow.frozen_steps:
-        raise RecipeError(
-            f"training.flow.frozen_steps={training.flow.frozen_steps} freezes a flow network that has no weights: give "
-            "SpyNet's or a whole network's with init=FILE; training.flow.frozen_steps=0 trains it from the first step, "
-            "and init.needed=false freezes it as it is drawn"
-        )
-    frames, size = raw_frames(recipe), training.size
-    faults: list[str] = []
-    for item in _spread(len(clips.train)):
-        try:
-            info = clips.train.info(item)
-        except VideoError:
-            return  # replaced, counted and told of in training
-        side = min(clips.train.degradation.low((info.height, info.width)))
-        if info.frames >= frames and side >= size:
-            return
-        faults.append(
-            f"{clips.train.high.path(item)} has {info.frames} frames of {info.width} × {info.height}, and "
-            f"training.frames={training.frames}, training.size={size} take {frames} of "
-            f"{size * clips.train.degradation.scale} × {size * clips.train.degradation.scale}"
-        )
-    if faults:
-        raise DataError(faults[0] + (f" (and {len(faults) - 1} more such clips)" if faults[1:] else ""))
-
-
-def notices(clips: Clips) -> list[str]:
-    """What a user should know: low-resolution frames that were made otherwise than is said."""
-    said = []
-    for split in SPLITS:
-        pairs: ClipPairs | None = getattr(clips, split)
-        if pairs is None or pairs.low is None:
-            continue
-        try:
-            found = agreement(pairs)
-        except VideoError:
-            continue
-        if found < SAME_DEGRADATION:
-            said.append(
-                f"{split}: the low-resolution frames of {pairs.low.path(0)} are not those that "
-                f"{pairs.degradation.kind} makes of {pairs.high.path(0)} (PSNR {found:.1f} dB): another degradation, "
-                "or another clip"
-            )
-    return said
-
-
 def _layout(path: Path) -> str:
     """How the clips of a folder lie, by the files in it."""
     if any((path / name).is_dir() for name in ("train_sharp", "train/train_sharp")):
@@ -152,6 +100,9 @@ def _tested_on(path: Path, made_by: Degradation) -> ClipPairs:
     if (path / "GT").is_dir():
         came = "BIx4" if made_by.kind == "bicubic" else "BDx4"
         return read_vid4(path, kind=made_by.kind, shipped=(path / came).is_dir())
+    if udm10_clips(path):
+        ships = made_by.kind == "bd" and all((path / name / "blur4").is_dir() for name in udm10_clips(path))
+        return read_udm10(path, kind=made_by.kind, shipped=ships)
     layout = _layout(path)
     if layout == "reds":
         return _reds(path, "val", made_by)
@@ -170,12 +121,16 @@ def _has_test(recipe: SuperresRecipe) -> bool:
 
 
 def _refuse_shared(train: ClipPairs, others: dict[str, ClipPairs]) -> None:
-    known = {os.path.realpath(train.high.path(item)) for item in range(len(train))}
+    known = {_identity(train, item) for item in range(len(train))}
     for split, pairs in others.items():
-        shared = [path for item in range(len(pairs)) if os.path.realpath(path := pairs.high.path(item)) in known]
+        shared = [pairs.high.path(item) for item in range(len(pairs)) if _identity(pairs, item) in known]
         if shared:
             raise DataError(f"{shared[0]} is among the clips of train and of {split} ({len(shared):,} in all)")
 
 
-def _spread(count: int) -> Iterable[int]:
-    return sorted({place * count // _LOOKED_AT for place in range(_LOOKED_AT)})
+def _identity(pairs: ClipPairs, item: int) -> str | tuple[int, ...]:
+    """What a clip is known by: its place or, where a store knows its content, that."""
+    if isinstance(pairs.high, TiledClips):
+        clip = pairs.high.store.clips[item]
+        return (clip.crc32, clip.frames, clip.height, clip.width)
+    return os.path.realpath(pairs.high.path(item))

@@ -8,15 +8,17 @@ import torch
 from torch import nn
 
 from vcycle.data import PairedDataset, Replacement, rank_slice
-from vcycle.errors import CheckpointError
-from vcycle.recipes.load import load_any
+from vcycle.errors import CheckpointError, RecipeError
+from vcycle.nn.weights.superres_keys import dialect_of, to_ours
+from vcycle.recipes.load import AnyRecipe
+from vcycle.recipes.opened import read_kept
+from vcycle.recipes.superres.initial import initialise
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.tasks.superres import Measured, Measuring, Protocol, Quality, quality_of, restore_each
-from vcycle.train.checkpoint import latest_checkpoint, load_weights
+from vcycle.train.checkpoint import load_weights
 from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.run import RunFolder
 
-__all__ = ["Opened", "evaluator", "measured", "measuring_of", "open_run"]
+__all__ = ["Opened", "evaluator", "measured", "measuring_of", "open_initial", "open_run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class Opened:
     origin: str
     """The file of its weights."""
     step: int
-    """Steps that it was trained for."""
+    """Steps that it was trained for; 0 where that is not known."""
 
 
 def measuring_of(recipe: SuperresRecipe) -> Measuring:
@@ -41,6 +43,7 @@ def measuring_of(recipe: SuperresRecipe) -> Measuring:
         mirrored=recipe.sampling.mirrored,
         chunk=e.chunk,
         overlap=e.overlap,
+        precision=recipe.run.precision,
     )
 
 
@@ -94,29 +97,58 @@ def evaluator(
     return evaluate
 
 
-def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Opened:
-    """Open the network of a run: the newest readable checkpoint's, averaged where there is an average.
+def open_initial(recipe: AnyRecipe, on_message: Callable[[str], None] = lambda _: None) -> Opened:
+    """A recipe's network with the weights that the recipe begins with, such as published ones.
 
     Raises:
-        CheckpointError: if it has none that was trained, or it does not fit.
-        RecipeError: if its recipe cannot be read, or is of another task.
+        RecipeError: if the recipe names none, or is of another task.
+        CheckpointError: if they cannot be read, do not fit, or are not all of the network's.
     """
     from vcycle.recipes.superres.build import build_model
 
-    recipe = load_any(str(path))
     if not isinstance(recipe, SuperresRecipe):
-        raise CheckpointError(f"{path} is a run of {recipe.task}: one of super-resolution is accepted")
-    found = latest_checkpoint(RunFolder(path).checkpoints)
-    if found is None:
-        raise CheckpointError(f"{path} has no checkpoint yet")
-    checkpoint, source, passed = found
-    for fault in passed:
-        on_message(f"passed over: {fault}")
-    if checkpoint.step == 0:
-        raise CheckpointError(
-            f"the model in {path} is untrained: {source} is from before its first step; `vcycle train {path} --resume` "
-            "trains it"
+        raise RecipeError(f"key 'task' is {recipe.task}: superresolution is accepted")
+    if recipe.init.path is None:
+        raise RecipeError(
+            "a recipe's network is untrained: give the folder of a run, what `vcycle export` wrote, or a whole "
+            "network's weights by init=FILE"
         )
     model = build_model(recipe, recipe.run.seed)
-    load_weights(model, checkpoint.weights, source)
-    return Opened(model=model.eval(), recipe=recipe, origin=str(source), step=checkpoint.step)
+    if not initialise(model, recipe, on_message):
+        raise CheckpointError(f"weights {recipe.init.path} are not all of model {recipe.model.name}'s")
+    return Opened(model=model.eval(), recipe=recipe, origin=recipe.init.path, step=0)
+
+
+def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Opened:
+    """Open a trained network.
+
+    Args:
+        path: The folder of a run, of which the newest readable checkpoint is taken, or what `vcycle export` wrote;
+            averaged weights where there are some.
+        on_message: Told of checkpoints that cannot be read and are passed over.
+
+    Raises:
+        CheckpointError: if there is none that was trained, or it does not fit its recipe.
+        RecipeError: if its recipe cannot be read.
+    """
+    from vcycle.recipes.superres.build import build_model
+
+    kept = read_kept(path, on_message)
+    trained, source = kept.trained, kept.weights.source
+    if trained is None:
+        raise CheckpointError(
+            f"{path} holds weights and does not say of which recipe: the folder of a run or a file that vcycle export "
+            "wrote is accepted"
+        )
+    recipe = trained.recipe
+    if not isinstance(recipe, SuperresRecipe):
+        raise CheckpointError(f"{path} is a model of {recipe.task}: one of super-resolution is accepted")
+    if trained.step == 0:
+        remedy = f"; `vcycle train {path} --resume` trains it" if path.is_dir() else ""
+        raise CheckpointError(f"the model in {path} is untrained: {source} is from before its first step{remedy}")
+    state = dict(kept.weights.state)
+    if dialect_of(state) in ("basicsr", "mmagic"):
+        state = {ours: state[theirs] for theirs, ours in (to_ours(state) or {}).items()}
+    model = build_model(recipe, recipe.run.seed)
+    load_weights(model, state, Path(source))
+    return Opened(model=model.eval(), recipe=recipe, origin=source, step=trained.step)

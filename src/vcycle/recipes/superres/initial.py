@@ -34,14 +34,17 @@ def check_init(recipe: SuperresRecipe) -> None:
         initialise(model, recipe)
 
 
-def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[str], None] = lambda _: None) -> None:
+def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[str], None] = lambda _: None) -> bool:
     """Load a recipe's first weights into its model, in place; without any, it stays as it is.
+
+    Returns:
+        Whether all of the model was loaded.
 
     Raises:
         CheckpointError: if the weights cannot be read or do not fit.
     """
     if recipe.init.path is None:
-        return
+        return False
     path = Path(recipe.init.path)
     state = _read(path)
     whole, part = model, "the network"
@@ -72,6 +75,7 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
     new = [key for key in own if key.startswith(_NEW) and key not in fitting]
     drawn = f"; {len(new)} tensors of the fusion are drawn" if new else ""
     on_message(f"init: {len(fitting)} tensors of {part} from {path}{drawn}")
+    return whole is model and not new
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:

@@ -6,12 +6,13 @@ from vcycle import plan as planning
 from vcycle.errors import PlanError, RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
 from vcycle.plan.superresolution import NESTINGS
-from vcycle.recipes.superres.schema import FactorWarmupSection, SuperresRecipe
+from vcycle.recipes.plans import factor_of
+from vcycle.recipes.superres.schema import FactorWarmupSection, MinibatchSection, SuperresRecipe
 
-__all__ = ["PLAN_NAMES", "baseline_of", "check_plan", "has_flow", "plan_of", "raw_frames"]
+__all__ = ["PLAN_NAMES", "baseline_of", "check_plan", "has_attention", "has_flow", "plan_of", "raw_frames"]
 
-PLAN_NAMES = ("constant", *NESTINGS)
-_CONTROL = "control:"
+PLAN_NAMES = ("constant", "baseline", *NESTINGS)
+_CONTROL, _SCALED = "control:", "+scaled"
 
 
 def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
@@ -72,34 +73,51 @@ def plan_of(recipe: SuperresRecipe, clips: int | None = None, name: str | None =
     Args:
         recipe: The recipe.
         clips: Length of the training set.
-        name: `constant`, `hierarchical`, `synchronous`, `spatial`, `temporal`, or `control:` and one of them.
+        name: `constant`; `hierarchical`, `synchronous`, `spatial` or `temporal`, with `+scaled` for a batch that grows
+            as the shape shrinks; `baseline`, the constant shape without the larger minibatch and the warm-up that
+            comes with it; or `control:` and one of them. `@FACTOR` at the end sets the length.
 
     Raises:
         RecipeError: for an unknown name.
         PlanError: if the plan cannot be built.
     """
     name = recipe.plan if name is None else name
-    baseline = baseline_of(recipe, clips)
-    base = name.removeprefix(_CONTROL)
-    if base not in PLAN_NAMES:
-        raise RecipeError(
-            f"plan {name!r} is unknown{did_you_mean(base, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN"
-        )
+    base, at, factor = name.partition("@")
+    length = factor_of(factor, name) if at else 1.0
     mirrored = recipe.sampling.mirrored
-    if base == "constant":
-        built = replace(planning.constant(baseline), mirrored=mirrored)
-    else:
-        options = getattr(recipe.plans, base)
-        built = planning.superresolution(
-            baseline,
-            nesting=base,
-            sizes=getattr(options, "sizes", None),
-            frames=getattr(options, "frames", None),
-            mirrored=mirrored,
-            batch=options.batch,
-            stage_lrs=options.stage_lrs,
+    of = base.removeprefix(_CONTROL)
+    if of != base:
+        return replace(planning.control(_built(recipe, clips, of, name, 1.0), epoch_factor=length), mirrored=mirrored)
+    return replace(_built(recipe, clips, base, name, length), mirrored=mirrored)
+
+
+def _built(recipe: SuperresRecipe, clips: int | None, base: str, name: str, length: float) -> Plan:
+    """The plan `base`, which is asked for as `name`."""
+    nesting, scaled = base.removesuffix(_SCALED), base.endswith(_SCALED)
+    if nesting not in PLAN_NAMES or (scaled and nesting not in NESTINGS):
+        raise RecipeError(
+            f"plan {name!r} is unknown{did_you_mean(nesting, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; "
+            f"{_SCALED} after one of the last {len(NESTINGS)} makes the batch larger where the shape is smaller, "
+            "@FACTOR at the end sets the length"
         )
-    return built if base == name else replace(planning.control(built), mirrored=mirrored)
+    if nesting == "baseline" and recipe.training.minibatch.factor > 1:
+        update = {"minibatch": MinibatchSection(), "warmup": None}
+        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update=update)})
+    baseline = baseline_of(recipe, clips)
+    if nesting not in NESTINGS:
+        return planning.constant(baseline, epoch_factor=length)
+    options = getattr(recipe.plans, nesting)
+    return planning.superresolution(
+        baseline,
+        nesting=nesting,
+        sizes=getattr(options, "sizes", None),
+        frames=getattr(options, "frames", None),
+        mirrored=recipe.sampling.mirrored,
+        batch="scaled" if scaled else "constant",
+        lr_scaling=options.lr_scaling,
+        stage_lrs=options.stage_lrs,
+        epoch_factor=length,
+    )
 
 
 def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
@@ -125,20 +143,31 @@ def has_flow(recipe: SuperresRecipe) -> bool:
     return recipe.model.name.startswith("basicvsr") and recipe.model.options.get("flow", "spynet") == "spynet"
 
 
+def has_attention(recipe: SuperresRecipe) -> bool:
+    """Whether the recipe's model is an EDVR with attention."""
+    return recipe.model.name == "edvr_m" and bool(recipe.model.options.get("attention", True))
+
+
 def raw_frames(recipe: SuperresRecipe) -> int:
     """Frames of a source clip that the full shape takes."""
     return recipe.training.frames // (2 if recipe.sampling.mirrored else 1)
 
 
 def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
-    flow = recipe.training.flow
-    if flow is None:
-        return {}
-    if not has_flow(recipe):
-        raise RecipeError(
-            f"training.flow is given, and model {recipe.model.name} has no flow network: null is accepted"
-        )
-    return {"flow": Role(multiplier=flow.lr_factor, frozen_until=flow.frozen_steps)}
+    training = recipe.training
+    roles = {}
+    for name, section, has, what in (
+        ("flow", training.flow, has_flow, "flow network"),
+        ("backbone", training.backbone, has_attention, "attention to train on top of it"),
+    ):
+        if section is None:
+            continue
+        if not has(recipe):
+            raise RecipeError(
+                f"training.{name} is given, and model {recipe.model.name} has no {what}: null is accepted"
+            )
+        roles[name] = Role(multiplier=section.lr_factor, frozen_until=section.frozen_steps)
+    return roles
 
 
 def _warmup(section: FactorWarmupSection | None) -> FactorWarmup | None:

@@ -26,7 +26,7 @@ class RestorationData(Section):
     val: Annotated[str, Field(min_length=1)] | None = None
     """A folder of validation clips instead."""
     test: Annotated[str, Field(min_length=1)] | None = None
-    """A folder of test clips instead: REDS, Vimeo-90K and Vid4 are recognised."""
+    """A folder of test clips instead: REDS, Vimeo-90K, Vid4 and UDM10 are recognised."""
     degradation: Literal["bicubic", "bd"] = "bicubic"
     """What makes low-resolution frames: MATLAB's bicubic, or blur and subsampling. Always by 4."""
     epoch: PositiveInt | None = None
@@ -57,7 +57,7 @@ class RestorationInit(Section):
     path: Annotated[str, Field(min_length=1)] | None = None
     """A file with a flow network (SpyNet) or a whole network, BasicSR's, mmagic's or ours; or the folder of a run."""
     needed: bool = True
-    """Refuse to freeze a flow network that has no weights."""
+    """Refuse to freeze what has no weights."""
 
 
 class MinibatchSection(Section):
@@ -91,6 +91,15 @@ class FlowSection(Section):
     """Steps before it learns at all; a larger minibatch does not change them."""
 
 
+class BackboneSection(Section):
+    """How all but EDVR's fusion learns, where its attention is trained on top of an EDVR without."""
+
+    lr_factor: Annotated[float, Field(ge=0)] = 1.0
+    """Its LR, as a factor of the fusion's."""
+    frozen_steps: Annotated[int, Field(ge=0)] = 50_000
+    """Steps before it learns at all; a larger minibatch does not change them."""
+
+
 class RestorationTraining(Section):
     """The baseline: the training of constant shape that a plan is derived from."""
 
@@ -106,12 +115,17 @@ class RestorationTraining(Section):
     """Peak learning rate."""
     lr_floor: Annotated[float, Field(ge=0)] = 1e-7
     """Where its cosine ends."""
+    epsilon: PositiveFloat = 1e-6
+    """Where the Charbonnier loss turns from a square into a line, in light of 0..1: differences below it count little.
+    Short trainings gain by more, such as 0.03."""
     minibatch: MinibatchSection = MinibatchSection()
     """A larger minibatch."""
     warmup: FactorWarmupSection | None = None
     """How the LR starts."""
     flow: FlowSection | None = None
     """How the flow network learns, where the model has one; by default as the rest."""
+    backbone: BackboneSection | None = None
+    """How all but the fusion of an EDVR with attention learns; by default as the fusion."""
     ema: Annotated[float, Field(ge=0, lt=1)] | None = None
     """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
     larger minibatch looks back over as many samples, not steps."""
@@ -131,8 +145,8 @@ class AdamSection(Section):
 class StagePlan(Section):
     """Options of every plan that has stages."""
 
-    batch: Literal["constant", "scaled"] = "constant"
-    """Clips in a step: the same at every shape, or more at smaller ones, so that a step costs the same."""
+    lr_scaling: Literal["sqrt", "linear", "none"] = "sqrt"
+    """How the LR follows a batch that grows as the shape shrinks (`plan=NAME+scaled`)."""
     stage_lrs: tuple[PositiveFloat, ...] | None = None
     """A peak LR for each stage, with the minibatch as it is, in place of the baseline's."""
 
@@ -205,7 +219,8 @@ class SuperresRecipe(Section):
     optimizer: Annotated[AdamSection, as_mapping("name")] = AdamSection()
     """The optimizer."""
     plan: str = "hierarchical"
-    """Which plan: `constant`, `hierarchical`, `synchronous`, `spatial` or `temporal`, or `control:PLAN`."""
+    """Which plan: `hierarchical`, `synchronous`, `spatial` or `temporal`, with `+scaled` for a batch that grows as the
+    shape shrinks; `constant`; `baseline`, without the larger minibatch; `control:PLAN`. `@FACTOR` sets its length."""
     plans: RestorationPlans = RestorationPlans()
     """Options of the plans."""
     evaluation: RestorationEvaluation = RestorationEvaluation()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
+from vcycle.nn.precision import at_precision
 from vcycle.tasks.recognition.task import Recognition
 
 __all__ = ["Scored", "Scores", "Scoring", "score_each"]
@@ -23,13 +24,18 @@ class Scoring:
     """
     combine: Literal["mean", "max"] = "mean"
     """What the views of a video give together: the mean of their scores, or the highest for each class."""
+    precision: str = "fp32"
+    """What the model computes in: `fp32`, `bf16` or `fp16`."""
 
     def words(self, task: Recognition, views: Views) -> str:
         """The protocol of an evaluation in words."""
         kind = self.kind(task)
+        words = [str(views)]
         if len(views) > 1:
-            return f"{views}, {kind} {self.combine}"
-        return str(views) if kind == "softmax" else f"{views}, {kind}"
+            words.append(f"{kind} {self.combine}")
+        elif kind != "softmax":
+            words.append(kind)
+        return ", ".join([*words, self.precision] if self.precision != "fp32" else words)
 
     def kind(self, task: Recognition) -> Literal["softmax", "sigmoid"]:
         """`softmax` or `sigmoid`."""
@@ -134,7 +140,8 @@ def score_each(
                 seen.bad = seen.bad or bad
             if len(batch.labels):
                 # In double precision no score is rounded to 0, which has no logarithm.
-                logits = task.predict(model, batch.clips.to(device)).double()
+                with at_precision(scoring.precision, device):
+                    logits = task.predict(model, batch.clips.to(device)).double()
                 scores = (logits.softmax(1) if kind == "softmax" else logits.sigmoid()).cpu()
                 for video in torch.unique(batch.indices).tolist():
                     rows = batch.indices == video

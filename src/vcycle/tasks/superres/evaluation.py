@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from vcycle.data import PairedDataset, Replacement, VideoError
 from vcycle.errors import DataError
 from vcycle.nn.models.superres.clips import Restorer, chunked, restore
+from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import ClipQuality, Protocol, clip_quality, mean_quality, to_uint8
 from vcycle.tasks.superres.task import video_of
 
@@ -28,10 +29,13 @@ class Measuring:
     """Frames restored at a time; None for all."""
     overlap: int = 4
     """Frames more on either side of a chunk."""
+    precision: str = "fp32"
+    """What the network computes in: `fp32`, `bf16` or `fp16`."""
 
     def __str__(self) -> str:
         how = "whole clips" if self.chunk is None else f"chunks of {self.chunk} + 2 × {self.overlap} frames"
-        return f"{self.protocol}, {how}{', mirrored' if self.mirrored else ''}"
+        words = [str(self.protocol), how, *(["mirrored"] if self.mirrored else [])]
+        return ", ".join([*words, self.precision] if self.precision != "fp32" else words)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,8 @@ def restore_each(
             except VideoError as error:
                 yield Replacement(position=-1, video=clip, replacement=-1, path=error.path, cause=error.cause)
                 continue
-            restored = _restored(cast("Restorer", model), video_of(pair.lr), device, measuring)
+            with at_precision(measuring.precision, device):
+                restored = _restored(cast("Restorer", model), video_of(pair.lr), device, measuring)
             yield Measured(clip, clip_quality(restored, pair.hr.movedim(-1, -3), measuring.protocol))
     finally:
         model.train(training)

@@ -19,11 +19,23 @@ from torch import Tensor
 
 from vcycle.errors import DataError
 
-__all__ = ["Channels", "ClipQuality", "Protocol", "clip_quality", "luma", "mean_quality", "psnr", "ssim", "to_uint8"]
+__all__ = [
+    "SMALLEST",
+    "Channels",
+    "ClipQuality",
+    "Protocol",
+    "clip_quality",
+    "luma",
+    "mean_quality",
+    "psnr",
+    "ssim",
+    "to_uint8",
+]
 
 Channels = Literal["rgb", "y"]
 
-_WINDOW = 11
+SMALLEST = 11
+"""Pixels a side of the windows of SSIM."""
 _SIGMA = 1.5
 _PEAK = 255.0
 _FRAMES_AT_ONCE = 8
@@ -102,10 +114,8 @@ def psnr(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: in
     Raises:
         DataError: the frames are no such frames, or nothing is left of them.
     """
-    from torchmetrics.functional.image import peak_signal_noise_ratio
-
     output, target = _compared(output, target, channels, crop)
-    return peak_signal_noise_ratio(output, target, data_range=_PEAK, dim=(1, 2, 3), reduction="none")
+    return 10 * torch.log10(_PEAK**2 / (output - target).square().mean(dim=(1, 2, 3)))
 
 
 def ssim(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: int = 0) -> Tensor:
@@ -125,9 +135,9 @@ def ssim(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: in
         DataError: the frames are no such frames, or too small.
     """
     output, target = _compared(output, target, channels, crop)
-    if min(output.shape[-2:]) < _WINDOW:
+    if min(output.shape[-2:]) < SMALLEST:
         raise DataError(
-            f"frames of {output.shape[-1]} × {output.shape[-2]} pixels; accepted: at least {_WINDOW} a side for SSIM"
+            f"frames of {output.shape[-1]} × {output.shape[-2]} pixels; accepted: at least {SMALLEST} a side for SSIM"
         )
     pairs = zip(output.cpu().numpy(), target.cpu().numpy(), strict=True)
     return torch.tensor([_ssim(*pair) for pair in pairs], dtype=torch.float64)
@@ -199,7 +209,7 @@ def _ssim(output: NDArray[np.float64], target: NDArray[np.float64]) -> float:
     """Of one frame ``(C, H, W)``."""
     from scipy.ndimage import gaussian_filter
 
-    margin = _WINDOW // 2
+    margin = SMALLEST // 2
     inner = (slice(None), slice(margin, -margin), slice(margin, -margin))
 
     def means(image: NDArray[np.float64]) -> NDArray[np.float64]:

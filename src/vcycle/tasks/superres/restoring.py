@@ -13,6 +13,7 @@ from vcycle.data.video import VideoError, probe
 from vcycle.data.video.writing import written_video
 from vcycle.nn.models.superres.blocks import SCALE
 from vcycle.nn.models.superres.clips import Restorer, chunked
+from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import to_uint8
 
 __all__ = ["restore_file", "side_by_side"]
@@ -27,6 +28,7 @@ def restore_file(
     chunk: int,
     overlap: int,
     crf: int,
+    precision: str = "fp32",
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> int:
     """Restore a video, a chunk of frames at a time: memory does not grow with its length.
@@ -39,6 +41,7 @@ def restore_file(
         chunk: Frames restored at a time.
         overlap: Frames more on either side, for the network to see.
         crf: Quality of the H.264, as x264 counts.
+        precision: What the network computes in: `fp32`, `bf16` or `fp16`.
         progress: Told how many frames are done, of how many.
 
     Returns:
@@ -52,14 +55,17 @@ def restore_file(
     size = (whole.info.height, whole.info.width)
     missing: list[int] = []
     frames = (pixels.to(device) for pixels in _frames(whole, size, missing))
-    with written_video(
-        out,
-        size=(SCALE * size[0], SCALE * size[1]),
-        clock=whole.clock,
-        rate=whole.info.fps,
-        sound_of=source,
-        crf=crf,
-    ) as writer:
+    with (
+        written_video(
+            out,
+            size=(SCALE * size[0], SCALE * size[1]),
+            clock=whole.clock,
+            rate=whole.info.fps,
+            sound_of=source,
+            crf=crf,
+        ) as writer,
+        at_precision(precision, device),
+    ):
         for number, frame in enumerate(chunked(model, frames, length=chunk, overlap=overlap)):
             writer.put(to_uint8(frame).permute(1, 2, 0).cpu().numpy(), int(whole.pts[number]))
             progress(number + 1, whole.info.frames)

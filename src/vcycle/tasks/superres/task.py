@@ -27,6 +27,8 @@ class Restoration:
 
     mirrored: bool = False
     """Whether the second half of each clip is its first half in reverse."""
+    epsilon: float = 1e-6
+    """Where the loss turns from a square into a line, in light of 0..1."""
 
     def check(self, truth: Tensor) -> None:
         """Refuse what is not the truth of a batch of clips.
@@ -74,4 +76,4 @@ class Restoration:
         restored = self.predict(model, clips)
         count = restored.shape[1]
         first = (truth.shape[1] - count) // 2
-        return charbonnier(restored, video_of(truth[:, first : first + count]))
+        return charbonnier(restored, video_of(truth[:, first : first + count]), eps_squared=self.epsilon**2)
