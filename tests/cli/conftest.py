@@ -3,6 +3,9 @@
 import contextlib
 import io
 import json
+import multiprocessing
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +13,7 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 import pytest
+import torch
 
 from vcycle.cli import process
 from vcycle.cli.app import app
@@ -91,6 +95,38 @@ def vcycle(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
         code = process.run(app, [str(argument) for argument in arguments])
         captured = capsys.readouterr()
         return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def vcycle_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ran]]:
+    """The command on several ranks, as each of them ended.
+
+    They are forked from this process, as torch takes seconds to import, and find each other as under torchrun.
+    """
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU, autograd keeps threads that do not survive a fork")
+
+    def run(count: int, *arguments: str | Path) -> list[Ran]:
+        folder = tmp_path_factory.mktemp("ranks")
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+        def rank(number: int) -> None:
+            os.environ.update(meeting, WORLD_SIZE=str(count), RANK=str(number), LOCAL_RANK=str(number))
+            sys.stdout, sys.stderr = ((folder / f"{number}.{name}").open("w") for name in ("out", "err"))
+            sys.exit(process.run(app, [str(argument) for argument in arguments]))
+
+        ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(number,)) for number in range(count)]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join()
+        return [
+            Ran(each.exitcode, *((folder / f"{number}.{name}").read_text() for name in ("out", "err")))
+            for number, each in enumerate(ranks)
+        ]
 
     return run
 

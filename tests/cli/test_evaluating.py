@@ -1,20 +1,20 @@
 """`vcycle eval`: any views, any number of ranks, and what is written down."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 import torch
 
-import vcycle as package
 from vcycle.cli.evaluating import changed
+from vcycle.errors import DataError
+from vcycle.recipes import evaluating
 from vcycle.recipes.evaluating import open_trained, scored, split_of, views_of
 from vcycle.tasks.recognition import Scores
+from vcycle.train import ranks
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -39,22 +39,7 @@ def more_videos(videos, tmp_path):
     return root
 
 
-def on_ranks(count: int, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command on several ranks, as a user does."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
-    return subprocess.run(
-        [*command, "-m", "vcycle", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=140,
-        check=False,
-        env=environment,
-    )
-
-
-@pytest.mark.timeout(300)  # four processes import torch
-def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, run, more_videos):
+def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, vcycle_on, run, more_videos):
     arguments = ["eval", run, f"data={more_videos}", "--split", "test", "--views", "7x3"]
     alone = vcycle(*arguments)
     assert alone.code == 0, alone.err
@@ -63,10 +48,10 @@ def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, run, more_vi
     file = run / "eval-test-7x3.json"
     expected = file.read_bytes()
     file.unlink()
-    ended = on_ranks(3, *arguments)
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout == alone.out
-    assert ended.stderr.count("damaged.mp4") == 1
+    first, *others = vcycle_on(3, *arguments)
+    assert (first.code, first.out) == (0, alone.out), first.err
+    assert first.err.count("damaged.mp4") == 1
+    assert others == [(0, "", "")] * 2
     assert file.read_bytes() == expected
 
 
@@ -244,3 +229,36 @@ def test_views_that_the_model_cannot_take_are_refused_with_the_plan(vcycle, here
     ran = vcycle("plan", "tiny.yaml", f"data={videos}", "plan=constant", *changes, "evaluation.size=1")
     assert ran.code == 2
     assert "error: evaluation.size is 1: 1 pixels, the model needs at least" in ran.err
+
+
+def test_what_ends_all_ranks_is_told_by_the_first_alone(vcycle_on, run):
+    first, other = vcycle_on(2, "eval", run, "--split", "missing")
+    assert (first.code, first.err) == (2, "error: split 'missing' is unknown: val, test or train\n")
+    assert other == (2, "", "")
+
+
+def test_what_ends_one_rank_is_told_by_that_one(vcycle_on, run, monkeypatch):
+    def scored_on_one(*_, rank, **__):
+        if rank == 1:
+            raise DataError("this one alone")
+        return iter(())
+
+    monkeypatch.setattr(ranks, "_MOMENT", timedelta(seconds=0.5))
+    monkeypatch.setattr(evaluating, "scored", scored_on_one)
+    first, other = vcycle_on(2, "eval", run)
+    assert (first.code, other) == (2, (2, "", "error: rank 1: this one alone\n"))
+    assert first.err == "error: rank 0 of 2 waits in vain: another has ended\n"
+
+
+def test_what_was_trained_in_bf16_is_evaluated_in_bf16_and_says_so(vcycle, run):
+    fp32 = json.loads(vcycle("eval", run, "--json").out)
+    bf16 = json.loads(vcycle("eval", run, "run.precision=bf16", "--json").out)
+    assert bf16["protocol"] == f"{fp32['protocol']}, bf16"
+    assert 0 < abs(bf16["loss"] - fp32["loss"]) < 0.05
+
+
+def test_a_crop_smaller_than_in_training_needs_its_picture_named(vcycle, run):
+    ran = vcycle("eval", run, "evaluation.size=12")
+    assert ran.code == 2
+    assert "evaluation.size is 12, below training.size 16" in ran.err
+    assert vcycle("eval", run, "evaluation.size=12", "evaluation.short_side=12").code == 0

@@ -37,6 +37,7 @@ def refused(ran, *parts):
         ("sampling.flip=true", ["begun with sampling.flip false, not true"]),
         ("data.cache=20", ["begun with data.cache null, not 20"]),
         ("run.seed=1", ["begun with run.seed 0, not 1"]),
+        ("evaluation.size=32", ["begun with evaluation.size null, not 32"]),
         ("optimizer=adamw", ["begun with optimizer.name sgd, not adamw"]),
     ],
 )

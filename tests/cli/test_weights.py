@@ -111,7 +111,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, he
         (["videos"], ["videos is not the folder of a run: it has no recipe.yaml"]),
         (["run/checkpoints"], ["run/checkpoints is not the folder of a run: it has no recipe.yaml (is run meant?)"]),
         (["run/checkpoints/step-000000006.pt"], ["is not the folder of a run (is run meant?)"]),
-        (["run", "--to", "onnx"], ["--to 'onnx' is unknown: vcycle, pyslowfast or pytorchvideo"]),
+        (["run", "--to", "onnx"], ["--to 'onnx' is unknown: vcycle, pyslowfast, pytorchvideo, basicsr or mmagic"]),
         (["run", "-o", "x.pth"], ["--out x.pth: a name that ends in .safetensors is accepted"]),
         (["run", "-o", "tiny.yaml/x.safetensors"], ["tiny.yaml/x.safetensors cannot be written: File exists"]),
         (["old"], ["has no classes.json"]),

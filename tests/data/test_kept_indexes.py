@@ -11,7 +11,8 @@ import pytest
 from vcycle.data import KeptIndexes, VideoError, probe
 from vcycle.data.video import kept
 from vcycle.recipes import load_recipe
-from vcycle.recipes.build import dataset_of, find_videos
+from vcycle.recipes.build import dataset_of
+from vcycle.recipes.videos import find_videos
 
 
 @pytest.fixture

@@ -194,7 +194,7 @@ def test_many_deadly_samples_among_quick_ones_are_replaced():
             clip = torch.zeros(*request.shape, 3, dtype=torch.uint8)
             return Sample(clip=clip, label=0, index=request.index, position=request.position)
 
-    plan = constant(Baseline(batch=256, frames=2, size=8, clips=2000, steps=2, lr=0.1))
+    plan = constant(Baseline(batch=128, frames=2, size=8, clips=2000, steps=2, lr=0.1))
     for step, batch in zip(plan, loader(Quick(size=2000), plan, workers=8), strict=True):
         assert batch.positions.tolist() == list(step.samples)
         assert all(index % 10 for index in batch.indices)

@@ -29,9 +29,9 @@ def work(task, tell):
     if task == "disk":
         raise OutputError("out: No space left on device")
     if task == "slow":
-        for step in range(8):
-            time.sleep(0.5)
-            tell(step / 8)
+        for step in range(6):
+            time.sleep(0.4)
+            tell(step / 6)
     return task * 2
 """
 

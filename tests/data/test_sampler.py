@@ -3,12 +3,12 @@ import sys
 from itertools import chain
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vcycle.data import PlanBatchSampler, rank_slice
 from vcycle.errors import PlanError
-from vcycle.plan import Baseline, constant, multigrid
+from vcycle.plan import Baseline, BatchShape, ConstantRate, Plan, Stage, constant, multigrid
 
 BASELINE = Baseline(batch=4, frames=8, size=64, clips=37, epochs=12, lr=0.1)
 PLAN = multigrid(BASELINE)
@@ -30,6 +30,41 @@ def test_ranks_take_whole_groups_where_there_are_enough(batch, bn_batch, world):
     else:
         taken = [len(part) for part in slices]
     assert max(taken) - min(taken) <= 1
+
+
+@st.composite
+def plans(draw):
+    """Any plan at all: stages of any lengths and patterns, batches and blocks that divide nothing."""
+    cells = st.builds(
+        BatchShape,
+        frames=st.sampled_from([2, 4]),
+        size=st.sampled_from([8, 16]),
+        batch=st.integers(8, 30),
+        bn_batch=st.integers(1, 12),
+    )
+    patterns = st.lists(cells, min_size=1, max_size=3)
+    stages = draw(st.lists(st.tuples(st.integers(1, 4), patterns), min_size=1, max_size=3))
+    return Plan(
+        name="any",
+        baseline=BASELINE,
+        stages=tuple(
+            Stage(name=f"{place}", steps=steps, pattern=tuple(pattern), rate=ConstantRate(lr=0.1))
+            for place, (steps, pattern) in enumerate(stages)
+        ),
+    )
+
+
+@settings(max_examples=40)
+@given(plans(), st.integers(1, 8), st.integers(1, 100))
+def test_of_any_plan_ranks_take_the_global_batch_in_order_and_whole_blocks_where_there_are_enough(plan, world, clips):
+    alone = PlanBatchSampler(plan, clips, seed=3)
+    ranks = [PlanBatchSampler(plan, clips, seed=3, rank=rank, world=world) for rank in range(world)]
+    for step in plan:
+        parts = [rank.requests(step) for rank in ranks]
+        assert [*chain(*parts)] == alone.requests(step)
+        if -(-step.batch // step.bn_batch) >= world:
+            begins = [part[0].position - step.first_sample for part in parts]
+            assert all(begin % step.bn_batch == 0 for begin in begins)
 
 
 def test_a_rank_outside_the_world_is_refused():

@@ -273,7 +273,7 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
         height, width = (32, 24) if index.rotation % 2 else (24, 32)
         last = index.info.frames - 1
         clips = [np.minimum(start + 4 * np.arange(4), last) for start in np.linspace(0, last, 3).astype(int)]
-        for wanted in [np.arange(last + 1), *clips]:
+        for wanted in [np.arange(0, last + 1, 3), *clips]:
             decoded = read_frames(index, wanted, height=height, width=width)
             if "corrupted" not in path.name:
                 assert not decoded.filled.any(), path.name

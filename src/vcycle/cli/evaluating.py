@@ -1,7 +1,7 @@
 """`vcycle eval`: how good a trained model is, on any number of ranks."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 import typer
 
 from vcycle.cli import restoration
+from vcycle.cli.arguments import names_recipe
 from vcycle.cli.figures import check_figure, save_figure
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.restoration import is_restoration
+from vcycle.cli.sharing import shared
 from vcycle.cli.telling import accuracy_line, warn_of_workers
 from vcycle.errors import RecipeError
 
@@ -63,16 +65,14 @@ def evaluate(
     `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` shares the videos among N processes, with the same
     result.
     """
-    from vcycle.train.ranks import joined
-
     if is_restoration(model):
         if views is not None or figure is not None:
-            raise RecipeError(f"{model} is a run of super-resolution: --views and --figure go with recognition")
-        restoration.evaluate(model, overrides or (), split, out=out, json=json)
+            raise RecipeError(f"{model} is one of super-resolution: --views and --figure go with recognition")
+        restoration.evaluate(model, overrides or (), split, out=out or _folder(model), json=json)
         return
     if figure is not None:
         check_figure(figure)  # before what may take hours
-    with joined() as ranks:
+    with shared() as ranks:
         found = _evaluate(
             model, [*(overrides or ()), *views_as_changes(views)], split, ranks, pictured=figure is not None
         )
@@ -107,18 +107,17 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
     from vcycle.recipes.load import load_recipe, with_absolute_paths
     from vcycle.tasks.recognition import Scores
 
-    tell: Callable[[str], None] = message if ranks.first else lambda _: None
     opened = None
-    if _is_recipe(name):
+    if names_recipe(name):
         recipe = with_absolute_paths(load_recipe(str(name), overrides))
         check_initial(recipe)
     else:
-        opened = open_trained(name, tell)
+        opened = open_trained(name, message)
         recipe = changed(opened.recipe, overrides, str(name))
     if pictured and recipe.training.multi_label:
         raise RecipeError("--figure: a confusion matrix needs one class a video, and these may have several")
     views = views_of(recipe)
-    work = _folder(name).parent if _is_recipe(name) else name.parent
+    work = _folder(name).parent if names_recipe(name) else name.parent
     if ranks.first:
         warn_of_workers(recipe)
         # Alone, so that a cache is built once; the others then find it.
@@ -128,9 +127,9 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
     if not ranks.first:
         dataset = split_of(recipe, split, work)
     if opened is None:
-        opened = open_initial(recipe, dataset.videos.classes, tell)
+        opened = open_initial(recipe, dataset.videos.classes, message)
     check_classes(dataset, opened.classes, str(name))
-    device = ranks.device(recipe.run.device, tell)
+    device = ranks.device(recipe.run.device, message)
     model = opened.model.to(device)
     own = []
     with progress() as shown:
@@ -148,14 +147,9 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
     return _Found(opened=opened, dataset=dataset, views=views, protocol=protocol, scores=scores)
 
 
-def _is_recipe(name: Path) -> bool:
-    """Whether a recipe is named, rather than a run or a file of weights."""
-    return not name.is_dir() and (name.suffix in (".yaml", ".yml") or not name.is_file())
-
-
 def _folder(name: Path) -> Path:
     """Where an evaluation is written: beside what it is of."""
-    if _is_recipe(name):
+    if names_recipe(name):
         return Path("runs") / f"{name.stem}-init"
     return name if name.is_dir() else name.parent
 

@@ -98,7 +98,7 @@ def prepare(
     _refuse("goes with --to tiles", {"--scale": scale, "--degradation": degradation, "--low": low})
     from vcycle.cli import process
     from vcycle.data import Preparation, is_prepared, load_index
-    from vcycle.recipes.build import every_video
+    from vcycle.recipes.videos import every_video
 
     loaded = _recipe(data, recipe, layout, overrides)
     folder = Path(loaded.data.path or data)
@@ -142,7 +142,7 @@ def check(
     Of a prepared dataset, checksums are compared. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, check_videos, is_prepared, load_index
-    from vcycle.recipes.build import every_video
+    from vcycle.recipes.videos import every_video
 
     loaded = _recipe(data, recipe, layout, overrides)
     folder = Path(loaded.data.path or data)

@@ -14,8 +14,6 @@ import dataclasses
 import functools
 import json
 import multiprocessing
-import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +24,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.embedded import being_made, is_made
 from vcycle.errors import DataError
 
 __all__ = ["MARKER", "MOTIONS", "SPLITS", "DigitSettings", "render_digits", "render_luma"]
@@ -162,20 +161,17 @@ def render_digits(
         DataError: scikit-learn is missing, or ``root`` holds something else.
     """
     settings = settings or DigitSettings()
-    marker = root / MARKER
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
-    if _read_marker(marker) == {"settings": wanted, "finished": True}:
+    if is_made(root, MARKER, wanted):
         return root
     jobs = list(_jobs(settings, _load_scans()))
-    _clear(root)
-    _write_marker(marker, wanted, finished=False)
-    for split in settings.clips:
-        for name, _, _ in settings.classes:
-            (root / split / name).mkdir(parents=True)
-    for done, _ in enumerate(_map(functools.partial(_write_clip, root, settings), jobs, workers), start=1):
-        if progress is not None:
-            progress(done, len(jobs))
-    _write_marker(marker, wanted, finished=True)
+    with being_made(root, MARKER, wanted, SPLITS):
+        for split in settings.clips:
+            for name, _, _ in settings.classes:
+                (root / split / name).mkdir(parents=True)
+        for done, _ in enumerate(_map(functools.partial(_write_clip, root, settings), jobs, workers), start=1):
+            if progress is not None:
+                progress(done, len(jobs))
     return root
 
 
@@ -350,30 +346,3 @@ def _encode(path: Path, luma: NDArray[np.uint8], blue: NDArray[np.uint8], red: N
             container.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
         container.mux(stream.encode(None))
     part.replace(path)
-
-
-def _clear(root: Path) -> None:
-    """Empty the folder of an earlier set; refuse to touch anything else."""
-    if root.exists() and not root.is_dir():
-        raise DataError(f"{root} is a file: give a folder for the digit set")
-    root.mkdir(parents=True, exist_ok=True)
-    if any(root.iterdir()) and _read_marker(root / MARKER) is None:
-        raise DataError(f"{root} is not empty and has no {MARKER}: give a new or empty folder")
-    for split in SPLITS:
-        shutil.rmtree(root / split, ignore_errors=True)
-
-
-def _read_marker(marker: Path) -> object:
-    """Read a set's marker; None if there is none that can be read."""
-    try:
-        held: object = json.loads(marker.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return held
-
-
-def _write_marker(marker: Path, settings: Mapping[str, object], *, finished: bool) -> None:
-    part = marker.with_suffix(f".{os.getpid()}.part")
-    text = json.dumps({"settings": settings, "finished": finished}, indent=2)
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(marker)
