@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import distributed
@@ -174,7 +174,6 @@ def kills(training: Training, folder: Path, wanted: int, seed: int) -> Iterator[
                 yield {
                     "event": "kill",
                     "training": number,
-                    "ranks": training.world,
                     "workers": workers,
                     "save_every": save_every,
                     "seconds": round(after, 3),
@@ -203,42 +202,37 @@ def finish(processes: list[Any]) -> None:
             raise SystemExit(f"an attempt ended with {process.exitcode}")
 
 
-def report(lines: list[dict[str, Any]]) -> dict[str, Any]:
-    """The figures."""
+def figures(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """What a log says, of however many calls."""
     struck = [line for line in lines if line["event"] == "kill"]
     ended = [line for line in lines if line["event"] == "end"]
     return {
-        "event": "summary",
-        "ranks": struck[0]["ranks"] if struck else None,
         "kills": len(struck),
         "trainings": len(ended),
         "most_kills_of_one": max((line["kills"] for line in ended), default=0),
-        "kills_before_the_first_step": sum(line["logged"] == line["began_at"] == 0 for line in struck),
-        "kills_while_saving": sum(line["while_saving"] for line in struck),
+        "before_the_first_step": sum(line["logged"] == 0 for line in struck),
+        "while_saving": sum(line["while_saving"] for line in struck),
+        "with_workers": sum(line["workers"] > 0 for line in struck),
         "ended_with_the_same_bits": sum(line["same"] for line in ended),
-        "torch": torch.__version__,
     }
 
 
 def main() -> None:
-    """Write the log to a file or standard output."""
+    """Add to a log, and print what all of it says."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=argparse.FileType("w"), default=sys.stdout)
+    parser.add_argument("--out", type=Path, default=Path("kills.jsonl"), help="added to what is there")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    out: TextIO = arguments.out
-    lines = []
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, arguments.out.open("a", encoding="utf-8") as out:
         training = Training(Path(folder), arguments.ranks)
         for line in kills(training, Path(folder), arguments.kills, arguments.seed):
-            lines.append(line)
-            print(json.dumps(line), file=out, flush=True)
-    summary = report(lines)
-    print(json.dumps(summary), file=out, flush=True)
-    if summary["ended_with_the_same_bits"] != summary["trainings"]:
+            print(json.dumps({**line, "ranks": arguments.ranks, "seed": arguments.seed}), file=out, flush=True)
+    found = figures([json.loads(line) for line in arguments.out.read_text(encoding="utf-8").splitlines()])
+    print(json.dumps(found))
+    if found["ended_with_the_same_bits"] != found["trainings"]:
         raise SystemExit("not all trainings ended with the same bits")
 
 

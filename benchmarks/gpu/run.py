@@ -298,7 +298,8 @@ def _shape(piece: dict[str, Any], place: int, effort: Effort) -> tuple[int, int,
     if not effort.smoke:
         return batch, frames, size, bn_batch
     if piece["task"] == "superresolution":
-        return 1, frames, size // 2, bn_batch
+        fewer = frames if piece["model"].startswith("edvr") else frames // 3
+        return 1, fewer + fewer % 2 if piece["mirrored"] else fewer, size // 2, bn_batch
     return max(batch // 8, 2), frames, size // 7, max(bn_batch // 8, 2)
 
 

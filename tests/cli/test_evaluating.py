@@ -226,7 +226,15 @@ def test_views_that_the_model_cannot_take_are_refused_with_the_plan(vcycle, here
         assert ran.code == 2
         assert ran.err.endswith("error: evaluation.short_side is 12: crops of 16 pixels need 16 or more\n")
     changes = ["model=i3d_nl_r50", "training.frames=8", "training.size=64", "sampling.short_side=[64, 80]"]
-    ran = vcycle("plan", "tiny.yaml", f"data={videos}", "plan=constant", *changes, "evaluation.size=1")
+    ran = vcycle(
+        "plan",
+        "tiny.yaml",
+        f"data={videos}",
+        "plan=constant",
+        *changes,
+        "evaluation.size=1",
+        "evaluation.short_side=64",
+    )
     assert ran.code == 2
     assert "error: evaluation.size is 1: 1 pixels, the model needs at least" in ran.err
 

@@ -125,6 +125,11 @@ def test_a_recipes_plan_is_the_published_one(name):
     assert plan.samples == golden["samples"]
 
 
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_networks_are_drawn_as_published(name):
+    assert load_any(name).model.options == {"zero_last": False}
+
+
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if "edvr" in name])
 def test_edvr_begins_its_small_crops_at_half_the_lr_of_the_baseline(name):
     recipe = load_any(name)

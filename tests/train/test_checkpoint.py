@@ -119,6 +119,17 @@ def test_every_flipped_bit_of_the_weights_is_detected(tmp_path):
             load_checkpoint(path)
 
 
+def test_a_flipped_bit_that_makes_a_folder_of_a_tensor_is_detected(tmp_path):
+    """PyTorch's reader passes over a folder, and gives what happens to be in memory."""
+    path = save_checkpoint(tmp_path, make(5))
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b"PK\x01\x02", 0, content.rindex(b"/data/0"))  # in the archive's list of contents
+    content[entry + 38] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="marked as a folder"):
+        load_checkpoint(path)
+
+
 class Harmful:
     def __reduce__(self):
         return os.system, ("touch harmed",)

@@ -244,7 +244,7 @@ def test_validation_comes_every_so_many_epochs_and_at_the_end(fit_noise, tmp_pat
 
 def test_no_validation_comes_shortly_before_the_last(fit_noise):
     every = 3.5
-    assert PLAN.epochs == 2 * every + 0.5
+    assert 2 * every < PLAN.epochs < 2.5 * every
     fitted = fit_noise(validate=lambda model, device: found(0.5), settings={"validate_every": every})
     assert [math.floor(point.samples / 24 / every) for point in fitted.curve] == [1, 2]
     assert fitted.curve[-1].step == len(PLAN)
@@ -304,7 +304,7 @@ def test_without_tensorboard_the_error_says_what_to_install(fit_noise, monkeypat
 
 def test_no_tensorboard_files_are_written_otherwise(fit_noise, tmp_path):
     fit_noise()
-    assert {file.name for file in tmp_path.iterdir()} == {"checkpoints", "log.jsonl", "plan.json"}
+    assert not (tmp_path / "tensorboard").exists()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -19,7 +19,7 @@ from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings, fit, make_fabric
 from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.ranks import ALONE
+from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
@@ -146,6 +146,14 @@ def test_what_cannot_be_compiled_says_so_in_a_line(noise, tmp_path, compilations
     assert "\n" not in str(caught.value)
 
 
+def test_blocks_that_ranks_share_are_not_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda name: name)
+    with pytest.raises(
+        VcycleError, match=r"run\.compile is true, and blocks of 2 clips of a batch of 2×4×8² lie on sev"
+    ):
+        made(tmp_path, Speed(compile=True), ranks=Ranks(rank=0, world=2))
+
+
 def test_a_cpu_without_a_compiler_is_told_of(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(VcycleError, match=r"run\.compile is true, and there is no C\+\+ compiler \(.+\).*false"):
@@ -223,7 +231,7 @@ def test_a_recorded_training_is_a_plain_one_to_the_bit(noise, tmp_path, monkeypa
     assert played.played == sum(step.batch // micro if micro else 1 for step in plan)
 
 
-def made(folder, speed, plan=PLAN):
+def made(folder, speed, plan=PLAN, ranks=ALONE):
     """An update of a new model."""
     torch.manual_seed(0)
     model = convert_batchnorm(Net(), plan[0].bn_batch).train()
@@ -234,7 +242,7 @@ def made(folder, speed, plan=PLAN):
     state = TrainState(
         run=RunFolder(folder), plan=plan, seed=0, model=model, optimizer=OptimizerSpec().build(model, role_of)
     )
-    return Update(make_fabric(Settings(device="cpu")), TASK, state, ALONE, speed=speed), state
+    return Update(make_fabric(Settings(device="cpu")), TASK, state, ranks, speed=speed), state
 
 
 def learn(update, state, noise, steps):

@@ -20,7 +20,7 @@ from vcycle.train.run import RunFolder
 if TYPE_CHECKING:
     from vcycle.train.outcome import StepReport
 
-__all__ = ["arm_names", "compare_plans"]
+__all__ = ["arm_names", "compare_plans", "run_folder"]
 
 
 def arm_names(plans: Sequence[str]) -> list[str]:
@@ -30,6 +30,11 @@ def arm_names(plans: Sequence[str]) -> list[str]:
         return names
     named = [n for n in names if n.partition("@")[0] not in CONSTANT]
     return names + list(dict.fromkeys(control_name(n) for n in named))
+
+
+def run_folder(out: Path, arm: str, seed: int, key: str) -> Path:
+    """Where a study in `out` keeps a training."""
+    return out / "runs" / f"{re.sub('[^a-z0-9.+-]', '_', arm)}-seed{seed}-{key}"
 
 
 def compare_plans(
@@ -78,7 +83,7 @@ def compare_plans(
 
     def train_arm(arm: Arm, seed: int) -> ArmRun:
         on_start(arm, seed)
-        folder = RunFolder(out / "runs" / f"{re.sub('[^a-z0-9.+-]', '_', arm.name)}-seed{seed}-{arm.key}")
+        folder = RunFolder(run_folder(out, arm.name, seed, arm.key))
         fitted = subject.train(arm.name, arm.plan, seed, folder, on_step, on_message)
         device = next(fitted.model.parameters()).device
         note_environment(out / "environments.json", environment(device), on_message)

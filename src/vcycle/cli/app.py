@@ -10,6 +10,7 @@ import typer
 from vcycle.cli import (
     benching,
     comparing,
+    demonstrating,
     evaluating,
     exporting,
     predicting,
@@ -20,7 +21,7 @@ from vcycle.cli import (
     training,
     upscaling,
 )
-from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
+from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.telling import tell_of_videos
 from vcycle.errors import RecipeError
@@ -117,25 +118,7 @@ app.command()(training.train)
 app.command()(comparing.compare)
 
 
-@app.command()
-def demo(
-    out: Out = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds per plan.")] = 2,
-    json: Json = False,
-) -> None:
-    """Compare four plans on small videos made here, in minutes.
-
-    It needs no network, and shows what multigrid training gains there.
-    """
-    from vcycle.cli.studies import DEMO_PLANS, demo_data, study
-    from vcycle.recipes import load
-
-    recipe = load.load_recipe("demo/digits")
-    folder = out or Path("vcycle-demo")
-    title = "vcycle demo: digits in motion"
-    study(recipe, DEMO_PLANS, range(seeds), folder, title=title, json=json, as_data=demo_data)
-
-
+app.command()(demonstrating.demo)
 app.command("eval")(evaluating.evaluate)
 app.command()(predicting.predict)
 app.command()(preparing.prepare)

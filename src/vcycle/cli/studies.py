@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from vcycle.bench.runs import ArmRun, Failure
     from vcycle.recipes.load import AnyRecipe
 
-__all__ = ["DEMO_PLANS", "demo_data", "plan_names", "seed_range", "study"]
-
-DEMO_PLANS = ("constant", "control:cascade", "long+short", "cascade")
-"""What the demo trains: the constant shape, the best plan's control, and two plans."""
+__all__ = ["demo_data", "plan_names", "seed_range", "study"]
 
 
 def plan_names(text: str) -> list[str]:
@@ -68,7 +65,7 @@ def study(
     margin: float | None = None,
     target: float | None = None,
     as_data: Callable[[dict[str, Any]], dict[str, Any]] = lambda data: data,
-) -> None:
+) -> dict[str, Any]:
     """Train the plans, then print and save what was found.
 
     Args:
@@ -81,6 +78,9 @@ def study(
         margin: The loss that is accepted, in points or dB.
         target: What is to be reached on validation, as a share, in % or in dB.
         as_data: Makes the object of the comparison's data.
+
+    Returns:
+        The comparison's data, as `Comparison.as_data` gives it.
     """
     from vcycle.bench.study import arm_names, compare_plans
     from vcycle.bench.subjects import measure_of
@@ -123,10 +123,11 @@ def study(
         save_figure(lengths_figure({Path(title).name: found}), folder / "lengths.png")
     if json:
         print_json(data)
-        return
+        return found
     result(comparison_table(found, title))
     for line in (*statements(found), *failed(found)):
         result(line)
+    return found
 
 
 def _margin(measure: "Measure", given: float | None) -> float | None:

@@ -35,7 +35,7 @@ def _equal_blocks(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, clips: int, eps: float
 ) -> tuple[Tensor, Moments]:
     dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
-    blocks = x.to(dtype).unflatten(0, (-1, clips))
+    blocks = x.to(dtype).reshape(-1, clips, *x.shape[1:])
     axes = [1, *range(3, blocks.dim())]
     variances, means = torch.var_mean(blocks, axes, correction=0, keepdim=True)
     output = (blocks - means) * (variances + eps).rsqrt()

@@ -25,6 +25,8 @@ _FORMAT = 1
 _KEEP = 2
 _NAME = re.compile(r"step-(\d+)\.pt")
 _ASIDE = ".tmp"
+_FOLDER = 0x10
+"""The mark of a folder among a member's attributes."""
 _KINDS = {"step": int, "seed": int, "model": dict, "optimizer": dict, "optimizer_kind": str, "totals": dict}
 
 
@@ -163,7 +165,7 @@ def _check_archive(path: Path) -> None:
     """Refuse an archive that is damaged, or that would grow when it is read.
 
     All of its contents have checksums. What has none (names, places, sizes, dates) cannot be damaged without either
-    leading to contents of a wrong checksum, or not being looked at.
+    leading to contents of a wrong checksum, or not being looked at; the mark of a folder is the one exception.
 
     Raises:
         ValueError, OSError, zipfile.BadZipFile: if it is.
@@ -174,6 +176,9 @@ def _check_archive(path: Path) -> None:
             raise ValueError("its contents are packed, which checkpoints' are not")
         if sum(member.file_size for member in members) > path.stat().st_size:
             raise ValueError("its contents are larger than the file")
+        if any(member.external_attr & _FOLDER for member in members):
+            # PyTorch's reader leaves those out, and takes whatever is in memory in their place.
+            raise ValueError("some of its contents are marked as a folder")
         damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"{damaged} has a wrong checksum")

@@ -107,19 +107,24 @@ class Recorder:
         """Record a piece of work; gradients, statistics and the device's draws are as before."""
         clips, labels = clips.clone(), labels.clone()
         kept = [gradient.clone() for gradient in self._gradients]
-        before = [(norm, len(norm._pending)) for norm in self._norms if norm._pending is not None]
+        gathering = [(norm, norm._pending) for norm in self._norms if norm._pending is not None]
+        before = [len(gathered) for _, gathered in gathering]
         state = torch.cuda.get_rng_state(clips.device) if clips.is_cuda else torch.get_rng_state()
         with _aside(clips.device):
             for _ in range(_WARM_UPS):
                 work(clips, labels)
-        for norm, count in before:
-            del norm._pending[count:]  # type: ignore[index]
+        for (_, gathered), count in zip(gathering, before, strict=True):
+            del gathered[count:]
         loss, play = self._record(lambda: work(clips, labels))
-        moments = [(norm, each) for norm, count in before for each in norm._pending[count:]]  # type: ignore[index]
-        for norm, count in before:
-            del norm._pending[count:]  # type: ignore[index]
+        moments = []
+        for (norm, gathered), count in zip(gathering, before, strict=True):
+            moments += [(norm, each) for each in gathered[count:]]
+            del gathered[count:]
         torch._foreach_copy_(self._gradients, kept)
-        (torch.cuda.set_rng_state if clips.is_cuda else torch.set_rng_state)(state)
+        if clips.is_cuda:
+            torch.cuda.set_rng_state(state, clips.device)
+        else:
+            torch.set_rng_state(state)
         return _Recording(clips=clips, labels=labels, loss=loss, moments=moments, play=play)
 
     @staticmethod
@@ -140,7 +145,8 @@ def _aside(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    stream, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    current = torch.cuda.current_stream(device)
     stream.wait_stream(current)
     with torch.cuda.stream(stream):
         yield

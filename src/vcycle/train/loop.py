@@ -38,7 +38,7 @@ from vcycle.train.precision import precision_of
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.ready import make_ready
 from vcycle.train.run import RunFolder
-from vcycle.train.speed import Speed
+from vcycle.train.speed import Speed, let_cudnn_choose
 from vcycle.train.state import TrainState
 from vcycle.train.stopping import Stop, Stopped
 from vcycle.train.update import Task, Update, refuse_shared_mixing
@@ -102,6 +102,7 @@ def make_fabric(settings: Settings, model: nn.Module | None = None, ranks: Ranks
     accelerator = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
     if accelerator == "cuda":
         grow_in_place()
+        let_cudnn_choose()
     precision = precision_of(settings.precision, accelerator, model)
     local = 0 if ranks is None else ranks.local
     if accelerator == "cuda" and local >= torch.cuda.device_count():

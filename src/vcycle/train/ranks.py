@@ -162,7 +162,7 @@ class Ranks:
         key = f"vcycle: ended, {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
         try:
             place = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-            store = distributed.TCPStore(*place, is_master=False, timeout=_MOMENT)
+            store = distributed.TCPStore(*place, is_master=False, timeout=_MOMENT)  # type: ignore[attr-defined]
             if self.first:
                 store.set(key, str(error))
                 return True

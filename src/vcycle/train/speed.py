@@ -18,11 +18,11 @@ from vcycle.nn.batchnorm import SubBatchNorm
 from vcycle.nn.moments import Moments
 from vcycle.plan import BatchShape
 
-__all__ = ["Speed", "compile_failures", "compiled", "eagerly", "lists_kept_empty"]
+__all__ = ["Speed", "compile_failures", "compiled", "eagerly", "let_cudnn_choose", "lists_kept_empty"]
 
 _BACKEND = "inductor"
 _VARIANTS = 4
-"""Times that a batch shape may be compiled: a last micro-batch is smaller, and a pre-trained part may freeze."""
+"""Times that a batch shape may be compiled: a last micro-batch may be smaller, and memory may run out later."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,11 @@ class Speed:
             reason = "augment.mixup and augment.cutmix draw anew at each step, which a recording does not"
         if reason is not None:
             raise VcycleError(f"run.graphs is true, and {reason}: false is accepted")
+
+
+def let_cudnn_choose() -> None:
+    """Have cuDNN try its algorithms at each new shape, of which a plan has few; not where a user wants determinism."""
+    torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
 
 
 def compiled(model: nn.Module, shapes: int) -> Any:

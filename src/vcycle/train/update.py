@@ -93,6 +93,8 @@ class Update:
         model = state.model.to(fabric.device)
         shapes = len(state.plan.shapes)
         self._norms = [module for module in model.modules() if isinstance(module, SubBatchNorm)]
+        if speed.compile and self._norms:
+            _refuse_shared_compiled(state.plan, ranks)
         self._recorder = Recorder(model, on_cuda()) if speed.graphs else None
         # The network alone is compiled: how ranks exchange its gradients stays as it is.
         self._shared = _over_ranks(compiled(model, shapes) if speed.compile else model, ranks, speed.compress)
@@ -220,6 +222,16 @@ class Update:
             torch.manual_seed(self._dropout_seed)
 
 
+def _refuse_shared_compiled(plan: Plan, ranks: Ranks) -> None:
+    """Refuse to compile BatchNorm's exchange of statistics within a layer."""
+    for cell in plan.shapes if ranks.world > 1 else ():
+        if not _sharing(cell.batch, cell.bn_batch, ranks).has_whole_blocks(cell.bn_batch):
+            raise VcycleError(
+                f"run.compile is true, and blocks of {cell.bn_batch} clips of a batch of {cell} lie on several of the "
+                f"{ranks.world} ranks: false, a smaller training.bn_batch or fewer ranks are accepted"
+            )
+
+
 def _cell(step: Step) -> BatchShape:
     return BatchShape(frames=step.shape.frames, size=step.shape.size, batch=step.batch, bn_batch=step.bn_batch)
 
@@ -247,7 +259,7 @@ def _over_ranks(model: nn.Module, ranks: Ranks, compress: Literal["fp16", "bf16"
         return model
     # Buffers are equal on all ranks already: running statistics are committed from the same numbers.
     renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters  # PyTorch 2.13 and newer
-    unsynchronised = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
+    unsynchronised: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
     shared = DistributedDataParallel(model, gradient_as_bucket_view=True, **unsynchronised)
     if compress is not None:
         from torch.distributed.algorithms.ddp_comm_hooks import default_hooks

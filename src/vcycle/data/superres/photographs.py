@@ -11,8 +11,9 @@ import functools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import av
 import numpy as np
@@ -31,7 +32,7 @@ MARKER = "photographs.json"
 """The file at the root of a set that holds its settings, and whether the set is finished."""
 
 _FORMAT = 1
-_SPLINE = 3
+_SPLINE: Final = 3
 
 
 class _Part(NamedTuple):
@@ -66,10 +67,12 @@ class PhotographSettings:
     """Clips of each split."""
     frames: int = 12
     """Frames of a clip."""
-    size: int = 128
+    size: int = 144
     """Side of the square frame in pixels."""
     speed: tuple[float, float] = (0.5, 2.5)
     """Pixels that the camera moves in one frame, at least and at most."""
+    zoom: float = 2.0
+    """Pixels to a pixel of the photograph, along a side. At 1 the details are so fine that nothing brings them back."""
     turn: float = 0.3
     """Degrees that it turns in one frame, at most."""
     seed: int = 0
@@ -80,8 +83,11 @@ class PhotographSettings:
             raise DataError(f"clips is {dict(self.clips)}: give 1 or more to some of {', '.join(SPLITS)}")
         if self.frames < 1:
             raise DataError(f"frames is {self.frames}: give 1 or more")
-        if not 16 <= self.size <= _NARROWEST:
-            raise DataError(f"size is {self.size}: give 16 to {_NARROWEST}, which the photographs have room for")
+        if not 1 <= self.zoom <= 8:
+            raise DataError(f"zoom is {self.zoom}: give 1 to 8")
+        if not 16 <= self.size <= _NARROWEST * self.zoom:
+            most = f"{_NARROWEST * self.zoom:g}, which the photographs have room for"
+            raise DataError(f"size is {self.size}: give 16 to {most}")
         if not 0 <= self.speed[0] <= self.speed[1]:
             raise DataError(f"speed is {self.speed}: give (low, high) with 0 <= low <= high")
         if self.turn < 0 or self.seed < 0:
@@ -143,18 +149,19 @@ def _filmed(part: NDArray[np.uint8], settings: PhotographSettings, rng: np.rando
     """What a camera sees that moves over a part of a photograph: uint8 ``(frames, size, size, 3)``."""
     speed, angle = rng.uniform(*settings.speed), rng.uniform(0, 2 * np.pi)
     tilt, turn = rng.uniform(-5, 5), rng.uniform(-settings.turn, settings.turn)
-    room = np.array(part.shape[:2]) - settings.size
+    room = np.array(part.shape[:2]) - settings.size / settings.zoom
     # No further than there is room for: the camera stays over its part.
-    way = np.clip(speed * (settings.frames - 1) * np.array((np.sin(angle), np.cos(angle))), -room, room)
+    straight = speed / settings.zoom * (settings.frames - 1) * np.array((np.sin(angle), np.cos(angle)))
+    way = np.clip(straight, -room, room)
     start = np.maximum(-way, 0) + rng.random(2) * (room - abs(way))
     coefficients = [ndimage.spline_filter(part[..., channel].astype(np.float64), _SPLINE) for channel in range(3)]
     seen = np.empty((settings.frames, settings.size, settings.size, 3), np.uint8)
     middle = np.full(2, (settings.size - 1) / 2)
     for number, into in enumerate(seen):
         radians = np.deg2rad(tilt + turn * number)
-        turned = np.array(((np.cos(radians), -np.sin(radians)), (np.sin(radians), np.cos(radians))))
+        turned = np.array(((np.cos(radians), -np.sin(radians)), (np.sin(radians), np.cos(radians)))) / settings.zoom
         corner = start + way * number / max(settings.frames - 1, 1)
-        offset = corner + middle - turned @ middle
+        offset = corner + middle / settings.zoom - turned @ middle
         for channel, plane in enumerate(coefficients):
             light: Floats = ndimage.affine_transform(
                 plane, turned, offset, (settings.size, settings.size), order=_SPLINE, mode="mirror", prefilter=False
@@ -166,7 +173,7 @@ def _filmed(part: NDArray[np.uint8], settings: PhotographSettings, rng: np.rando
 def _png(pixels: NDArray[np.uint8]) -> bytes:
     encoder = av.CodecContext.create("png", "w")
     encoder.height, encoder.width = pixels.shape[:2]
-    encoder.pix_fmt, encoder.time_base = "rgb24", 1
+    encoder.pix_fmt, encoder.time_base = "rgb24", Fraction(1)
     encoder.thread_count = 1
     frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
     return b"".join(bytes(packet) for packet in (*encoder.encode(frame), *encoder.encode(None)))

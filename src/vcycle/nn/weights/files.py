@@ -35,6 +35,8 @@ _PICKLES = (b"\x80", b"}q", b"(d")
 _PAGES = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<!--")
 _MARK = b"\xef\xbb\xbf"
 """What some programs put before text."""
+_FOLDER = 0x10
+"""The mark of a folder among the attributes of an archive's member."""
 _LONGEST = 60
 """Characters of a text that are shown."""
 _HARMLESS: list[Any] = [
@@ -110,6 +112,9 @@ def _torch_archive(path: Path) -> Any:
             names = {name.partition("/")[2] for name in archive.namelist()}
             packed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
             damaged = None if packed else archive.testzip()
+            # PyTorch's reader leaves out what is marked as a folder, and takes whatever is in memory in its place.
+            marked = (member.filename for member in archive.infolist() if member.external_attr & _FOLDER)
+            damaged = damaged or next(marked, None)
     except Exception:  # a damaged archive can raise anything
         raise CheckpointError(f"weights {path}: the file is cut short or damaged: its archive has no end") from None
     if damaged is not None:
