@@ -72,7 +72,7 @@ def main() -> None:
         sys.exit("torch finds no CUDA device: --smoke runs everything on a CPU, at reduced width and size")
     effort = Effort(
         device=device,
-        repeats=2 if arguments.smoke else 5,
+        repeats=1 if arguments.smoke else 5,
         seconds=0.0 if arguments.smoke else 0.15,
         smoke=arguments.smoke,
     )
@@ -94,7 +94,8 @@ def main() -> None:
                 continue
             break
         piece = next(each for each in pieces if each["name"] == cell.piece)
-        print(f"{time.monotonic() - began:6.1f} s  {cell.piece}: {_shape(piece, cell.place, effort)}, {cell.mode}")
+        now = time.monotonic() - began
+        print(f"{now:6.1f} s  {cell.piece}: {_shape(piece, cell.place, effort)}, {cell.mode}", flush=True)
         try:
             if stepper is None or (stepper.piece, stepper.mode) != (piece, cell.mode):
                 stepper = None
@@ -181,7 +182,8 @@ class Stepper:
         clips, labels = self._noise(batch, frames, size)
         device = self._effort.device
         began = time.perf_counter()
-        for _ in range(2):  # algorithms are chosen, memory is taken, what is to be compiled or recorded is
+        # Algorithms are chosen, memory is taken, what is to be compiled or recorded is.
+        for _ in range(1 if self._effort.smoke else 2):
             self._step(clips, labels)
         self._now()
         prepared = time.perf_counter() - began
@@ -300,7 +302,7 @@ def _shape(piece: dict[str, Any], place: int, effort: Effort) -> tuple[int, int,
     if piece["task"] == "superresolution":
         fewer = frames if piece["model"].startswith("edvr") else frames // 3
         return 1, fewer + fewer % 2 if piece["mirrored"] else fewer, size // 2, bn_batch
-    return max(batch // 8, 2), frames, size // 7, max(bn_batch // 8, 2)
+    return max(batch // 8, 2), frames, size // 6, max(bn_batch // 8, 2)
 
 
 def _environment(effort: Effort) -> dict[str, Any]:

@@ -10,6 +10,10 @@ plans=constant,control:hierarchical,spatial,temporal,synchronous,hierarchical,hi
 
 [ -f "$out/clips/test/frames.json" ] || python prepare.py "$VCYCLE_TEST_DATA"/{scenes,vid4} "$out/clips"
 taskset -c "${CORE:-0}" vcycle compare superres.yaml "data=$out/clips" "plan=$plans" seeds=10-12 --out "$out/study"
+taskset -c "${CORE:-0}" vcycle compare superres.yaml "data=$out/clips" \
+    plan=constant,control:hierarchical,hierarchical seeds=13-13 --out "$out/study"
+taskset -c "${CORE:-0}" vcycle bench superres.yaml data.epoch=104 --plans "$plans" --repeats 3 --seconds 0.5 --json \
+    >steps.json
 for run in "$out"/study/runs/*; do
     [ -f "$run/eval-test.json" ] || vcycle eval "$run" --split test
 done

@@ -8,8 +8,6 @@ from vcycle.data.superres import photographs
 from vcycle.recipes import load
 from vcycle.recipes.superres.schema import SuperresRecipe
 
-pytest.importorskip("sklearn")
-
 TINY = (
     "training.steps=6",
     "training.batch=1",

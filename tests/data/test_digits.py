@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import sys
 from pathlib import Path
 
 import av
@@ -12,8 +11,6 @@ import pytest
 from vcycle.data import digits as module
 from vcycle.data.digits import MARKER, MOTIONS, SPLITS, DigitSettings, render_digits, render_luma
 from vcycle.errors import DataError
-
-pytest.importorskip("sklearn")
 
 SMALL = DigitSettings(
     digits=(2, 7),
@@ -215,11 +212,3 @@ def test_contrast_texture_and_noise_have_the_strength_asked_for() -> None:
 def test_a_setting_out_of_range_is_refused_with_what_is_accepted(settings: dict, message: str) -> None:
     with pytest.raises(DataError, match=message):
         DigitSettings(**settings)
-
-
-def test_without_scikit_learn_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    module._load_scans.cache_clear()
-    with pytest.raises(DataError, match=r'pip install "vcycle\[demo\]"'):
-        render_digits(tmp_path / "set", SMALL)
-    assert not (tmp_path / "set").exists()

@@ -51,7 +51,7 @@ def at_step(step, number=signal.SIGINT):
     return lambda report: strike(number) if report.step.index == step else None
 
 
-@pytest.mark.parametrize(("step", "number"), [(0, EVERY[0]), (9, EVERY[1]), (10, EVERY[2]), (28, EVERY[0])])
+@pytest.mark.parametrize(("step", "number"), [(0, EVERY[0]), (9, EVERY[1]), (28, EVERY[2])])
 def test_a_signal_in_a_step_ends_the_run_after_it_and_resuming_gives_the_same_run(
     rarely, whole, record_of, newest, tmp_path, step, number
 ):
@@ -81,16 +81,15 @@ def cutting_short(monkeypatch, validation):
     monkeypatch.setattr(evaluating, "evaluator", evaluator)
 
 
-@pytest.mark.parametrize("validation", [1, 3])
 def test_a_validation_that_is_cut_short_is_done_by_the_resumed_run(
-    rarely, whole, record_of, newest, tmp_path, monkeypatch, validation
+    rarely, whole, record_of, newest, tmp_path, monkeypatch
 ):
-    cutting_short(monkeypatch, validation)
+    cutting_short(monkeypatch, 3)
     interrupted(rarely, tmp_path)
     monkeypatch.undo()
     kept = newest(tmp_path)
     assert kept.totals["unevaluated"]
-    assert len(kept.totals["curve"]) == validation - 1
+    assert len(kept.totals["curve"]) == 2
     rarely.run(tmp_path, resume=True)
     assert record_of(tmp_path) == whole
 

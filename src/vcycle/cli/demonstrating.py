@@ -26,7 +26,9 @@ def demo(
         str, typer.Argument(metavar="[SUBJECT]", help="recognition (digits in motion) or superresolution.")
     ] = "recognition",
     out: Out = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds per plan.")] = 2,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds per plan, by default 2 of recognition, 1 of superresolution.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare plans on small videos made here, in minutes.
@@ -37,9 +39,9 @@ def demo(
     if subject not in SUBJECTS:
         raise RecipeError(f"subject {subject!r} is unknown{did_you_mean(subject, SUBJECTS)}: {', '.join(SUBJECTS)}")
     if subject == "recognition":
-        _digits(out or Path("vcycle-demo"), seeds, json)
+        _digits(out or Path("vcycle-demo"), seeds or 2, json)
     else:
-        _photographs(out or Path("vcycle-demo-superresolution"), seeds, json)
+        _photographs(out or Path("vcycle-demo-superresolution"), seeds or 1, json)
 
 
 def _digits(folder: Path, seeds: int, json: bool) -> None:

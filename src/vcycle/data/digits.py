@@ -158,7 +158,7 @@ def render_digits(
         ``root``.
 
     Raises:
-        DataError: scikit-learn is missing, or ``root`` holds something else.
+        DataError: ``root`` holds something else.
     """
     settings = settings or DigitSettings()
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
@@ -249,10 +249,8 @@ def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object
 @functools.cache
 def _load_scans() -> dict[int, Floats]:
     """Read the scans of each digit, ``(scans, 8, 8)``, 0 for paper and 1 for ink."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise DataError('the digit set needs scikit-learn: pip install "vcycle[demo]"') from error
+    from sklearn.datasets import load_digits  # takes a second
+
     data = load_digits()
     images = (data.images / 16.0).astype(np.float32)
     return {digit: images[data.target == digit] for digit in range(10)}

@@ -22,7 +22,7 @@ def restored_figure(crops: Sequence[tuple[str, NDArray[np.uint8]]]) -> "Figure":
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(_INCHES * len(crops), _INCHES + 0.5), layout="constrained")
+    figure = Figure(figsize=(_INCHES * len(crops), _INCHES + 0.3), layout="constrained")
     for axis, (title, pixels) in zip(figure.subplots(1, len(crops), squeeze=False)[0], crops, strict=True):
         axis.imshow(pixels, interpolation="nearest")
         axis.set_title(title, fontsize=9)

@@ -177,26 +177,28 @@ def fit(
     refuse_shared_mixing(task, plan, ranks)
     say: Callable[[str], None] = on_message if ranks.first else _say_nothing
     goes_on = ranks.from_first(lambda: run.prepare(plan, recipe, resume=resume, classes=classes))
-    convert_batchnorm(model, plan[0].bn_batch)
-    model = laid_out(model, fabric.device)
-    built = optimizer.build(model, role_of, fused=fabric.device.type == "cuda")
-    state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=built)
-    speed = Speed(compile=settings.compile, graphs=settings.graphs, compress=settings.compress)
-    update = Update(fabric, task, state, ranks, speed=speed, on_message=say)
-    state.ema = None if ema is None else Ema(model, ema)
-    best = model if state.ema is None else state.ema.model
-    start = state.restore(say, evaluation or _nothing_evaluated) if goes_on else 0
-    _refuse_unequal(start, ranks, run)
-    if not goes_on:
-        if resume:
-            say(f"nothing to resume in {run.path}: starting from the beginning")
-        # A full disk or a folder that cannot be written to shows before anything is trained.
-        if ranks.first:
-            state.save(0)
-    totals = state.totals
-    stop = stopping.current()
     with ExitStack() as stack:
         ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
+        convert_batchnorm(model, plan[0].bn_batch)
+        model = laid_out(model, fabric.device)
+        # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
+        fused = fabric.device.type == "cuda" and settings.precision != "fp16"
+        built = optimizer.build(model, role_of, fused=fused)
+        state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=built)
+        speed = Speed(compile=settings.compile, graphs=settings.graphs, compress=settings.compress)
+        update = Update(fabric, task, state, ranks, speed=speed, on_message=say)
+        state.ema = None if ema is None else Ema(model, ema)
+        best = model if state.ema is None else state.ema.model
+        start = state.restore(say, evaluation or _nothing_evaluated) if goes_on else 0
+        _refuse_unequal(start, ranks, run)
+        if not goes_on:
+            if resume:
+                say(f"nothing to resume in {run.path}: starting from the beginning")
+            # A full disk or a folder that cannot be written to shows before anything is trained.
+            if ranks.first:
+                state.save(0)
+        totals = state.totals
+        stop = stopping.current()
         ranks.from_first(lambda: record_environment(run, start, fabric.device, world=ranks.world))
         stack.enter_context(stop.deferred(together=ranks.world > 1))
         skips = Skips(

@@ -10,8 +10,6 @@ from vcycle.data.superres.layouts import read_pairs
 from vcycle.data.superres.photographs import MARKER, PhotographSettings, render_photographs
 from vcycle.errors import DataError
 
-pytest.importorskip("sklearn")
-
 SMALL = PhotographSettings(clips={"train": 2, "test": 1}, frames=3, size=32)
 
 

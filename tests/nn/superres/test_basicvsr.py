@@ -166,3 +166,22 @@ def test_a_few_steps_get_nearer_to_the_truth_than_enlargement(video):
         loss.backward()
         optimizer.step()
     assert losses[-1] < 0.8 * losses[0]
+
+
+def test_brightness_says_nothing_to_a_network_that_has_not_learned():
+    torch.manual_seed(0)
+    model = BasicVSR(**SMALL, flow="none")
+    flat = torch.full((1, 3, 6, 6), 0.7)
+    for trunk in (model.backward_trunk, model.forward_trunk):
+        heard = trunk.first(torch.cat((flat, torch.zeros(1, SMALL["channels"], 6, 6)), dim=1))
+        assert heard[..., 1:-1, 1:-1].abs().max() < 1e-6
+
+
+def test_the_last_layer_of_a_new_network_has_something_to_learn_from():
+    torch.manual_seed(0)
+    clip = torch.rand(1, 3, 3, 16, 16)
+    model = BasicVSR(blocks=2, channels=16, head_channels=8, flow="none")
+    heard = []
+    model.head.last.register_forward_hook(lambda _, inputs, __: heard.append(inputs[0].std().item()))
+    model(clip)
+    assert heard[0] > 0.3 * clip.std().item()

@@ -49,6 +49,11 @@ def test_the_loss_is_that_of_the_frames_that_the_network_gives(window):
     assert Restoration().loss(Enlarge(window, 0.9), low, high).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
+def test_the_loss_turns_into_a_line_where_it_is_told_to():
+    low, high = pair(5)
+    assert Restoration(epsilon=0.03).loss(Enlarge(), low, high).item() == pytest.approx(0.03, rel=1e-3)
+
+
 def test_a_mirrored_clip_is_told_to_the_network():
     model = Enlarge()
     Restoration(mirrored=True).predict(model, pair()[0])

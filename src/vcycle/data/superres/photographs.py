@@ -111,7 +111,7 @@ def render_photographs(
         ``root``.
 
     Raises:
-        DataError: scikit-learn is missing, or ``root`` holds something else.
+        DataError: ``root`` holds something else.
     """
     settings = settings or PhotographSettings()
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
@@ -137,10 +137,8 @@ def render_photographs(
 @functools.cache
 def _photographs() -> dict[str, NDArray[np.uint8]]:
     """The photographs by name, uint8 ``(H, W, 3)``."""
-    try:
-        from sklearn.datasets import load_sample_images
-    except ImportError as error:
-        raise DataError('the photographs need scikit-learn: pip install "vcycle[demo]"') from error
+    from sklearn.datasets import load_sample_images  # takes a second
+
     found = load_sample_images()
     return {Path(name).name: np.asarray(image) for name, image in zip(found.filenames, found.images, strict=True)}
 

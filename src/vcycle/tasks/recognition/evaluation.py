@@ -147,17 +147,10 @@ def _loss(scores: Scores) -> float:
 
 def _average_precision(scores: Scores) -> Tensor:
     """Average precision of each class, `(classes,)`; NaN of those that no video has, for which there is none."""
+    from sklearn.metrics import average_precision_score  # takes a second, and few need it
+
     precision = torch.full((scores.labels.shape[1],), torch.nan, dtype=torch.float64)
     for known in scores.labels.any(0).nonzero().flatten().tolist():
-        precision[known] = _precision_of(scores.scores[:, known], scores.labels[:, known] > 0)
+        positive = scores.labels[:, known] > 0
+        precision[known] = average_precision_score(positive.numpy(), scores.scores[:, known].numpy())
     return precision
-
-
-def _precision_of(scores: Tensor, positive: Tensor) -> Tensor:
-    """Average precision of one class: the precision at each distinct score, weighted by the recall gained there."""
-    order = scores.argsort(descending=True)
-    # Videos of equal scores are found together: only the last of them counts.
-    last = torch.cat([scores[order].diff().nonzero().flatten(), torch.tensor([len(scores) - 1])])
-    found = positive[order].cumsum(0)[last].double()
-    gained = found.diff(prepend=torch.zeros(1, dtype=torch.float64)) / found[-1]
-    return (gained * found / (last + 1)).sum()

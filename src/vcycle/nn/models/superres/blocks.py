@@ -70,8 +70,7 @@ def leaky(x: Tensor) -> Tensor:
 def start_leaky(conv: nn.Conv2d) -> None:
     """Draw the weights of a convolution before a leaky ReLU so that signals keep their size (He et al. 2015).
 
-    PyTorch's own are smaller by a factor of 2.4: after the five such layers of a head, what the last one learns from
-    would be a hundredth.
+    PyTorch's own are smaller by a factor of 2.4: behind several such layers, the last hears little but their biases.
     """
     nn.init.kaiming_normal_(conv.weight, a=_SLOPE)
     nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # it has one
