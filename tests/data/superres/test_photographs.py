@@ -26,7 +26,7 @@ def test_clips_are_folders_of_numbered_pictures_that_are_found_as_any_others(mad
 
 
 def test_the_camera_moves_and_sees_light_and_dark(made):
-    frames = read_pairs(made / "train").high.read(0, range(3))
+    frames = read_pairs(made / "test").high.read(0, range(3))
     assert not np.array_equal(frames[0], frames[1])
     assert np.ptp(frames) > 60
 
