@@ -108,7 +108,7 @@ def _free_port() -> int:
 
 @pytest.mark.timeout(600)
 def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, vcycle, here, videos, tmp_path):
-    recipe = ["tiny.yaml", f"data={videos}", "training.steps=60", "model.options.dropout=0"]
+    recipe = ["tiny.yaml", f"data={videos}", "training.steps=60", "training.lr=0.002", "model.options.dropout=0"]
     assert vcycle("train", *recipe, "--out", "alone").code == 0
     port = _free_port()
 
@@ -133,7 +133,7 @@ def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, vcycle, here, vi
     while len(list(JsonLines(run.log).read())) < 6:
         assert time.monotonic() < ends, said()
         assert first.poll() is None, said()
-        time.sleep(0.02)
+        time.sleep(0.1)
     hosts[1].die()
     assert second.returncode == -signal.SIGKILL
     second = agent(1)
@@ -147,4 +147,4 @@ def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, vcycle, here, vi
     alone = RunFolder(Path("alone"))
     assert record(run) == record(alone)
     together, expected = (latest_checkpoint(folder.checkpoints)[0].model for folder in (run, alone))
-    assert all(torch.allclose(together[name], value, atol=1e-4) for name, value in expected.items())
+    assert all(torch.allclose(together[name], value, atol=1e-5) for name, value in expected.items())
