@@ -20,7 +20,6 @@ __all__ = [
     "load_any",
     "load_recipe",
     "parse_any",
-    "parse_recipe",
     "recipe_names",
     "recipe_text",
     "recognition",
@@ -84,8 +83,8 @@ def load_any(name: str, overrides: Sequence[str] = ()) -> AnyRecipe:
     return _parse(_find(name), overrides)
 
 
-def parse_recipe(text: str, source: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe from its text, with dotted overrides applied. Its base, if any, is a shipped one.
+def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """A recipe of any task from its text, with dotted overrides applied. Its base, if any, is a shipped one.
 
     Args:
         text: YAML.
@@ -95,11 +94,6 @@ def parse_recipe(text: str, source: str, overrides: Sequence[str] = ()) -> Recip
     Raises:
         RecipeError: as `load_recipe`.
     """
-    return recognition(parse_any(text, source, overrides), source)
-
-
-def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecipe:
-    """A recipe of any task; otherwise as `parse_recipe`."""
     return _parse(Written(text, source, None), overrides)
 
 
