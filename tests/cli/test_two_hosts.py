@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,19 +45,13 @@ class Host:
         self.agents.append(agent)
         return agent
 
-    def die(self) -> None:
+    def die(self, children: Callable[[int], list[int]]) -> None:
         """End all that runs there, agent and rank, without a word."""
         for agent in self.agents:
-            for process in (*_descendants(agent.pid), agent.pid):
+            for process in (*children(agent.pid), agent.pid):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
             agent.wait()
-
-
-def _descendants(parent: int) -> list[int]:
-    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(parent)], capture_output=True, text=True, check=False)
-    children = [int(pid) for pid in found.stdout.split()]
-    return [each for child in children for each in (*_descendants(child), child)]
 
 
 def _namespaces() -> list[Host] | None:
@@ -89,13 +83,13 @@ def _forget(names: list[str]) -> None:
 
 
 @pytest.fixture
-def hosts() -> Iterator[list[Host]]:
+def hosts(children: Callable[[int], list[int]]) -> Iterator[list[Host]]:
     """Two machines."""
     found = _namespaces()
     made = found or [Host(start=(), address="127.0.0.1", interface="lo") for _ in range(2)]
     yield made
     for host in made:
-        host.die()
+        host.die(children)
     if found:
         _forget([host.interface for host in found])
 
@@ -107,7 +101,7 @@ def _free_port() -> int:
 
 
 @pytest.mark.timeout(600)
-def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, vcycle, here, videos, tmp_path):
+def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, children, vcycle, here, videos, tmp_path):
     recipe = ["tiny.yaml", f"data={videos}", "training.steps=60", "training.lr=0.002", "model.options.dropout=0"]
     assert vcycle("train", *recipe, "--out", "alone").code == 0
     port = _free_port()
@@ -134,7 +128,7 @@ def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, vcycle, here, vi
         assert time.monotonic() < ends, said()
         assert first.poll() is None, said()
         time.sleep(0.1)
-    hosts[1].die()
+    hosts[1].die(children)
     assert second.returncode == -signal.SIGKILL
     second = agent(1)
     assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0), said()
