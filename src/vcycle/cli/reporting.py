@@ -28,10 +28,10 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page about runs, whole in itself: it opens from disk and needs no network."""
-    from vcycle.bench.machine import versions
     from vcycle.data.whole import written_whole
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
+    from vcycle.train.environment import versions
 
     found = [_read(folder, _name(folder, runs)) for folder in runs]
     text = page(found, versions=versions())

@@ -1,23 +1,22 @@
 """`plan`, `train` and `eval` where the recipe is one of super-resolution."""
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcycle.cli import process
 from vcycle.cli.arguments import load_any, names_recipe
+from vcycle.cli.carrying import carry_out
 from vcycle.cli.output import message, message_of_rank, plain, plan_data, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.sharing import shared
-from vcycle.cli.telling import plan_line, totals_line, training_data, warn_of_workers
 
 if TYPE_CHECKING:
+    from vcycle.cli.progress import Progress
     from vcycle.plan import Plan
     from vcycle.recipes.superres.schema import SuperresRecipe
     from vcycle.tasks.superres import Quality
-    from vcycle.train.outcome import Evaluation
+    from vcycle.train.outcome import Evaluation, Fitted, Point
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
@@ -49,7 +48,7 @@ def plan(recipe: "SuperresRecipe", *, figure: Path | None, json: bool) -> None:
 def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
     """Train a recipe in a run's folder."""
     from vcycle.recipes.load import dump_recipe
-    from vcycle.recipes.resuming import check_resume
+    from vcycle.recipes.resuming import enter
     from vcycle.recipes.superres.build import train as train_recipe
     from vcycle.recipes.superres.checking import check_clips, described, notices
     from vcycle.recipes.superres.clips import find_clips
@@ -62,23 +61,15 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     if not run.started:
         warnings += check_clips(recipe, clips)
         check_init(recipe)
-
-    def prepare() -> None:
-        if run.prepare(planned, text, resume=resume):
-            check_resume(run, recipe, planned, {"train": clips.train, "val": clips.val})
-
-    ranks.from_first(prepare)
+    found = {"train": clips.train, "val": clips.val}
+    ranks.from_first(lambda: enter(run, recipe, planned, found, text=text, resume=resume))
     message(f"{len(clips.train):,} clips, {described(clips.train)}; {len(clips.val):,} more for validation")
     for note in warnings:
         message(f"warning: {note}")
-    if not json:
-        result(planned.table())
-    go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
-    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
-    warn_of_workers(recipe)
-    with process.resumable(f"go on with `{go_on}`"), progress() as shown:
+
+    def train_clips(shown: "Progress", on_point: "Callable[[Point], None]") -> "Fitted":
         shown.begin(planned.name, planned)
-        fitted = train_recipe(
+        return train_recipe(
             recipe,
             planned,
             clips,
@@ -87,14 +78,11 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
             resume=resume,
             ranks=ranks,
             on_step=shown.step,
-            on_point=lambda point: message(plan_line(planned, point)),
+            on_point=on_point,
             on_message=message_of_rank,
         )
-    if json:
-        print_json(training_data(run.path, planned, fitted))
-        return
-    result(_line(fitted.curve[-1].evaluation, "val"))
-    result(totals_line(fitted))
+
+    carry_out(recipe, planned, run, train_clips, lambda found: _line(found, "val"), json=json)
 
 
 def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path, json: bool) -> None:

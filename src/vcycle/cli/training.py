@@ -1,28 +1,24 @@
 """`vcycle train`: one process or, started by torchrun, as many as share the work."""
 
-import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from vcycle.cli import process, restoration
+from vcycle.cli import restoration
 from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
-from vcycle.cli.output import message, message_of_rank, print_json, result
+from vcycle.cli.carrying import carry_out
+from vcycle.cli.output import message, message_of_rank
 from vcycle.cli.progress import progress
 from vcycle.cli.sharing import shared
-from vcycle.cli.telling import (
-    accuracy_line,
-    plan_line,
-    tell_of_videos,
-    totals_line,
-    training_data,
-    warn_of_workers,
-)
+from vcycle.cli.telling import accuracy_line, tell_of_videos
 
 if TYPE_CHECKING:
+    from vcycle.cli.progress import Progress
     from vcycle.recipes.schema import Recipe
     from vcycle.tasks.recognition import Evaluation
+    from vcycle.train import outcome
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
@@ -66,7 +62,7 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
     from vcycle.recipes.build import train as train_recipe
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.plans import lengthened, plan_of
-    from vcycle.recipes.resuming import check_resume
+    from vcycle.recipes.resuming import enter
     from vcycle.recipes.videos import check_videos, find_videos
 
     text = dump_recipe(recipe)
@@ -81,23 +77,19 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
             from vcycle.recipes.initial import check_init
 
             check_init(recipe, videos.train.classes)
-        if run.prepare(planned, text, resume=resume, classes=videos.train.classes):
-            check_resume(run, recipe, planned, {"train": videos.train, "val": videos.val})
+        found = {"train": videos.train, "val": videos.val}
+        enter(run, recipe, planned, found, text=text, resume=resume, classes=videos.train.classes)
 
     ranks.from_first(prepare)
     tell_of_videos(recipe, videos)
     if (longer := lengthened(recipe, len(videos.train))) is not None:
         message(longer)
-    if not json:
-        result(planned.table())
-    go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
-    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
-    warn_of_workers(recipe)
-    with process.resumable(f"go on with `{go_on}`"), progress() as shown:
+
+    def train_videos(shown: "Progress", on_point: "Callable[[outcome.Point], None]") -> "outcome.Fitted":
         with ranks.one_after_another():
             splits = datasets_of(recipe, videos, run.path.parent, shown.count)
         shown.begin(planned.name, planned)
-        fitted = train_recipe(
+        return train_recipe(
             recipe,
             planned,
             splits,
@@ -106,15 +98,14 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
             resume=resume,
             ranks=ranks,
             on_step=shown.step,
-            on_point=lambda point: message(plan_line(planned, point)),
+            on_point=on_point,
             on_message=message_of_rank,
         )
-    if json:
-        print_json(training_data(run.path, planned, fitted))
-        return
-    found = cast("Evaluation", fitted.curve[-1].evaluation)
-    result(accuracy_line(found, "val", len(videos.train.classes)))
-    result(totals_line(fitted))
+
+    def headline(found: "outcome.Evaluation") -> str:
+        return accuracy_line(cast("Evaluation", found), "val", len(videos.train.classes))
+
+    carry_out(recipe, planned, run, train_videos, headline, json=json)
 
 
 def _default_folder(recipe: str, planned: str) -> Path:

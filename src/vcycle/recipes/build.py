@@ -194,7 +194,7 @@ def train(
     from vcycle.recipes.evaluating import evaluator
     from vcycle.recipes.initial import initialise
     from vcycle.recipes.opened import without_downloads
-    from vcycle.recipes.resuming import begin, check_resume, go_on
+    from vcycle.recipes.resuming import enter
     from vcycle.tasks.recognition import Evaluation
     from vcycle.train.ema import EmaSpec
     from vcycle.train.loop import fit
@@ -204,32 +204,23 @@ def train(
     ranks = ranks or ALONE
     settings = settings_of(recipe, seed=seed)
     optimizer = OptimizerSpec(**recipe.optimizer.model_dump())
-    classes = len(splits.train.videos.classes)
     videos = {"train": splits.train.videos, "val": splits.val.videos}
-
-    def prepare() -> bool:
-        if run.prepare(plan, text, resume=resume, classes=splits.train.videos.classes):
-            check_resume(run, recipe, plan, videos)
-            go_on(run, recipe)
-            return True
-        begin(run, videos)
-        return False
-
-    goes_on = ranks.from_first(prepare)
+    names = splits.train.videos.classes
+    goes_on = ranks.from_first(lambda: enter(run, recipe, plan, videos, text=text, resume=resume, classes=names))
     given = goes_on or recipe.init.path is not None
-    model = build_model(without_downloads(recipe) if given else recipe, classes, settings.seed)
+    model = build_model(without_downloads(recipe) if given else recipe, len(names), settings.seed)
     if not goes_on:
-        initialise(model, recipe, splits.train.videos.classes, on_message if ranks.first else lambda _: None)
+        initialise(model, recipe, names, on_message if ranks.first else lambda _: None)
     return fit(
         plan=plan,
         model=freeze(model, recipe.training.freeze),
         dataset=splits.train,
-        task=task_of(recipe, classes),
+        task=task_of(recipe, len(names)),
         optimizer=optimizer,
         run=run,
         settings=settings,
         recipe=text,
-        classes=splits.train.videos.classes,
+        classes=names,
         precise_bn=recipe.training.precise_bn,
         ema=None if recipe.training.ema is None else EmaSpec(decay=recipe.training.ema, clips=plan.baseline.batch),
         resume=resume,

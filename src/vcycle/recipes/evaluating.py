@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from vcycle.errors import CheckpointError, DataError, RecipeError
+from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.recipes.build import dataset_of, task_of
 from vcycle.recipes.schema import Recipe
@@ -174,8 +174,7 @@ def evaluator(
 
     def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
         own = list(scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world))
-        shares = shared.gather(own)
-        return shared.from_first(lambda: judge([found for share in shares or () for found in share]))
+        return shared.pooled(own, judge)
 
     def judge(everything: "list[Scored | Replacement]") -> "Evaluation":
         scores = Scores.of(everything)
@@ -236,14 +235,10 @@ def open_trained(path: Path, on_message: Callable[[str], None] = lambda _: None)
     Raises:
         CheckpointError: if it has not.
     """
-    from vcycle.recipes.opened import open_model
+    from vcycle.recipes.opened import open_model, refuse_untrained
 
     opened = open_model(path, on_message)
-    if opened.step == 0:
-        remedy = f"; `vcycle train {path} --resume` trains it" if path.is_dir() else ""
-        raise CheckpointError(
-            f"the model in {path} is untrained: {opened.origin} is from before its first step{remedy}"
-        )
+    refuse_untrained(path, opened.origin, opened.step)
     return opened
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "is_exported",
     "open_model",
     "read_kept",
+    "refuse_untrained",
     "run_meant",
     "task_of",
     "without_downloads",
@@ -147,6 +148,17 @@ def task_of(path: Path) -> str | None:
         return None
     with safetensors.safe_open(path, framework="pt") as file:
         return parse_any(file.metadata()[f"{METADATA}recipe"], f"the recipe in {path}").task
+
+
+def refuse_untrained(path: Path, origin: str, step: int) -> None:
+    """Refuse a model from before its first step.
+
+    Raises:
+        CheckpointError: saying how to train it.
+    """
+    if step == 0:
+        remedy = f"; `vcycle train {path} --resume` trains it" if path.is_dir() else ""
+        raise CheckpointError(f"the model in {path} is untrained: {origin} is from before its first step{remedy}")
 
 
 def without_downloads(recipe: Recipe) -> Recipe:

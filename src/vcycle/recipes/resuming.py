@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from vcycle.train.run import RunFolder, write_small
 if TYPE_CHECKING:
     from vcycle.data.superres.layouts import ClipPairs
 
-__all__ = ["begin", "check_resume", "go_on", "refuse_missing_run"]
+__all__ = ["enter", "refuse_missing_run"]
 
 _FREE = (
     "description",
@@ -34,16 +34,48 @@ _FREE = (
 """Keys that a resume may change: none of them changes what is learned, or how it is measured meanwhile."""
 
 
-def begin(run: RunFolder, videos: "Mapping[str, VideoList | ClipPairs]") -> None:
-    """Write down which videos a new run is on, in the folder that has been made for it.
+def enter(
+    run: RunFolder,
+    recipe: AnyRecipe,
+    plan: Plan,
+    videos: "Mapping[str, VideoList | ClipPairs]",
+    *,
+    text: str | None,
+    resume: bool,
+    classes: Sequence[str] | None = None,
+) -> bool:
+    """Make a run's folder and write down what is begun and on which videos, or see that a run goes on as it was begun.
+
+    Args:
+        run: The run.
+        recipe: What it is to be carried out by.
+        plan: The plan that this gives.
+        videos: The videos that this gives, by split.
+        text: The recipe, as it is written beside the run.
+        resume: Whether the run may go on.
+        classes: Names of the classes.
+
+    Returns:
+        Whether it goes on.
 
     Raises:
-        VcycleError: if it cannot be written.
+        CheckpointError: if it was begun with anything else, naming the first difference.
+        VcycleError: as `RunFolder.prepare`.
     """
-    write_small(run.videos, json.dumps({split: _digests(found) for split, found in videos.items()}, indent=1) + "\n")
+    if not run.prepare(plan, text, resume=resume, classes=classes):
+        shown = {split: _digests(found) for split, found in videos.items()}
+        write_small(run.videos, json.dumps(shown, indent=1) + "\n")
+        return False
+    _refuse_others(run, recipe, plan, videos)
+    # By what it goes on, such as where its videos lie now.
+    if run.recipe.is_file() and run.recipe.read_text(encoding="utf-8") != (now := dump_recipe(recipe)):
+        write_small(run.recipe, now)
+    return True
 
 
-def check_resume(run: RunFolder, recipe: AnyRecipe, plan: Plan, videos: "Mapping[str, VideoList | ClipPairs]") -> None:
+def _refuse_others(
+    run: RunFolder, recipe: AnyRecipe, plan: Plan, videos: "Mapping[str, VideoList | ClipPairs]"
+) -> None:
     """Refuse to go on with a run by anything but what it was begun with.
 
     Videos are compared by their names below the folder or list that they are found in, and by their labels: they may
@@ -79,17 +111,6 @@ def check_resume(run: RunFolder, recipe: AnyRecipe, plan: Plan, videos: "Mapping
             f"{run.path} was begun under plan {begun_under.name} {begun_under.fingerprint}, and this recipe gives "
             f"{plan.name} {plan.fingerprint}: {remedy}"
         )
-
-
-def go_on(run: RunFolder, recipe: AnyRecipe) -> None:
-    """Write down by what a run goes on, such as where its videos lie now; `check_resume` has found it the same.
-
-    Raises:
-        VcycleError: if it cannot be written.
-    """
-    text = dump_recipe(recipe)
-    if run.recipe.is_file() and run.recipe.read_text(encoding="utf-8") != text:
-        write_small(run.recipe, text)
 
 
 def refuse_missing_run(name: str) -> None:

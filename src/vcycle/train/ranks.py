@@ -18,6 +18,7 @@ from vcycle.errors import VcycleError
 __all__ = ["ALONE", "Abandoned", "Ranks", "joined", "restarted"]
 
 _T = TypeVar("_T")
+_Part = TypeVar("_Part")
 
 _PATIENCE = timedelta(days=7)
 """How long ranks wait for one that is at work; torchrun ends them all if one fails."""
@@ -95,6 +96,15 @@ class Ranks:
         if refusal is not None:
             raise refusal
         return cast("_T", made)
+
+    def pooled(self, own: list[_Part], make: Callable[[list[_Part]], _T]) -> _T:
+        """What the first rank makes of all that the ranks have found, in their order; on all of them.
+
+        Raises:
+            VcycleError: what it raises on the first, or if another rank has ended.
+        """
+        shares = self.gather(own)
+        return self.from_first(lambda: make([found for share in shares or () for found in share]))
 
     @contextmanager
     def one_after_another(self) -> Iterator[None]:

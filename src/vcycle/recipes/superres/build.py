@@ -1,7 +1,6 @@
 """From a recipe of super-resolution to what it trains: datasets, model, task, settings."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,7 +13,7 @@ from vcycle.nn.models.superres.deform import OFFSET_LIMIT, offset_magnitude
 from vcycle.nn.models.superres.roles import role_by_name
 from vcycle.plan import Plan
 from vcycle.recipes.build import settings_of
-from vcycle.recipes.resuming import begin, check_resume, go_on
+from vcycle.recipes.resuming import enter
 from vcycle.recipes.superres.clips import Clips
 from vcycle.recipes.superres.evaluating import evaluator
 from vcycle.recipes.superres.initial import initialise
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from vcycle.train.outcome import Fitted, Point, StepReport
     from vcycle.train.run import RunFolder
 
-__all__ = ["build_model", "dataset_of", "train"]
+__all__ = ["build_model", "dataset_of", "task_of", "train"]
 
 
 def build_model(recipe: SuperresRecipe, seed: int) -> nn.Module:
@@ -43,6 +42,11 @@ def dataset_of(recipe: SuperresRecipe, pairs: ClipPairs) -> PairedDataset:
     """The dataset of some of the recipe's clips."""
     sampling = recipe.sampling
     return PairedDataset(pairs, mirrored=sampling.mirrored, flip=sampling.flip, transpose=sampling.transpose)
+
+
+def task_of(recipe: SuperresRecipe) -> Restoration:
+    """The recipe's task."""
+    return Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon)
 
 
 def train(
@@ -60,19 +64,9 @@ def train(
     on_message: Callable[[str], None] = lambda _: None,
 ) -> "Fitted":
     """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
-    settings = settings_of(recipe)
-    settings = settings if seed is None else replace(settings, seed=seed)
+    settings = settings_of(recipe, seed=seed)
     training, names = recipe.training, {"train": clips.train, "val": clips.val}
-
-    def prepare() -> bool:
-        if run.prepare(plan, text, resume=resume):
-            check_resume(run, recipe, plan, names)
-            go_on(run, recipe)
-            return True
-        begin(run, names)
-        return False
-
-    goes_on = ranks.from_first(prepare)
+    goes_on = ranks.from_first(lambda: enter(run, recipe, plan, names, text=text, resume=resume))
     model = build_model(recipe, settings.seed)
     if not goes_on:
         initialise(model, recipe, on_message if ranks.first else lambda _: None)
@@ -80,7 +74,7 @@ def train(
         plan=plan,
         model=model,
         dataset=dataset_of(recipe, clips.train),
-        task=Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon),
+        task=task_of(recipe),
         optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
         run=run,
         settings=settings,

@@ -11,7 +11,7 @@ from vcycle.data import PairedDataset, Replacement, rank_slice
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.nn.weights.superres_keys import dialect_of, to_ours
 from vcycle.recipes.load import AnyRecipe
-from vcycle.recipes.opened import read_kept
+from vcycle.recipes.opened import read_kept, refuse_untrained
 from vcycle.recipes.superres.initial import initialise
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.tasks.superres import Measured, Measuring, Protocol, Quality, quality_of, restore_each
@@ -84,8 +84,7 @@ def evaluator(
     def evaluate(model: nn.Module, device: torch.device) -> Quality:
         share = rank_slice(len(few), 1, ranks.rank, ranks.world)
         own = [few[place] for place in share]
-        shares = ranks.gather(list(restore_each(model, dataset, own, device=device, measuring=measuring)))
-        return ranks.from_first(lambda: judge([found for share in shares or () for found in share]))
+        return ranks.pooled(list(restore_each(model, dataset, own, device=device, measuring=measuring)), judge)
 
     def judge(found: list[Measured | Replacement]) -> Quality:
         for bad in found:
@@ -143,9 +142,7 @@ def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> 
     recipe = trained.recipe
     if not isinstance(recipe, SuperresRecipe):
         raise CheckpointError(f"{path} is a model of {recipe.task}: one of super-resolution is accepted")
-    if trained.step == 0:
-        remedy = f"; `vcycle train {path} --resume` trains it" if path.is_dir() else ""
-        raise CheckpointError(f"the model in {path} is untrained: {source} is from before its first step{remedy}")
+    refuse_untrained(path, source, trained.step)
     state = dict(kept.weights.state)
     if dialect_of(state) in ("basicsr", "mmagic"):
         state = {ours: state[theirs] for theirs, ours in (to_ours(state) or {}).items()}
