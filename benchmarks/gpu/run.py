@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.ceiling import peak_flops
-from vcycle.bench.steps.memory import forget_peak, peak_bytes
 from vcycle.bench.timing import Spread
 from vcycle.nn import build, convert_batchnorm, set_bn_batch
 from vcycle.nn.catalog import build_restorer

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps import study
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.steps.loading import Stream
-from vcycle.bench.steps.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.stepper import Parts, Run, Stepper
 from vcycle.bench.steps.study import Effort, bench_steps
 from vcycle.bench.steps.work import step_flops

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from vcycle.data import Sample
 from vcycle.plan import Plan
@@ -107,6 +108,26 @@ class Noise(torch.utils.data.Dataset[Sample]):
 def noise() -> Noise:
     """The dataset without files."""
     return Noise()
+
+
+class Brightness(nn.Module):
+    """Tells four classes by the mean of a clip: the smallest model there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm3d(3)
+        self.head = nn.Linear(3, 4)
+
+    def forward(self, clips: torch.Tensor) -> torch.Tensor:
+        """Logits ``(B, 4)`` of clips ``(B, 3, T, H, W)``."""
+        logits: torch.Tensor = self.head(self.norm(clips).mean((2, 3, 4)))
+        return logits
+
+
+@pytest.fixture(scope="session")
+def brightness() -> type[nn.Module]:
+    """The smallest model."""
+    return Brightness
 
 
 def _newest(folder: Path) -> Checkpoint:

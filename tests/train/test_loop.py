@@ -18,18 +18,6 @@ from vcycle.train.outcome import Point, Totals
 from vcycle.train.run import JsonLines, RunFolder
 
 
-class Brightness(nn.Module):
-    """Tells four classes by the mean of a clip: the smallest model there is."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm3d(3)
-        self.head = nn.Linear(3, 4)
-
-    def forward(self, clips):
-        return self.head(self.norm(clips).mean((2, 3, 4)))
-
-
 class Loss:
     """Mean cross-entropy, or a value that is given for a step."""
 
@@ -60,14 +48,14 @@ PLAN = multigrid(BASELINE)
 
 
 @pytest.fixture
-def fit_noise(noise, tmp_path):
+def fit_noise(noise, brightness, tmp_path):
     """Trains the smallest model on noise."""
 
     def fit_noise(plan=PLAN, task=None, *, folder=tmp_path, settings=None, **more):
         torch.manual_seed(0)
         return fit(
             plan=plan,
-            model=Brightness(),
+            model=brightness(),
             dataset=noise,
             task=task or Loss(),
             optimizer=OptimizerSpec(),
@@ -109,14 +97,14 @@ def test_every_step_is_trained_at_its_shape_and_rate_and_logged(fit_noise, tmp_p
     assert RunFolder(tmp_path).plan.exists()
 
 
-def test_the_update_is_that_of_plain_pytorch(noise, fit_noise):
+def test_the_update_is_that_of_plain_pytorch(noise, brightness, fit_noise):
     """SGD with the plan's rates, written out: what the loop does beyond that must not change the result."""
     from vcycle.data import loader
     from vcycle.nn import apply, convert_batchnorm, one_step
 
     trained = fit_noise().model
     torch.manual_seed(0)
-    model = convert_batchnorm(Brightness()).to(memory_format=torch.channels_last_3d)
+    model = convert_batchnorm(brightness()).to(memory_format=torch.channels_last_3d)
     optimizer = OptimizerSpec().build(model)
     task = Loss()
     for step, batch in zip(PLAN, loader(noise, PLAN), strict=True):

@@ -17,18 +17,6 @@ from vcycle.train.run import JsonLines, RunFolder
 PLAN = constant(Baseline(batch=4, frames=4, size=8, clips=24, steps=40, lr=0.02, bn_batch=2))
 
 
-class Brightness(nn.Module):
-    """Tells four classes by the mean of a clip."""
-
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm3d(3)
-        self.head = nn.Linear(3, 4)
-
-    def forward(self, clips):
-        return self.head(self.norm(clips).mean((2, 3, 4)))
-
-
 class Spoilt:
     """Cross-entropy of clips that are spoilt at some steps: nothing but the step decides."""
 
@@ -55,7 +43,7 @@ class Spoilt:
 
 
 @pytest.fixture
-def train(noise, tmp_path):
+def train(noise, brightness, tmp_path):
     """Trains a small model on noise, with a task that knows at which step it is."""
 
     def train(task, folder="run", on_step=lambda _: None, **more):
@@ -69,7 +57,7 @@ def train(noise, tmp_path):
 
         return fit(
             plan=PLAN,
-            model=Brightness(),
+            model=brightness(),
             dataset=noise,
             task=task,
             optimizer=OptimizerSpec(**more.pop("optimizer", {})),

@@ -1,13 +1,14 @@
-"""The most memory in use since one last asked for it to be forgotten."""
+"""Memory in use: now, and the most since one last asked for that to be forgotten."""
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-__all__ = ["forget_peak", "peak_bytes"]
+__all__ = ["forget_peak", "peak_bytes", "resident_bytes"]
 
 _PROCESS = Path("/proc/self")
 
@@ -31,3 +32,9 @@ def peak_bytes(device: torch.device) -> int | None:
         return None
     found = [int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:")]
     return found[0] if found else None
+
+
+def resident_bytes() -> int:
+    """Memory that this process holds."""
+    pages = (_PROCESS / "statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -22,7 +22,7 @@ from vcycle.train.nonfinite import Learned
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import write_small
 from vcycle.train.state import TrainState
-from vcycle.train.update import Task, Update
+from vcycle.train.update import Task, Update, noise_batch
 
 __all__ = ["Fit", "FitRecord", "FitWhen", "Fitting", "largest_that_fits", "micro_batch_sizes", "shapes_from"]
 
@@ -262,10 +262,7 @@ class Fitting:
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self._device)
         try:
-            clips, labels = self._task.noise(own, step.shape, torch.device("cpu"))
-            nowhere = torch.full((own,), -1)
-            batch = Batch(clips=clips, labels=labels, indices=nowhere, positions=nowhere, replaced=[], faults=[])
-            self._update.attempt(step, batch)
+            self._update.attempt(step, noise_batch(self._task, own, step.shape))
             return torch.cuda.max_memory_allocated(self._device) if on_gpu else 0
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):

@@ -16,7 +16,7 @@ from lightning_fabric import Fabric
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 from torch import Tensor, nn
 
-from vcycle.data import Batch, Batches, PairedSample, loader
+from vcycle.data import Batch, Batches, loader
 from vcycle.data.superres.dataset import as_batch
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.nn import convert_batchnorm, set_bn_batch
@@ -45,7 +45,7 @@ from vcycle.train.update import Task, Update, refuse_shared_mixing
 from vcycle.train.waiting import Waiting
 from vcycle.train.watchdog import COMPUTING, DATA, EVALUATING, OTHERS, SAVING, Watchdog
 
-__all__ = ["Settings", "Task", "fit", "laid_out", "make_fabric"]
+__all__ = ["Settings", "Task", "fit", "make_fabric", "set_up"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,15 +179,20 @@ def fit(
     goes_on = ranks.from_first(lambda: run.prepare(plan, recipe, resume=resume, classes=classes))
     with ExitStack() as stack:
         ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
-        convert_batchnorm(model, plan[0].bn_batch)
-        model = laid_out(model, fabric.device)
-        # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
-        fused = fabric.device.type == "cuda" and settings.precision != "fp16"
-        built = optimizer.build(model, role_of, fused=fused)
-        state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=built)
-        speed = Speed(compile=settings.compile, graphs=settings.graphs, compress=settings.compress)
-        update = Update(fabric, task, state, ranks, speed=speed, on_message=say)
-        state.ema = None if ema is None else Ema(model, ema)
+        state, update = set_up(
+            fabric,
+            plan=plan,
+            model=model,
+            task=task,
+            optimizer=optimizer,
+            run=run,
+            settings=settings,
+            ranks=ranks,
+            ema=ema,
+            role_of=role_of,
+            on_message=say,
+        )
+        model = state.model
         best = model if state.ema is None else state.ema.model
         start = state.restore(say, evaluation or _nothing_evaluated) if goes_on else 0
         _refuse_unequal(start, ranks, run)
@@ -346,7 +351,34 @@ def fit(
     )
 
 
-def laid_out(model: nn.Module, device: torch.device) -> nn.Module:
+def set_up(
+    fabric: Fabric,
+    *,
+    plan: Plan,
+    model: nn.Module,
+    task: Task,
+    optimizer: OptimizerSpec,
+    run: RunFolder,
+    settings: Settings,
+    ranks: Ranks = ALONE,
+    ema: EmaSpec | None = None,
+    role_of: Callable[[str], str | None] = lambda _: None,
+    on_message: Callable[[str], None] = lambda _: None,
+) -> tuple[TrainState, Update]:
+    """What is trained, as drawn, and what trains it; see `fit`."""
+    convert_batchnorm(model, plan[0].bn_batch)
+    model = _laid_out(model, fabric.device)
+    # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
+    fused = fabric.device.type == "cuda" and settings.precision != "fp16"
+    built = optimizer.build(model, role_of, fused=fused)
+    state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=built)
+    speed = Speed(compile=settings.compile, graphs=settings.graphs, compress=settings.compress)
+    update = Update(fabric, task, state, ranks, speed=speed, on_message=on_message)
+    state.ema = None if ema is None else Ema(model, ema)
+    return state, update
+
+
+def _laid_out(model: nn.Module, device: torch.device) -> nn.Module:
     """The model with the weights of its convolutions as its clips lie in memory: channels last.
 
     2-D ones on a CPU only, where a step of super-resolution takes 0.6 of the time so.
@@ -406,11 +438,11 @@ def _journal(
 def _counted(step: Step, batch: Batch, journal: Journal, ranks: Ranks, stop: Stop) -> tuple[Tensor, bool]:
     """Count a batch on all ranks: the dataset indices of the whole of it, in order, and whether any wishes to end."""
     replaced = journal.note(batch)
+    if ranks.world == 1:
+        journal.count(len(batch.indices), replaced)
+        return batch.indices, False
     own = batch.indices.tolist()
     longest = -(-step.batch // ranks.world) + step.bn_batch  # a slice is at most so much longer than the mean
-    if ranks.world == 1:
-        journal.count(len(own), replaced)
-        return batch.indices, False
     rows = ranks.table([replaced, stop.wanted, len(own), *own, *[0] * (longest - len(own))])
     journal.count(step.batch, sum(row[0] for row in rows))
     indices = torch.tensor([index for row in rows for index in row[3 : 3 + row[2]]])
@@ -451,8 +483,7 @@ def _batches(
 def _timed(batches: Batches) -> tuple[Batch, float]:
     """The next batch, and how long it was waited for in seconds."""
     began = time.perf_counter()
-    loaded: Batch | PairedSample = next(batches)
-    batch = as_batch(loaded) if isinstance(loaded, PairedSample) else loaded
+    batch = as_batch(next(batches))
     return batch, time.perf_counter() - began
 
 

@@ -2,12 +2,12 @@
 
 import torch
 
-from vcycle.data import Batch, rank_slice
+from vcycle.data import rank_slice
 from vcycle.train.fitting import attempted, shapes_from
 from vcycle.train.memory import undone
 from vcycle.train.ranks import Ranks
 from vcycle.train.state import TrainState
-from vcycle.train.update import Task, Update
+from vcycle.train.update import Task, Update, noise_batch
 
 __all__ = ["make_ready"]
 
@@ -35,9 +35,4 @@ def make_ready(
     with undone(state.model, state.optimizer, device, scaler=state.scaler):
         for cell in cells:
             own = len(rank_slice(cell.batch, cell.bn_batch, ranks.rank, ranks.world))
-            clips, labels = task.noise(own, cell.shape, torch.device("cpu"))
-            nowhere = torch.full((own,), -1)
-            update.attempt(
-                attempted(state.plan[start], cell),
-                Batch(clips=clips, labels=labels, indices=nowhere, positions=nowhere, replaced=[], faults=[]),
-            )
+            update.attempt(attempted(state.plan[start], cell), noise_batch(task, own, cell.shape))

@@ -31,7 +31,7 @@ from vcycle.train.ranks import Ranks
 from vcycle.train.speed import Speed, compile_failures, compiled, eagerly, lists_kept_empty
 from vcycle.train.state import TrainState
 
-__all__ = ["Task", "Update", "refuse_shared_mixing"]
+__all__ = ["Task", "Update", "noise_batch", "refuse_shared_mixing"]
 
 
 class Task(Protocol):
@@ -57,6 +57,13 @@ class Task(Protocol):
     def predict(self, model: nn.Module, clips: Tensor, /) -> Tensor:
         """What a model makes of a batch's clips, without augmentation."""
         ...
+
+
+def noise_batch(task: Task, clips: int, shape: Shape) -> Batch:
+    """A batch of no meaning, on the host as a loader gives it: to try and to measure with."""
+    inputs, labels = task.noise(clips, shape, torch.device("cpu"))
+    nowhere = torch.full((clips,), -1)
+    return Batch(clips=inputs, labels=labels, indices=nowhere, positions=nowhere, replaced=[], faults=[])
 
 
 class Update:

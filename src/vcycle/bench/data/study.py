@@ -24,7 +24,7 @@ from vcycle.bench.data.readers import (
 )
 from vcycle.bench.data.targets import targets
 from vcycle.bench.data.through_loader import loader_share
-from vcycle.bench.machine import machine, resident_bytes, versions
+from vcycle.bench.memory import resident_bytes
 from vcycle.bench.timing import Spread, interleaved, ratios
 from vcycle.data import (
     FileSource,
@@ -38,6 +38,7 @@ from vcycle.data import (
 )
 from vcycle.errors import DataError
 from vcycle.plan import Shape
+from vcycle.train.environment import machine, versions
 
 __all__ = ["DEFAULT_GRIDS", "DEFAULT_SHAPES", "Effort", "Progress", "bench_data", "some_videos"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from vcycle.data import Batch, Batches, PairedSample, loader
+from vcycle.data import Batch, Batches, loader
 from vcycle.data.superres.dataset import as_batch
 from vcycle.plan import BatchShape, Plan, Stage
 from vcycle.train.loop import Settings
@@ -73,8 +73,7 @@ class Stream:
         return self._load() if first is None else first
 
     def _load(self) -> Batch:
-        loaded: Batch | PairedSample = next(self._batches)
-        return as_batch(loaded) if isinstance(loaded, PairedSample) else loaded
+        return as_batch(next(self._batches))
 
     def __enter__(self) -> Self:
         return self

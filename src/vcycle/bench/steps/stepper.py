@@ -11,23 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vcycle.bench.steps.memory import forget_peak, peak_bytes
+from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.workload import Workload
 from vcycle.data import Batch
 from vcycle.data.batch import pin
-from vcycle.nn import convert_batchnorm
 from vcycle.plan import BatchShape, Plan, Step
-from vcycle.train.ema import Ema
-from vcycle.train.loop import laid_out, make_fabric
-from vcycle.train.ranks import ALONE
+from vcycle.train.loop import make_fabric, set_up
 from vcycle.train.run import RunFolder
-from vcycle.train.speed import Speed
-from vcycle.train.state import TrainState
-from vcycle.train.update import Task, Update
+from vcycle.train.update import Task, noise_batch
 
 __all__ = ["Parts", "Run", "Stepper"]
-
-_CPU = torch.device("cpu")
 
 
 class Run(NamedTuple):
@@ -72,15 +65,19 @@ class Stepper:
         self.device = fabric.device
         self.precision = workload.settings.precision
         self._template = plan[len(plan) - 1]
-        convert_batchnorm(model, self._template.bn_batch)
-        model = laid_out(model, self.device).train()
-        optimizer = workload.optimizer.build(model, workload.role_of, fused=self.device.type == "cuda")
-        optimizer.register_step_pre_hook(lambda *_: self._task.mark())
-        state = TrainState(run=RunFolder(Path()), plan=plan, seed=0, model=model, optimizer=optimizer)
         self._task = _Marked(workload.task, self._now)
-        speed = Speed(compile=workload.settings.compile, graphs=workload.settings.graphs)
-        self._update = Update(fabric, self._task, state, ALONE, speed=speed)
-        state.ema = None if workload.ema is None else Ema(model, workload.ema)
+        state, self._update = set_up(
+            fabric,
+            plan=plan,
+            model=model.train(),
+            task=self._task,
+            optimizer=workload.optimizer,
+            run=RunFolder(Path()),
+            settings=workload.settings,
+            ema=workload.ema,
+            role_of=workload.role_of,
+        )
+        state.optimizer.register_step_pre_hook(lambda *_: self._task.mark())
         self._noise: tuple[BatchShape, Batch] | None = None
 
     def make_ready(self, shape: BatchShape) -> None:
@@ -137,11 +134,8 @@ class Stepper:
         """A batch as a loader gives it; the last one's is kept."""
         if self._noise is None or self._noise[0] != shape:
             self._noise = None  # before there is another
-            clips, labels = self._task.noise(shape.batch, shape.shape, _CPU)
-            if self.device.type == "cuda":
-                clips, labels = pin((clips, labels))
-            places = torch.arange(shape.batch)
-            self._noise = shape, Batch(clips, labels, places, places, [], [])
+            noise = noise_batch(self._task, shape.batch, shape.shape)
+            self._noise = shape, pin(noise) if self.device.type == "cuda" else noise
         return self._noise[1]
 
     def _now(self) -> float:

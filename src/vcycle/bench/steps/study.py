@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import torch
 
-from vcycle.bench.machine import machine, versions
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.steps.loading import Stream
 from vcycle.bench.steps.stepper import Parts, Run, Stepper
@@ -19,6 +18,7 @@ from vcycle.bench.steps.workload import Workload
 from vcycle.bench.timing import Spread, ratios
 from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
+from vcycle.train.environment import machine, versions
 from vcycle.train.memory import is_out_of_memory
 
 __all__ = ["Effort", "bench_steps"]

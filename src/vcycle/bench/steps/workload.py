@@ -64,14 +64,13 @@ def _recognition(recipe: Recipe, classes: int) -> Workload:
 
 def _superresolution(recipe: SuperresRecipe) -> Workload:
     from vcycle.nn.models.superres.roles import role_by_name
-    from vcycle.recipes.superres.build import build_model
+    from vcycle.recipes.superres.build import build_model, task_of
     from vcycle.recipes.superres.plans import baseline_of
-    from vcycle.tasks.superres import Restoration
 
     training = recipe.training
     return Workload(
         settings=settings_of(recipe),
-        task=Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon),
+        task=task_of(recipe),
         build=lambda: build_model(recipe, recipe.run.seed),
         optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
         ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),

@@ -61,14 +61,16 @@ def replacements(batch: PairedSample) -> list[Replacement]:
     ]
 
 
-def as_batch(pairs: PairedSample) -> Batch:
-    """A collated batch of pairs as other batches are: what goes in as ``clips``, the truth as ``labels``."""
+def as_batch(loaded: Batch | PairedSample) -> Batch:
+    """What a loader gives as a batch: of collated pairs, what goes in as ``clips``, the truth as ``labels``."""
+    if isinstance(loaded, Batch):
+        return loaded
     return Batch(
-        clips=pairs.lr,
-        labels=pairs.hr,
-        indices=torch.as_tensor(pairs.index),
-        positions=torch.as_tensor(pairs.position),
-        replaced=replacements(pairs),
+        clips=loaded.lr,
+        labels=loaded.hr,
+        indices=torch.as_tensor(loaded.index),
+        positions=torch.as_tensor(loaded.position),
+        replaced=replacements(loaded),
         faults=[],
     )
 
