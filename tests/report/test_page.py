@@ -53,8 +53,8 @@ def write_run(folder, *, plan="cascade", steps=None, bad=0):
                 step=step, command="vcycle train demo/digits plan='a b'", folder="/home", device="CPU", ranks=1,
                 processor="Some", cores=2, torch="2.11",
             )  # fmt: skip
-    with JsonLines(run.bad_samples) as journal:
-        for position in range(bad):
+    for position in range(bad):
+        with JsonLines(run.bad_samples_of(position % 2)) as journal:  # as two processes leave them
             journal.write(position=position, video=1, replacement=2, path="a & <b>.mp4", cause="broken")
     return planned
 

@@ -84,6 +84,7 @@ def _read(folder: Path, name: str) -> "RunData":
     import yaml
 
     from vcycle.plan import Plan
+    from vcycle.plan.show import summary
     from vcycle.report.page.runs import RunData
     from vcycle.train.run import JsonLines, RunFolder
 
@@ -95,7 +96,6 @@ def _read(folder: Path, name: str) -> "RunData":
     if not steps:
         raise VcycleError(f"{folder} has taken no step yet: there is nothing to tell")
     plan = Plan.from_json(run.plan.read_text(encoding="utf-8"))
-    saving = plan.saving()
     evaluations = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("eval-*.json"))]
     return RunData(
         name=name,
@@ -104,11 +104,11 @@ def _read(folder: Path, name: str) -> "RunData":
         plan=plan.name,
         stages=[_stage(stage) for stage in plan.stages],
         planned_steps=len(plan),
-        saving={"steps": saving.steps, "work": saving.work},
+        summary=summary(plan),
         steps=steps,
         validations=[line for line in log if line["event"] == "validation"],
         notes=[line["message"] for line in log if line["event"] == "slow_data"],
-        bad=list(JsonLines(run.bad_samples).read()),
+        bad=[line for file in run.all_bad_samples for line in JsonLines(file).read()],
         evaluations=evaluations,
         environments=list(JsonLines(run.environment).read()),
     )

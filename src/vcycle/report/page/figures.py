@@ -89,9 +89,11 @@ def split(run: RunData) -> Picture:
         axis.barh(names, [row.data for row in rows], left=left, color="C3", label="waiting for data")
         axis.invert_yaxis()
         axis.set_xlabel("seconds")
-        axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
+        axis.legend(
+            fontsize=8, frameon=False, labelcolor="linecolor", ncols=2, loc="lower right", bbox_to_anchor=(1, 1)
+        )
 
-    return _alone(draw, height=1.2 + 0.32 * max(1, len(rows)))
+    return _alone(draw, height=1.4 + 0.32 * max(1, len(rows)))
 
 
 def svgs(picture: Picture) -> dict[str, str]:

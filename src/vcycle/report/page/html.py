@@ -30,7 +30,7 @@ p.quiet, figcaption { color: var(--quiet); font-size: .9em }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .3rem .8rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
-td.long { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 10rem }
+th.long, td.long { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 10rem }
 code { background: var(--code); padding: 0 .25em; border-radius: 4px }
 figure { margin: .5rem 0 1rem } figure div { overflow-x: auto } svg { max-width: 100%; min-width: 32rem; height: auto }
 pre { background: var(--code); padding: .7rem .9rem; overflow-x: auto; border-radius: 6px; font-size: .85em }
@@ -71,8 +71,7 @@ def _summary(runs: Sequence[RunData]) -> str:
 
 def _about(run: RunData, *, alone: bool) -> list[str]:
     parts = [f"<h2>{escape('What happened' if alone else run.name)}</h2>"]
-    saving = f"{run.saving['steps']:.2f}× fewer steps and {run.saving['work']:.2f}× less work than its baseline"
-    parts.append(f'<p class="quiet">{escape(run.folder)} · plan {escape(run.plan)}: {saving}.</p>')
+    parts.append(f'<p class="quiet">{escape(run.folder)} · plan {escape(run.plan)}: {escape(run.summary)}.</p>')
     parts.append(
         _table(
             ["stage", "steps", "frames", "side", "clips"],
@@ -161,10 +160,15 @@ def _figure(picture: Picture, caption: str) -> str:
     return f"<figure>{inside}<figcaption>{escape(caption)}</figcaption></figure>"
 
 
-def _table(head: Iterable[str], rows: Iterable[Sequence[str]], long: Sequence[int] = ()) -> str:
-    def cell(place: int, text: str) -> str:
-        return f'<td class="long">{_words(text)}</td>' if place in long else f"<td>{_words(text)}</td>"
+_LONG = ' class="long"'
 
-    top = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "\n".join("<tr>" + "".join(cell(k, text) for k, text in enumerate(row)) + "</tr>" for row in rows)
+
+def _table(head: Iterable[str], rows: Iterable[Sequence[str]], long: Sequence[int] = ()) -> str:
+    def cells(tag: str, row: Iterable[str]) -> str:
+        return "".join(
+            f"<{tag}{_LONG if place in long else ''}>{_words(text)}</{tag}>" for place, text in enumerate(row)
+        )
+
+    top = cells("th", head)
+    body = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>\n{body}\n</tbody></table></div>'

@@ -21,8 +21,8 @@ class RunData:
     stages: Sequence[Mapping[str, Any]]
     """Of each stage: name, steps, frames, size, batch."""
     planned_steps: int
-    saving: Mapping[str, float]
-    """How many times fewer steps than the baseline, and less work."""
+    summary: str
+    """What the plan is, and what it saves against its baseline, in a line."""
     steps: Sequence[Mapping[str, Any]]
     """The log's lines of steps."""
     validations: Sequence[Mapping[str, Any]]
