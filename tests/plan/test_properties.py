@@ -68,7 +68,8 @@ def recognition_plans(draw: st.DrawFn, *, steps: int = 1_500) -> Plan:
             shape = draw(st.sampled_from([FULL, *LONG_SHAPES]))
             return constant(baseline, shape=shape, epoch_factor=factor, lr_scaling=scaling)
         if kind == "cascade":
-            return cascade(baseline, epoch_factor=factor, lr_scaling=scaling)
+            growth = draw(st.sampled_from([1.0, 2 / 3, 0.0]))
+            return cascade(baseline, epoch_factor=factor, lr_scaling=scaling, batch_growth=growth)
         longs = draw(st.sets(st.sampled_from(range(4))))
         shorts = draw(st.sets(st.sampled_from(range(2))))
         return multigrid(

@@ -307,6 +307,21 @@ def test_a_cascade_takes_weights_and_the_lr_other_scalings(kinetics: Baseline) -
     assert multigrid(kinetics, lr_scaling="none").stages[0].rate.at(0) == pytest.approx(0.1)
 
 
+def test_a_cascade_whose_batch_grows_less_makes_more_and_cheaper_updates_of_as_many_samples(kinetics: Baseline) -> None:
+    whole, part, none = (cascade(kinetics, batch_growth=growth, lr_scaling="sqrt") for growth in (1, 2 / 3, 0))
+    assert [s.base.batch for s in part.stages[:4]] == [256, 161, 102, 64]  # 64 times 8, 4, 2 and 1, to the power 2/3
+    assert [s.base.batch for s in none.stages] == [64] * len(none.stages)
+    assert [s.rate.at(0) / 0.1 for s in part.stages[:4]] == pytest.approx([2, 4 ** (1 / 3), 2 ** (1 / 3), 1])
+    assert [s.rate.at(0) for s in none.stages[:4]] == pytest.approx([0.1] * 4)
+    assert {s.base.bn_batch for s in part.stages} == {8}
+    for plan in (part, none):
+        assert plan.samples == pytest.approx(whole.samples, rel=1e-3)
+        assert [s.base.shape for s in plan.stages] == [s.base.shape for s in whole.stages]
+    assert len(whole) < len(part) < len(none)
+    assert len(none) == kinetics.total_steps
+    assert control(part).stages[0].rate.at(0) == pytest.approx(0.1)
+
+
 def test_a_cascade_can_end_with_a_cosine_whatever_the_law(kinetics: Baseline) -> None:
     plan = cascade(kinetics, finish="cosine")
     last = plan.stages[3:]

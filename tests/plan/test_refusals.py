@@ -109,6 +109,8 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: constant(base(frames=1), shape=Scale.of(0.25, 1)), "is 0 frames of 64 pixels: at least 1 of each"),
     (lambda: cascade(base(), lr_scaling="cubic"), "lr_scaling 'cubic' is unknown: linear, sqrt, none"),
     (lambda: cascade(base(), finish="soon"), "finish 'soon' is unknown: law, cosine"),
+    (lambda: cascade(base(), batch_growth=1.5), "batch_growth 1.5 is out of range: 0 (the batch stays) to 1 (the work"),
+    (lambda: cascade(base(), batch_growth=float("nan")), "batch_growth nan is out of range"),
     (lambda: cascade(base(), shapes=()), "cascade shapes [] must end with the full grid"),
     (lambda: cascade(base(), shapes=(Scale.of(0.5, 0.5),)), "cascade shapes [T/2·S/2] must end with the full grid"),
     (lambda: cascade(base(), weights=(1, 2)), "2 weights for 4 cascade shapes"),

@@ -120,14 +120,15 @@ class Baseline:
         """A copy with some fields changed."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def at(self, scale: Scale, *, bn_factor: int = 1) -> BatchShape:
+    def at(self, scale: Scale, *, bn_factor: int = 1, growth: float = 1.0) -> BatchShape:
         """The batch shape at a grid scale, its batch grown so that the work stays the same.
 
         Args:
             scale: Fractions of the baseline's frames and area.
             bn_factor: How many times the usual group BatchNorm takes (Wu et al. 2020, section 3.3).
+            growth: The power of the batch factor by which the batch grows instead, where that is less than 1.
         """
-        factor = scale.batch_factor
+        factor = scale.grown(growth)
         batch = int(self.batch * factor + Fraction(1, 2))
         frames, size = scale.frames(self.frames), scale.size(self.size)
         if frames < 1 or size < 1:

@@ -103,6 +103,7 @@ def cascade(
     epoch_factor: float = 1.0,
     steps: int | None = None,
     lr_scaling: str = "linear",
+    batch_growth: float = 1.0,
     finish: str = "law",
 ) -> Plan:
     """Each shape once, coarse to fine; the LR decays at the full shape only.
@@ -114,12 +115,18 @@ def cascade(
         epoch_factor: Samples of the plan, in samples of the baseline.
         steps: The budget in steps instead.
         lr_scaling: How the LR follows the batch: `linear`, `sqrt` or `none`.
+        batch_growth: How the batch follows the shrinking of a clip, as a power of the batch factor: at 1 a step costs
+            the same at every shape, at 0 the batch stays the same. Less than 1 makes more and cheaper updates of as
+            many samples, which a small set has need of.
         finish: How the LR decays over the last shape's steps: by the baseline's whole `law`, squeezed into them, or
             as half a `cosine`, which wastes none of so few steps at an LR too small to learn.
 
     Raises:
-        PlanError: if the last shape is not the full grid, or the weights do not fit the shapes.
+        PlanError: if the last shape is not the full grid, the weights do not fit the shapes, or the batch would grow by
+            more than the clip shrinks.
     """
+    if not 0 <= batch_growth <= 1:
+        raise PlanError(f"batch_growth {batch_growth} is out of range: 0 (the batch stays) to 1 (the work stays)")
     scales = tuple(shapes)
     if not scales or scales[-1] != FULL:
         raise PlanError(f"cascade shapes [{', '.join(map(str, scales))}] must end with the full grid [1, 1]")
@@ -128,9 +135,9 @@ def cascade(
         raise PlanError(f"{len(shares)} weights for {len(scales)} cascade shapes: one each is needed")
     segments = []
     for scale, share in zip(scales[:-1], shares[:-1], strict=True):
-        gain = scaled_lr(scale.batch_factor, lr_scaling)
+        gain = scaled_lr(scale.grown(batch_growth), lr_scaling)
         flat = ConstantRate(lr=baseline.peak_lr * gain)
-        pattern = _pattern(baseline, scale, ())
+        pattern = (baseline.at(scale, growth=batch_growth),)
         segments.append(Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain))
     if finish not in FINISHES:
         raise PlanError(f"finish {finish!r} is unknown: {', '.join(FINISHES)}")
@@ -141,7 +148,7 @@ def cascade(
     for k, (n, rate) in enumerate(stages):
         # At the full shape the whole decay runs, from its start to its end.
         name = str(FULL) + (f", {_lr_name(baseline, k)}" if len(stages) > 1 else "")
-        pattern = _pattern(baseline, FULL, ())
+        pattern = (baseline.at(FULL),)
         segments.append(Segment(name=name, steps=shares[-1] * n / length, pattern=pattern, rate=whole(rate)))
     return _to_budget("cascade", baseline, segments, epoch_factor, steps)
 

@@ -93,6 +93,14 @@ class Scale:
         """By how much the batch grows so that `b·t·h·w` stays constant (Wu et al. 2020, equation 1)."""
         return 1 / (self.time * self.area)
 
+    def grown(self, power: float) -> Fraction:
+        """By how much the batch grows where it follows only so much of what a clip shrinks by.
+
+        Args:
+            power: Of the batch factor: 1 keeps the work of a step, 0 the batch.
+        """
+        return self.batch_factor if power == 1 else Fraction(float(self.batch_factor) ** power)
+
     def frames(self, full: int) -> int:
         """The number of frames, rounded to the nearest."""
         return math.floor(full * self.time + Fraction(1, 2))

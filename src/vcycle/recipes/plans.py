@@ -155,6 +155,7 @@ def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> P
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
         lr_scaling=options.lr_scaling,
+        batch_growth=options.batch_growth,
         finish=options.finish,
     )
 

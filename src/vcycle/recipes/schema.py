@@ -342,6 +342,9 @@ class CascadePlan(PlanOptions):
     """Relative numbers of steps per shape; by default equal."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     """How the LR follows the batch."""
+    batch_growth: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """How the batch follows the shrinking of a clip: 1 keeps the work of a step, 0 the batch; between, there are more
+    and cheaper updates."""
     finish: Literal["law", "cosine"] = "law"
     """How the LR decays at the full shape: by the baseline's law squeezed into its steps, or as half a cosine."""
 
