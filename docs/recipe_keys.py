@@ -9,7 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from vcycle.recipes.schema import MultigridPlan, Recipe
+from vcycle.recipes.plan_sections import MultigridPlan
+from vcycle.recipes.schema import Recipe
 from vcycle.recipes.superres.schema import SuperresRecipe
 
 __all__ = ["PAGES", "filled"]

@@ -1,7 +1,7 @@
 """Kill a short training at random moments with SIGKILL, again and again: each goes on, and ends with the same bits.
 
 Every attempt draws its number of workers and its interval of checkpoints anew. One line of JSON for each kill and for
-each end, a summary at the last. Needs no data and no GPU; takes a few minutes of an idle core.
+each end, a summary at the last. Needs no data and no GPU, and what the tests need; takes a few minutes of an idle core.
 """
 
 import argparse
@@ -9,12 +9,13 @@ import json
 import multiprocessing
 import os
 import random
+import runpy
 import signal
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,22 +33,11 @@ from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
 
-RECIPE = """
-sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: true}
-model: {name: r3d_tiny, options: {widths: [4, 8], blocks: [1, 1], temporal_kernels: [3, 3], dropout: 0.2}}
-training:
-  batch: 2
-  frames: 8
-  size: 16
-  steps: 96
-  lr: 0.02
-  bn_batch: 2
-  decay: {law: steps, milestones: [48, 72], gamma: 0.1}
-  warmup: {length: 60, start_lr: 0.002}
-plan: long+short
-run: {device: cpu, validate_every: 3}
-"""
-"""29 steps over ten stages, with both cycles, warm-up, dropout and validations."""
+TINY = runpy.run_path(str(Path(__file__).parents[2] / "tests" / "train" / "conftest.py"))
+RECIPE: str = TINY["RECIPE"]
+"""The tests' own: 29 steps over ten stages, with both cycles, warm-up, dropout and validations."""
+timeless: Callable[[Any], Any] = TINY["timeless"]
+"""A value without times and sizes of processes; tensors by their bytes."""
 
 FORK = multiprocessing.get_context("fork")
 
@@ -104,18 +94,6 @@ def bits(run: Path) -> tuple[int, Any]:
     checkpoint: Checkpoint = found[0]
     log = [timeless(line) for line in JsonLines(RunFolder(run).log).read()]
     return checkpoint.step, timeless([checkpoint.model, checkpoint.optimizer, checkpoint.totals, log])
-
-
-def timeless(value: Any) -> Any:
-    """A value without times and sizes of processes; tensors by their bytes."""
-    if isinstance(value, dict):
-        times = ("seconds", "data_seconds", "cpu_seconds", "clips_per_second", "memory_mib")
-        return {key: timeless(inner) for key, inner in value.items() if key not in times}
-    if isinstance(value, list | tuple):
-        return [timeless(inner) for inner in value]
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
-    return value
 
 
 def logged(run: Path) -> int:

@@ -5,26 +5,25 @@ Usage: python prepare.py SCENES VID4 OUT   Halving takes away what the scenes' c
 
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from vcycle.data.superres.clips import ClipInfo, VideoClips, find_clips
-from vcycle.data.superres.degrade import Degradation
+from vcycle.data.superres.clips import ClipInfo, ClipStore, find_clips
 from vcycle.data.superres.layouts import ClipPairs
 from vcycle.data.superres.prepare import prepare_frames, write_store
+from vcycle.data.superres.resized import resized_pairs
 
 VALIDATED = "bedroom.mp4"
 FIRST_FRAMES, FRAMES = (20, 100, 180), 15
-HALF = Degradation(scale=2)
 
 
-class Halved:
-    """Pieces of videos at half their size, as a store of clips has them."""
+class Pieces:
+    """Some frames of some clips, as a store of clips has them."""
 
-    def __init__(self, videos: VideoClips, pieces: dict[str, tuple[int, range]]) -> None:
-        self.videos = videos
+    def __init__(self, clips: ClipStore, pieces: dict[str, tuple[int, range]]) -> None:
+        self.clips = clips
         self.names = tuple(pieces)
         self.pieces = tuple(pieces.values())
 
@@ -32,23 +31,19 @@ class Halved:
         return len(self.pieces)
 
     def path(self, item: int) -> Path:
-        """File of the video."""
-        return self.videos.path(self.pieces[item][0])
+        """File of the clip."""
+        return self.clips.path(self.pieces[item][0])
 
     def info(self, item: int) -> ClipInfo:
-        """Length, and half the video's size."""
-        video, frames = self.pieces[item]
-        info = self.videos.info(video)
-        height, width = HALF.low((info.height, info.width))
-        return ClipInfo(frames=len(frames), height=height, width=width)
+        """Length of the piece, and the clip's size."""
+        clip, frames = self.pieces[item]
+        info = self.clips.info(clip)
+        return ClipInfo(frames=len(frames), height=info.height, width=info.width)
 
     def read(self, item: int, frames: Sequence[int], box: tuple[int, int, int, int] | None = None) -> np.ndarray:
         """Frames by number, whole or the box of each."""
-        video, chosen = self.pieces[item]
-        info = self.info(item)
-        pixels = torch.from_numpy(self.videos.read(video, [chosen[frame] for frame in frames]))
-        top, left, height, width = box or (0, 0, info.height, info.width)
-        return HALF.whole(pixels)[:, top : top + height, left : left + width].numpy()
+        clip, chosen = self.pieces[item]
+        return self.clips.read(clip, [chosen[frame] for frame in frames], box)
 
 
 scenes, vid4, out = (Path(argument) for argument in sys.argv[1:])
@@ -58,5 +53,5 @@ train = {name.removesuffix(".mp4"): piece for name, piece in whole.items() if na
 video, frames = whole[VALIDATED]
 validated = {f"bedroom-{first}": (video, frames[first : first + FRAMES]) for first in FIRST_FRAMES}
 for split, pieces in (("train", train), ("val", validated)):
-    write_store(ClipPairs(high=Halved(videos, pieces), source=scenes), out / split)
+    write_store(resized_pairs(ClipPairs(high=Pieces(videos, pieces), source=scenes), Fraction(1, 2)), out / split)
 prepare_frames(vid4, out / "test")

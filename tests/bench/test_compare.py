@@ -7,6 +7,7 @@ import pytest
 from vcycle.bench.compare import Comparison, Reach
 from vcycle.bench.measure import MEASURES
 from vcycle.bench.runs import Failure
+from vcycle.bench.statistics import Interval
 
 
 @pytest.fixture
@@ -117,7 +118,11 @@ def gain(arms_of, run_of):
 
     def of(each):
         arms = arms_of("constant", "cascade")
-        runs = [run_of(arm, seed, each=row) for arm in arms for seed, row in each[arm.name].items()]
+        runs = []
+        for arm in arms:
+            for seed, row in each[arm.name].items():
+                known = [answer for answer in row or [0.7] if answer is not None]
+                runs.append(run_of(arm, seed, test=sum(known) / len(known), each=row))
         return Comparison(measure=MEASURES["top-1"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
 
     return of
@@ -141,15 +146,55 @@ def test_without_the_same_videos_in_every_run_nothing_is_paired(gain, other):
     assert gain({"constant": other, "cascade": {0: [1, 0], 1: [0, 1]}}).paired is None
 
 
-def test_a_loss_is_ruled_out_only_where_both_intervals_do_so(gain):
-    videos = 40
+def test_a_loss_is_ruled_out_only_where_all_intervals_do_so(gain):
+    videos = 400
     same = {seed: [1, 0] * (videos // 2) for seed in range(4)}
     scattered = {seed: [int(seed % 2 == 0)] * videos for seed in range(4)}
     assert gain({"constant": same, "cascade": same}).no_worse == "shown"
     # Equal means, with seeds that scatter: nothing is shown, and equality least of all.
     found = gain({"constant": scattered, "cascade": same})
     assert found.paired.low < -0.01 < found.paired.high
-    assert found.no_worse == "not shown"
+    assert (found.no_worse, found.doubt) == ("not shown", None)
+
+
+@pytest.mark.parametrize("videos", [2, 24, 120])
+def test_a_few_videos_that_all_come_out_alike_show_nothing(gain, videos):
+    right, wrong = ({seed: [answer] * videos for seed in range(3)} for answer in (1, 0))
+    found = gain({"constant": right, "cascade": right})
+    assert found.paired == Interval(0.0, 0.0, 0.0, 0.95)
+    assert (found.no_worse, found.doubt) == ("not shown", "few")
+    worse = gain({"constant": right, "cascade": wrong})
+    assert worse.no_worse == ("not shown" if videos == 2 else "shown worse")
+
+
+def test_of_two_clips_in_decibels_nothing_is_shown_that_a_bootstrap_would(arms_of, run_of):
+    arms = arms_of("constant", "cascade")
+    runs = []
+    for seed in range(4):
+        for arm, gained in zip(arms, (0.0, 0.03), strict=True):
+            each = [20.0 + gained + 0.001 * seed, 28.0 + 2 * gained]
+            runs.append(run_of(arm, seed, test=sum(each) / 2, each=each))
+    found = Comparison(measure=MEASURES["PSNR"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
+    assert min(found.paired.low, found.welch.low) > 0
+    assert found.clips.low < -0.05
+    assert (found.no_worse, found.doubt) == ("not shown", "few")
+
+
+def test_a_training_that_failed_forbids_a_statement(comparison):
+    accuracy = {"constant": (0.90, 0.80), "cascade": (0.90, 0.90), "long+short": (0.9, 0.5)}
+    lost = Failure(arm="cascade", seed=5, key="k", failed="the loss is not finite")
+    found = comparison(accuracy, seeds=5, failures=(lost,))
+    gains = [found.gain(*pair) for pair in (("cascade", "constant"), ("constant", "cascade"))]
+    assert [(gain.no_worse, gain.doubt) for gain in gains] == [("not shown", "failed")] * 2
+    assert found.gain("constant", "long+short").no_worse == "shown"
+
+
+def test_equal_trainings_on_validation_are_no_certainty(comparison):
+    found = comparison({"constant": (0.9, 0.9), "cascade": (0.9, 0.9)}, test=False)
+    alike = dataclasses.replace(found, runs=tuple(dataclasses.replace(run, val=0.75) for run in found.runs))
+    gain = alike.gain("cascade", "constant")
+    assert gain.welch == Interval(0.0, 0.0, 0.0, 0.95)
+    assert (gain.no_worse, gain.doubt) == ("not shown", "few")
 
 
 def test_the_margin_is_what_is_lost_at_most_and_what_chooses(comparison):
@@ -190,6 +235,14 @@ def test_runs_that_never_reach_the_target_count_in_the_median(reach):
     assert reach(SOON, LATER, NEVER) == Reach(reached=2, runs=3, median=4.0, low=1.0, high=None)
     assert reach(SOON, NEVER) == Reach(reached=1, runs=2, median=None, low=1.0, high=None)
     assert reach(NEVER) == Reach(reached=0, runs=1, median=None, low=None, high=None)
+
+
+def test_a_training_that_failed_never_reaches_the_target(comparison):
+    lost = tuple(Failure(arm="cascade", seed=seed, key="k", failed="the loss is not finite") for seed in (2, 3))
+    found = comparison({"cascade": (0.9, 0.9)}, failures=lost[:1])
+    assert found.reach("cascade", 0.5) == Reach(reached=2, runs=3, median=2.0, low=2.0, high=None)
+    found = comparison({"cascade": (0.9, 0.9)}, failures=lost)
+    assert found.reach("cascade", 0.5) == Reach(reached=2, runs=4, median=None, low=2.0, high=None)
 
 
 def test_the_target_is_where_the_constant_shape_ends_unless_it_is_given(comparison):

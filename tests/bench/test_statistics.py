@@ -4,9 +4,17 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from scipy.stats import ttest_ind
+from scipy.stats import ttest_1samp, ttest_ind
 
-from vcycle.bench.statistics import Interval, mean, paired_bootstrap, spread, welch_interval
+from vcycle.bench.statistics import (
+    Interval,
+    clip_interval,
+    mean,
+    no_worse,
+    paired_bootstrap,
+    spread,
+    welch_interval,
+)
 
 # Welch (1947) as in R: t.test(x, y) with x = extra[group == 1] and y = extra[group == 2] of R's own `sleep` data
 # prints "t = -1.8608, df = 17.776", "95 percent confidence interval: -3.3654832 0.2054832".
@@ -89,3 +97,53 @@ def test_the_paired_interval_asks_for_two_seeds_two_clips_and_the_same_of_both()
     assert paired_bootstrap([[1], [0]], [[1], [1]]) is None
     with pytest.raises(ValueError, match=r"\(2, 2\) and \(2, 3\)"):
         paired_bootstrap([[1, 0], [0, 1]], [[1, 0, 1], [0, 1, 1]])
+
+
+def test_the_interval_over_clips_is_students_of_each_clips_mean_over_seeds():
+    a, b = (np.random.default_rng(k).normal(size=(3, 7)) for k in (1, 2))
+    expected = ttest_1samp((a - b).mean(axis=0), 0.0).confidence_interval(0.9)
+    found = clip_interval(a.tolist(), b.tolist(), 0.9, shares=False)
+    assert found == pytest.approx((float((a - b).mean()), expected.low, expected.high, 0.9))
+
+
+def test_of_shares_a_clip_won_and_one_lost_are_counted_on_top():
+    # Bonett and Price (2012): (f12 + 1)/(n + 2) and (f21 + 1)/(n + 2), here 6/102 and 2/102, and the normal's 1.96 for
+    # Student's 1.984 and n for n - 1.
+    a, b = [[1.0] * 100], [[1.0] * 95 + [0.0] * 5]
+    a[0][0] = 0.0
+    found = clip_interval(a, b, shares=True)
+    won, lost = 6 / 102, 2 / 102
+    half = 1.96 * math.sqrt((won + lost - (won - lost) ** 2) / 102)
+    assert found.difference == pytest.approx(0.04)
+    assert (found.low, found.high) == (
+        pytest.approx(won - lost - half, abs=0.001),
+        pytest.approx(won - lost + half, abs=0.001),
+    )
+
+
+@pytest.mark.parametrize(("clips", "shown"), [(40, False), (250, False), (400, True)])
+def test_how_many_clips_without_a_loss_rule_out_one_in_a_hundred(clips, shown):
+    same = [[1.0] * clips] * 3
+    assert (clip_interval(same, same, shares=True).low > -0.01) is shown
+
+
+def test_the_interval_over_clips_asks_for_two_clips():
+    assert clip_interval([[1.0]], [[0.0]], shares=True) is None
+    assert clip_interval([], [], shares=True) is None
+
+
+@pytest.mark.parametrize(
+    ("intervals", "verdict"),
+    [
+        ([(-0.009, 0.5), (-0.005, 0.5)], "shown"),
+        ([(-0.009, 0.5), (-0.010, 0.5)], "not shown"),
+        ([(-0.5, -0.011), (-0.5, -0.02)], "shown worse"),
+        ([(-0.5, -0.011), (-0.5, -0.01)], "not shown"),
+        ([(0.0, 0.0), (-0.009, 0.5)], "shown"),
+        ([(0.0, 0.0)], "not shown"),
+        ([(-0.5, -0.5)], "not shown"),
+        ([], "not shown"),
+    ],
+)
+def test_every_interval_has_to_lie_on_one_side_of_the_margin_and_points_alone_say_nothing(intervals, verdict):
+    assert no_worse([Interval(0.0, low, high, 0.95) for low, high in intervals], 0.01) == verdict

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vcycle.bench.memory import forget_peak, peak_bytes
-from vcycle.bench.steps import study
+from vcycle.bench.steps import ceiling, study
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.steps.loading import Stream
 from vcycle.bench.steps.stepper import Parts, Run, Stepper
@@ -105,6 +105,17 @@ def test_the_work_of_a_step_is_counted_forward_and_backward(workload):
 
 def test_the_fastest_arithmetic_is_measured():
     assert 1e8 < peak_flops(torch.device("cpu"), "fp32") < 1e15
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16, torch.float16])
+def test_the_fastest_arithmetic_is_that_of_the_precision(monkeypatch, kind):
+    name = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}[kind]
+    seen = []
+    monkeypatch.setattr(ceiling, "_SIDE", {"cpu": 8})
+    monkeypatch.setattr(ceiling, "_SECONDS", 0.0)
+    monkeypatch.setattr(torch, "mm", lambda first, second, *, out: seen.append((first.dtype, second.dtype, out.dtype)))
+    peak_flops(torch.device("cpu"), name)
+    assert set(seen) == {(kind, kind, kind)}
 
 
 def test_the_peak_of_memory_is_that_since_it_was_forgotten():

@@ -124,6 +124,12 @@ def test_a_path_where_a_change_to_the_recipe_belongs(vcycle, here, videos):
         ("training.decay.milestones=[24]", ["milestone 24 lies at or past the end of training (training.steps=24)"]),
         ("data.root=elsewhere", ["data.root", "list file"]),
         ("augment.mixup=1e-300", ["'augment.mixup'", "greater than or equal to 0.001"]),
+        ("training.batch.size=2", ["override 'training.batch.size=2': key 'training.batch' is"]),
+        ("sampling.span=[1, 0.5]", ["sampling.span=(1.0, 0.5): two ascending numbers from 0.01 to 1"]),
+        ("sampling.short_side=[8, 20]", ["sampling.short_side=(8, 20): two ascending numbers from 16"]),
+        ("sampling.stride=2", ["sampling.stride=2.0 and span=(0.8, 1.0) exclude each other"]),
+        ("sampling.std=[0, 1, 1]", ["'sampling.std.0' is 0", "greater than 0"]),
+        ("optimizer={name: adamw, betas: [0.9, 1]}", ["'optimizer.betas.1' is 1", "less than 1"]),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "train"])
@@ -188,20 +194,38 @@ def test_the_folder_of_a_run_that_is_none(vcycle, here):
     refused(vcycle("eval", "nowhere"), "no recipe 'nowhere': neither a file, nor the folder of a run")
 
 
+@pytest.mark.parametrize("command", ["eval", "export", "report"])
+def test_a_folder_above_runs_names_one_of_them(vcycle, trained, command):
+    run, _ = trained
+    refused(vcycle(command, run.parent), f"{run.parent} is not the folder of a run", f"(is {run} meant")
+
+
+def test_a_name_that_no_file_can_have(vcycle, here):
+    refused(vcycle("plan", "n" * 5000), "File name too long")
+    refused(vcycle("plan", "tiny.yaml", "data=" + "n" * 5000), "File name too long")
+
+
 def test_an_unknown_split(vcycle, trained):
     refused(vcycle("eval", trained[0], "--split", "trian"), "split 'trian' is unknown: val, test or train")
 
 
-def test_an_out_folder_that_is_a_file(vcycle, here, videos):
-    ran = vcycle("train", "tiny.yaml", f"data={videos}", "--out", "tiny.yaml")
-    refused(ran, "tiny.yaml")
+@pytest.mark.parametrize("command", ["train", "compare"])
+@pytest.mark.parametrize("out", ["tiny.yaml", "tiny.yaml/run"])
+def test_an_out_folder_that_cannot_be_made(vcycle, here, videos, command, out):
+    ran = vcycle(command, "tiny.yaml", f"data={videos}", "--out", out)
+    refused(ran, f"folder {out} cannot be made: ")
+
+
+@pytest.mark.parametrize("subject", ["recognition", "superresolution"])
+def test_a_demonstration_where_nothing_can_be_written(vcycle, here, subject):
+    refused(vcycle("demo", subject, "--out", "tiny.yaml/demo"), "folder tiny.yaml/demo", "cannot be made: Not a dir")
 
 
 def test_a_folder_for_measurements_that_is_a_file(vcycle, here):
     refused(vcycle("bench", "data", "--quick", "--out", "tiny.yaml"), "tiny.yaml cannot be made: File exists")
 
 
-@pytest.mark.parametrize("seeds", ["0", "-1", "two", ""])
+@pytest.mark.parametrize("seeds", ["0", "-1", "two", "", "9" * 30, "1-99999999", f"{2**63}-{2**63}"])
 def test_no_seeds(vcycle, here, videos, seeds):
     refused(vcycle("compare", "tiny.yaml", f"data={videos}", f"seeds={seeds}"), f"seeds={seeds}", "at least 1")
 

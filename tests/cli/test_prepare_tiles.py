@@ -36,9 +36,22 @@ def test_a_dry_run_writes_nothing(vcycle, here, videos):
     assert not (here / "tiles").exists()
 
 
+def test_frames_can_be_made_smaller_first(vcycle, here, videos):
+    assert vcycle("prepare", videos, "whole", "--to", "tiles", "--degradation", "none").code == 0
+    ran = vcycle("prepare", videos, "half", "--to", "tiles", "--degradation", "none", "--resize", "0.5")
+    assert ran.code == 0, ran.err
+    whole, half = (TileStore(here / name).clips[0] for name in ("whole", "half"))
+    assert (half.height, half.width) == (whole.height // 2, whole.width // 2)
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        (["--to", "tiles", "--resize", "2"], "--resize 2: a factor above 0 and below 1 is accepted"),
+        (["--to", "tiles", "--resize", "1/0"], "--resize 1/0: a factor above 0 and below 1 is accepted"),
+        (["--to", "tiles", "--resize", "half"], "--resize half: a factor above 0 and below 1 is accepted"),
+        (["--to", "tiles", "--timeout", "9"], "--timeout goes with --to video or array"),
+        (["--short-side", "16", "--resize", "1/2"], "--resize goes with --to tiles"),
         (["--to", "tiles", "--short-side", "16"], "--short-side goes with --to video or array"),
         (["--to", "tiles", "--scale", "0"], "scale 0: a whole number from 2 to 16"),
         (["--to", "tiles", "--degradation", "blur"], "--degradation blur: bicubic, bd or none"),

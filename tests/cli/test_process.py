@@ -65,6 +65,11 @@ def test_markup_in_a_message_is_printed_as_it_is(capsys):
     assert capsys.readouterr().err == "error: [red]videos[/red]/[1].mp4\n"
 
 
+def test_a_name_with_an_end_of_line_or_a_code_for_the_terminal_stays_one_line_and_is_spelt_out(capsys):
+    process.run(ending(DataError("a\nb\x1b[31m.mp4: nothing there")), [])
+    assert capsys.readouterr().err == "error: a b\\x1b[31m.mp4: nothing there\n"
+
+
 def test_a_fault_of_the_machine_is_the_users_to_mend(capsys):
     assert process.run(ending(PermissionError(13, "Permission denied", "/data")), []) == 2
     assert capsys.readouterr().err == "error: /data: Permission denied\n"
@@ -103,6 +108,13 @@ def test_a_schedulers_signal_is_named_and_has_the_code_that_a_shell_would_give(c
 
     assert process.run(command, []) == code
     assert capsys.readouterr().err == f"interrupted by {number.name}; go on with `x`\n"
+
+
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+def test_a_closed_stream_is_written_to_in_vain(monkeypatch, name):
+    monkeypatch.setattr(sys, name, None)
+    assert process.run(lambda args, standalone_mode: print("told", file=getattr(sys, name)), []) == 0
+    assert process.run(ending(DataError("videos: nothing there")), []) == 2
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, 0), (2, 2), (0, 0)])

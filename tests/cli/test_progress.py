@@ -92,6 +92,17 @@ def test_the_time_left_counts_work_and_not_steps(capsys, monkeypatch):
     assert int(minutes) * 60 + int(seconds) == pytest.approx(left, abs=31)
 
 
+def test_work_of_the_same_name_is_timed_anew(capsys, monkeypatch):
+    now = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    with progress.progress() as lines:
+        for clock, done in ((0.0, 1), (40.0, 2), (80.0, 3), (1000.0, 1), (1040.0, 2)):
+            now = clock
+            lines.count("preparing", done, 3)
+    written = capsys.readouterr().err.splitlines()
+    assert written[-2:] == ["preparing: 1 of 3", "preparing: 2 of 3, about 40 s left"]
+
+
 @pytest.mark.parametrize(("seconds", "words"), [(7.4, "7 s"), (61, "1 min 01 s"), (3720, "1 h 02 min")])
 def test_durations_are_short(seconds, words):
     assert progress._duration(seconds) == words

@@ -158,6 +158,7 @@ BUILT: list[tuple[Callable[[], object], str]] = [
     (lambda: stage(pattern=()), "stage 'only' has no batch shape"),
     (lambda: BatchShape(frames=16, size=64, batch=0, bn_batch=8), "batch 0 is below 1 in batch shape 0×16×64²"),
     (lambda: Plan(name="mine", baseline=base(), stages=()), "plan 'mine' has no stages"),
+    (lambda: constant(base(epochs=1e300)), "plan 'constant' is longer than 9,223,372,036,854,775,807"),
     (
         lambda: Plan(name="mine", baseline=base(), stages=(stage(),), warmup_samples=40),
         "warm-up of 40 samples does not end",

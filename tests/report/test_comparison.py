@@ -14,13 +14,14 @@ def interval(difference, half=0.01):
     return {"difference": difference, "low": difference - half, "high": difference + half, "confidence": 0.95}
 
 
-def gain(speedup, difference=None, paired=None, no_worse="not shown"):
+def gain(speedup, difference=None, paired=None, no_worse="not shown", doubt=None):
     return {
         "speedup": speedup,
         "cpu_speedup": speedup,
         "difference": None if difference is None else interval(difference),
         "paired": paired,
         "no_worse": no_worse,
+        "doubt": doubt,
     }
 
 
@@ -120,6 +121,29 @@ def test_both_intervals_are_said_where_both_are_known():
     )
 
 
+@pytest.mark.parametrize(
+    ("split", "paired", "verdict", "doubt", "words"),
+    [
+        ("test", interval(0.0), "shown", None, "no worse by more than 1 point: shown"),
+        ("test", None, "shown", None, "no worse by more than 1 point on these very videos: shown"),
+        ("val", None, "shown", None, "no worse by more than 1 point on the very videos that it was chosen by: shown"),
+        (
+            "val",
+            None,
+            "shown worse",
+            None,
+            "worse by more than 1 point on the very videos that it was chosen by: shown",
+        ),
+        ("val", None, "not shown", None, "no worse by more than 1 point: not shown"),
+        ("test", interval(0.0), "not shown", "few", "no worse by more than 1 point: not shown (too few videos)"),
+        ("test", interval(0.0), "not shown", "failed", "no worse by more than 1 point: not shown (a training failed)"),
+    ],
+)
+def test_a_verdict_says_what_it_is_about_and_what_it_lacks(split, paired, verdict, doubt, words):
+    best = arm(25.0, 0.9, over_constant=gain(4.0, 0.0, paired, verdict, doubt))
+    assert statements({**DATA, "split": split, "arms": {**ARMS, "cascade": best}})[0].endswith(f"; {words}")
+
+
 def test_a_restoration_is_told_of_in_decibels():
     restored = {name: arm(a["train_seconds"], 27.125 + a["value"]) for name, a in ARMS.items()}
     restored["cascade"] |= {"over_control": gain(2.0, 0.012, None, "shown")}
@@ -128,7 +152,7 @@ def test_a_restoration_is_told_of_in_decibels():
     assert "PSNR (test)" in shown(comparison_table(data, "tiny"))
     assert statements(data)[0] == (
         "cascade takes 1/2.00 of the training time of its LR-matched control; PSNR +0.01 dB (95% interval "
-        "+0.00 to +0.02, Welch); no worse by more than 0.05 dB: shown"
+        "+0.00 to +0.02, Welch); no worse by more than 0.05 dB on these very clips: shown"
     )
     assert statements(data)[1].startswith("to 27.90 dB on validation")
     assert [axis.get_ylabel() for axis in comparison_figure(data).axes] == [
@@ -209,6 +233,19 @@ def test_the_figures_lines_are_means_over_seeds(tmp_path):
     line = next(line for line in axis.get_lines() if line.get_label() == "cascade")
     assert line.get_xdata() == pytest.approx([6.25, 12.5, 25.0])
     assert line.get_ydata() == pytest.approx([100 * (0.895 * part + 0.005) for part in (0.25, 0.5, 1.0)])
+
+
+def test_the_picture_says_the_paired_interval_where_there_is_one_and_marks_the_best_plan():
+    paired = arm(25.0, 0.895, over_constant=gain(4.0, -0.005, interval(-0.02, 0.03)))
+    for best, words in (
+        (ARMS["cascade"], "-0.5 points (95% interval -1.5 to +0.5)"),
+        (paired, "-2.0 points (95% interval -5.0 to +1.0)"),
+    ):
+        axis = comparison_figure({**DATA, "arms": {**ARMS, "cascade": best}}).axes[0]
+        title = axis.get_title(loc="left").replace("\n", " ")
+        assert f"cascade against constant: 1/4.00 of the time, {words}" in title
+    widths = {line.get_label(): line.get_linewidth() for line in axis.get_lines()}
+    assert widths["cascade"] > widths["constant"] == widths["long+short"]
 
 
 def test_plans_end_on_test_in_a_panel_of_its_own_and_on_validation_at_their_curves():

@@ -1,6 +1,7 @@
 """The page of `vcycle report`: made from a run's folder, whole in itself, and looked at in a browser."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import signal
@@ -12,10 +13,12 @@ import torch
 from matplotlib.image import imread
 
 from vcycle.cli.app import app
+from vcycle.cli.reporting import _read
 from vcycle.errors import VcycleError
 from vcycle.plan import Plan
 from vcycle.recipes.load import dump_recipe, load_recipe
 from vcycle.recipes.plans import plan_of
+from vcycle.report.page.figures import accuracy, drawn
 from vcycle.train.environment import record_environment
 from vcycle.train.run import JsonLines, RunFolder
 
@@ -136,6 +139,29 @@ def test_the_pictures_are_files_too(page, tmp_path):
     assert imread(tmp_path / "p" / "accuracy.png").shape[1] == 1140
 
 
+def test_runs_of_other_measures_are_drawn_apart(page):
+    digits = _read(page.parent / "one", "digits")
+    lines = [{"seconds": 10.0 * k, "evaluation": {"psnr": 20.0 + k, "ssim": 0.5}} for k in range(3)]
+    clips = dataclasses.replace(digits, name="clips", validations=lines)
+    fresh = dataclasses.replace(digits, name="fresh", validations=[])
+    with drawn(accuracy([digits, clips, fresh])) as figure:
+        first, second = figure.axes
+        labels = [axis.get_ylabel() for axis in figure.axes]
+        assert labels == ["top-1 on validation (%)", "PSNR on validation (dB)"]
+        assert [line.get_label() for line in first.get_lines()] == ["digits"]
+        assert second.get_lines()[0].get_ydata() == pytest.approx([20.0, 21.0, 22.0])
+    with drawn(accuracy([fresh])) as figure:
+        assert len(figure.axes) == 1
+
+
+@pytest.mark.parametrize(("text", "words"), [("{", "cannot be read: "), ("[1]", "is no evaluation that `vcycle eval`")])
+def test_an_evaluation_that_is_none_is_named(tmp_path, text, words):
+    write_run(tmp_path / "run", steps=2)
+    (tmp_path / "run" / "eval-val.json").write_text(text)
+    with pytest.raises(VcycleError, match=f"eval-val.json {words}"):
+        app(["report", str(tmp_path / "run")], standalone_mode=False)
+
+
 def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
     run = RunFolder(tmp_path)
     for program, told in (("/bin/vcycle", "vcycle"), ("/lib/vcycle/__main__.py", "python -m vcycle")):
@@ -150,6 +176,13 @@ def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
         torch.__version__.split("+")[0],
     )
     assert line["folder"] == os.getcwd()
+
+
+def test_a_plan_that_cannot_be_read_is_named(tmp_path):
+    write_run(tmp_path / "run", steps=2)
+    (tmp_path / "run" / "plan.json").write_text("{")
+    with pytest.raises(VcycleError, match=r"run/plan\.json cannot be read: "):
+        app(["report", str(tmp_path / "run")], standalone_mode=False)
 
 
 def test_what_is_no_run_is_refused_in_a_line(tmp_path):

@@ -210,6 +210,12 @@ def test_a_split_that_is_not_there_is_named(clips):
         split_of(load(f"data={clips}"), "dev")
 
 
+@pytest.mark.parametrize("layout", ["reds", "vimeo90k"])
+def test_a_folder_that_is_not_the_set_that_the_recipe_names_is_refused(clips, layout):
+    with pytest.raises(RecipeError, match=rf"does not lie as data.layout={layout} says .*; data.layout=auto takes"):
+        find_clips(load(f"data={clips}", f"data.layout={layout}"))
+
+
 def test_the_sets_of_the_field_are_recognised(clips, make_clip, tmp_path):
     reds, vimeo, vid4 = tmp_path / "REDS", tmp_path / "vimeo", tmp_path / "Vid4"
     for number in range(3):

@@ -167,7 +167,8 @@ def record_of() -> Callable[[Path], dict[str, Any]]:
             "weights": timeless(checkpoint.model),
             "optimizer": timeless(checkpoint.optimizer),
             "totals": timeless(checkpoint.totals),
-            "log": timeless(list(JsonLines(RunFolder(folder).log).read())),
+            # Waiting for data is a matter of time, and is told of on a busy machine.
+            "log": timeless([x for x in JsonLines(RunFolder(folder).log).read() if x["event"] != "slow_data"]),
             "bad": timeless(list(JsonLines(RunFolder(folder).bad_samples).read())),
             "plan": json.loads(RunFolder(folder).plan.read_text()),
         }

@@ -4,14 +4,28 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from vcycle.bench.measure import Measure
 from vcycle.bench.runs import Arm, ArmRun, Failure
-from vcycle.bench.statistics import Interval, Verdict, mean, no_worse, paired_bootstrap, spread, welch_interval
+from vcycle.bench.statistics import (
+    Interval,
+    Verdict,
+    clip_interval,
+    mean,
+    no_worse,
+    paired_bootstrap,
+    spread,
+    welch_interval,
+)
 from vcycle.recipes.plans import control_name
 
-__all__ = ["Comparison", "Gain", "Reach"]
+__all__ = ["Comparison", "Doubt", "Gain", "Reach"]
+
+Doubt = Literal["failed", "few"]
+"""What forbids a statement: a training failed, or there are too few test videos or clips."""
+
+_Rows = list[list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,8 +40,12 @@ class Gain:
     """Difference of the means, over seeds."""
     paired: Interval | None
     """The same, over seeds and test videos or clips."""
+    clips: Interval | None
+    """The same, over test videos or clips alone."""
     no_worse: Verdict
     """Whether it is no worse by more than the margin, as every interval that is known says."""
+    doubt: Doubt | None
+    """Why nothing is shown although the first two intervals lie on one side of the margin."""
 
     def as_data(self) -> dict[str, Any]:
         """The gain as plain data."""
@@ -36,7 +54,9 @@ class Gain:
             "cpu_speedup": self.cpu_speedup,
             "difference": None if self.welch is None else self.welch._asdict(),
             "paired": None if self.paired is None else self.paired._asdict(),
+            "clips": None if self.clips is None else self.clips._asdict(),
             "no_worse": self.no_worse,
+            "doubt": self.doubt,
         }
 
 
@@ -49,8 +69,8 @@ class Reach:
     runs: int
     """Of how many."""
     median: float | None
-    """Seconds of training to the first validation at or above it, the median over all runs; None where half of them or
-    more never get there."""
+    """Seconds of training to the first validation at or above it, the median over all runs, of which those that failed
+    never get there; None where half of them or more do not."""
     low: float | None
     """The quickest run's; None without any."""
     high: float | None
@@ -133,17 +153,32 @@ class Comparison:
     def gain(self, arm: str, over: str) -> Gain:
         """What an arm gains over another."""
         cpu = self.cpu_seconds(arm)
-        welch, paired = welch_interval(self.values(arm), self.values(over)), self._paired(arm, over)
+        welch, rows = welch_interval(self.values(arm), self.values(over)), self._paired(arm, over)
+        paired = None if rows is None else paired_bootstrap(*rows)
+        clips = None if rows is None or paired is None else clip_interval(*rows, shares=self.measure.unit == "%")
+        known = [i for i in (welch, paired) if i is not None]
+        verdict = no_worse([i for i in (*known, clips) if i is not None], self.accepted)
+        doubt: Doubt | None = None
+        if (
+            verdict == "not shown"
+            and known
+            and (all(i.low > -self.accepted for i in known) or all(i.high < -self.accepted for i in known))
+        ):
+            doubt = "few"
+        elif verdict != "not shown" and any(failure.arm in (arm, over) for failure in self.failures):
+            verdict, doubt = "not shown", "failed"  # those that did not fail show a plan at its best
         return Gain(
             speedup=self.seconds(over) / self.seconds(arm),
             cpu_speedup=self.cpu_seconds(over) / cpu if cpu > 0 else 1.0,
             welch=welch,
             paired=paired,
-            no_worse=no_worse([i for i in (welch, paired) if i is not None], self.accepted),
+            clips=clips,
+            no_worse=verdict,
+            doubt=doubt,
         )
 
-    def _paired(self, arm: str, over: str) -> Interval | None:
-        """Over the seeds that both have, and the videos or clips that every one of these runs could read."""
+    def _paired(self, arm: str, over: str) -> tuple[_Rows, _Rows] | None:
+        """A row per seed that both have, a value per video or clip that every one of these runs could read."""
         if self.split != "test":
             return None
         of_arm, of_other = ({run.seed: run.each for run in self.of(name)} for name in (arm, over))
@@ -154,11 +189,12 @@ class Comparison:
             return None
         shared = [k for k in range(lengths.pop()) if all(row[k] is not None for of in rows for row in of)]
         a, b = ([[float(row[k] or 0) for k in shared] for row in of] for of in rows)
-        return paired_bootstrap(a, b)
+        return a, b
 
     def reach(self, arm: str, target: float) -> Reach:
         """How soon an arm reaches a target on validation."""
-        times = sorted(_seconds_to(run, target) for run in self.of(arm))
+        failed = sum(failure.arm == arm for failure in self.failures)
+        times = sorted([*(_seconds_to(run, target) for run in self.of(arm)), *[math.inf] * failed])
         middle = statistics.median(times)
         return Reach(
             reached=sum(math.isfinite(t) for t in times),

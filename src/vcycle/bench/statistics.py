@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-__all__ = ["Interval", "Verdict", "mean", "no_worse", "paired_bootstrap", "spread", "welch_interval"]
+__all__ = ["Interval", "Verdict", "clip_interval", "mean", "no_worse", "paired_bootstrap", "spread", "welch_interval"]
 
 Verdict = Literal["shown", "not shown", "shown worse"]
 
@@ -38,11 +38,44 @@ def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0
     error = of_a + of_b
     if error == 0:
         return Interval(difference, difference, difference, confidence)
+    freedom = error**2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))
+    half = _student(freedom, confidence) * math.sqrt(error)
+    return Interval(difference, difference - half, difference + half, confidence)
+
+
+def clip_interval(
+    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95, *, shares: bool
+) -> Interval | None:
+    """Student's interval of `mean(a) - mean(b)` over clips, a clip's difference being its mean over the seeds.
+
+    A bootstrap draws nothing but what is there. Of two clips it is between the two, which the truth is not in every
+    second time; where every clip comes out alike it is a point. This one knows how few they are.
+
+    Args:
+        a: A row per seed, a value per clip.
+        b: The same seeds and clips.
+        confidence: Of the interval.
+        shares: Whether values are 0 and 1. Then one clip won and one lost are counted on top, so that clips that all
+            come out alike are no certainty (Bonett and Price 2012, for the difference of two paired shares).
+
+    Returns:
+        The interval; None without a seed or below two clips.
+    """
+    if not a or len(a[0]) < 2:
+        return None
+    pairs = zip(zip(*a, strict=True), zip(*b, strict=True), strict=True)
+    differences = [mean(of_a) - mean(of_b) for of_a, of_b in pairs]
+    counted = [*differences, 1.0, -1.0] if shares else differences
+    middle = mean(counted)
+    half = _student(len(counted) - 1, confidence) * spread(counted) / math.sqrt(len(counted))
+    return Interval(mean(differences), middle - half, middle + half, confidence)
+
+
+def _student(freedom: float, confidence: float) -> float:
+    """Standard errors that a two-sided interval reaches to either side."""
     from scipy.special import stdtrit
 
-    freedom = error**2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))
-    half = float(stdtrit(freedom, (1 + confidence) / 2)) * math.sqrt(error)
-    return Interval(difference, difference - half, difference + half, confidence)
+    return float(stdtrit(freedom, (1 + confidence) / 2))
 
 
 def paired_bootstrap(
@@ -87,17 +120,20 @@ def no_worse(intervals: Sequence[Interval], margin: float) -> Verdict:
     """Whether a loss of more than a margin is ruled out, or is certain, by every one of some intervals.
 
     An interval that lies on both sides of the margin shows neither, and so do none at all: what is not shown is not
-    therefore equal.
+    therefore equal. Nor do points alone: on a few clips, trainings may well come out alike by chance.
 
     Args:
-        intervals: Of one difference, by one method each. A bootstrap over two or three seeds is narrower than it should
-            be, Welch's interval knows nothing of the test clips: both have to agree.
+        intervals: Of one difference, by one method each. A bootstrap over a few seeds or clips is narrower than it
+            should be, Welch's interval knows nothing of the test clips, that over clips nothing of the seeds: all have
+            to agree.
         margin: The loss that is accepted, above 0.
 
     Example:
         >>> no_worse([Interval(0.0, -0.004, 0.004, 0.95), Interval(0.0, -0.02, 0.02, 0.95)], 0.01)
         'not shown'
     """
-    if intervals and all(i.low > -margin for i in intervals):
+    if all(i.low == i.high for i in intervals):
+        return "not shown"
+    if all(i.low > -margin for i in intervals):
         return "shown"
-    return "shown worse" if intervals and all(i.high < -margin for i in intervals) else "not shown"
+    return "shown worse" if all(i.high < -margin for i in intervals) else "not shown"

@@ -11,6 +11,7 @@ from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import CONSTANT, Arm, ArmRun, Failure, train_all
 from vcycle.bench.subjects import measure_of, subject_of
+from vcycle.errors import VcycleError
 from vcycle.recipes.load import AnyRecipe
 from vcycle.recipes.plans import control_name
 from vcycle.train.environment import environment
@@ -106,7 +107,10 @@ def compare_plans(
             each=None if tested is None else tested.each,
         )
 
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise VcycleError(f"folder {out} cannot be made: {error.strerror}") from error
     with claimed(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
     return Comparison(

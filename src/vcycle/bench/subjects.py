@@ -115,16 +115,7 @@ class _Recognition:
         recipe, data = self._recipe, self._recipe.data
         if data.digits is not None and data.path is None:  # made here, and to be found from the run's folder
             recipe = recipe.model_copy(update={"data": data.model_copy(update={"path": str(self._out / "digits")})})
-        return train(
-            own := _own(recipe, name, seed),
-            plan,
-            self._datasets(),
-            run,
-            text=dump_recipe(own),
-            resume=run.started,
-            on_step=on_step,
-            on_message=on_message,
-        )
+        return _trained(train, _own(recipe, name, seed), plan, self._datasets(), run, on_step, on_message)
 
     def test(self, model: "nn.Module", device: "torch.device") -> Tested | None:
         from vcycle.recipes.evaluating import evaluator
@@ -172,16 +163,7 @@ class _Restoration:
     def train(self, name: str, plan: Plan, seed: int, run: RunFolder, on_step: OnStep, on_message: Tell) -> "Fitted":
         from vcycle.recipes.superres.build import train
 
-        return train(
-            own := _own(self._recipe, name, seed),
-            plan,
-            self._clips,
-            run,
-            text=dump_recipe(own),
-            resume=run.started,
-            on_step=on_step,
-            on_message=on_message,
-        )
+        return _trained(train, _own(self._recipe, name, seed), plan, self._clips, run, on_step, on_message)
 
     def test(self, model: "nn.Module", device: "torch.device") -> Tested | None:
         from vcycle.data import Replacement
@@ -205,6 +187,21 @@ def _own(recipe: AnyTask, name: str, seed: int) -> AnyTask:
     """The recipe of one run, which is written beside it and can be evaluated from there."""
     run = recipe.run.model_copy(update={"seed": seed})
     return with_absolute_paths(recipe.model_copy(update={"plan": name, "run": run}))
+
+
+def _trained(
+    train: Callable[..., "Fitted"],
+    own: AnyRecipe,
+    plan: Plan,
+    data: object,
+    run: RunFolder,
+    on_step: OnStep,
+    on_message: Tell,
+) -> "Fitted":
+    """What training a recipe in a run's folder gives, or going on with what is there."""
+    return train(
+        own, plan, data, run, text=dump_recipe(own), resume=run.started, on_step=on_step, on_message=on_message
+    )
 
 
 def _recognised(scores: "Scores", videos: int) -> list[float | None] | None:

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,6 +25,10 @@ from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load_any
 from vcycle.cli.output import message, plan_data, print_json, result
 from vcycle.cli.telling import tell_of_videos
 from vcycle.errors import RecipeError
+
+if TYPE_CHECKING:
+    from vcycle.plan import Plan
+    from vcycle.recipes.schema import Recipe
 
 __all__ = ["app", "main"]
 
@@ -87,25 +91,9 @@ def plan(
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.cli.figures import save_figure
-    from vcycle.recipes.build import check_plan
-    from vcycle.recipes.plans import lengthened, plan_of
-    from vcycle.recipes.videos import find_videos
 
     loaded = load_any(recipe, overrides)
-    if loaded.task == "superresolution":
-        restoration.plan(loaded, figure=figure, json=json)
-        return
-    clips = loaded.data.clips  # None, and no videos: `plan_of` says what is missing
-    if loaded.data.digits is not None:
-        clips = loaded.data.digits.train_clips
-    elif loaded.data.path is not None:
-        videos = find_videos(loaded, Path())
-        clips = len(videos.train)
-        tell_of_videos(loaded, videos)
-    planned = plan_of(loaded, clips)
-    check_plan(loaded, planned)
-    if (longer := lengthened(loaded, clips)) is not None:
-        message(longer)
+    planned = restoration.planned(loaded) if loaded.task == "superresolution" else _planned(loaded)
     if figure is not None:
         save_figure(planned.figure(), figure)
     if json:
@@ -114,10 +102,28 @@ def plan(
         result(planned.table())
 
 
+def _planned(recipe: "Recipe") -> "Plan":
+    """The plan of a recipe of recognition, for the videos that it names."""
+    from vcycle.recipes.build import check_plan
+    from vcycle.recipes.plans import lengthened, plan_of
+    from vcycle.recipes.videos import find_videos
+
+    clips = recipe.data.clips  # None, and no videos: `plan_of` says what is missing
+    if recipe.data.digits is not None:
+        clips = recipe.data.digits.train_clips
+    elif recipe.data.path is not None:
+        videos = find_videos(recipe, Path())
+        clips = len(videos.train)
+        tell_of_videos(recipe, videos)
+    planned = plan_of(recipe, clips)
+    check_plan(recipe, planned)
+    if (longer := lengthened(recipe, clips)) is not None:
+        message(longer)
+    return planned
+
+
 app.command()(training.train)
 app.command()(comparing.compare)
-
-
 app.command()(demonstrating.demo)
 app.command("eval")(evaluating.evaluate)
 app.command()(predicting.predict)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -48,11 +49,15 @@ def result(content: Any) -> None:
         return
     if isinstance(content, Table):
         for column in content.columns:
-            column.overflow = "fold"  # where the terminal is narrow; an ellipsis would hide numbers
+            column.overflow = "fold"  # an ellipsis would hide numbers
         known = sys.stdout.isatty() or "COLUMNS" in os.environ
-        Console(highlight=False, width=None if known else _WIDE).print(content)
+        console = Console(highlight=False, width=None if known else _WIDE)
+        # However narrow the terminal is, no word is folded and no column left out: it breaks lines itself.
+        least = Measurement.get(console, console.options.update(max_width=_WIDE), content).minimum
+        console.width = max(console.width, least)
+        console.print(content)
     else:
-        Console(highlight=False, soft_wrap=True).print(content, markup=False)
+        Console(highlight=False, soft_wrap=True).print(_visible(content), markup=False)
 
 
 def print_json(data: Mapping[str, Any]) -> None:
@@ -75,12 +80,20 @@ def plain(value: Any) -> Any:
 def message(text: str) -> None:
     """Tell people something that is not a result."""
     if is_heard():
-        errors.print(text, markup=False)
+        errors.print(_visible(text), markup=False)
 
 
 def message_of_rank(text: str) -> None:
     """Tell people something that this process alone knows, such as that it could not read a file."""
-    errors.print(f"rank {_rank}: {text}" if _rank else text, markup=False)
+    errors.print(_visible(f"rank {_rank}: {text}" if _rank else text), markup=False)
+
+
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
+
+
+def _visible(text: Any) -> Any:
+    """A text whose control characters are spelt out: the name of a file could steer the terminal by them."""
+    return text.translate(_CONTROLS) if isinstance(text, str) else text
 
 
 def plan_data(plan: "Plan") -> dict[str, Any]:

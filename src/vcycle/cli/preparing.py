@@ -29,6 +29,9 @@ _ANY_RECIPE = "videos/small"
 
 _SHOWN = 20
 
+_PATIENCE = 60.0
+"""Seconds without progress after which a file is given up."""
+
 Data = Annotated[
     str, typer.Argument(metavar="DATA", help="The videos: a folder or a list file, as `data` of a recipe.")
 ]
@@ -39,9 +42,6 @@ DataOverrides = Annotated[
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to be trained.")]
 LayoutOption = Annotated[str | None, typer.Option("--layout", help="How the videos lie; data.layout of a recipe.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one per core.")]
-Timeout = Annotated[
-    float, typer.Option("--timeout", min=1, help="Seconds without progress after which a file is given up.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
@@ -77,9 +77,20 @@ def prepare(
     low: Annotated[
         Path | None, typer.Option("--low", help="Tiles: a folder of low-resolution clips that are there already.")
     ] = None,
+    resize: Annotated[
+        str | None,
+        typer.Option("--resize", metavar="FACTOR", help="Tiles: make all frames smaller first, such as 1/2."),
+    ] = None,
     layout: LayoutOption = None,
     workers: Workers = None,
-    timeout: Timeout = 60,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=1,
+            help="Seconds without progress after which a file is given up, by default 60; not of tiles.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell how much disk and time it will take.")] = False,
     json: Json = False,
 ) -> None:
@@ -91,11 +102,13 @@ def prepare(
     """
     if to == "tiles":
         of_videos = {"--recipe": recipe, "--levels": levels, "--layout": layout, "--short-side": short_side}
-        _refuse("goes with --to video or array", of_videos | {"KEY=VALUE": overrides})
+        _refuse("goes with --to video or array", of_videos | {"--timeout": timeout, "KEY=VALUE": overrides})
         times, kind = 4 if scale is None else scale, degradation or "bicubic"
-        _judge(prepare_tiles(Path(data), out, times, kind, low, workers, dry_run=dry_run, json=json))
+        clips = Path(data).expanduser()
+        _judge(prepare_tiles(clips, out, times, kind, low, resize, workers, dry_run=dry_run, json=json))
         return
-    _refuse("goes with --to tiles", {"--scale": scale, "--degradation": degradation, "--low": low})
+    of_tiles = {"--scale": scale, "--degradation": degradation, "--low": low, "--resize": resize}
+    _refuse("goes with --to tiles", of_tiles)
     from vcycle.cli import process
     from vcycle.data import Preparation, is_prepared, load_index
     from vcycle.recipes.videos import every_video
@@ -105,7 +118,9 @@ def prepare(
     if is_prepared(folder) and load_index(folder).settings.to == "array":
         raise DataError(f"{folder}: is prepared as arrays already; prepare from the videos that it was made of")
     settings = _settings(loaded if recipe is not None else None, short_side, levels, to)
-    preparation = Preparation(every_video(loaded), out, settings, data=folder, workers=workers, patience=timeout)
+    preparation = Preparation(
+        every_video(loaded), out, settings, data=folder, workers=workers, patience=timeout or _PATIENCE
+    )
     estimate = preparation.estimate()
     if dry_run:
         if json:
@@ -134,7 +149,9 @@ def check(
         bool, typer.Option("--quick", help="Read the packets alone: finds what cannot be opened or was cut short.")
     ] = False,
     workers: Workers = None,
-    timeout: Timeout = 60,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=1, help="Seconds without progress after which a file is given up.")
+    ] = _PATIENCE,
     json: Json = False,
 ) -> None:
     """Decode every video of a dataset and list the bad ones.

@@ -23,8 +23,11 @@ __all__ = ["Interrupted", "resumable", "run"]
 
 _DEBUG = "--debug"
 
-_OF_THE_MACHINE = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE}
-"""Errors of the system that a user can mend: a full disk, a folder that is not theirs."""
+_OF_THE_MACHINE = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE),
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.EIO),
+}
+"""Errors of the system that a user can mend: a full disk, a folder that is not theirs, a name that none can have."""
 
 
 class Interrupted(Exception):  # noqa: N818 -- not an error
@@ -132,7 +135,7 @@ def _misused(error: Exception) -> str | None:
 def _explain(error: Exception) -> tuple[str, int]:
     """What went wrong, in a line, and the exit code."""
     if isinstance(error, VcycleError):
-        return _line(error), 2
+        return " ".join(str(error).split("\n")), 2  # whole: a file's name may hold an end of line
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", 2
@@ -157,7 +160,10 @@ def _show_warning(
 
 
 def _prepare_streams() -> None:
-    """Replace what the terminal cannot show, such as the × of a shape, rather than fail."""
+    """Replace what the terminal cannot show, such as the × of a shape, rather than fail; likewise a closed stream."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # `>&-`; the next file that is opened would be written to by its number
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 -- stays open
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]

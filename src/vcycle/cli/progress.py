@@ -164,6 +164,8 @@ class _Lines:
                 f", about {_duration((now - since) / (done - before) * (total - done))} left" if done > before else ""
             )
             message(f"{what}: {done:,} of {total:,}{left}")
+        if done >= total:
+            self._begun.pop(what)  # of another split, it begins anew
 
     def _due(self, now: float) -> bool:
         due = now - self._last >= _LINE_EVERY

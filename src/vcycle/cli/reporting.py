@@ -85,18 +85,24 @@ def _read(folder: Path, name: str) -> "RunData":
 
     from vcycle.plan import Plan
     from vcycle.plan.show import summary
+    from vcycle.recipes.opened import run_meant
     from vcycle.report.page.runs import RunData
     from vcycle.train.run import JsonLines, RunFolder
 
     run = RunFolder(folder)
     if not run.plan.is_file() or not run.recipe.is_file():
-        raise VcycleError(f"{folder} is not the folder of a run: it has no {run.plan.name} and {run.recipe.name}")
+        raise VcycleError(
+            f"{folder} is not the folder of a run: it has no {run.plan.name} and {run.recipe.name}{run_meant(folder)}"
+        )
     log = list(JsonLines(run.log).read())
     steps = [line for line in log if line["event"] == "step"]
     if not steps:
         raise VcycleError(f"{folder} has taken no step yet: there is nothing to tell")
-    plan = Plan.from_json(run.plan.read_text(encoding="utf-8"))
-    evaluations = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("eval-*.json"))]
+    try:
+        plan = Plan.from_json(run.plan.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise VcycleError(f"{run.plan} cannot be read: {error}") from None
+    evaluations = [_evaluation(file) for file in sorted(folder.glob("eval-*.json"))]
     return RunData(
         name=name,
         folder=str(folder),
@@ -112,6 +118,21 @@ def _read(folder: Path, name: str) -> "RunData":
         evaluations=evaluations,
         environments=list(JsonLines(run.environment).read()),
     )
+
+
+def _evaluation(file: Path) -> dict[str, Any]:
+    """What `vcycle eval` wrote.
+
+    Raises:
+        VcycleError: if it is something else.
+    """
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise VcycleError(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict) or not {"split", "protocol"} <= found.keys():
+        raise VcycleError(f"{file} is no evaluation that `vcycle eval` wrote: it has no split and protocol")
+    return found
 
 
 def _stage(stage: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.cli.arguments import load_any, names_recipe
 from vcycle.cli.carrying import carry_out
-from vcycle.cli.output import message, message_of_rank, plain, plan_data, print_json, result
+from vcycle.cli.output import message, message_of_rank, plain, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.sharing import shared
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
-__all__ = ["evaluate", "is_restoration", "plan", "train"]
+__all__ = ["evaluate", "is_restoration", "planned", "train"]
 
 
 def is_restoration(model: Path) -> bool:
@@ -32,17 +32,13 @@ def is_restoration(model: Path) -> bool:
     return task_of(model) == "superresolution"
 
 
-def plan(recipe: "SuperresRecipe", *, figure: Path | None, json: bool) -> None:
-    """Show the plan of a recipe."""
-    from vcycle.cli.figures import save_figure
+def planned(recipe: "SuperresRecipe") -> "Plan":
+    """The plan of a recipe, for the clips that it names. Needs no torch where it names none."""
+    if recipe.data.path is None:
+        return _planned(recipe, None)
+    from vcycle.recipes.superres.clips import split_of
 
-    planned = _planned(recipe, None if recipe.data.path is None else _count(recipe))
-    if figure is not None:
-        save_figure(planned.figure(), figure)
-    if json:
-        print_json(plan_data(planned))
-    else:
-        result(planned.table())
+    return _planned(recipe, len(split_of(recipe, "train")))
 
 
 def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
@@ -56,22 +52,22 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
 
     text = dump_recipe(recipe)
     clips = find_clips(recipe)
-    planned = _planned(recipe, len(clips.train))
+    scheduled = _planned(recipe, len(clips.train))
     warnings = notices(clips)
     if not run.started:
         warnings += check_clips(recipe, clips)
         check_init(recipe)
     found = {"train": clips.train, "val": clips.val}
-    ranks.from_first(lambda: enter(run, recipe, planned, found, text=text, resume=resume))
+    ranks.from_first(lambda: enter(run, recipe, scheduled, found, text=text, resume=resume))
     message(f"{len(clips.train):,} clips, {described(clips.train)}; {len(clips.val):,} more for validation")
     for note in warnings:
         message(f"warning: {note}")
 
     def train_clips(shown: "Progress", on_point: "Callable[[Point], None]") -> "Fitted":
-        shown.begin(planned.name, planned)
+        shown.begin(scheduled.name, scheduled)
         return train_recipe(
             recipe,
-            planned,
+            scheduled,
             clips,
             run,
             text=text,
@@ -82,7 +78,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
             on_message=message_of_rank,
         )
 
-    carry_out(recipe, planned, run, train_clips, lambda found: _line(found, "val"), json=json)
+    carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
 
 
 def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path, json: bool) -> None:
@@ -148,12 +144,6 @@ def _line(evaluation: "Evaluation", split: str) -> str:
 def _planned(recipe: "SuperresRecipe", clips: int | None) -> "Plan":
     from vcycle.recipes.superres.plans import check_plan, plan_of
 
-    planned = plan_of(recipe, clips)
-    check_plan(recipe, planned)
-    return planned
-
-
-def _count(recipe: "SuperresRecipe") -> int:
-    from vcycle.recipes.superres.clips import split_of
-
-    return len(split_of(recipe, "train"))
+    found = plan_of(recipe, clips)
+    check_plan(recipe, found)
+    return found

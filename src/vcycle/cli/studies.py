@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 __all__ = ["demo_data", "plan_names", "seed_range", "study"]
 
 
+_MOST_SEEDS = 10_000
+
+
 def plan_names(text: str) -> list[str]:
     """The plans in `plan=constant,cascade`.
 
@@ -35,14 +38,17 @@ def seed_range(text: str) -> range:
     """The seeds in `seeds=5` (0 to 4) or `seeds=10-14`.
 
     Raises:
-        RecipeError: if it is neither a number above 0 nor a range that rises.
+        RecipeError: if it is neither a number above 0 nor a range that rises, or of too many seeds or too large ones.
     """
     first, dash, last = text.partition("-")
     if first.isdecimal() and (last.isdecimal() if dash else last == ""):
         seeds = range(int(first), int(last) + 1) if dash else range(int(first))
-        if len(seeds):
+        if 0 < seeds.stop - seeds.start <= _MOST_SEEDS and seeds.stop <= 2**63:
             return seeds
-    raise RecipeError(f"seeds={text}: a whole number of at least 1, or a range such as 10-14, is accepted")
+    raise RecipeError(
+        f"seeds={text}: a whole number of at least 1, or a range such as 10-14, is accepted, of {_MOST_SEEDS:,} seeds "
+        "at most"
+    )
 
 
 def demo_data(data: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`vcycle prepare --to tiles`: frames in tiles, of which a random crop reads just its own, for super-resolution."""
 
+from fractions import Fraction
 from pathlib import Path
 
 from vcycle.cli.output import message, print_json, result
@@ -18,6 +19,7 @@ def prepare_tiles(
     scale: int,
     degradation: str,
     low: Path | None,
+    resize: str | None,
     workers: int | None,
     *,
     dry_run: bool,
@@ -35,11 +37,14 @@ def prepare_tiles(
     from vcycle.data import Degradation, read_pairs, write_store
     from vcycle.data.prepare.estimate import free_bytes
     from vcycle.data.superres.prepare import store_needs
+    from vcycle.data.superres.resized import resized_pairs
 
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
     pairs = read_pairs(data, low=low, degradation=made)
+    if resize is not None:
+        pairs = resized_pairs(pairs, _factor(resize))
     keep_low = low is not None or degradation != "none"
     needed, seconds = store_needs(pairs, low=keep_low, workers=workers)
     if dry_run and json:
@@ -72,3 +77,14 @@ def prepare_tiles(
         more = f", listed in {out / 'failed.jsonl'}" if failed else ""
         result(f"{out}: {done:,} of {len(pairs):,} clips, {len(failed):,} failed{more}")
     return len(failed) / len(pairs)
+
+
+def _factor(text: str) -> Fraction:
+    """The factor in `--resize 1/2` or `--resize 0.5`."""
+    try:
+        factor = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        factor = Fraction(0)
+    if not 0 < factor < 1:
+        raise DataError(f"--resize {text}: a factor above 0 and below 1 is accepted, such as 1/2 or 0.75")
+    return factor

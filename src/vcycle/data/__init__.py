@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from vcycle.data.batch import Batch as Batch
     from vcycle.data.cache import FrameCache as FrameCache
     from vcycle.data.dataset import Replacement as Replacement
-    from vcycle.data.dataset import ResampledDataset as ResampledDataset
     from vcycle.data.dataset import Sample as Sample
     from vcycle.data.dataset import VideoDataset as VideoDataset
     from vcycle.data.evaluating import evaluation_loader as evaluation_loader
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from vcycle.data.prepare.settings import PrepareSettings as PrepareSettings
     from vcycle.data.prepare.source import PreparedSource as PreparedSource
     from vcycle.data.request import SampleRequest as SampleRequest
+    from vcycle.data.resampled import ResampledDataset as ResampledDataset
     from vcycle.data.sampler import PlanBatchSampler as PlanBatchSampler
     from vcycle.data.sampler import rank_slice as rank_slice
     from vcycle.data.source import FileSource as FileSource
@@ -91,7 +91,7 @@ _MODULES = {
     "PreparedIndex": "prepare.index",
     "PreparedSource": "prepare.source",
     "Replacement": "dataset",
-    "ResampledDataset": "dataset",
+    "ResampledDataset": "resampled",
     "Sample": "dataset",
     "SampleRequest": "request",
     "SampleStream": "stream",

@@ -1,14 +1,12 @@
-"""Map-style datasets that answer requests: clips of video files, or of any dataset of whole clips."""
+"""The dataset that answers requests by clips of video files, and what a sample is."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Iterator, Sequence, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, get_args
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -16,12 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from vcycle.data.generators import keyed_global_generators
 from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.images import ImageSource
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.request import SampleRequest
-from vcycle.data.source import FileSource, FrameSource, resample
+from vcycle.data.source import FileSource, FrameSource
 from vcycle.data.stream import permute
 from vcycle.data.video import VideoError
 from vcycle.data.views import Views
@@ -29,9 +28,7 @@ from vcycle.errors import DataError
 from vcycle.plan import Shape
 
 __all__ = [
-    "Layout",
     "Replacement",
-    "ResampledDataset",
     "Sample",
     "VideoDataset",
     "candidates",
@@ -40,20 +37,13 @@ __all__ = [
     "trying",
 ]
 
-Layout = Literal["CTHW", "TCHW", "THWC"]
-
-_LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-_COLOURS = 3
-_MOST_CHANNELS = 4  # colours, and perhaps how opaque they are
-
 _Read = TypeVar("_Read")
 
 trying: ContextVar[Callable[[int], None]] = ContextVar("trying", default=lambda item: None)
 """Told of each item that is about to be read for a sample: which one, should it hang or kill the process."""
 
 _ATTEMPTS = 16
-_REPLACE = 1  # purposes of keyed draws; 0 is the sampling grid
-_USER = 2
+_REPLACE = 1  # purpose of keyed draws; 0 is the sampling grid, and `generators` has another
 
 
 def candidates(request: SampleRequest, size: int) -> Iterator[int]:
@@ -212,7 +202,7 @@ class VideoDataset(Dataset[Sample]):
             request, len(self), read, what="videos in a row cannot be read"
         )
         if self.transform is not None:
-            with _keyed_global_generators(request):
+            with keyed_global_generators(request):
                 clip = self.transform(clip).contiguous()
         return Sample(
             clip=clip,
@@ -322,96 +312,3 @@ def _cut(strip: Tensor, views: Views, memory: Tensor | None) -> Tensor:
         top, left = views.crop_at(number, rows), views.crop_at(number, columns)
         crop.copy_(strip[:, top : top + height, left : left + width])
     return crops.flatten(0, 1)
-
-
-class _Items(Sized, Protocol):
-    def __getitem__(self, item: int, /) -> Any: ...
-
-
-class ResampledDataset(Dataset[Any]):
-    """Any map-style dataset of whole clips, resampled to the shapes asked for; itself untouched.
-
-    An item is a clip, or a tuple or list whose first element is one; the rest passes through. The random
-    choices that the dataset makes with Python's, NumPy's or torch's global generators are keyed too, so that
-    they do not depend on workers or on a resume.
-    """
-
-    samples_grids = True
-    """Takes requests, and resamples each clip to the shape asked for."""
-
-    def __init__(self, dataset: _Items, grids: GridSampler, *, layout: Layout = "CTHW") -> None:
-        """Wrap a dataset.
-
-        Args:
-            dataset: Anything with ``len`` and ``dataset[i]``.
-            grids: Where clips are taken from; a stride counts the dataset's own frames.
-            layout: Order of the clip's frames T, rows H, columns W and channels C, kept in the result.
-        """
-        if layout not in _LAYOUTS:
-            raise DataError(f"layout={layout!r}: CTHW, TCHW or THWC is accepted")
-        self.dataset = dataset
-        self.grids = grids
-        self.layout = layout
-        self._to_thwc = tuple(layout.index(axis) for axis in "THWC")
-        self._back = tuple("THWC".index(axis) for axis in layout)
-
-    def __len__(self) -> int:
-        """Length of the wrapped dataset."""
-        return len(self.dataset)
-
-    def name(self, item: int) -> str:
-        """An item's number, for messages."""
-        return f"item {item}"
-
-    def __getitem__(self, request: SampleRequest) -> Any:
-        """The item that a request names, its clip resampled.
-
-        Raises:
-            DataError: If the item has no clip tensor of four dimensions.
-        """
-        with _keyed_global_generators(request):
-            item = self.dataset[request.index]
-        if isinstance(item, Tensor):
-            return self._resample(item, request)
-        if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor):
-            rest = [self._resample(item[0], request), *item[1:]]
-            return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
-        raise DataError(f"item {request.index}: a clip tensor, or a tuple that starts with one, is accepted")
-
-    def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
-        if clip.ndim != 4:
-            raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} is not {self.layout}")
-        if (meant := _layout_meant(tuple(clip.shape), self.layout)) is not None:
-            raise DataError(
-                f"item {request.index}: a clip of shape {tuple(clip.shape)} would have "
-                f"{clip.shape[self.layout.index('C')]} channels as {self.layout}: give layout={meant!r}"
-            )
-        clip = clip.permute(self._to_thwc)
-        info = VideoInfo.uniform(*clip.shape[:3])
-        grid = self.grids.train(request, info)
-        frames = torch.from_numpy(info.frame_at(grid.times))
-        clip = resample(clip[frames], grid.resized, grid.crop, antialias=self.grids.antialias)
-        return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
-
-
-def _layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
-    """The layout in which a clip has three colours, where it has more channels than a picture in its own."""
-    if shape[layout.index("C")] <= _MOST_CHANNELS:
-        return None
-    return next((other for other in _LAYOUTS if shape[other.index("C")] == _COLOURS), None)
-
-
-@contextmanager
-def _keyed_global_generators(request: SampleRequest) -> Iterator[None]:
-    """Key the global generators of Python, NumPy and torch (CPU) to a request, for a while."""
-    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    seeds = request.generator(_USER).integers(2**32, size=3).tolist()
-    random.seed(seeds[0])
-    np.random.seed(seeds[1])
-    torch.default_generator.manual_seed(seeds[2])  # torch.manual_seed would reset the accelerator's as well
-    try:
-        yield
-    finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])
-        torch.set_rng_state(states[2])

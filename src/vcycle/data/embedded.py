@@ -34,11 +34,14 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
         splits: Folders that a set has.
 
     Raises:
-        DataError: if the folder holds something else.
+        DataError: if the folder cannot be made, or holds something else.
     """
     if root.exists() and not root.is_dir():
         raise DataError(f"{root} is a file: give a folder for the clips that are made here")
-    root.mkdir(parents=True, exist_ok=True)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"folder {root} cannot be made: {error.strerror}") from error
     if any(root.iterdir()) and _read(root / marker) is None:
         raise DataError(f"{root} is not empty and has no {marker}: give a new or empty folder")
     for split in splits:

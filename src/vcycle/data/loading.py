@@ -17,11 +17,12 @@ import torch
 from torch import Tensor
 
 from vcycle.data.batch import collate_any, pin
-from vcycle.data.dataset import Layout, Replacement, ResampledDataset, Sample, candidates
+from vcycle.data.dataset import Replacement, Sample, candidates
 from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Room, Work
 from vcycle.data.request import SampleRequest
+from vcycle.data.resampled import Layout, ResampledDataset
 from vcycle.data.sampler import PlanBatchSampler, rank_slice
 from vcycle.data.superres.dataset import PairedSample, replacements
 from vcycle.errors import DataError

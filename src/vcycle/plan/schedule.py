@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -135,6 +136,8 @@ class Plan(Sequence[Step]):
     def __post_init__(self) -> None:
         if not self.stages:
             raise PlanError(f"plan {self.name!r} has no stages")
+        if self._steps > sys.maxsize:
+            raise PlanError(f"plan {self.name!r} is longer than {sys.maxsize:,} steps, the most that can be counted")
         if self.warmup_samples >= self.samples:
             raise PlanError(
                 f"plan {self.name!r}: the warm-up of {self.warmup_samples:,.0f} samples does not end within "

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.data.layouts import VideoList
+from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
 from vcycle.recipes.schema import Recipe
 from vcycle.recipes.videos import Progress, Videos, check_videos, was_prepared
@@ -112,16 +113,21 @@ def grids_of(recipe: Recipe) -> "GridSampler":
 
 
 def check_plan(recipe: Recipe, plan: Plan) -> None:
-    """Check a plan against what the recipe's model needs. Needs no torch.
+    """Check a plan against what the recipe's model needs, and the recipe's grids. Needs no torch.
 
     Raises:
         PlanError: naming the stage and step of the first shape that the model cannot take.
-        RecipeError: for an unknown model or option, or views that it cannot be evaluated on.
+        RecipeError: for an unknown model or option, a sampling that makes no grid, or views that the model cannot be
+            evaluated on.
     """
     from vcycle.nn.catalog import needs
     from vcycle.recipes.evaluating import views_of
 
     plan.require(needs(recipe.model.name, **recipe.model.options), recipe.model.name)
+    try:
+        grids_of(recipe)
+    except DataError as error:  # begins with the names of fields, which are those of the section
+        raise RecipeError(f"sampling.{error}") from None
     views_of(recipe)
 
 
@@ -162,6 +168,7 @@ def settings_of(recipe: "AnyRecipe", *, seed: int | None = None) -> "Settings":
         compile=r.compile,
         graphs=r.graphs,
         compress=r.compress,
+        shard=r.shard,
         workers=recipe.data.workers,
         timeout=recipe.data.timeout,
         prefetch=recipe.data.prefetch,

@@ -216,8 +216,8 @@ def _explain(error: ValidationError, source: str, origins: Mapping[str, str], ki
     where = [str(p) for p in fault["loc"]]
     key = ".".join(where)
     unknown = fault["type"] == "extra_forbidden"
-    set_by = [start for start in origins if f"{key}.".startswith(f"{start}.")]
-    set_by = set_by or [start for start in origins if unknown and start.startswith(f"{key}.")]
+    set_by = [start for start in origins if start.startswith(f"{key}.")]  # a key below one that has none
+    set_by = set_by or [start for start in origins if f"{key}.".startswith(f"{start}.")]
     source = origins[max(set_by, key=len)] if set_by else source
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if unknown:

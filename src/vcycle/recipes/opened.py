@@ -168,11 +168,14 @@ def without_downloads(recipe: Recipe) -> Recipe:
 
 
 def run_meant(path: Path) -> str:
-    """The run that a checkpoint or its folder is of, to follow it in a message; empty if it is of none."""
+    """The run that a checkpoint or its folder is of, or those that a folder holds, to follow it in a message."""
     for folder in (path.parent, path.parent.parent):
         run = RunFolder(folder)
         if run.recipe.is_file() and (path == run.checkpoints or path.parent == run.checkpoints):
             return f" (is {folder} meant?)"
+    held = [run for inner in (".", "runs") for run in sorted((path / inner).glob(f"*/{RunFolder(path).recipe.name}"))]
+    if held:
+        return f" (is {held[0].parent} meant{', or another of the runs there' if held[1:] else ''}?)"
     return ""
 
 

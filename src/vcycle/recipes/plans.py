@@ -8,14 +8,8 @@ from vcycle.errors import RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
 from vcycle.plan.shape import FULL
-from vcycle.recipes.schema import (
-    DecaySection,
-    MultigridPlan,
-    PlansSection,
-    Recipe,
-    TrainingSection,
-    WarmupSection,
-)
+from vcycle.recipes.plan_sections import MultigridPlan, PlansSection
+from vcycle.recipes.schema import DecaySection, Recipe, TrainingSection, WarmupSection
 
 __all__ = ["PLAN_NAMES", "baseline_of", "control_name", "factor_of", "lengthened", "plan_of"]
 

@@ -7,67 +7,35 @@ listed here are refused.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    NonNegativeFloat,
-    PositiveFloat,
-    PositiveInt,
-    ValidationInfo,
-    field_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from vcycle.data.layouts import LayoutName
+from vcycle.recipes.plan_sections import PlansSection
+from vcycle.recipes.section import Section, as_mapping
 
 __all__ = [
     "AugmentSection",
-    "CascadePlan",
-    "ConstantPlan",
+    "Average",
     "DataSection",
     "DecaySection",
     "DigitsSection",
     "EvaluationSection",
     "InitSection",
     "ModelSection",
-    "MultigridPlan",
     "OptimizerSection",
-    "PlansSection",
     "RandAugmentSection",
     "Recipe",
     "RunSection",
     "SamplingSection",
-    "Section",
     "TrainingSection",
     "WarmupSection",
-    "as_mapping",
 ]
 
-Factor = Annotated[float, Field(gt=0, le=1000)]
-Fractions = list[tuple[float, float]]
+Views = Annotated[int, Field(ge=1, le=1000)]
+Average = Annotated[float, Field(ge=0, lt=1)]
+"""What is left of a running average after a step."""
 BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
 """α of a Beta distribution; outside of this range its draws are 0 and 1, or 1/2, in 32-bit floats."""
-
-
-def as_mapping(key: str) -> BeforeValidator:
-    """Let `section: value` stand for `section: {key: value}`."""
-    return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {key: value})
-
-
-class Section(BaseModel):
-    """A part of a recipe. Unknown keys are refused; a number may be written as text (YAML reads 1e-4 as text)."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_for_a_number(cls, value: object, info: ValidationInfo) -> object:
-        """YAML reads `on` and `yes` as true, which Python counts as 1."""
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise PydanticCustomError("not_a_switch", "true and false are accepted only by switches")
-        return value
 
 
 class DigitsSection(Section):
@@ -80,7 +48,7 @@ class DigitsSection(Section):
     """Which digits; the class is the pair of digit and motion."""
     motions: tuple[str, ...] = ("left", "right", "up", "down", "clockwise", "counterclockwise")
     """Which motions."""
-    clips: dict[str, PositiveInt] = {"train": 100, "val": 25, "test": 50}
+    clips: dict[str, PositiveInt] = Field(default={"train": 100, "val": 25, "test": 50})
     """Clips of each class in each split."""
     frames: PositiveInt = 24
     """Frames of each file."""
@@ -100,7 +68,7 @@ class DigitsSection(Section):
     """Strength of the background's texture, in 0..1."""
     noise: NonNegativeFloat = 0.02
     """Strength of the noise of each frame, in 0..1."""
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Keys every draw."""
 
     @property
@@ -132,9 +100,9 @@ class DataSection(Section):
     val_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
     """Share of each class for validation, where the data has no split of its own: in UCF101 and HMDB51, of the
     training list."""
-    cache: PositiveInt | None = None
+    cache: Annotated[int, Field(ge=1, le=16384)] | None = None
     """Decode every video once, to this short side in pixels, into a file that is mapped into memory."""
-    workers: Annotated[int, Field(ge=0)] = 2
+    workers: Annotated[int, Field(ge=0, le=1024)] = 2
     """Processes that load clips; 0 loads in the training process."""
     timeout: PositiveFloat = 60.0
     """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
@@ -164,7 +132,7 @@ class SamplingSection(Section):
     """Low-pass before shrinking; the papers' bilinear interpolation does not."""
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
     """Mean per channel that is subtracted, of values in 0..1."""
-    std: tuple[float, float, float] = (0.225, 0.225, 0.225)
+    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.225, 0.225, 0.225)
     """Standard deviation per channel that is divided by."""
 
 
@@ -173,7 +141,7 @@ class ModelSection(Section):
 
     name: str
     """A model of vcycle's or of torchvision's."""
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default={})
     """Options of that model."""
 
 
@@ -283,87 +251,10 @@ class OptimizerSection(Section):
     """Momentum of SGD."""
     nesterov: bool = False
     """Nesterov momentum, as PySlowFast's default."""
-    betas: tuple[float, float] = (0.9, 0.999)
+    betas: tuple[Average, Average] = (0.9, 0.999)
     """Averages of AdamW."""
     weight_decay: Annotated[float, Field(ge=0)] = 1e-4
     """Decay of weights that are neither biases nor norms."""
-
-
-class PlanOptions(Section):
-    """Options that every plan has."""
-
-    control_epoch_factor: Factor | None = None
-    """Length of the plan's LR-matched control in `vcycle compare`, in lengths of the baseline; by default 1."""
-
-
-class ConstantPlan(PlanOptions):
-    """One shape throughout."""
-
-    epoch_factor: Factor = 1.0
-    """Length, in lengths of the baseline."""
-    steps: PositiveInt | None = None
-    """The length in steps instead."""
-    shape: tuple[float, float] | None = None
-    """A smaller shape for the whole training, as fractions `[frames, side]`, its batch grown so that a step costs the
-    same; evaluation stays at the full one."""
-    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the LR follows the batch of a smaller shape."""
-
-
-class MultigridPlan(PlanOptions):
-    """Long and short cycles (Wu et al. 2020)."""
-
-    epoch_factor: Factor = 1.5
-    """Samples, in samples of the baseline."""
-    steps: PositiveInt | None = None
-    """The budget in steps instead."""
-    long_shapes: Fractions | None = None
-    """Base shapes of a long cycle as fractions `[frames, side]`, coarse to fine; by default the paper's four."""
-    short_sizes: list[float] | None = None
-    """Sides of the short cycle as fractions; by default 1/2 and 1/√2."""
-    cycles: PositiveInt = 3
-    """Long cycles, where the LR has no drops."""
-    fine_tune: bool = True
-    """End with a phase at the full shape."""
-    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the LR follows the long cycle's batch."""
-
-
-class CascadePlan(PlanOptions):
-    """Each shape once, coarse to fine."""
-
-    epoch_factor: Factor = 1.0
-    """Samples, in samples of the baseline."""
-    steps: PositiveInt | None = None
-    """The budget in steps instead."""
-    shapes: Fractions | None = None
-    """Shapes as fractions `[frames, side]`, coarse to fine; by default space first."""
-    weights: list[PositiveFloat] | None = None
-    """Relative numbers of steps per shape; by default equal."""
-    lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the LR follows the batch."""
-    batch_growth: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """How the batch follows the shrinking of a clip: 1 keeps the work of a step, 0 the batch; between, there are more
-    and cheaper updates."""
-    finish: Literal["law", "cosine"] = "law"
-    """How the LR decays at the full shape: by the baseline's law squeezed into its steps, or as half a cosine."""
-
-
-class PlansSection(Section):
-    """Options of the plans, used by whichever is chosen."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    constant: ConstantPlan = ConstantPlan()
-    """The baseline itself."""
-    long_short: Annotated[MultigridPlan, Field(alias="long+short")] = MultigridPlan()
-    """Both cycles: the paper's method."""
-    long: MultigridPlan = MultigridPlan()
-    """The long cycle alone."""
-    short: MultigridPlan = MultigridPlan()
-    """The short cycle alone."""
-    cascade: CascadePlan = CascadePlan()
-    """Coarse to fine, once."""
 
 
 class EvaluationSection(Section):
@@ -372,9 +263,9 @@ class EvaluationSection(Section):
     Published protocols: `clips: 10, crops: 3` (Kinetics); the same with `combine: max` (Charades).
     """
 
-    clips: PositiveInt = 1
+    clips: Views = 1
     """Clips of a video, spread from its beginning to its end; one is the middle."""
-    crops: PositiveInt = 1
+    crops: Views = 1
     """Crops of a clip, spread along the longer side of its picture; one is the center."""
     size: PositiveInt | None = None
     """Side of a crop in pixels, in the validations of a training as well; by default that of the baseline."""
@@ -393,7 +284,7 @@ class EvaluationSection(Section):
 class RunSection(Section):
     """How a run is carried out; nothing here changes its result, but `seed`, `precision` and `compress`."""
 
-    seed: Annotated[int, Field(ge=0)] = 0
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Keys every random choice."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train."""
@@ -407,6 +298,9 @@ class RunSection(Section):
     GPU, which its launches bound. Not with several GPUs, mixup or CutMix."""
     compress: Literal["fp16", "bf16"] | None = None
     """Round gradients to this on their way between processes: half as much to send, where the network is slow."""
+    shard: bool = False
+    """Have each process hold a part of the weights, gradients and optimizer, rather than all of them (FSDP): for models
+    that need it. Equal to rounding; not with `compile`."""
     validate_every: PositiveFloat = 1.0
     """Epochs of samples between validations."""
     save_every: PositiveInt = 500

@@ -63,7 +63,7 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         text = f"{best} takes {_times(gain)} of the training time of {other}"
         if (difference := _difference(measure, gain)) is not None:
             text += f"; {measure['words']} {difference}"
-        said.append(f"{text}; {_verdict(measure, data['margin'], gain['no_worse'])}")
+        said.append(f"{text}; {_verdict(data, gain)}")
     if data["target"] is not None:
         of = f", what {data['target_of']} ends at" if data["target_of"] else ""
         arms = [name for name in (best, data["constant"], data["control"]) if name is not None]
@@ -176,13 +176,19 @@ def _difference(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> str | No
     return f"{difference} ({first['confidence']:.0%} interval{many} {intervals})"
 
 
-def _verdict(measure: Mapping[str, Any], margin: float, verdict: str) -> str:
-    """Whether no more is lost than is accepted."""
-    size = f"{measure['scale'] * margin:g}"
+def _verdict(data: Mapping[str, Any], gain: Mapping[str, Any]) -> str:
+    """Whether no more is lost than is accepted; of which videos, where nothing is known of others; why it is open."""
+    measure, verdict = data["measure"], gain["no_worse"]
+    size = f"{measure['scale'] * data['margin']:g}"
     lost = f"{size} {measure['points'].removesuffix('s') if size == '1' else measure['points']}"
+    where = ""
+    if verdict != "not shown" and gain["paired"] is None:
+        these, chosen = ("the", " that it was chosen by") if data["split"] == "val" else ("these", "")
+        where = f" on {these} very {measure['samples']}{chosen}"
     if verdict == "shown worse":
-        return f"worse by more than {lost}: shown"
-    return f"no worse by more than {lost}: {verdict}"
+        return f"worse by more than {lost}{where}: shown"
+    doubts = {"failed": " (a training failed)", "few": f" (too few {measure['samples']})", None: ""}
+    return f"no worse by more than {lost}{where}: {verdict}{doubts[gain['doubt']]}"
 
 
 def _soon(reach: Mapping[str, Any]) -> str:

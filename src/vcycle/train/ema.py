@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from vcycle.errors import RecipeError
+from vcycle.train.shards import own
 
 __all__ = ["Ema", "EmaSpec"]
 
@@ -50,9 +51,10 @@ class Ema:
     def update(self, model: nn.Module, batch: int) -> None:
         """Take in a model's weights after a step of so many clips; the host does not wait for the device."""
         share = self._spec.share(batch)
-        torch._foreach_lerp_(list(self.model.parameters()), list(model.parameters()), share)
-        for kept, current in zip(self.model.buffers(), model.buffers(), strict=True):
-            kept.copy_(current)
+        kept, new = ([own(parameter) for parameter in each.parameters()] for each in (self.model, model))
+        torch._foreach_lerp_(kept, new, share)
+        for buffer, current in zip(self.model.buffers(), model.buffers(), strict=True):
+            buffer.copy_(current)
 
     def state_dict(self) -> dict[str, Any]:
         """The averaged model's state, under the model's own names."""

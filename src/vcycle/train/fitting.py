@@ -159,15 +159,20 @@ class Fitting:
         self._tell, self._tell_shortage = on_message, on_shortage
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         self._memory = memory_of(device)
-        self._record = FitRecord(state.run.fit, {"name": name, "memory": self._memory, "ranks": ranks.world})
+        place = {"name": name, "memory": self._memory, "ranks": ranks.world}
+        self._record = FitRecord(state.run.fit, place | ({"sharded": True} if update.sharded else {}))
         self._fits = ranks.from_first(self._record.read) if resumed else {}
         for cell in self._fits:
             self._heed(cell)
         self._learning = False
         state.optimizer.register_step_pre_hook(self._note_learning)
 
-    def try_shapes(self, start: int) -> None:
+    def try_shapes(self, start: int, on_attempt: Callable[[BatchShape], object] = lambda _: None) -> None:
         """Try every batch shape of the steps from `start` on that is not known yet; nothing is learned by it.
+
+        Args:
+            start: The step.
+            on_attempt: Told of each attempt before it.
 
         Raises:
             VcycleError: naming a shape that does not fit whatever is done.
@@ -180,7 +185,7 @@ class Fitting:
         steps = [attempted(state.plan[start], cell) for cell in cells]
         with undone(state.model, state.optimizer, self._device, state.scaler):
             self._hold_optimizer(steps[0])
-            found = [self._try(step, cell) for step, cell in zip(steps, cells, strict=True)]
+            found = [self._try(step, cell, on_attempt) for step, cell in zip(steps, cells, strict=True)]
         release(self._device)
         table = self._ranks.table([number for pair in found for number in pair])
         for place, cell in enumerate(cells):
@@ -236,18 +241,21 @@ class Fitting:
                 "last checkpoint with --resume"
             )
 
-    def _try(self, step: Step, cell: BatchShape) -> tuple[int, int]:
+    def _try(self, step: Step, cell: BatchShape, on_attempt: Callable[[BatchShape], object]) -> tuple[int, int]:
         """How many clips this rank can compute at a time (the whole batch if all of its own, 0 if none); peak bytes."""
         sizes = self._sizes(cell)
         peaks: dict[int, int] = {}
 
         def fits(size: int) -> bool:
+            on_attempt(cell)
             self._update.micro[cell.batch, cell.shape] = size
             peak = self._peak(step, sizes[0])
             if peak is not None:
                 peaks[size] = peak
             return peak is not None
 
+        if self._update.sharded:
+            return self._try_together(step, cell, on_attempt)
         size = largest_that_fits(sizes, fits)
         del self._update.micro[cell.batch, cell.shape]
         if size is None:
@@ -255,6 +263,18 @@ class Fitting:
                 raise self._too_large(cell)
             return 0, 0
         return cell.batch if size == sizes[0] else size, peaks[size]
+
+    def _try_together(
+        self, step: Step, cell: BatchShape, on_attempt: Callable[[BatchShape], object]
+    ) -> tuple[int, int]:
+        """As `_try`, with all ranks at once, as a sharded model is computed: what does not fit on one ends them all."""
+        own = self._sizes(cell)[0]
+        on_attempt(cell)
+        peak = self._peak(step, own)
+        if peak is None:
+            self._learning = False  # nothing: what is tried is undone
+            self._make_room(step, own)
+        return cell.batch, peak or 0
 
     def _peak(self, step: Step, own: int) -> int | None:
         """The most bytes of a GPU in use during a step with so many clips (0 on a CPU); None if it does not fit."""

@@ -17,6 +17,7 @@ from torch.nn.utils import get_total_norm
 
 from vcycle.errors import VcycleError
 from vcycle.train.outcome import Totals
+from vcycle.train.shards import own
 
 __all__ = ["Learned", "Skips", "finite", "step_if"]
 
@@ -36,13 +37,14 @@ class Learned(NamedTuple):
 def finite(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
     """Whether a loss and all gradients are finite: a boolean on their device.
 
-    Where ranks have exchanged gradients and loss, all of them find the same.
+    Where ranks have exchanged gradients and loss, all of them find the same; where each has a part of the gradients,
+    of its own.
 
     Args:
         loss: Of the whole batch.
         optimizer: Whose parameters have gradients.
     """
-    gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    gradients = [own(p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     return torch.isfinite(loss) & torch.isfinite(get_total_norm(gradients)).to(loss.device)
 
 

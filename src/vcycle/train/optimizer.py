@@ -44,7 +44,7 @@ class OptimizerSpec:
         Args:
             model: The model.
             role_of: The plan's role of a parameter, from its name.
-            fused: Update all parameters in one kernel, as a GPU is to. It rounds differently.
+            fused: Update all parameters in one kernel. It rounds differently.
 
         Raises:
             RecipeError: for an unknown name.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, NoReturn, TypeVar, cast
 
 import torch
 from torch import distributed
@@ -25,6 +25,9 @@ _PATIENCE = timedelta(days=7)
 
 _MOMENT = timedelta(seconds=5)
 """How long a rank that fails waits to hear whether the first has failed of the same."""
+
+_agree: Callable[[], None] | None = None
+"""What is to be done before anything is exchanged, within `Ranks.all_or_none`."""
 
 
 class Abandoned(VcycleError):  # noqa: N818 -- what has happened
@@ -67,6 +70,7 @@ class Ranks:
         """
         if self.world == 1:
             return [value]
+        _agree_first()
         found: list[_T] | None = [value] * self.world if self.first else None
         try:
             distributed.gather_object(value, found, dst=0)
@@ -82,6 +86,7 @@ class Ranks:
         """
         if self.world == 1:
             return make()
+        _agree_first()
         told: list[tuple[Any, VcycleError | None]] = [(None, None)]
         if self.first:
             try:
@@ -125,6 +130,11 @@ class Ranks:
         Raises:
             VcycleError: if another rank has ended.
         """
+        if self.world > 1:
+            _agree_first()
+        return self._table(row)
+
+    def _table(self, row: Sequence[int]) -> list[list[int]]:
         if self.world == 1:
             return [list(row)]
         mine = torch.tensor(row, dtype=torch.int64)
@@ -150,6 +160,40 @@ class Ranks:
                 raise self._abandoned() from error
             raise
 
+    @contextmanager
+    def all_or_none(self, wanted: Callable[[], bool], give_up: Callable[[], NoReturn]) -> Iterator[Callable[[], None]]:
+        """Within: work that all ranks give up as soon as one of them wishes to, however far each has come.
+
+        A rank that wishes tells the others where it looks; they learn of it where they next exchange something, or
+        where their work ends.
+
+        Args:
+            wanted: Whether this rank wishes to give up.
+            give_up: Raises what ends the work, on each rank.
+
+        Yields:
+            What is to be called often, where nothing is being exchanged: looks whether this rank wishes to.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        global _agree
+
+        def agree() -> None:
+            if any(row[0] for row in self._table([wanted()])):
+                give_up()
+
+        def look() -> None:
+            if wanted():
+                agree()
+
+        _agree = agree
+        try:
+            yield look
+            agree()
+        finally:
+            _agree = None
+
     def wait(self) -> None:
         """Wait until every rank is here.
 
@@ -157,6 +201,7 @@ class Ranks:
             VcycleError: if another rank has ended.
         """
         if self.world > 1:
+            _agree_first()
             try:
                 distributed.barrier()
             except RuntimeError as error:
@@ -219,6 +264,11 @@ def joined() -> Iterator[Ranks]:
         )
     finally:
         distributed.destroy_process_group()
+
+
+def _agree_first() -> None:
+    if _agree is not None:
+        _agree()
 
 
 def restarted() -> bool:

@@ -1,8 +1,11 @@
 """Making every batch shape ready before the first step: compiled, or recorded, while no clock runs."""
 
+from collections.abc import Callable
+
 import torch
 
 from vcycle.data import rank_slice
+from vcycle.plan import BatchShape
 from vcycle.train.fitting import attempted, shapes_from
 from vcycle.train.memory import undone
 from vcycle.train.ranks import Ranks
@@ -13,7 +16,14 @@ __all__ = ["make_ready"]
 
 
 def make_ready(
-    update: Update, task: Task, state: TrainState, *, device: torch.device, ranks: Ranks, start: int
+    update: Update,
+    task: Task,
+    state: TrainState,
+    *,
+    device: torch.device,
+    ranks: Ranks,
+    start: int,
+    on_shape: Callable[[BatchShape], object] = lambda _: None,
 ) -> None:
     """Take a step of noise at every batch shape from a step on that is not ready; nothing is learned by it.
 
@@ -24,6 +34,7 @@ def make_ready(
         device: Where.
         ranks: Those that train together, all of which call this.
         start: The step.
+        on_shape: Told of each before it.
 
     Raises:
         VcycleError: naming a shape that cannot be compiled.
@@ -34,5 +45,6 @@ def make_ready(
     state.model.train()
     with undone(state.model, state.optimizer, device, scaler=state.scaler):
         for cell in cells:
+            on_shape(cell)
             own = len(rank_slice(cell.batch, cell.bn_batch, ranks.rank, ranks.world))
             update.attempt(attempted(state.plan[start], cell), noise_batch(task, own, cell.shape))

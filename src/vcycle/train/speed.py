@@ -42,17 +42,23 @@ class Speed:
         words = ["compiled"] * self.compile + ["recorded"] * self.graphs
         return " and ".join(words) or None
 
-    def refuse(self, device: torch.device, *, world: int, mixes: bool) -> None:
+    def refuse(self, device: torch.device, *, world: int, mixes: bool, sharded: bool = False) -> None:
         """Refuse what cannot be done here.
 
         Args:
             device: Where it is trained.
             world: How many ranks there are.
             mixes: Whether clips are mixed with others.
+            sharded: Whether ranks have parts of the model.
 
         Raises:
             VcycleError: naming the key and what is accepted.
         """
+        if self.compile and sharded:
+            raise VcycleError(
+                "run.compile is true, and so is run.shard, which puts parameters together while the network computes: "
+                "false is accepted for one of them"
+            )
         if self.compile and device.type == "cpu" and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
             raise VcycleError(
                 f"run.compile is true, and there is no C++ compiler ({compiler}), which a CPU needs: false is accepted"

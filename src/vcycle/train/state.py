@@ -13,6 +13,7 @@ from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights,
 from vcycle.train.ema import Ema
 from vcycle.train.outcome import Evaluation, Totals
 from vcycle.train.run import RunFolder
+from vcycle.train.shards import assembled, gathered, scattered, scattered_optimizer
 
 __all__ = ["TrainState"]
 
@@ -30,24 +31,43 @@ class TrainState:
     scaler: torch.amp.GradScaler | None = None
     totals: Totals = field(default_factory=Totals)
 
-    def save(self, step: int) -> None:
-        """Write a checkpoint of `step` steps done.
+    outline: nn.Module | None = None
+    """The model without its weights, where ranks have parts of them."""
+
+    def best(self) -> nn.Module:
+        """The model that is evaluated: the average of the weights, where there is one.
+
+        Where ranks have parts of it, a copy in one piece; all of them call this.
+        """
+        best = self.model if self.ema is None else self.ema.model
+        return best if self.outline is None else assembled(best, self.outline)
+
+    def save(self, step: int, *, write: bool = True) -> None:
+        """Write a checkpoint of `step` steps done; all ranks call this.
+
+        Args:
+            step: How many.
+            write: Whether this rank is the one that writes.
 
         Raises:
             CheckpointError: if it cannot be written; those before it stay as they were.
         """
-        checkpoint = Checkpoint(
+        checkpoint = self._checkpoint(step, keep=write)
+        if write:
+            save_checkpoint(self.run.checkpoints, checkpoint)
+
+    def _checkpoint(self, step: int, *, keep: bool) -> Checkpoint:
+        return Checkpoint(
             step=step,
             plan=self.plan,
             seed=self.seed,
-            model=self.model.state_dict(),
-            optimizer=self.optimizer.state_dict(),
+            model=gathered(self.model.state_dict(), keep=keep),
+            optimizer=gathered(self.optimizer.state_dict(), keep=keep),
             optimizer_kind=type(self.optimizer).__name__,
             totals=self.totals.as_data(),
-            averaged=None if self.ema is None else self.ema.state_dict(),
+            averaged=None if self.ema is None else gathered(self.ema.state_dict(), keep=keep),
             scaler=None if self.scaler is None else self.scaler.state_dict(),
         )
-        save_checkpoint(self.run.checkpoints, checkpoint)
 
     def restore(self, on_message: Callable[[str], None], evaluation: Callable[..., Evaluation]) -> int:
         """Take over the newest readable checkpoint: the step to go on at.
@@ -72,7 +92,7 @@ class TrainState:
                 f"{checkpoint.seed}; this recipe gives plan {ours.name} {ours.fingerprint} with seed {self.seed}: "
                 f"resume with the run's own recipe ({self.run.recipe}), or choose another --out"
             )
-        load_weights(self.model, checkpoint.model, path)
+        load_weights(self.model, scattered(checkpoint.model, self.model.state_dict()), path)
         kind = type(self.optimizer).__name__
         if checkpoint.optimizer_kind != kind:
             raise CheckpointError(
@@ -98,9 +118,11 @@ class TrainState:
                 f"resume with the run's own recipe ({self.run.recipe})"
             )
         if self.ema is not None and checkpoint.averaged is not None:
-            load_weights(self.ema.model, checkpoint.averaged, path)
+            load_weights(self.ema.model, scattered(checkpoint.averaged, self.ema.state_dict()), path)
         try:
-            self.optimizer.load_state_dict(_on_this_device(checkpoint.optimizer, self.optimizer))
+            parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+            saved = scattered_optimizer(checkpoint.optimizer, parameters)
+            self.optimizer.load_state_dict(_on_this_device(saved, self.optimizer))
             if self.scaler is not None and checkpoint.scaler is not None:
                 self.scaler.load_state_dict(checkpoint.scaler)
             self.totals = Totals.from_data(checkpoint.totals, evaluation)

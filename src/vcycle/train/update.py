@@ -28,6 +28,7 @@ from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.nonfinite import Learned, finite, step_if
 from vcycle.train.precision import may_overflow, scaler_of
 from vcycle.train.ranks import Ranks
+from vcycle.train.shards import hold_parts, is_sharded
 from vcycle.train.speed import Speed, compile_failures, compiled, eagerly, lists_kept_empty
 from vcycle.train.state import TrainState
 
@@ -92,7 +93,9 @@ class Update:
         Raises:
             VcycleError: if steps cannot be made faster in that way here.
         """
-        speed.refuse(fabric.device, world=ranks.world, mixes=task.mixes)
+        self.sharded = is_sharded(state.model)
+        """Whether ranks have parts of the model, so that all that is computed with it is computed by all together."""
+        speed.refuse(fabric.device, world=ranks.world, mixes=task.mixes, sharded=self.sharded)
         self._fabric, self._task, self._state, self._ranks = fabric, task, state, ranks
         state.scaler = scaler_of(fabric)
         self._speed, self._tell = speed, on_message
@@ -105,7 +108,7 @@ class Update:
         self._recorder = Recorder(model, on_cuda()) if speed.graphs else None
         # The network alone is compiled: how ranks exchange its gradients stays as it is.
         self._shared = _over_ranks(compiled(model, shapes) if speed.compile else model, ranks, speed.compress)
-        self._forward, self._optimizer = fabric.setup(self._shared, state.optimizer)
+        self._forward, self._optimizer = fabric.setup(self._shared, state.optimizer, move_to_device=False)
         self._forward.register_forward_pre_hook(self._reseed)
         self._dropout_seed: int | None = None
         self.micro: dict[tuple[int, Shape], int] = {}
@@ -123,6 +126,8 @@ class Update:
         scaler = self._state.scaler
         with self._ranks.together(), self._step(step, batch) as (loss, commitment):
             kept = finite(loss, self._state.optimizer)
+            if self.sharded:
+                kept = _everywhere(kept)
             if scaler is not None:
                 kept = kept | may_overflow(loss, scaler)
             commitment.keep = bool(kept) if kept.device.type == "cpu" else kept
@@ -139,8 +144,10 @@ class Update:
         """Compute a step's gradients and forget them.
 
         DistributedDataParallel orders what it exchanges by its first step, and the order decides the last bits of sums:
-        after a rehearsal, a resumed run's are those of a run from the beginning.
+        after a rehearsal, a resumed run's are those of a run from the beginning. Sharded models need none.
         """
+        if self.sharded:
+            return
         with self._step(step, batch) as (_, commitment):
             commitment.keep = False
         self._optimizer.zero_grad()
@@ -148,10 +155,10 @@ class Update:
     def attempt(self, step: Step, batch: Batch) -> None:
         """Take a step with this rank's clips, to see whether it fits; what it learns is for the caller to undo.
 
-        Gradients are not exchanged, so that each rank may attempt what it likes; where blocks lie on several ranks, all
-        must attempt the same together.
+        Gradients are not exchanged, so that each rank may attempt what it likes; where blocks lie on several ranks, or
+        the model does, all must attempt the same together.
         """
-        with self._step(step, batch, exchange=False) as (_, commitment):
+        with self._step(step, batch, exchange=self.sharded) as (_, commitment):
             commitment.keep = False
         self._optimizer.step()
         self._optimizer.zero_grad()
@@ -167,6 +174,7 @@ class Update:
         """What the model makes of this rank's clips of a batch; running statistics stay as they are."""
         with one_step(self._state.model, self._sharing(step)) as commitment:
             commitment.keep = False
+            hold_parts(self._state.model, parted=False, last=True)
             with eagerly(self._speed):
                 return self._task.predict(self._forward, self._fabric.to_device(batch.clips))
 
@@ -182,7 +190,7 @@ class Update:
         with one_step(self._state.model, self._sharing(step)) as commitment:
             for place, (some, of_these) in enumerate(parts):
                 self._seed(step, place)
-                with self._exchanging(exchange and place == len(parts) - 1):
+                with self._exchanging(step, exchange and place == len(parts) - 1):
                     share = len(some) / step.batch
                     loss = self._backward(step, share, some, of_these)
                     total = loss if share == 1 else total + loss * share
@@ -212,11 +220,18 @@ class Update:
     def _sharing(self, step: Step) -> Sharing | None:
         return None if self._ranks.world == 1 else _sharing(step.batch, step.bn_batch, self._ranks)
 
-    def _exchanging(self, last: bool) -> AbstractContextManager[Any]:
+    def _exchanging(self, step: Step, last: bool) -> AbstractContextManager[Any]:
         """Gradients are exchanged once, with those of the last micro-batch."""
+        if self.sharded:
+            hold_parts(self._state.model, parted=self._is_parted(step), last=last)
         return (
             self._shared.no_sync() if isinstance(self._shared, DistributedDataParallel) and not last else nullcontext()
         )
+
+    def _is_parted(self, step: Step) -> bool:
+        """Whether any rank computes a step in several micro-batches."""
+        sharing, micro = self._sharing(step), self.micro.get((step.batch, step.shape))
+        return sharing is not None and micro is not None and max(sharing.clips) > micro
 
     def _seed(self, step: Step, place: int) -> None:
         """Key what is drawn in a micro-batch: what is mixed as on any rank, dropout by rank and micro-batch."""
@@ -260,9 +275,16 @@ def refuse_shared_mixing(task: Task, plan: Plan, ranks: Ranks) -> None:
             )
 
 
+def _everywhere(kept: Tensor) -> Tensor:
+    """Whether something holds on every rank, a boolean on the device."""
+    found = kept.to(torch.uint8)
+    distributed.all_reduce(found, distributed.ReduceOp.MIN)
+    return found.bool()
+
+
 def _over_ranks(model: nn.Module, ranks: Ranks, compress: Literal["fp16", "bf16"] | None) -> nn.Module:
     """The model with its gradients exchanged between ranks."""
-    if ranks.world == 1:
+    if ranks.world == 1 or is_sharded(model):
         return model
     # Buffers are equal on all ranks already: running statistics are committed from the same numbers.
     renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters  # PyTorch 2.13 and newer

@@ -93,7 +93,8 @@ def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: in
             return f"decoding keeps {_processes(workers)} busy, and there are {cores} cores", f"data.workers={cores}"
         return f"decoding keeps all of {_processes(workers)} busy", _LESS_TO_DECODE
     if queued >= 1 - computing - queued:
-        return f"{_processes(workers)} and the training share {cores} cores", _LESS_TO_DECODE
+        shared = "one core" if cores == 1 else f"{cores} cores"
+        return f"{_processes(workers)} and the training share {shared}", _LESS_TO_DECODE
     return f"reading from the disk keeps {_processes(workers)} waiting", (
         f"data.workers={2 * workers} reads more at once, `vcycle prepare` makes smaller files, "
         "and a disk of this machine may be faster"

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from torch import nn
 
-from vcycle.plan import Plan
+from vcycle.plan import BatchShape, Plan
 
-__all__ = ["COMPUTING", "DATA", "EVALUATING", "OTHERS", "SAVING", "Watchdog"]
+__all__ = ["COMPUTING", "DATA", "EVALUATING", "OTHERS", "SAVING", "Watchdog", "preparing", "trying"]
 
 DATA = "waits for data: does the disk or the network that the videos lie on answer?"
 COMPUTING = "computes, or waits for the device or, where there are several, for another rank."
@@ -25,6 +25,16 @@ EVALUATING = "evaluates, and waits for data or the device."
 SAVING = "writes to the run's folder: does its disk, or the network that it lies on, answer?"
 
 _STDERR = 2
+
+
+def trying(cell: BatchShape) -> str:
+    """What it does while a batch shape is tried."""
+    return f"tries whether {cell} fits into memory, and waits for the device or, where there are several, another rank."
+
+
+def preparing(cell: BatchShape) -> str:
+    """What it does while a batch shape is compiled or recorded."""
+    return f"makes {cell} ready: compiling may take minutes for each batch shape."
 
 
 class Watchdog:

@@ -6,6 +6,8 @@ import time
 
 import torch
 
+from vcycle.nn.precision import DTYPES
+
 __all__ = ["peak_flops"]
 
 _SIDE = {"cpu": 1536, "cuda": 8192}
@@ -17,10 +19,10 @@ def peak_flops(device: torch.device, precision: str) -> float:
 
     Args:
         device: Where.
-        precision: ``fp32``, or ``bf16``.
+        precision: ``fp32``, ``bf16`` or ``fp16``.
     """
     side = _SIDE[device.type]
-    kind = torch.bfloat16 if precision == "bf16" else torch.float32
+    kind = DTYPES.get(precision, torch.float32)
     first, second = (torch.randn(side, side, device=device, dtype=kind) for _ in range(2))
     out = torch.empty_like(first)
     best = float("inf")

@@ -51,13 +51,14 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fract
     else:
         base = root
         _check_fractions(val_fraction, test_fraction)
-        by_class = {
-            name: _keyed_part(name, files, split, val_fraction, test_fraction)
-            for name, files in _videos_by_class(root).items()
-        }
+        whole = _videos_by_class(root)
+        by_class = {name: _keyed_part(name, files, split, val_fraction, test_fraction) for name, files in whole.items()}
         classes = list(by_class)
         if not any(by_class.values()):
-            raise DataError(f"{root}: no class is large enough for {_share(split, val_fraction, test_fraction)}")
+            raise DataError(
+                f"{root}: no class is large enough for {_share(split, val_fraction, test_fraction)}: the largest has "
+                f"{max(map(len, whole.values()))}; folders train and val of your own are accepted"
+            )
     label_of = {name: label for label, name in enumerate(classes)}
     return VideoList(
         root=base,

@@ -40,11 +40,11 @@ class PrepareSettings:
         if self.to not in get_args(Form):
             raise DataError(f"to={self.to!r}: {' or '.join(get_args(Form))} is accepted")
         if not self.levels or list(self.levels) != sorted(set(self.levels)):
-            raise DataError(f"levels={list(self.levels)}: ascending short sides in pixels are accepted")
+            raise DataError(f"short sides {list(self.levels)}: pixels are accepted, ascending")
         if not 1 <= self.levels[0] <= self.levels[-1] <= _LARGEST:
-            raise DataError(f"levels={list(self.levels)}: short sides from 1 to {_LARGEST} pixels are accepted")
+            raise DataError(f"short sides {list(self.levels)}: from 1 to {_LARGEST:,} pixels are accepted")
         if self.to == "video" and any(side % 2 for side in self.levels):
-            raise DataError(f"levels={list(self.levels)}: a video's short side must be even")
+            raise DataError(f"short sides {list(self.levels)}: those of videos must be even")
 
     @property
     def suffix(self) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from vcycle.data.cores import cores
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.degrade import Degradation
 from vcycle.data.superres.layouts import ClipPairs, read_pairs
+from vcycle.data.superres.resized import ResizedClips, resized_pairs
 from vcycle.data.superres.store import StoredClip, TileStore, clip_file, is_store, write_index
 from vcycle.data.superres.tiles import TileGrid
 from vcycle.data.video import VideoError
@@ -58,6 +60,7 @@ def prepare_frames(
     scale: int = 4,
     degradation: str | None = "bicubic",
     low: Path | None = None,
+    resize: Fraction | None = None,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PreparedFrames:
@@ -69,6 +72,7 @@ def prepare_frames(
         scale: High-resolution pixels to a low-resolution one.
         degradation: What makes the low-resolution frames, `bicubic` or `bd`; None leaves them out.
         low: Low-resolution clips that are there already, stored instead of being made.
+        resize: What the sides of all frames are multiplied by first, such as ``Fraction(1, 2)``.
         workers: Clips at a time; one per core by default.
         progress: Called with the number of clips done and their total.
 
@@ -77,6 +81,8 @@ def prepare_frames(
     """
     made = Degradation(kind=degradation or "bicubic", scale=scale)
     pairs = read_pairs(source, low=low, degradation=made)
+    if resize is not None:
+        pairs = resized_pairs(pairs, resize)
     keep_low = low is not None or degradation is not None
     return write_store(pairs, out, low=keep_low, workers=workers, progress=progress)
 
@@ -147,7 +153,8 @@ def _write(
     progress: Callable[[int, int], None] | None,
 ) -> PreparedFrames:
     infos = _infos(pairs)
-    done = _finished(folder, journal, degradation, dict(zip(pairs.high.names, infos, strict=True)))
+    resized = pairs.high.factor if isinstance(pairs.high, ResizedClips) else None
+    done = _finished(folder, journal, degradation, resized, dict(zip(pairs.high.names, infos, strict=True)))
     todo = [item for item, name in enumerate(pairs.high.names) if name not in done]
     needed = _bytes([infos[item] for item in todo], degradation)
     free = shutil.disk_usage(folder).free
@@ -174,7 +181,7 @@ def _write(
     _report(folder / _FAILED, faults)
     if not clips:
         raise DataError(f"{pairs.source}: not one clip can be read, the first: {faults[0]}")
-    write_index(folder, clips, degradation)
+    write_index(folder, clips, degradation, resized)
     (folder / _JOURNAL).unlink()
     return PreparedFrames(store=TileStore(folder), failed=faults)
 
@@ -196,10 +203,14 @@ def _append(journal: FileIO, entry: object) -> None:
 
 
 def _finished(
-    folder: Path, journal: FileIO, degradation: Degradation | None, infos: dict[str, ClipInfo | None]
+    folder: Path,
+    journal: FileIO,
+    degradation: Degradation | None,
+    resized: Fraction | None,
+    infos: dict[str, ClipInfo | None],
 ) -> dict[str, StoredClip]:
     """Clips that are there already: named by the index or the journal, of the source's length and size, whole."""
-    settings = degradation and asdict(degradation)
+    settings = _settings(degradation, resized)
     found: list[StoredClip] = []
     journal.seek(0)
     # The last line may be torn; what it noted is done again.
@@ -208,7 +219,7 @@ def _finished(
         journal.truncate(sum(len(line) + 1 for line in lines))
     if is_store(folder):
         store = TileStore(folder)
-        _compare(folder, settings, store.degradation and asdict(store.degradation))
+        _compare(folder, settings, _settings(store.degradation, store.resized))
         found += store.clips
     if lines:
         try:
@@ -224,10 +235,16 @@ def _finished(
     return {clip.name: clip for clip in found if _is_whole(folder, clip, degradation, infos.get(clip.name))}
 
 
+def _settings(degradation: Degradation | None, resized: Fraction | None) -> Any:
+    """How frames are made, as the journal's first line has it."""
+    made = degradation and asdict(degradation)
+    return made if resized is None else {"resized": str(resized), "low": made}
+
+
 def _compare(folder: Path, wanted: Any, present: Any) -> None:
     if wanted != present:
         raise DataError(
-            f"{folder}: its low-resolution frames are {present}, not {wanted}: name another folder, or delete this one"
+            f"{folder}: its frames were made by {present}, not {wanted}: name another folder, or delete this one"
         )
 
 

@@ -7,6 +7,7 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -64,9 +65,11 @@ class TileStore:
             degradation = index["degradation"]
             self.degradation = Degradation(**degradation) if degradation is not None else None
             """What made the low-resolution frames, or None where the store has none."""
+            self.resized = Fraction(index["resized"]) if "resized" in index else None
+            """What the sides of the high-resolution frames were multiplied by, or None where they are as they were."""
             self.clips = tuple(StoredClip(**clip) for clip in index["clips"])
             readable = (index["format"], index["tile"]) == (_FORMAT, TILE)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
             raise DataError(f"{file}: not a readable index of frames ({error}); prepare them again") from error
         if not readable:
             raise DataError(f"{file}: written by another version (format {index['format']}); prepare them again")
@@ -152,9 +155,14 @@ def checksum(clips: TiledClips, item: int) -> int:
     return crc
 
 
-def write_index(folder: Path, clips: Sequence[StoredClip], degradation: Degradation | None) -> None:
+def write_index(
+    folder: Path, clips: Sequence[StoredClip], degradation: Degradation | None, resized: Fraction | None = None
+) -> None:
     """Write the index, whole or not at all; the same clips give the same bytes."""
-    head = {"format": _FORMAT, "tile": TILE, "degradation": None if degradation is None else asdict(degradation)}
+    made_by = None if degradation is None else asdict(degradation)
+    head: dict[str, object] = {"format": _FORMAT, "tile": TILE, "degradation": made_by}
+    if resized is not None:
+        head["resized"] = str(resized)
     lines = ",\n".join(json.dumps(asdict(clip), ensure_ascii=False) for clip in clips)
     text = f'{json.dumps(head)[:-1]}, "clips": [\n{lines}\n]}}\n'
     with written_whole(folder / INDEX) as file:

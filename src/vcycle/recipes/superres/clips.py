@@ -65,6 +65,11 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
     path = Path(data.path)
     low = None if data.low is None else Path(data.low)
     layout = _layout(path) if data.layout == "auto" else data.layout
+    if split == "train" and data.layout in ("reds", "vimeo90k") and data.layout != _layout(path):
+        raise RecipeError(
+            f"data.path {path} does not lie as data.layout={data.layout} says (docs/superresolution-data.md); "
+            "data.layout=auto takes a folder with train and val, each of clips"
+        )
     listed = "train" if split == "train" else "val"  # what the field validates on is what it tests on
     if layout == "reds":
         if low is not None:

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vcycle.recipes.schema import ModelSection, RunSection, Section, as_mapping
+from vcycle.recipes.schema import Average, ModelSection, RunSection
+from vcycle.recipes.section import Section, as_mapping
 
 __all__ = ["CyclePlan", "RestorationData", "RestorationTraining", "SuperresRecipe"]
 
@@ -32,7 +33,7 @@ class RestorationData(Section):
     epoch: PositiveInt | None = None
     """Samples that count as an epoch, in which progress and `run.validate_every` are told; by default one of each
     clip. The field counts REDS by its frames."""
-    workers: Annotated[int, Field(ge=0)] = 2
+    workers: Annotated[int, Field(ge=0, le=1024)] = 2
     """Processes that load clips; 0 loads in the training process."""
     timeout: PositiveFloat = 60.0
     """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
@@ -136,7 +137,7 @@ class AdamSection(Section):
 
     name: Literal["adam", "adamw"] = "adam"
     """Adam, or AdamW."""
-    betas: tuple[float, float] = (0.9, 0.99)
+    betas: tuple[Average, Average] = (0.9, 0.99)
     """Its averages."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decay of weights that are not biases."""

@@ -32,20 +32,25 @@ class Picture:
 
 
 def accuracy(runs: Sequence[RunData]) -> Picture:
-    """The measure on validation against training time, a line for each run."""
+    """What runs are judged by on validation against training time: a panel for each measure, a line for each run."""
+    panels: dict[str, list[RunData]] = {}
+    for run in runs:
+        if run.validations:
+            panels.setdefault(measure(run.validations[-1]["evaluation"])[0], []).append(run)
+    panels = panels or {"measure": []}
 
-    def draw(axis: "Axes") -> None:
-        for run in runs:
-            found = points(run)
-            axis.plot([x for x, _ in found], [y for _, y in found], "o-", label=run.name, markersize=3)
-        name = next((measure(line["evaluation"])[0] for run in runs for line in run.validations), "measure")
-        axis.set_xlabel("training time (s)")
-        axis.set_ylabel("PSNR (dB)" if name == "PSNR" else f"{name} on validation (%)")
-        axis.set_xlim(0, None)
-        if len(runs) > 1:
-            axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
+    def draw(figure: "Figure") -> None:
+        for axis, (name, own) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True):
+            for run in own:
+                found = points(run)
+                axis.plot([x for x, _ in found], [y for _, y in found], "o-", label=run.name, markersize=3)
+            axis.set_xlabel("training time (s)")
+            axis.set_ylabel(f"{name} on validation ({'dB' if name == 'PSNR' else '%'})")
+            axis.set_xlim(0, None)
+            if len(runs) > 1 and own:
+                axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
 
-    return _alone(draw)
+    return Picture(draw, height=3.4 * len(panels))
 
 
 def loss(run: RunData) -> Picture:
@@ -132,5 +137,5 @@ def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
         yield figure
 
 
-def _alone(draw: "Callable[[Axes], None]", height: float = 3.4) -> Picture:
+def _alone(draw: "Callable[[Axes], None]", height: float) -> Picture:
     return Picture(lambda figure: draw(figure.subplots()), height)

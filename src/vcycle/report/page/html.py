@@ -48,7 +48,7 @@ def page(runs: Sequence[RunData], *, versions: Mapping[str, str], title: str | N
         title: By default the runs' names.
     """
     name = title or (runs[0].name if len(runs) == 1 else f"{len(runs)} runs")
-    parts = [f"<h1>{escape(name)}</h1>", _summary(runs), "<h2>Accuracy against training time</h2>"]
+    parts = [f"<h1>{escape(name)}</h1>", _summary(runs), "<h2>Validation against training time</h2>"]
     parts.append(_figure(accuracy(runs), "validation at the full grid, while training"))
     for run in runs:
         parts += _about(run, alone=len(runs) == 1)

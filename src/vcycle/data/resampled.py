@@ -1,0 +1,102 @@
+"""Any map-style dataset of whole clips, resampled to the shapes that requests ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Any, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from vcycle.data.generators import keyed_global_generators
+from vcycle.data.grids import GridSampler
+from vcycle.data.info import VideoInfo
+from vcycle.data.request import SampleRequest
+from vcycle.data.source import resample
+from vcycle.errors import DataError
+
+__all__ = ["Layout", "ResampledDataset"]
+
+Layout = Literal["CTHW", "TCHW", "THWC"]
+
+_LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+_COLOURS = 3
+_MOST_CHANNELS = 4  # colours, and perhaps how opaque they are
+
+
+class _Items(Sized, Protocol):
+    def __getitem__(self, item: int, /) -> Any: ...
+
+
+class ResampledDataset(Dataset[Any]):
+    """Any map-style dataset of whole clips, resampled to the shapes asked for; itself untouched.
+
+    An item is a clip, or a tuple or list whose first element is one; the rest passes through. The random
+    choices that the dataset makes with Python's, NumPy's or torch's global generators are keyed too, so that
+    they do not depend on workers or on a resume.
+    """
+
+    samples_grids = True
+    """Takes requests, and resamples each clip to the shape asked for."""
+
+    def __init__(self, dataset: _Items, grids: GridSampler, *, layout: Layout = "CTHW") -> None:
+        """Wrap a dataset.
+
+        Args:
+            dataset: Anything with ``len`` and ``dataset[i]``.
+            grids: Where clips are taken from; a stride counts the dataset's own frames.
+            layout: Order of the clip's frames T, rows H, columns W and channels C, kept in the result.
+        """
+        if layout not in _LAYOUTS:
+            raise DataError(f"layout={layout!r}: CTHW, TCHW or THWC is accepted")
+        self.dataset = dataset
+        self.grids = grids
+        self.layout = layout
+        self._to_thwc = tuple(layout.index(axis) for axis in "THWC")
+        self._back = tuple("THWC".index(axis) for axis in layout)
+
+    def __len__(self) -> int:
+        """Length of the wrapped dataset."""
+        return len(self.dataset)
+
+    def name(self, item: int) -> str:
+        """An item's number, for messages."""
+        return f"item {item}"
+
+    def __getitem__(self, request: SampleRequest) -> Any:
+        """The item that a request names, its clip resampled.
+
+        Raises:
+            DataError: If the item has no clip tensor of four dimensions.
+        """
+        with keyed_global_generators(request):
+            item = self.dataset[request.index]
+        if isinstance(item, Tensor):
+            return self._resample(item, request)
+        if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor):
+            rest = [self._resample(item[0], request), *item[1:]]
+            return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
+        raise DataError(f"item {request.index}: a clip tensor, or a tuple that starts with one, is accepted")
+
+    def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
+        if clip.ndim != 4:
+            raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} is not {self.layout}")
+        if (meant := _layout_meant(tuple(clip.shape), self.layout)) is not None:
+            raise DataError(
+                f"item {request.index}: a clip of shape {tuple(clip.shape)} would have "
+                f"{clip.shape[self.layout.index('C')]} channels as {self.layout}: give layout={meant!r}"
+            )
+        clip = clip.permute(self._to_thwc)
+        info = VideoInfo.uniform(*clip.shape[:3])
+        grid = self.grids.train(request, info)
+        frames = torch.from_numpy(info.frame_at(grid.times))
+        clip = resample(clip[frames], grid.resized, grid.crop, antialias=self.grids.antialias)
+        return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
+
+
+def _layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
+    """The layout in which a clip has three colours, where it has more channels than a picture in its own."""
+    if shape[layout.index("C")] <= _MOST_CHANNELS:
+        return None
+    return next((other for other in _LAYOUTS if shape[other.index("C")] == _COLOURS), None)

@@ -1,0 +1,124 @@
+"""What a training is fed with: this rank's batches, and the count of what all ranks were given."""
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from vcycle.data import Batch, loader
+from vcycle.data.pool.work import Spent
+from vcycle.data.superres.dataset import as_batch
+from vcycle.plan import Plan, Step
+from vcycle.train.journal import Journal
+from vcycle.train.ranks import Ranks
+from vcycle.train.settings import Settings
+from vcycle.train.state import TrainState
+
+__all__ = ["Counted", "Feed", "journal_of"]
+
+
+class Counted(NamedTuple):
+    """What all ranks tell each other of a step's batch."""
+
+    indices: Tensor
+    """Dataset indices of the whole of it, in order."""
+    ending: bool
+    """Whether any rank wishes to end."""
+
+
+class Feed:
+    """This rank's batches from a step on. They stay with the host, which looks at their samples."""
+
+    def __init__(
+        self,
+        dataset: Any,
+        plan: Plan,
+        settings: Settings,
+        *,
+        start: int,
+        journal: Journal,
+        ranks: Ranks,
+        pin_memory: bool,
+    ) -> None:
+        """Begin to load.
+
+        Args:
+            dataset: What is trained on.
+            plan: What is asked of it.
+            settings: How many processes load, and how far ahead.
+            start: The step of the first batch.
+            journal: Counts samples, and says which were replaced before.
+            ranks: Those that share each batch.
+            pin_memory: Whether batches are to lie where a GPU gets at them faster.
+        """
+        self._journal, self._ranks = journal, ranks
+        self._batches = iter(
+            loader(
+                dataset,
+                plan,
+                seed=settings.seed,
+                start=start,
+                workers=settings.workers,
+                timeout=settings.timeout,
+                prefetch=settings.prefetch,
+                rank=ranks.rank,
+                world=ranks.world,
+                replaced=journal.replacements,
+                pin_memory=pin_memory,
+            )
+        )
+
+    @property
+    def spent(self) -> Spent:
+        """What loading the last batch took."""
+        return self._batches.spent
+
+    def take(self) -> tuple[Batch, float]:
+        """The next batch, and how long it was waited for in seconds."""
+        began = time.perf_counter()
+        batch = as_batch(next(self._batches))
+        return batch, time.perf_counter() - began
+
+    def count(self, step: Step, batch: Batch, *, wish: bool) -> Counted:
+        """Count a step's batch on all ranks.
+
+        Args:
+            step: The step.
+            batch: This rank's clips of it.
+            wish: Whether this rank wishes to end, where there are several.
+
+        Raises:
+            DataError: if too many of the run's samples had to be replaced.
+        """
+        replaced = self._journal.note(batch)
+        if self._ranks.world == 1:
+            self._journal.count(len(batch.indices), replaced)
+            return Counted(batch.indices, False)
+        own = batch.indices.tolist()
+        longest = -(-step.batch // self._ranks.world) + step.bn_batch  # a slice is at most so much longer than the mean
+        rows = self._ranks.table([replaced, wish, len(own), *own, *[0] * (longest - len(own))])
+        self._journal.count(step.batch, sum(row[0] for row in rows))
+        indices = torch.tensor([index for row in rows for index in row[3 : 3 + row[2]]])
+        return Counted(indices, any(row[1] for row in rows))
+
+    def close(self) -> None:
+        """End the processes that load."""
+        self._batches.close()
+
+
+def journal_of(
+    state: TrainState, *, start: int, limit: float, on_message: Callable[[str], None], ranks: Ranks
+) -> Journal:
+    """This rank's journal of replaced samples, read back from a step on."""
+    own = state.run.bad_samples_of(ranks.rank)
+    return Journal(
+        own,
+        state.totals,
+        others=[file for file in state.run.all_bad_samples if file != own],
+        first=state.plan.samples_before(start),
+        clips=state.plan.baseline.clips,
+        limit=limit,
+        on_message=on_message,
+    )

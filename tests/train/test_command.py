@@ -1,0 +1,78 @@
+"""The command itself, as a process that is sent signals, and a second one in its folder."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from vcycle.train.run import JsonLines, RunFolder
+
+LONG = ("training.steps=9600", "training.warmup=null", "training.decay=constant", "run.validate_every=1000")
+
+
+def start(training, folder, *options):
+    """`vcycle train` in a process group of its own, as a shell starts it."""
+    command = [sys.executable, "-m", "vcycle", "train", str(training.file), f"data={training.recipe.data.path}", *LONG]
+    return subprocess.Popen(
+        [*command, *options, "--out", str(folder)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_for_steps(process, folder, more):
+    """Wait until a run has logged so many more steps."""
+    log, until = RunFolder(folder).log, time.monotonic() + 100
+    first = sum(line["event"] == "step" for line in JsonLines(log).read())
+    while sum(line["event"] == "step" for line in JsonLines(log).read()) < first + more:
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def ended(process):
+    """The exit code, and what was said."""
+    try:
+        _, said = process.communicate(timeout=100)
+    finally:
+        process.kill()
+    return process.returncode, said
+
+
+@pytest.mark.timeout(400)
+def test_signals_to_the_command_and_a_second_one_in_its_folder(training, newest, tmp_path):
+    folder = tmp_path / "run"
+    first = start(training, folder, "run.save_every=100000")
+    wait_for_steps(first, folder, 10)
+    first.send_signal(signal.SIGSTOP)  # so that it leaves the processor to the second
+    code, said = ended(start(training, folder, "--resume"))
+    assert code == 2
+    assert f"error: process {first.pid} on {socket.gethostname()} is training in {folder}: wait until" in said
+
+    first.send_signal(signal.SIGTERM)
+    first.send_signal(signal.SIGCONT)
+    code, said = ended(first)
+    step = newest(folder).step
+    assert code == 143
+    assert step >= 10
+    assert f"stopped after step {step:,} of" in said
+    assert "interrupted by SIGTERM; " in said
+
+    # What it saves next is a pipe that nobody reads: there the first Ctrl-C waits, and the second does not.
+    os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.tmp")
+    second = start(training, folder, "run.save_every=1", "--resume")
+    wait_for_steps(second, folder, 1)
+    second.send_signal(signal.SIGINT)
+    heard = iter(second.stderr.readline, "")
+    assert any("SIGINT: the step at hand is finished and saved; Ctrl-C again ends at once" in line for line in heard)
+    second.send_signal(signal.SIGINT)
+    code, said = ended(second)
+    assert code == 130
+    assert "interrupted; " in said
+    assert newest(folder).step == step
