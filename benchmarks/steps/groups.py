@@ -3,7 +3,7 @@
 python benchmarks/steps/groups.py > groups.log
 
 For machines that others use: every step is taken between two of the full shape, and compared with those by processor
-time; the median of nine, in random order, and in brackets the second lowest and second highest.
+time; the median of fifteen, in random order, and in brackets the second lowest and second highest.
 """
 
 import random
@@ -32,7 +32,7 @@ def main() -> None:
         flops = {shape: step_flops(workload, shape) for shape in shapes}
         arms = [(s, group) for s in shapes for group in dict.fromkeys([s.bn_batch, max(s.bn_batch, s.batch)])]
         found: dict[object, list[float]] = {arm: [] for arm in arms}
-        for turn in range(10):
+        for turn in range(16):
             for shape, group in random.sample(arms, len(arms)):
                 before, step, after = (
                     stepper.run(each, 1).cpu for each in (base, replace(shape, bn_batch=group), base)
