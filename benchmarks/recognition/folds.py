@@ -1,0 +1,221 @@
+"""Cross-validation: every video of a set is tested by trainings that have not seen it.
+
+python folds.py train RECIPE [KEY=VALUE...] --data FOLDER --plans PLAN,PLAN --seeds 20-24 [--folds 3] [--shuffled]
+    [--out folds.jsonl]
+python folds.py table RESULTS
+python folds.py picture OUT.png SET=RESULTS...
+
+The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
+blocks; each is tested once. A training adds a line to the results, and those that are there already are not repeated.
+"""
+
+import argparse
+import json
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from random import Random
+from statistics import fmean, median, stdev
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from vcycle.bench.measure import MEASURES
+from vcycle.plan import Step
+from vcycle.recipes.build import Splits, datasets_of, train
+from vcycle.recipes.evaluating import evaluator
+from vcycle.recipes.load import load_recipe
+from vcycle.recipes.plans import plan_of
+from vcycle.recipes.schema import Recipe
+from vcycle.recipes.videos import find_videos
+from vcycle.report.lengths import lengths_figure
+from vcycle.tasks.recognition import Scores
+from vcycle.train.run import RunFolder
+
+LISTS = ("train.csv", "val.csv", "test.csv")
+
+
+def main() -> None:
+    """Train what is missing, or print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    training = commands.add_parser("train")
+    training.add_argument("recipe")
+    training.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    training.add_argument("--data", type=Path, required=True)
+    training.add_argument("--plans", required=True)
+    training.add_argument("--seeds", required=True)
+    training.add_argument("--folds", type=int, default=3)
+    training.add_argument("--shuffled", action="store_true")
+    training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
+    table = commands.add_parser("table")
+    table.add_argument("results", type=Path)
+    picture = commands.add_parser("picture")
+    picture.add_argument("out", type=Path)
+    picture.add_argument("results", nargs="+", metavar="SET=RESULTS")
+    asked = parser.parse_args()
+    if asked.command == "picture":
+        sets = dict(argument.split("=") for argument in asked.results)
+        drawn = {name: comparison(read(Path(file))) for name, file in sets.items()}
+        lengths_figure(drawn, "cpu_seconds").savefig(asked.out, dpi=110)
+        return
+    if asked.command == "table":
+        print("\n".join(lines_of(read(asked.results))))
+        return
+    first, _, last = asked.seeds.partition("-")
+    done = {(run["fold"], run["plan"], run["seed"]) for run in read(asked.out)}
+    with tempfile.TemporaryDirectory() as temporary:
+        for seed in range(int(first), int(last or first) + 1):
+            for fold in range(asked.folds):
+                for plan in asked.plans.split(","):
+                    if (fold, plan, seed) not in done:
+                        place = Path(temporary) / str(fold)
+                        write_lists(asked.data, asked.folds, fold, place, shuffled=asked.shuffled)
+                        run = trained(asked.recipe, asked.overrides, place, plan, seed)
+                        with asked.out.open("a", encoding="utf-8") as file:
+                            file.write(json.dumps({"fold": fold, "plan": plan, "seed": seed, **run}) + "\n")
+
+
+def write_lists(data: Path, folds: int, tested: int, place: Path, *, shuffled: bool) -> None:
+    """Lists of a fold's videos; those of the tested block are to validate too, at the end, where it chooses nothing."""
+    lines = sorted(line for name in LISTS for line in (data / name).read_text(encoding="utf-8").splitlines() if line)
+    classes: dict[str, list[str]] = defaultdict(list)
+    for line in lines:
+        classes[line.rpartition(" ")[2]].append(line)
+    for own in classes.values() if shuffled else ():
+        Random(0).shuffle(own)
+    block = {line: k * folds // len(own) for own in classes.values() for k, line in enumerate(own)}
+    place.mkdir(parents=True, exist_ok=True)
+    for name in LISTS:
+        own = (line for line, number in block.items() if (number == tested) != (name == "train.csv"))
+        (place / name).write_text("".join(f"{data.resolve() / line}\n" for line in own), encoding="utf-8")
+    names = data / "classes.txt"
+    if names.exists():
+        (place / names.name).write_bytes(names.read_bytes())
+
+
+def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed: int) -> dict[str, Any]:
+    """Train under a plan and test: what took how long, and which of the videos were recognised."""
+    recipe = load_recipe(recipe_name, [*overrides, f"data={data}", "run.validate_every=100000", f"run.seed={seed}"])
+    videos = find_videos(recipe, data)
+    plan = plan_of(recipe, len(videos.train), name)
+    splits = datasets_of(recipe, videos, data)
+    took: dict[str, list[float]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as temporary:
+        fitted = train(
+            recipe,
+            plan,
+            splits,
+            RunFolder(Path(temporary) / "run"),
+            on_step=lambda report: took[cell_of(report.step)].append(report.seconds),
+        )
+    return {
+        "steps": fitted.steps,
+        "samples": fitted.samples,
+        "cpu_seconds": round(fitted.cpu_seconds, 2),
+        "seconds": round(fitted.seconds, 2),
+        "step_seconds": {cell: [len(each), round(median(each), 5)] for cell, each in took.items()},
+        **tested_by(fitted.model, recipe, splits),
+    }
+
+
+def cell_of(step: Step) -> str:
+    """A step's batch shape."""
+    return f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
+
+
+def tested_by(model: nn.Module, recipe: Recipe, splits: Splits) -> dict[str, Any]:
+    """Which test videos a model recognises, and the mean of minus the logarithm of what it gives the true class."""
+    scores: list[Scores] = []
+    assert splits.test is not None
+    evaluator(recipe, splits.test, on_scores=scores.append)(model, next(model.parameters()).device)
+    (found,) = scores
+    order = found.videos.argsort()
+    right = (found.scores.argmax(1) == found.labels)[order].int().tolist()
+    given = found.scores.gather(1, found.labels[:, None].long()).clamp_min(1e-9)
+    return {"nll": round(float(-given.log().mean()), 4), "right": right}
+
+
+def read(results: Path) -> list[dict[str, Any]]:
+    """The trainings so far."""
+    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+
+
+def lines_of(runs: list[dict[str, Any]]) -> Iterator[str]:
+    """Each plan, and each cascade beside the others."""
+    plans = list(dict.fromkeys(run["plan"] for run in runs))
+    yield "| plan | trainings | steps | processor time | loss on test | accuracy on test |"
+    yield "|---|---:|---:|---:|---:|---:|"
+    for plan in plans:
+        own = [run for run in runs if run["plan"] == plan]
+        shares = [fmean(run["right"]) for run in own]
+        yield (
+            f"| {plan} | {len(own)} | {fmean(run['steps'] for run in own):,.0f} "
+            f"| {fmean(run['cpu_seconds'] for run in own):.1f} s | {fmean(run['nll'] for run in own):.3f} "
+            f"| {np.nanmean(table_of(own)):.1%} ± {100 * (stdev(shares) if len(shares) > 1 else 0):.1f} |"
+        )
+    yield ""
+    yield "| plan | against | difference in points (95 %) | times the processor time |"
+    yield "|---|---|---:|---:|"
+    for plan in (name for name in plans if name.startswith("cascade")):
+        for other in (name for name in plans if not name.startswith("cascade")):
+            a, b = paired(runs, plan, other)
+            difference, low, high = interval(table_of(a) - table_of(b))
+            ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in zip(a, b, strict=True))
+            yield (
+                f"| {plan} | {other} | {100 * difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) "
+                f"| 1/{1 / median(ratios):.2f} (1/{1 / ratios[-1]:.2f} to 1/{1 / ratios[0]:.2f}) |"
+            )
+
+
+def comparison(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is drawn of the trainings: each plan's time, and its accuracy over all videos, by seed."""
+    arms = {}
+    for plan in dict.fromkeys(run["plan"] for run in runs):
+        own = [run for run in runs if run["plan"] == plan]
+        by_seed = np.nanmean(table_of(own), axis=1)
+        arms[plan] = {
+            "cpu_seconds": fmean(run["cpu_seconds"] for run in own),
+            "value": float(np.nanmean(table_of(own))),
+            "value_std": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else 0.0,
+        }
+    return {"measure": asdict(MEASURES["top-1"]), "split": "test", "arms": arms}
+
+
+def paired(runs: list[dict[str, Any]], plan: str, other: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The trainings of two plans with the same folds and seeds."""
+    of = {name: {(run["seed"], run["fold"]): run for run in runs if run["plan"] == name} for name in (plan, other)}
+    keys = sorted(of[plan].keys() & of[other].keys())
+    return [of[plan][key] for key in keys], [of[other][key] for key in keys]
+
+
+def table_of(runs: list[dict[str, Any]]) -> np.ndarray:
+    """What was recognised: a row for each seed, a column for each video; nan where a fold was not trained."""
+    videos = {run["fold"]: len(run["right"]) for run in runs}
+    starts = {fold: sum(videos[before] for before in videos if before < fold) for fold in videos}
+    seeds = sorted({run["seed"] for run in runs})
+    table = np.full((len(seeds), sum(videos.values())), np.nan)
+    for run in runs:
+        begin = starts[run["fold"]]
+        table[seeds.index(run["seed"]), begin : begin + len(run["right"])] = run["right"]
+    return table
+
+
+def interval(differences: np.ndarray, resamples: int = 10_000) -> tuple[float, float, float]:
+    """Mean and percentile interval, with seeds and videos drawn anew; see `vcycle.bench.statistics`."""
+    known = ~np.isnan(differences)
+    values = np.where(known, differences, 0.0)
+    generator = np.random.default_rng(0)
+    drawn = []
+    for _ in range(resamples):
+        seeds, videos = (np.bincount(generator.integers(n, size=n), minlength=n) for n in differences.shape)
+        if counted := seeds @ known @ videos:
+            drawn.append(seeds @ values @ videos / counted)
+    return float(np.nanmean(differences)), *(float(each) for each in np.quantile(drawn, [0.025, 0.975]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# Cross-validation of the cascade whose batch grows less, the constant shape and the control, over all videos of both
+# sets. VCYCLE_TEST_DATA is the folder that holds gestures/ and fights/. Goes on where it stopped.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+: "${VCYCLE_TEST_DATA:?the folder that holds gestures/ and fights/}"
+export OMP_NUM_THREADS=1
+grown=(plans.cascade.batch_growth=0.667 'plans.cascade.weights=[5, 1.5, 1.5, 2]')
+taskset -c "${CORE:-0}" python folds.py train gestures.yaml "${grown[@]}" --data "$VCYCLE_TEST_DATA/gestures" \
+    --plans cascade@1.7,control:cascade@2,constant@2 --seeds 20-24 --out folds-gestures.jsonl
+taskset -c "${CORE:-0}" python folds.py train fights.yaml "${grown[@]}" --data "$VCYCLE_TEST_DATA/fights" --shuffled \
+    --plans cascade@0.9,control:cascade@1,constant@1 --seeds 20-24 --out folds-fights.jsonl
+for set in gestures fights; do python folds.py table "folds-$set.jsonl"; done
+python folds.py picture folds.png gestures=folds-gestures.jsonl fights=folds-fights.jsonl
