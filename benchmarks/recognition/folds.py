@@ -2,7 +2,7 @@
 
 python folds.py train RECIPE [KEY=VALUE...] --data FOLDER --plans PLAN,PLAN --seeds 20-24 [--folds 3] [--shuffled]
     [--out folds.jsonl]
-python folds.py table RESULTS
+python folds.py table RESULTS...
 python folds.py picture OUT.png SET=RESULTS...
 
 The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
@@ -52,7 +52,7 @@ def main() -> None:
     training.add_argument("--shuffled", action="store_true")
     training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
     table = commands.add_parser("table")
-    table.add_argument("results", type=Path)
+    table.add_argument("results", type=Path, nargs="+")
     picture = commands.add_parser("picture")
     picture.add_argument("out", type=Path)
     picture.add_argument("results", nargs="+", metavar="SET=RESULTS")
@@ -63,7 +63,7 @@ def main() -> None:
         lengths_figure(drawn, "cpu_seconds").savefig(asked.out, dpi=110)
         return
     if asked.command == "table":
-        print("\n".join(lines_of(read(asked.results))))
+        print("\n".join(lines_of([run for file in asked.results for run in read(file)])))
         return
     first, _, last = asked.seeds.partition("-")
     done = {(run["fold"], run["plan"], run["seed"]) for run in read(asked.out)}

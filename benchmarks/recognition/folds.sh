@@ -8,7 +8,9 @@ export OMP_NUM_THREADS=1
 grown=(plans.cascade.batch_growth=0.667 'plans.cascade.weights=[5, 1.5, 1.5, 2]')
 taskset -c "${CORE:-0}" python folds.py train gestures.yaml "${grown[@]}" --data "$VCYCLE_TEST_DATA/gestures" \
     --plans cascade@1.7,control:cascade@2,constant@2 --seeds 20-24 --out folds-gestures.jsonl
+taskset -c "${CORE:-0}" python folds.py train gestures.yaml --data "$VCYCLE_TEST_DATA/gestures" \
+    --plans cascade@2 --seeds 20-24 --out folds-gestures-usual.jsonl # with the usual batches
 taskset -c "${CORE:-0}" python folds.py train fights.yaml "${grown[@]}" --data "$VCYCLE_TEST_DATA/fights" --shuffled \
     --plans cascade@0.9,control:cascade@1,constant@1 --seeds 20-24 --out folds-fights.jsonl
-for set in gestures fights; do python folds.py table "folds-$set.jsonl"; done
+for set in gestures fights; do python folds.py table folds-"$set"*.jsonl; done
 python folds.py picture folds.png gestures=folds-gestures.jsonl fights=folds-fights.jsonl

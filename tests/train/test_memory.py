@@ -34,6 +34,7 @@ def _page_faults(**environment: str) -> int:
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of GNU's C library alone")
+@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY, reason="memory is limited")
 def test_what_a_step_frees_is_kept_for_the_next_unless_the_user_has_said_otherwise():
     assert _page_faults() < _TOUCHED / 100
     assert _page_faults(MALLOC_MMAP_THRESHOLD_="131072") > _TOUCHED / 100
@@ -47,6 +48,8 @@ def test_nothing_is_kept_where_the_address_space_is_limited(monkeypatch, limit, 
         def mallopt(self, *_):
             Library.calls += 1
 
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda _: Library())
     monkeypatch.setattr(memory.resource, "getrlimit", lambda _: (limit, limit))
     memory.keep_freed()

@@ -111,7 +111,7 @@ def train(rank, world, noise, folder, until=None, *, dropout=0.0, how=None, **mo
             task=Precisely(classes=4),
             optimizer=more.pop("optimizer", OptimizerSpec()),
             run=RunFolder(folder),
-            settings=Settings(device="cpu", save_every=4, validate_every=8, **{"shard": True, **(how or {})}),
+            settings=Settings(**{"device": "cpu", "save_every": 4, "validate_every": 8, "shard": True, **(how or {})}),
             ranks=Ranks(rank=rank, world=world),
             role_of=role_of,
             precise_bn=10,
@@ -168,6 +168,9 @@ def _whole_and_cut(rank, world, noise, folder):
     held = train(rank, world, noise, folder / "whole")
     train(rank, world, noise, folder / "cut", 7, how={"fit": "always"})
     train(rank, world, noise, folder / "cut")
+    train(rank, world, noise, folder / "dropping", dropout=0.2)
+    train(rank, world, noise, folder / "dropping and cut", 7, dropout=0.2)
+    train(rank, world, noise, folder / "dropping and cut", dropout=0.2)
     return held
 
 
@@ -177,23 +180,37 @@ def test_two_ranks_learn_what_one_does_with_half_of_it_each_and_repeat_themselve
     assert_equal(whole, alone)
     assert max(held) < 0.65  # of five channels one rank has three
     assert_equal(record(tmp_path / "cut"), whole, atol=0)
+    assert_equal(record(tmp_path / "dropping and cut"), record(tmp_path / "dropping"), atol=0)
 
 
-def _in_parts_and_in_one(rank, world, noise, folder):
+def _in_parts_and_in_one(rank, world, noise, folder, optimizer):
     """Go on sharded, then not, then sharded in micro-batches of which ranks have different numbers."""
-    train(rank, world, noise, folder, 5)
-    train(rank, world, noise, folder, 6, how={"shard": False})
+    often = {"save_every": 2}
+    train(rank, world, noise, folder, 7, how=often, optimizer=optimizer)
+    saved = [saved_steps(folder)]
+    train(rank, world, noise, folder, 9, how={**often, "shard": False}, optimizer=optimizer)
+    saved.append(saved_steps(folder))
     if rank == 0:
         place = {"name": "CPU", "memory": memory_of(CPU), "ranks": world, "sharded": True}
         fits = {cell: Fit(micro=cell.bn_batch) for cell in PLAN.shapes if cell.batch > 5}
         FitRecord(RunFolder(folder).fit, place).write(fits)
-    train(rank, world, noise, folder)
+    train(rank, world, noise, folder, optimizer=optimizer)
+    return saved
 
 
-def test_a_run_goes_on_sharded_or_not_on_other_ranks_and_in_micro_batches(on_ranks, noise, tmp_path, alone):
-    train(0, 1, noise, tmp_path, 3)
-    on_ranks(3, _in_parts_and_in_one, noise, tmp_path)
-    assert_equal(record(tmp_path), alone)
+def saved_steps(folder):
+    """The step of the newest checkpoint."""
+    return max(int(file.stem.rpartition("-")[2]) for file in RunFolder(folder).checkpoints.glob("*.pt"))
+
+
+@pytest.mark.parametrize("optimizer", [OptimizerSpec(), OptimizerSpec(name="adamw")], ids=["sgd", "adamw"])
+def test_a_run_goes_on_sharded_or_not_on_other_ranks_and_in_micro_batches(on_ranks, noise, tmp_path, optimizer):
+    train(0, 1, noise, tmp_path / "alone", optimizer=optimizer)
+    train(0, 1, noise, tmp_path / "cut", 3, how={"save_every": 2}, optimizer=optimizer)
+    assert saved_steps(tmp_path / "cut") == 2
+    (saved, *_) = on_ranks(3, _in_parts_and_in_one, noise, tmp_path / "cut", optimizer)
+    assert saved == [6, 8]
+    assert_equal(record(tmp_path / "cut"), record(tmp_path / "alone"), atol=1e-8 if optimizer.name == "adamw" else 1e-9)
 
 
 def test_the_plan_has_the_cases():

@@ -300,7 +300,7 @@ class RunSection(Section):
     """Round gradients to this on their way between processes: half as much to send, where the network is slow."""
     shard: bool = False
     """Have each process hold a part of the weights, gradients and optimizer, rather than all of them (FSDP): for models
-    that need it. Equal to rounding; not with `compile`."""
+    that need it. Equal to rounding; not with `compile`, nor with `graphs`. Without an effect on one process."""
     validate_every: PositiveFloat = 1.0
     """Epochs of samples between validations."""
     save_every: PositiveInt = 500

@@ -33,6 +33,7 @@ from vcycle.train.run import RunFolder
 from vcycle.train.settings import Settings
 from vcycle.train.setup import make_fabric, set_up
 from vcycle.train.state import TrainState
+from vcycle.train.stopping import Stop
 from vcycle.train.training import Training
 from vcycle.train.update import Task, Update, refuse_shared_mixing
 from vcycle.train.watchdog import DATA, Watchdog, preparing, trying
@@ -100,6 +101,7 @@ def fit(
     say: Callable[[str], None] = on_message if ranks.first else _say_nothing
     goes_on = ranks.from_first(lambda: run.prepare(plan, recipe, resume=resume, classes=classes))
     with ExitStack() as stack:
+        stack.enter_context(ranks.together())
         ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
         state, update = set_up(
             fabric,
@@ -174,7 +176,7 @@ def fit(
         stack.callback(feed.close)
         recompute = None
         if precise_bn is not None:
-            recompute = _precise(update, state, dataset, precise_bn, settings, journal, ranks)
+            recompute = _precise(update, state, dataset, precise_bn, settings, journal, ranks, stop)
             if len(dataset) < precise_bn and start < len(plan):
                 say(f"precise_bn is {precise_bn:,} clips, and there are {len(dataset):,} to take them from")
         return Training(
@@ -200,12 +202,21 @@ def fit(
 
 
 def _precise(
-    update: Update, state: TrainState, dataset: Any, clips: int, settings: Settings, journal: Journal, ranks: Ranks
+    update: Update,
+    state: TrainState,
+    dataset: Any,
+    clips: int,
+    settings: Settings,
+    journal: Journal,
+    ranks: Ranks,
+    stop: Stop,
 ) -> Callable[[], None]:
     """What recomputes BatchNorm's running statistics: each time from the same clips, the first of the stream."""
     plan = precise_plan(state.plan, min(clips, len(dataset)))
 
     def predict(loaded: tuple[Step, Batch]) -> None:
+        if ranks.world > 1 and any(row[0] for row in ranks.table([stop.wanted])):
+            stop.leave()  # all ranks; one alone is free to at any moment
         step, batch = loaded
         journal.mention(batch)
         update.predict(step, batch)

@@ -61,11 +61,13 @@ def keep_freed() -> None:
 
     GNU's gives it back to the system and then has it mapped anew, page by page: 1,100 to 1,900 faults in a step of a
     small net, and a tenth of its time or more. Nothing is done where the user has configured that himself
-    (`MALLOC_TRIM_THRESHOLD_` or `MALLOC_MMAP_THRESHOLD_`), where the address space is limited, in which what is kept
-    as heap is not there for anything else, or where the library is another.
+    (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), where the address space is limited, in which
+    what is kept as heap is not there for anything else, or where the library is another. Processes that are forked
+    later, such as workers, do likewise.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit != resource.RLIM_INFINITY or os.environ.keys() & {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}:
+    configured = os.environ.keys() & {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}
+    if limit != resource.RLIM_INFINITY or configured or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", ""):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -86,8 +86,9 @@ def set_up(
         model = model.to(fabric.device)
         average = None if ema is None else Ema(model, ema)
     # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
-    # Of sharded parameters torch has no fused SGD.
-    fused = settings.precision != "fp16" and (whole is None or optimizer.name != "sgd")
+    # Of sharded parameters torch has no fused SGD, and on a CPU none of parameters that first learn at different steps.
+    plain = optimizer.name == "sgd" and (whole is not None or fabric.device.type == "cpu")
+    fused = settings.precision != "fp16" and not plain
     built = optimizer.build(model, role_of, fused=fused)
     state = TrainState(run=run, plan=plan, seed=settings.seed, model=model, optimizer=built, ema=average, outline=whole)
     speed = Speed(compile=settings.compile, graphs=settings.graphs, compress=settings.compress)

@@ -13,7 +13,7 @@ from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights,
 from vcycle.train.ema import Ema
 from vcycle.train.outcome import Evaluation, Totals
 from vcycle.train.run import RunFolder
-from vcycle.train.shards import assembled, gathered, scattered, scattered_optimizer
+from vcycle.train.shards import assembled, gathered, own, scattered, scattered_optimizer
 
 __all__ = ["TrainState"]
 
@@ -123,6 +123,7 @@ class TrainState:
             parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
             saved = scattered_optimizer(checkpoint.optimizer, parameters)
             self.optimizer.load_state_dict(_on_this_device(saved, self.optimizer))
+            _lay_out(self.optimizer)
             if self.scaler is not None and checkpoint.scaler is not None:
                 self.scaler.load_state_dict(checkpoint.scaler)
             self.totals = Totals.from_data(checkpoint.totals, evaluation)
@@ -130,6 +131,20 @@ class TrainState:
             raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {error!r}") from error
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step
+
+
+@torch.no_grad()
+def _lay_out(optimizer: torch.optim.Optimizer) -> None:
+    """Lay an optimizer's state out in memory as its parameters lie here: a fused one reads them side by side.
+
+    What another device wrote, or ranks that had parts of it, may lie otherwise: channels first, where these are last.
+    """
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.ndim:
+                like = torch.empty_like(parameter.detach(), dtype=value.dtype)
+                own(like).copy_(own(value))
+                state[key] = like
 
 
 def _on_this_device(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:

@@ -22,10 +22,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 class Stopped(KeyboardInterrupt):
     """A signal has asked for an end."""
 
-    def __init__(self, number: signal.Signals) -> None:
-        """Say which."""
+    def __init__(self, number: signal.Signals, *, at_once: bool = False) -> None:
+        """Say which, and whether for an end wherever this process is."""
         super().__init__(number.name)
-        self.signal = number
+        self.signal, self.at_once = number, at_once
 
 
 class Stop:
@@ -58,7 +58,7 @@ class Stop:
             return  # a scheduler may tell both this process and its parent, who tells it once more
         self._signal = self._signal or signal.Signals(number)
         if again or not self._waits:
-            raise Stopped(self._signal)
+            raise Stopped(self._signal, at_once=again)
         self._on_wish(self._signal)
 
     @contextmanager

@@ -84,10 +84,12 @@ class Training:
             with self.stop.allowed():
                 batch, waited = self.feed.take()
         except Stopped:
-            if self._kept != step.index:
-                self.log.flush()
-                self._keep(step.index)
-            self.say(_stopped(step.index, self.plan))
+            # One of several ranks is only stopped here by whoever asks twice, and the others know nothing of it.
+            if self.ranks.world == 1:
+                if self._kept != step.index:
+                    self.log.flush()
+                    self._keep(step.index)
+                self.say(_stopped(step.index, self.plan))
             raise
         self.dog.sign(step.index, COMPUTING)
         return batch, waited
@@ -146,6 +148,7 @@ class Training:
         if self.state.totals.unevaluated:
             with self._clock.paused():
                 if not self._evaluate(start):
+                    self.say(_stopped(start, self.plan))
                     self.stop.leave()
                 self._keep(start)
 
@@ -160,7 +163,9 @@ class Training:
                     with self.dog.fed_by(self.state.model):
                         self.recompute()
                 found = None if self.validate is None else self._validated(self.validate)
-        except Stopped:
+        except Stopped as stopped:
+            if stopped.at_once and self.ranks.world > 1:
+                raise  # the others know nothing of it, and do not save together with this rank
             return False
         totals.unevaluated = False
         if found is not None:
