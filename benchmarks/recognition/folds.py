@@ -11,6 +11,7 @@ blocks; each is tested once. A training adds a line to the results, and those th
 
 import argparse
 import json
+import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ import numpy as np
 from torch import nn
 
 from vcycle.bench.measure import MEASURES
+from vcycle.bench.statistics import paired_bootstrap
 from vcycle.plan import Step
 from vcycle.recipes.build import Splits, datasets_of, train
 from vcycle.recipes.evaluating import evaluator
@@ -163,7 +165,8 @@ def lines_of(runs: list[dict[str, Any]]) -> Iterator[str]:
     for plan in (name for name in plans if name.startswith("cascade")):
         for other in (name for name in plans if not name.startswith("cascade")):
             a, b = paired(runs, plan, other)
-            difference, low, high = interval(table_of(a) - table_of(b))
+            found = paired_bootstrap(table_of(a), table_of(b))
+            difference, low, high = (math.nan,) * 3 if found is None else found[:3]
             ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in zip(a, b, strict=True))
             yield (
                 f"| {plan} | {other} | {100 * difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) "
@@ -202,19 +205,6 @@ def table_of(runs: list[dict[str, Any]]) -> np.ndarray:
         begin = starts[run["fold"]]
         table[seeds.index(run["seed"]), begin : begin + len(run["right"])] = run["right"]
     return table
-
-
-def interval(differences: np.ndarray, resamples: int = 10_000) -> tuple[float, float, float]:
-    """Mean and percentile interval, with seeds and videos drawn anew; see `vcycle.bench.statistics`."""
-    known = ~np.isnan(differences)
-    values = np.where(known, differences, 0.0)
-    generator = np.random.default_rng(0)
-    drawn = []
-    for _ in range(resamples):
-        seeds, videos = (np.bincount(generator.integers(n, size=n), minlength=n) for n in differences.shape)
-        if counted := seeds @ known @ videos:
-            drawn.append(seeds @ values @ videos / counted)
-    return float(np.nanmean(differences)), *(float(each) for each in np.quantile(drawn, [0.025, 0.975]))
 
 
 if __name__ == "__main__":

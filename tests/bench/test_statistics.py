@@ -92,6 +92,16 @@ def test_the_paired_interval_of_a_plan_and_itself_is_zero_and_mirrors():
     assert there == paired_bootstrap(a, b)
 
 
+def test_the_paired_interval_takes_what_was_measured_where_some_was_not():
+    a, b = (rows_of(np.random.default_rng(k), 4, 60, share) for k, share in ((1, 0.9), (2, 0.7)))
+    whole = paired_bootstrap(a, b)
+    a[0, :20] = b[3, 40:] = np.nan
+    found = paired_bootstrap(a, b)
+    assert found.difference == pytest.approx(float(np.nanmean(a - b)))
+    assert found.low < found.difference < found.high
+    assert found.high - found.low > whole.high - whole.low
+
+
 def test_the_paired_interval_asks_for_two_seeds_two_clips_and_the_same_of_both():
     assert paired_bootstrap([[1, 0, 1]], [[1, 1, 1]]) is None
     assert paired_bootstrap([[1], [0]], [[1], [1]]) is None

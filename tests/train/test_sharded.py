@@ -200,7 +200,7 @@ def _in_parts_and_in_one(rank, world, noise, folder, optimizer):
 
 def saved_steps(folder):
     """The step of the newest checkpoint."""
-    return max(int(file.stem.rpartition("-")[2]) for file in RunFolder(folder).checkpoints.glob("*.pt"))
+    return latest_checkpoint(RunFolder(folder).checkpoints)[0].step
 
 
 @pytest.mark.parametrize("optimizer", [OptimizerSpec(), OptimizerSpec(name="adamw")], ids=["sgd", "adamw"])

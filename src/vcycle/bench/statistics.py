@@ -86,7 +86,8 @@ def paired_bootstrap(
     A few dozen test clips are a sample too: an interval over seeds alone speaks of these very clips.
 
     Args:
-        a: A row per seed, a value per clip, such as 1 where it was recognised, else 0.
+        a: A row per seed, a value per clip, such as 1 where it was recognised, else 0; nan where a seed has none, as in
+            cross-validation of which not every fold was trained.
         b: The same seeds and clips.
         confidence: Of the interval.
         resamples: Draws; they are the same at every call.
@@ -106,14 +107,17 @@ def paired_bootstrap(
     if min(seeds, clips) < 2:
         return None
     differences = first - second
+    known = ~np.isnan(differences)
+    values = np.where(known, differences, 0.0)
     generator = np.random.default_rng(0)
-    drawn = np.empty(resamples)
-    for k in range(resamples):
+    drawn = []
+    for _ in range(resamples):
         of_seeds = np.bincount(generator.integers(seeds, size=seeds), minlength=seeds)
         of_clips = np.bincount(generator.integers(clips, size=clips), minlength=clips)
-        drawn[k] = of_seeds @ differences @ of_clips / (seeds * clips)
+        if counted := of_seeds @ known @ of_clips:
+            drawn.append(of_seeds @ values @ of_clips / counted)
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Interval(float(differences.mean()), float(low), float(high), confidence)
+    return Interval(float(np.nanmean(differences)), float(low), float(high), confidence)
 
 
 def no_worse(intervals: Sequence[Interval], margin: float) -> Verdict:

@@ -243,6 +243,8 @@ class Fitting:
 
     def _try(self, step: Step, cell: BatchShape, on_attempt: Callable[[BatchShape], object]) -> tuple[int, int]:
         """How many clips this rank can compute at a time (the whole batch if all of its own, 0 if none); peak bytes."""
+        if self._update.sharded:
+            return self._try_together(step, cell, on_attempt)
         sizes = self._sizes(cell)
         peaks: dict[int, int] = {}
 
@@ -254,8 +256,6 @@ class Fitting:
                 peaks[size] = peak
             return peak is not None
 
-        if self._update.sharded:
-            return self._try_together(step, cell, on_attempt)
         size = largest_that_fits(sizes, fits)
         del self._update.micro[cell.batch, cell.shape]
         if size is None:

@@ -94,6 +94,7 @@ def fit(
         CheckpointError: if the checkpoint belongs to another plan or model, or cannot be written.
         DataError: if more samples are unreadable than `bad_limit` allows, or labels are not of the task.
         VcycleError: if the loss is not finite over and over, or the folder already holds a run.
+        Abandoned: if another rank has ended.
         Stopped: if a signal has asked for an end, within `vcycle.train.stopping.signals`.
     """
     fabric = make_fabric(settings, model, ranks)
@@ -215,8 +216,8 @@ def _precise(
     plan = precise_plan(state.plan, min(clips, len(dataset)))
 
     def predict(loaded: tuple[Step, Batch]) -> None:
-        if ranks.world > 1 and any(row[0] for row in ranks.table([stop.wanted])):
-            stop.leave()  # all ranks; one alone is free to at any moment
+        if ranks.anywhere(stop.wanted):
+            stop.leave()
         step, batch = loaded
         journal.mention(batch)
         update.predict(step, batch)

@@ -134,6 +134,14 @@ class Ranks:
             _agree_first()
         return self._table(row)
 
+    def anywhere(self, here: bool) -> bool:
+        """Whether something holds on any rank.
+
+        Raises:
+            VcycleError: if another rank has ended.
+        """
+        return any(row[0] for row in self._table([here]))
+
     def _table(self, row: Sequence[int]) -> list[list[int]]:
         if self.world == 1:
             return [list(row)]
@@ -180,7 +188,7 @@ class Ranks:
         global _agree
 
         def agree() -> None:
-            if any(row[0] for row in self._table([wanted()])):
+            if self.anywhere(wanted()):
                 give_up()
 
         def look() -> None:

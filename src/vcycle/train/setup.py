@@ -76,15 +76,15 @@ def set_up(
     """What is trained, as drawn, and what trains it; see `fit`."""
     convert_batchnorm(model, plan[0].bn_batch)
     model = _laid_out(model, fabric.device)
+    average = None if ema is None else Ema(model, ema)
+    models = [model] if average is None else [model, average.model]
     whole = None
     if settings.shard and ranks.world > 1:
         whole = outline(model)
-        average = None if ema is None else Ema(model, ema)
-        averaged = [] if average is None else [average.model]
-        shard(model, *averaged, device=fabric.device, compress=settings.compress)
+        shard(*models, device=fabric.device, compress=settings.compress)
     else:
-        model = model.to(fabric.device)
-        average = None if ema is None else Ema(model, ema)
+        for each in models:
+            each.to(fabric.device)
     # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
     # Of sharded parameters torch has no fused SGD, and on a CPU none of parameters that first learn at different steps.
     plain = optimizer.name == "sgd" and (whole is not None or fabric.device.type == "cpu")

@@ -80,7 +80,7 @@ class Update:
         speed: Speed = Speed(),  # noqa: B008 -- frozen
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Put the model and its optimizer where they are to be trained.
+        """Take over a model on its device, and its optimizer.
 
         Args:
             fabric: The device and the precision.
@@ -100,7 +100,7 @@ class Update:
         state.scaler = scaler_of(fabric)
         self._speed, self._tell = speed, on_message
         self._ready: set[BatchShape] = set()
-        model = state.model.to(fabric.device)
+        model = state.model
         shapes = len(state.plan.shapes)
         self._norms = [module for module in model.modules() if isinstance(module, SubBatchNorm)]
         if speed.compile and self._norms:
@@ -119,12 +119,9 @@ class Update:
         """Learn from this rank's clips of a batch, unless what they would teach is not finite.
 
         Then weights, the optimizer's state and running statistics stay as they are.
-
-        Raises:
-            VcycleError: if another rank has ended.
         """
         scaler = self._state.scaler
-        with self._ranks.together(), self._step(step, batch) as (loss, commitment):
+        with self._step(step, batch) as (loss, commitment):
             kept = finite(loss, self._state.optimizer)
             if self.sharded:
                 kept = _everywhere(kept)

@@ -65,8 +65,8 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
     path = Path(data.path)
     low = None if data.low is None else Path(data.low)
     layout = _layout(path) if data.layout == "auto" else data.layout
-    other = data.layout in ("reds", "vimeo90k") and data.layout != _layout(path)
-    if other and split == "train" and path.exists():
+    named = split == "train" and data.layout in ("reds", "vimeo90k")
+    if named and path.exists() and data.layout != _layout(path):
         raise RecipeError(
             f"data.path {path} does not lie as data.layout={data.layout} says (docs/superresolution-data.md); "
             "data.layout=auto takes a folder with train and val, each of clips"
