@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections import namedtuple
+from collections import Counter, namedtuple
 from pathlib import Path
 
 import pytest
@@ -62,16 +62,16 @@ def _nothing_is_left(processes):
 
 
 def test_clips_lie_in_shared_memory_and_are_not_copied():
-    batches = iter(loader(Clips(), PLAN, workers=2))
-    places = set()
+    plan = cascade(Baseline(batch=2, frames=4, size=16, clips=12, steps=1000, lr=0.1))
+    places = Counter()
     later = None
-    for batch in batches:
+    for batch in loader(Clips(), plan, workers=2):
         if later is not None:  # the first samples tell how much memory one takes
             assert batch.clips.is_contiguous()
-            places.add(batch.clips.untyped_storage().data_ptr())
+            places[batch.clips.untyped_storage().data_ptr()] += 1
         later = batch
         assert right(batch)
-    assert 1 < len(places) < len(PLAN) - 10  # the same blocks again and again
+    assert 1 < len(places) < len(plan) / 4  # the same blocks again and again, however far ahead the workers are
 
 
 def test_batches_that_are_kept_are_never_overwritten():
