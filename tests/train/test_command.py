@@ -14,11 +14,11 @@ from vcycle.train.run import JsonLines, RunFolder
 LONG = ("training.steps=9600", "training.warmup=null", "training.decay=constant", "run.validate_every=1000")
 
 
-def start(training, folder, *options):
+def start(training, folder, *options, launcher=()):
     """`vcycle train` in a process group of its own, as a shell starts it."""
-    command = [sys.executable, "-m", "vcycle", "train", str(training.file), f"data={training.recipe.data.path}", *LONG]
+    command = ["-m", "vcycle", "train", str(training.file), f"data={training.recipe.data.path}", *LONG, *options]
     return subprocess.Popen(
-        [*command, *options, "--out", str(folder)],
+        [sys.executable, *launcher, *command, "--out", str(folder)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -26,11 +26,10 @@ def start(training, folder, *options):
     )
 
 
-def wait_for_steps(process, folder, more):
-    """Wait until a run has logged so many more steps."""
+def wait_for_steps(process, folder, steps):
+    """Wait until a run has logged so many steps."""
     log, until = RunFolder(folder).log, time.monotonic() + 100
-    first = sum(line["event"] == "step" for line in JsonLines(log).read())
-    while sum(line["event"] == "step" for line in JsonLines(log).read()) < first + more:
+    while sum(line["event"] == "step" for line in JsonLines(log).read()) < steps:
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -67,7 +66,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(training, newest,
     # What it saves next is a pipe that nobody reads: there the first Ctrl-C waits, and the second does not.
     os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.tmp")
     second = start(training, folder, "run.save_every=1", "--resume")
-    wait_for_steps(second, folder, 1)
+    wait_for_steps(second, folder, step + 1)
     second.send_signal(signal.SIGINT)
     heard = iter(second.stderr.readline, "")
     assert any("SIGINT: the step at hand is finished and saved; Ctrl-C again ends at once" in line for line in heard)
@@ -76,3 +75,24 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(training, newest,
     assert code == 130
     assert "interrupted; " in said
     assert newest(folder).step == step
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(training, newest, children, tmp_path):
+    folder = tmp_path / "run"
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--shutdown-timeout=250")
+    agent = start(training, folder, "run.save_every=200", launcher=torchrun)
+    wait_for_steps(agent, folder, 1)
+    # The first process is to wait for the reader of a pipe, the second one for the first.
+    os.mkfifo(RunFolder(folder).checkpoints / "step-000000200.tmp")
+    wait_for_steps(agent, folder, 200)
+    ranks = children(agent.pid)
+    os.killpg(agent.pid, signal.SIGINT)
+    heard = iter(agent.stderr.readline, "")
+    assert any("SIGINT: the step at hand is finished and saved; Ctrl-C again ends at once" in line for line in heard)
+    os.killpg(agent.pid, signal.SIGINT)
+    _, said = ended(agent)
+    assert len(ranks) >= 2
+    assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks)
+    assert "forcefully" not in said
+    assert newest(folder).step == 0

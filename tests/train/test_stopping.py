@@ -159,6 +159,16 @@ def test_a_scheduler_may_send_its_signal_more_than_once(rarely, newest, tmp_path
     assert newest(tmp_path).step == 1
 
 
+def test_torchrun_hands_a_second_ctrl_c_on_as_sigterm(rarely, newest, tmp_path):
+    def twice(report):
+        strike()
+        strike(signal.SIGTERM)
+
+    ended, _ = interrupted(rarely, tmp_path, on_step=twice)
+    assert ended == signal.SIGINT
+    assert newest(tmp_path).step == 0
+
+
 def test_outside_of_a_training_a_signal_ends_at_once():
     for number in EVERY:
         done = []

@@ -51,14 +51,17 @@ class Stop:
         """Ask for an end, as a signal handler does.
 
         Raises:
-            Stopped: where nothing is lost by it; and on Ctrl-C, once any signal has been there before.
+            Stopped: where nothing is lost by it; and on Ctrl-C, once any signal has been there before, or on SIGTERM
+                after Ctrl-C, which is how torchrun hands on a second one.
         """
-        again = self._signal is not None
-        if again and number != signal.SIGINT:
+        before = self._signal
+        self._signal = before or signal.Signals(number)
+        if before:
+            if number == signal.SIGINT or (before, number) == (signal.SIGINT, signal.SIGTERM):
+                raise Stopped(before, at_once=True)
             return  # a scheduler may tell both this process and its parent, who tells it once more
-        self._signal = self._signal or signal.Signals(number)
-        if again or not self._waits:
-            raise Stopped(self._signal, at_once=again)
+        if not self._waits:
+            raise Stopped(self._signal)
         self._on_wish(self._signal)
 
     @contextmanager
