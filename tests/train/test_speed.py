@@ -308,12 +308,12 @@ def test_a_fused_optimizer_learns_the_same_to_rounding_and_either_goes_on_from_t
     states = []
     for fused in (False, True):
         torch.manual_seed(0)
-        model = Net()
+        model = Net().double()  # Adam blows up what rounding leaves of a gradient that should be 0, unless it is tiny
         optimizer = OptimizerSpec(name=name).build(model, fused=fused)
         for _ in range(3):
             for group in optimizer.param_groups:
                 group["lr"] = 0.01
-            model(torch.ones(2, 3, 2, 4, 4)).square().mean().backward()
+            model(torch.randn(2, 3, 2, 4, 4).double()).square().mean().backward()
             optimizer.step()
             optimizer.zero_grad()
         states.append(TrainState(run=RunFolder(tmp_path / name), plan=PLAN, seed=0, model=model, optimizer=optimizer))
