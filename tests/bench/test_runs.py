@@ -111,11 +111,20 @@ def test_a_study_of_which_every_run_fails_says_why(results, arms_of):
         train_all(arms_of("cascade", "constant"), seeds=(3, 4), results=results, train=train)
 
 
-@pytest.mark.parametrize("line", ['{"arm": "x"}', "[1]", '{"curve": [[1]]}', '{"failed": "x"}'])
+@pytest.mark.parametrize("line", ['{"arm": "x"}', '{"curve": [[1]]}', '{"failed": "x"}'])
 def test_a_results_file_of_something_else_is_refused(results, arms_of, run_of, line):
     results.write_text(line + "\n")
     with pytest.raises(VcycleError, match=r"results.jsonl holds something else than the runs .*give another --out"):
         train_all(arms_of("constant"), seeds=(0,), results=results, train=run_of)
+
+
+def test_a_results_file_that_was_damaged_loses_nothing(results, arms_of, run_of):
+    train_all(arms_of("constant"), seeds=(0, 1), results=results, train=run_of)
+    kept = results.read_text()
+    results.write_text(damaged := "[1]\n" + kept)
+    with pytest.raises(VcycleError, match=r"results.jsonl, line 1 is damaged: '\[1\]' is no JSON object"):
+        train_all(arms_of("constant"), seeds=(0, 1), results=results, train=run_of)
+    assert results.read_text() == damaged
 
 
 def test_arms_must_be_there_and_differ(results, arms_of, run_of):

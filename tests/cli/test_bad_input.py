@@ -113,6 +113,7 @@ def test_a_path_where_a_change_to_the_recipe_belongs(vcycle, here, videos):
     ("override", "parts"),
     [
         ("trainign.batch=2", ["unknown key 'trainign'", "did you mean 'training'?"]),
+        ("seeds=3", ["unknown key 'seeds' (did you mean 'run.seed'?)"]),
         ("training.bach=2", ["unknown key 'training.bach'", "did you mean 'batch'?"]),
         ("training.batch=many", ["'training.batch'", "'many'", "integer"]),
         ("training.batch=0", ["'training.batch'", "greater than 0"]),
@@ -222,12 +223,39 @@ def test_a_demonstration_where_nothing_can_be_written(vcycle, here, subject):
 
 
 def test_a_folder_for_measurements_that_is_a_file(vcycle, here):
-    refused(vcycle("bench", "data", "--quick", "--out", "tiny.yaml"), "tiny.yaml cannot be made: File exists")
+    refused(vcycle("bench", "data", "--quick", "--out", "tiny.yaml"), "folder tiny.yaml cannot be made: File exists")
+    (here / "out").mkdir()
+    (here / "out" / "videos").touch()
+    ran = vcycle("bench", "data", "--quick", "--out", "out")
+    refused(ran, "folder out/videos cannot be made: File exists")
 
 
 @pytest.mark.parametrize("seeds", ["0", "-1", "two", "", "9" * 30, "1-99999999", f"{2**63}-{2**63}"])
 def test_no_seeds(vcycle, here, videos, seeds):
     refused(vcycle("compare", "tiny.yaml", f"data={videos}", f"seeds={seeds}"), f"seeds={seeds}", "at least 1")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "plan=constant,nope", "data.workers=64"],
+        ["compare", "plan=nope"],
+        ["train", "plan=nope"],
+        ["plan", "plan=control:nope@2"],
+        ["bench", "--plans", "constant,nope"],
+        ["bench", "plan=nope"],
+    ],
+)
+def test_an_unknown_plan_is_all_that_is_told_of(vcycle, here, videos, arguments):
+    command, *rest = arguments
+    ran = vcycle(command, "tiny.yaml", f"data={videos}", *rest)
+    refused(ran, "nope", "is unknown: constant, long+short")
+    assert len(ran.err.splitlines()) == 1
+    assert [path.name for path in here.iterdir()] == ["tiny.yaml"]
+
+
+def test_an_unknown_plan_is_told_of_before_missing_data(vcycle, here):
+    refused(vcycle("compare", "tiny.yaml", "data=nowhere", "plan=nope"), "plan 'nope' is unknown")
 
 
 def test_no_plans_to_compare(vcycle, here, videos):

@@ -135,6 +135,7 @@ def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
     ("arguments", "parts"),
     [
         (["data", "fast"], ["how large?", "--recipe", "--short-side"]),
+        (["nowhere", "fast"], ["nowhere: no such folder or list file"]),
         (["data", "fast", "--short-side", "16", "--levels", "16,32"], ["exclude each other"]),
         (["data", "fast", "--levels", "16,x"], ["--levels 16,x"]),
         (["data", "fast", "--levels", "32,16"], ["ascending"]),

@@ -67,9 +67,20 @@ def test_another_split_for_validation(vcycle, run, moved):
 
 
 @pytest.mark.parametrize("name", ["plan.json", "videos.json"])
-def test_a_damaged_note_of_what_was_begun(vcycle, run, name):
-    (run / name).write_text("{")
+@pytest.mark.parametrize("content", ["{", "[" * 99_999])
+def test_a_damaged_note_of_what_was_begun(vcycle, run, name, content):
+    (run / name).write_text(content)
     refused(vcycle("train", run, "--resume"), f"{run / name} cannot be read: ")
+
+
+def test_a_note_of_videos_with_other_values(vcycle, run):
+    (run / "videos.json").write_text('{"train": {"videos": "x"}}')
+    refused(vcycle("train", run, "--resume"), "train videos", "16 of them, where the run has 'x'")
+
+
+def test_a_damaged_recipe_of_a_run(vcycle, run):
+    (run / "recipe.yaml").write_bytes(b"\x80")
+    refused(vcycle("train", run, "--resume"), f"{run / 'recipe.yaml'}: cannot be read as a recipe: ")
 
 
 def test_a_resume_that_is_refused_leaves_the_run_as_it_was(vcycle, run, moved):

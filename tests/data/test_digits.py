@@ -1,5 +1,6 @@
 """The digit set: real files, whose class needs the digit and the order of the frames, made once and whole."""
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -113,6 +114,13 @@ def test_a_folder_of_something_else_is_refused_and_left_alone(tmp_path: Path) ->
 def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "set").write_bytes(b"")
     with pytest.raises(DataError, match="is a file"):
+        render_digits(tmp_path / "set", SMALL)
+
+
+def test_what_cannot_be_removed_for_a_new_set_is_named(tmp_path: Path) -> None:
+    render_digits(tmp_path / "set", dataclasses.replace(SMALL, clips={"val": 1}))
+    (tmp_path / "set" / "train").write_bytes(b"")
+    with pytest.raises(DataError, match=r"set/train of an earlier set cannot be removed: give a new or empty folder"):
         render_digits(tmp_path / "set", SMALL)
 
 

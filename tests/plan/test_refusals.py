@@ -236,6 +236,8 @@ def test_an_unknown_parameter_role_is_refused_with_those_known() -> None:
     ("text", "message"),
     [
         ("{", "a plan is not valid JSON"),
+        ("[" * 99_999, "a plan is not valid JSON"),
+        ("9" * 9_999, "a plan is not valid JSON"),
         ("[1, 2]", "expected a plan, got tuple"),
         ('{"kind": "Role"}', "expected a plan, got Role"),
         ('{"kind": "Torch"}', "unknown kind 'Torch' in a plan"),

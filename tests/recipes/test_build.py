@@ -214,10 +214,12 @@ def test_evaluation_names_a_bad_video_once_and_counts_it_every_time(load, digit_
     recipe = load(f"data={videos}", f"data.workers={workers}")
     splits = datasets_of(recipe, find_videos(recipe, tmp_path), tmp_path)
     said = []
-    evaluate = evaluator(recipe, splits.val, said.append)
+    told = []
+    evaluate = evaluator(recipe, splits.val, said.append, on_progress=lambda *done: told.append(done))
     model = build_model(recipe, 4, 0)
     first, second = (evaluate(model, torch.device("cpu")) for _ in range(2))
     assert first == second
+    assert told == [("evaluating videos", done, 8) for done in range(9)] * 2
     assert (first.samples, first.unreadable, first.protocol) == (7, 1, "1 center clip, 4×16×16")
     (text,) = said
     assert text.startswith(f"bad video {bad}: ")

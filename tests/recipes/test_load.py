@@ -105,6 +105,11 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
     assert refusal(TEXT + "optimiser: sgd\n").startswith("unknown key 'optimiser' (did you mean 'optimizer'?)")
     said = refusal(TEXT + "plans: {long+short: {cyles: 2}}\n")
     assert said.startswith("unknown key 'plans.long+short.cyles' (did you mean 'cycles'?); known here: control_epoch")
+    assert refusal(TEXT + "seeds: 1\n").startswith("unknown key 'seeds' (did you mean 'run.seed'?); known here: task")
+    said = refusal(TEXT + "size: 1\n")
+    assert said.startswith("unknown key 'size' (did you mean 'training.size' or 'evaluation.size'?)")
+    said = refusal(TEXT + "evaluation: {batch: 1}\n")
+    assert said.startswith("unknown key 'evaluation.batch' (did you mean 'training.batch'?)")
     assert refusal(TEXT + "zzz: 1\n").startswith("unknown key 'zzz'; known here: task, description, data")
 
 

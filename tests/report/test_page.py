@@ -13,7 +13,7 @@ import torch
 from matplotlib.image import imread
 
 from vcycle.cli.app import app
-from vcycle.cli.reporting import _read
+from vcycle.cli.reporting import _file_names, _read
 from vcycle.errors import VcycleError
 from vcycle.plan import Plan
 from vcycle.recipes.load import dump_recipe, load_recipe
@@ -139,6 +139,24 @@ def test_the_pictures_are_files_too(page, tmp_path):
     assert imread(tmp_path / "p" / "accuracy.png").shape[1] == 1140
 
 
+def test_runs_whose_names_differ_in_odd_characters_have_pictures_of_their_own(tmp_path):
+    for name in ("a b", "a?b", "a_b", "A_b"):
+        write_run(tmp_path / "runs" / name, steps=2)
+    folders = sorted(map(str, (tmp_path / "runs").iterdir()))
+    app(["report", *folders, "-o", str(tmp_path / "x.html"), "--figures", str(tmp_path / "p")], standalone_mode=False)
+    names = {file.name for file in (tmp_path / "p").glob("*-loss.png")}
+    assert names == {"A_b-loss.png", "a_b-2-loss.png", "a_b-3-loss.png", "a_b-4-loss.png"}
+    assert _file_names(["a-2", "a", "a", "é"]) == ["a-2", "a", "a-3", "é"]
+
+
+def test_a_name_that_is_no_text_is_written_as_it_can_be(tmp_path):
+    write_run(tmp_path / "run", steps=2)
+    with JsonLines(RunFolder(tmp_path / "run").bad_samples) as journal:
+        journal.write(position=0, video=1, replacement=2, path=os.fsdecode(b"\xff.mp4"), cause="broken")
+    app(["report", str(tmp_path / "run"), "-o", str(tmp_path / "x.html")], standalone_mode=False)
+    assert r"\udcff.mp4" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
 def test_runs_of_other_measures_are_drawn_apart(page):
     digits = _read(page.parent / "one", "digits")
     lines = [{"seconds": 10.0 * k, "evaluation": {"psnr": 20.0 + k, "ssim": 0.5}} for k in range(3)]
@@ -154,12 +172,103 @@ def test_runs_of_other_measures_are_drawn_apart(page):
         assert len(figure.axes) == 1
 
 
-@pytest.mark.parametrize(("text", "words"), [("{", "cannot be read: "), ("[1]", "is no evaluation that `vcycle eval`")])
-def test_an_evaluation_that_is_none_is_named(tmp_path, text, words):
+NO_EVALUATION = r"eval-test\.json is no evaluation that `vcycle eval` wrote: "
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("eval-test.json", b"{", r"eval-test\.json cannot be read: "),
+        ("eval-test.json", b"\xff\xfe", r"eval-test\.json cannot be read: "),
+        ("eval-test.json", b"[" * 99999, r"eval-test\.json cannot be read: "),
+        ("eval-test.json", b"[1]", NO_EVALUATION + "it has no keys"),
+        ("eval-test.json", b'{"split": "val"}', NO_EVALUATION + "key 'protocol' is missing"),
+        (
+            "eval-test.json",
+            b'{"split": ["a"], "protocol": ""}',
+            NO_EVALUATION + r"key 'split' is \['a'\]: input should be",
+        ),
+        ("eval-test.json", b'{"split": "", "protocol": "", "map": "x"}', NO_EVALUATION + "key 'map' is 'x': input"),
+        ("plan.json", b"{", r"plan\.json cannot be read: a plan is not valid JSON"),
+        ("plan.json", b"\x80", r"plan\.json cannot be read: 'utf-8' codec"),
+        ("plan.json", b"[" * 99999, r"plan\.json cannot be read: "),
+        ("recipe.yaml", b"", r"recipe\.yaml is no recipe: it has no keys"),
+        ("recipe.yaml", b"a: [1", r"recipe\.yaml cannot be read: "),
+        ("recipe.yaml", b"\x80", r"recipe\.yaml cannot be read: 'utf-8' codec"),
+        ("environment.jsonl", b'{"step": 0}\n', r"environment\.jsonl, line 1 is damaged: key 'command' is missing"),
+        (
+            "bad_samples.jsonl",
+            b'{"path": 1, "cause": ""}\n',
+            r"bad_samples\.jsonl, line 1 is damaged: key 'path' is 1: ",
+        ),
+        ("log.jsonl", b"\x00\xff" * 99, r"log\.jsonl, line 1 is damaged: .* is no JSON object"),
+    ],
+)
+def test_a_file_that_was_damaged_is_named(tmp_path, file, content, words):
     write_run(tmp_path / "run", steps=2)
-    (tmp_path / "run" / "eval-val.json").write_text(text)
-    with pytest.raises(VcycleError, match=f"eval-val.json {words}"):
+    (tmp_path / "run" / file).write_bytes(content)
+    with pytest.raises(VcycleError, match=f"^{tmp_path}/run/{words}") as caught:
         app(["report", str(tmp_path / "run")], standalone_mode=False)
+    assert len(str(caught.value)) < 500
+
+
+def change(line, **values):
+    """A line of a log with other values; without those that are None."""
+    return json.dumps({key: value for key, value in (json.loads(line) | values).items() if value is not None})
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda line: line[:30], "'.*' is no JSON object"),
+        (lambda line: "", "'' is no JSON object"),
+        (lambda line: "[1]", r"'\[1\]' is no JSON object"),
+        (lambda line: "{}", "key 'event' is missing"),
+        (lambda line: change(line, event=["step"]), r"key 'event' is \['step'\]: input should be a valid string"),
+        (lambda line: change(line, seconds=None), "key 'seconds' is missing"),
+        (lambda line: change(line, seconds="1"), "key 'seconds' is '1': input should be a valid number"),
+        (lambda line: change(line, seconds=float("nan")), "key 'seconds' is nan: input should be"),
+        (lambda line: change(line, batch=0.5), "key 'batch' is 0.5: input should be a valid integer"),
+        (lambda line: change(line, step=-1), "key 'step' is -1: input should be greater than or equal to 0"),
+        (lambda line: change(line, lr=10**400), "key 'lr' is 1000.*: input should be"),
+        (lambda line: change(line, loss=[]), r"key 'loss.*' is \[\]: input should be a valid"),
+        (lambda line: change(line, event="validation", evaluation=1), "key 'evaluation' is 1: "),
+        (lambda line: change(line, event="validation", evaluation={"map": "x"}), "key 'evaluation.map' is 'x': "),
+        (lambda line: change(line, event="slow_data"), "key 'message' is missing"),
+    ],
+)
+def test_a_line_of_a_log_that_was_damaged_is_named(tmp_path, damage, words):
+    write_run(tmp_path / "run", steps=4)
+    log = tmp_path / "run" / "log.jsonl"
+    lines = log.read_text().splitlines()
+    lines[2] = damage(lines[2])
+    log.write_text("\n".join(lines) + "\n")
+    with pytest.raises(VcycleError, match=rf"run/log\.jsonl, line 3 is damaged: {words}"):
+        app(["report", str(tmp_path / "run")], standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"steps": "x"}, "cannot be read: Stage in a plan does not fit: "),
+        ({"steps": 1.5}, "cannot be read: "),
+        ({"pattern": [{"a": 1}]}, "cannot be read: "),
+        ({"name": 7}, "is damaged: in a stage, key 'name' is 7: input should be a valid string"),
+    ],
+)
+def test_a_plan_with_other_values_is_named(tmp_path, values, words):
+    whole = json.loads(write_run(tmp_path / "run", steps=2).to_json())
+    stages = [whole["stages"][0] | values, *whole["stages"][1:]]
+    (tmp_path / "run" / "plan.json").write_text(json.dumps(whole | {"stages": stages}))
+    with pytest.raises(VcycleError, match=rf"run/plan\.json {words}"):
+        app(["report", str(tmp_path / "run")], standalone_mode=False)
+
+
+def test_what_a_kill_cut_short_and_lines_of_other_versions_are_no_damage(tmp_path):
+    write_run(tmp_path / "run", steps=4)
+    with (tmp_path / "run" / "log.jsonl").open("a") as log:
+        log.write('{"event": "news", "what": 1}\n{"event": "step", "st')
+    app(["report", str(tmp_path / "run"), "-o", str(tmp_path / "x.html")], standalone_mode=False)
 
 
 def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
@@ -176,13 +285,6 @@ def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
         torch.__version__.split("+")[0],
     )
     assert line["folder"] == os.getcwd()
-
-
-def test_a_plan_that_cannot_be_read_is_named(tmp_path):
-    write_run(tmp_path / "run", steps=2)
-    (tmp_path / "run" / "plan.json").write_text("{")
-    with pytest.raises(VcycleError, match=r"run/plan\.json cannot be read: "):
-        app(["report", str(tmp_path / "run")], standalone_mode=False)
 
 
 def test_what_is_no_run_is_refused_in_a_line(tmp_path):

@@ -91,6 +91,14 @@ def test_train_then_resume_then_eval(vcycle, here, clips, trained):
     assert told["psnr"] == written["psnr"] == pytest.approx(sum(clip["psnr"] for clip in written["clips"]) / 3)
 
 
+def test_how_far_a_validation_or_an_evaluation_is_is_shown(vcycle, here, clips, monkeypatch):
+    monkeypatch.setattr("vcycle.cli.progress._LINE_EVERY", 0)
+    ran = vcycle("train", "tiny.yaml", f"data={clips}", *QUICK, "training.steps=8", "--out", "run")
+    assert ran.code == 0, ran.err
+    assert "\nrestoring frames: 0 of 10\nrestoring frames: 5 of 10, about " in ran.err
+    assert vcycle("eval", "run").err.startswith("restoring frames: 0 of 10\nrestoring frames: 5 of 10, about ")
+
+
 def test_a_run_restores_a_video(vcycle, here, trained):
     import av
     import numpy as np

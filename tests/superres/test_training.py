@@ -164,8 +164,11 @@ def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path
 
     longer = ("training.steps=160", "training.lr=0.005", "run.save_every=100", "run.validate_every=100")
     training = make_training(*WITHOUT_FLOW, *longer)
-    evaluate = evaluator(training.recipe, dataset_of(training.recipe, training.clips.val))
+    told = []
+    validation = dataset_of(training.recipe, training.clips.val)
+    evaluate = evaluator(training.recipe, validation, on_progress=lambda *done: told.append(done))
     enlarged = evaluate(build_model(training.recipe, 0), torch.device("cpu"))
+    assert told == [("restoring frames", done, 10) for done in (0, 5, 10)]
     fitted = training.run(tmp_path)
     assert fitted.curve[-1].evaluation.psnr > enlarged.psnr + 0.1
     assert fitted.curve[-1].evaluation.samples == 2

@@ -6,10 +6,12 @@ import shutil
 import pytest
 
 from vcycle.data import SampleStream
-from vcycle.errors import DataError
+from vcycle.errors import DataError, VcycleError
 from vcycle.recipes.build import build_model, settings_of, task_of
+from vcycle.train.journal import Journal
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.outcome import Totals
 from vcycle.train.run import JsonLines, RunFolder
 
 BAD = "train/2-left/0003.mp4"
@@ -54,6 +56,15 @@ def test_an_unreadable_video_is_named_replaced_counted_and_listed(train_on, dama
     for line in lines:
         assert (line["video"], line["path"]) == (bad, str(damaged / BAD))
         assert line["replacement"] not in (bad, -1)
+
+
+@pytest.mark.parametrize("line", ["garbage", "{}", '{"path": "a", "position": "x", "replacement": 1}'])
+def test_a_journal_that_was_damaged_cannot_be_repeated(tmp_path, line):
+    file = tmp_path / "bad_samples.jsonl"
+    file.write_text(line + "\n")
+    for own, others in ((file, []), (tmp_path / "bad_samples.1.jsonl", [file])):
+        with pytest.raises(VcycleError, match=r"bad_samples\.jsonl, line 1 is damaged: "):
+            Journal(own, Totals(), others=others, first=0, clips=9, limit=0.1)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

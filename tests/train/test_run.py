@@ -1,4 +1,5 @@
 import json
+from contextlib import nullcontext
 
 import pytest
 
@@ -81,6 +82,46 @@ def test_a_last_line_that_a_kill_cut_short_is_dropped_before_the_next_is_written
     # Without its end of line alone, an object is whole.
     first = [1, 2] if cut == 1 else [1] if cut <= 10 else []
     assert [line["a"] for line in lines.read()] == [*first, 3]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"x", b"[1]", b"1", b"\xff\xfe\x00", b"\0\0", b'{"a": 2', b"[" * 9999, b"9" * 9999]
+)
+def test_a_line_that_was_damaged_is_named_and_nothing_is_lost(tmp_path, damage):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(whole := b'{"a": 1}\n' + damage + b'\n{"a": 3}\n')
+    with pytest.raises(VcycleError, match=r"x\.jsonl, line 2 is damaged: .* is no JSON object$"):
+        list(JsonLines(path).read())
+    with pytest.raises(VcycleError, match=r"x\.jsonl, line 2 is damaged"):
+        JsonLines(path).keep({})
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("end", "damaged"), [(b'{"a"', False), (b'{"a"\0\0', False), (b"\0", False), (b"PK\3\4", True)]
+)
+def test_a_last_line_is_cut_short_only_if_it_begins_as_one(tmp_path, end, damaged):
+    (tmp_path / "x.jsonl").write_bytes(b'{"a": 1}\n' + end)
+    with pytest.raises(VcycleError, match="line 2 is damaged") if damaged else nullcontext():
+        assert list(JsonLines(tmp_path / "x.jsonl").read()) == [{"a": 1}]
+
+
+def test_a_line_without_what_is_needed_of_it_is_named(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"path": "a", "step": 1}\n{"path": 2, "step": "x"}\n')
+    assert len(list(JsonLines(path).read())) == 2
+    with pytest.raises(VcycleError, match=r"x\.jsonl, line 2 is damaged: key 'path' is 2: str is accepted$"):
+        list(JsonLines(path).read({"path": str}))
+    with pytest.raises(VcycleError, match=r"x\.jsonl, line 1 is damaged: key 'position' is missing$"):
+        list(JsonLines(path).read({"position": int}))
+    with pytest.raises(VcycleError, match=r"x\.jsonl, line 2 is damaged: key 'step' is 'x': int is accepted$"):
+        JsonLines(path).keep({"step": 9})
+
+
+def test_lines_that_cannot_be_read_are_an_error_in_one_line(tmp_path):
+    (tmp_path / "x.jsonl").mkdir()
+    with pytest.raises(VcycleError, match=r"x\.jsonl cannot be read: Is a directory$"):
+        list(JsonLines(tmp_path / "x.jsonl").read())
 
 
 def test_lines_past_a_position_are_dropped(tmp_path):

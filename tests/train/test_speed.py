@@ -19,6 +19,7 @@ from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings, fit, make_fabric
 from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.precision import slowness
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
 from vcycle.train.speed import Speed
@@ -294,7 +295,13 @@ def test_a_scale_that_was_too_large_is_halved_and_no_step_counts_as_spoilt(noise
     checkpoint = newest(tmp_path)
     assert checkpoint.scaler["scale"] < 2.0**30
     assert checkpoint.totals["skipped"] == 0
-    assert told == []
+    assert told == [slowness("fp16", torch.device("cpu"))]
+
+
+def test_only_fp16_on_a_cpu_is_called_slow():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert slowness("fp16", cpu).startswith("run.precision is fp16, which a CPU computes many times slower than fp32")
+    assert [slowness(*which) for which in (("fp32", cpu), ("bf16", cpu), ("fp16", gpu))] == [None] * 3
 
 
 def newest(folder):

@@ -21,7 +21,7 @@ def read_environments(file: Path) -> list[dict[str, Any]]:
         return []
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, list) or not all(isinstance(known, dict) for known in found):
         raise VcycleError(f"{file} is no list of environments: give another --out")

@@ -11,8 +11,9 @@ from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import CONSTANT, Arm, ArmRun, Failure, train_all
 from vcycle.bench.subjects import measure_of, subject_of
-from vcycle.errors import VcycleError
+from vcycle.data.folders import make_folder
 from vcycle.recipes.load import AnyRecipe
+from vcycle.recipes.plan_names import check_plan_names
 from vcycle.recipes.plans import control_name
 from vcycle.train.environment import environment
 from vcycle.train.lock import claimed
@@ -73,6 +74,7 @@ def compare_plans(
         DataError: if the data is not as it should be.
         VcycleError: if another process is at work in the folder, it cannot be written, or no training was finished.
     """
+    check_plan_names(recipe, plans)  # before the data is looked for, or made
     on_message = _once(on_message)
     subject = subject_of(recipe, out, on_progress, on_message)
     measure = measure_of(recipe)
@@ -107,10 +109,7 @@ def compare_plans(
             each=None if tested is None else tested.each,
         )
 
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VcycleError(f"folder {out} cannot be made: {error.strerror}") from error
+    make_folder(out)
     with claimed(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
     return Comparison(

@@ -1,6 +1,7 @@
 """What a study asks of a recipe's task, and the two tasks' answers."""
 
 from collections.abc import Callable
+from functools import partial
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
@@ -79,7 +80,7 @@ def subject_of(recipe: AnyRecipe, out: Path, on_progress: Progress, on_message: 
         DataError: if it is not there, or not as it should be.
     """
     if isinstance(recipe, SuperresRecipe):
-        return _Restoration(recipe, on_message)
+        return _Restoration(recipe, on_progress, on_message)
     return _Recognition(recipe, out, on_progress, on_message)
 
 
@@ -115,6 +116,7 @@ class _Recognition:
         recipe, data = self._recipe, self._recipe.data
         if data.digits is not None and data.path is None:  # made here, and to be found from the run's folder
             recipe = recipe.model_copy(update={"data": data.model_copy(update={"path": str(self._out / "digits")})})
+        train = partial(train, on_progress=self._on_progress)
         return _trained(train, _own(recipe, name, seed), plan, self._datasets(), run, on_step, on_message)
 
     def test(self, model: "nn.Module", device: "torch.device") -> Tested | None:
@@ -124,7 +126,8 @@ class _Recognition:
         if dataset is None:
             return None
         scores: list[Scores] = []
-        found = evaluator(self._recipe, dataset, self._on_message, scores.append)(model, device)
+        evaluate = evaluator(self._recipe, dataset, self._on_message, scores.append, on_progress=self._on_progress)
+        found = evaluate(model, device)
         return Tested(found.value, _recognised(scores[0], len(dataset)))
 
     def _datasets(self) -> "Splits":
@@ -136,11 +139,11 @@ class _Recognition:
 
 
 class _Restoration:
-    def __init__(self, recipe: SuperresRecipe, on_message: Tell) -> None:
+    def __init__(self, recipe: SuperresRecipe, on_progress: Progress, on_message: Tell) -> None:
         from vcycle.recipes.superres.checking import notices
         from vcycle.recipes.superres.clips import find_clips
 
-        self._recipe, self._on_message = recipe, on_message
+        self._recipe, self._on_progress, self._on_message = recipe, on_progress, on_message
         self._clips = find_clips(recipe)
         for note in notices(self._clips):
             on_message(f"warning: {note}")
@@ -163,6 +166,7 @@ class _Restoration:
     def train(self, name: str, plan: Plan, seed: int, run: RunFolder, on_step: OnStep, on_message: Tell) -> "Fitted":
         from vcycle.recipes.superres.build import train
 
+        train = partial(train, on_progress=self._on_progress)
         return _trained(train, _own(self._recipe, name, seed), plan, self._clips, run, on_step, on_message)
 
     def test(self, model: "nn.Module", device: "torch.device") -> Tested | None:
@@ -173,7 +177,9 @@ class _Restoration:
 
         if self._clips.test is None:
             return None
-        found = list(measured(self._recipe, dataset_of(self._recipe, self._clips.test), model, device))
+        tell = partial(self._on_progress, "restoring frames")
+        dataset = dataset_of(self._recipe, self._clips.test)
+        found = list(measured(self._recipe, dataset, model, device, progress=tell))
         for bad in found:
             if isinstance(bad, Replacement):
                 self._on_message(f"bad clip {bad.path}: {bad.cause}; left out of the evaluation")

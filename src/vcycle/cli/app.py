@@ -91,8 +91,10 @@ def plan(
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.cli.figures import save_figure
+    from vcycle.recipes.plan_names import check_plan_names
 
     loaded = load_any(recipe, overrides)
+    check_plan_names(loaded, [loaded.plan])
     planned = restoration.planned(loaded) if loaded.task == "superresolution" else _planned(loaded)
     if figure is not None:
         save_figure(planned.figure(), figure)

@@ -75,6 +75,7 @@ def bench_data(
     """
     from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
     from vcycle.bench.data.study import bench_data as measure
+    from vcycle.data.folders import make_folder
 
     effort = Effort.quick() if quick else Effort()
     shapes: Sequence[Shape] = DEFAULT_SHAPES
@@ -89,7 +90,7 @@ def bench_data(
         shapes = _clip_shapes(plan_of(loaded, loaded.data.clips or _ANY_CLIPS))
         grids, short_side = grids_of(loaded), short_side_for(loaded.training.size)
     if out is not None:
-        _make(out)
+        make_folder(out)
     own = None
     if data is not None:
         own, errors = some_videos(_videos(data, recipe), effort.files)
@@ -129,15 +130,6 @@ def _videos(data: str, recipe: str | None) -> "VideoList":
         raise RecipeError(f"{data} is prepared already: give the videos that it was made from")
     loaded = with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data={path}", "data.digits=null"]))
     return every_video(loaded)["train"]
-
-
-def _make(folder: Path) -> None:
-    from vcycle.errors import VcycleError
-
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise VcycleError(f"{folder} cannot be made: {error.strerror}") from error
 
 
 def _append(path: Path, found: dict[str, Any]) -> None:

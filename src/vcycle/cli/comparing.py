@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
-from vcycle.cli.telling import warn_of_workers
 
 __all__ = ["compare"]
 
@@ -43,5 +42,4 @@ def compare(
     chosen |= dict(text.split("=", 1) for text in overrides or () if text.startswith(own))
     plans, seeds = plan_names(chosen["plan"]), seed_range(chosen["seeds"])
     folder = out or Path("runs") / f"compare-{Path(recipe).stem}"
-    warn_of_workers(loaded)
     study(loaded, plans, seeds, folder, title=recipe, json=json, margin=margin, target=target)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 
@@ -15,7 +16,7 @@ from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.restoration import is_restoration
 from vcycle.cli.sharing import shared
-from vcycle.cli.telling import accuracy_line, warn_of_workers
+from vcycle.cli.telling import accuracy_line, warn_of_precision, warn_of_workers
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -130,13 +131,11 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
         opened = open_initial(recipe, dataset.videos.classes, message)
     check_classes(dataset, opened.classes, str(name))
     device = ranks.device(recipe.run.device, message)
+    warn_of_precision(recipe, device)
     model = opened.model.to(device)
-    own = []
     with progress() as shown:
-        for found in scored(recipe, dataset, model, views, device, rank=ranks.rank, world=ranks.world):
-            own.append(found)
-            if ranks.first:
-                shown.count("evaluating videos", len(own), -(-len(dataset) // ranks.world))
+        tell = partial(shown.count, "evaluating videos")
+        own = list(scored(recipe, dataset, model, views, device, rank=ranks.rank, world=ranks.world, progress=tell))
     shares = ranks.gather(own)
     if shares is None:
         return None

@@ -110,11 +110,12 @@ def prepare(
     of_tiles = {"--scale": scale, "--degradation": degradation, "--low": low, "--resize": resize}
     _refuse("goes with --to tiles", of_tiles)
     from vcycle.cli import process
-    from vcycle.data import Preparation, is_prepared, load_index
+    from vcycle.data import Preparation, is_prepared, layout_of, load_index
     from vcycle.recipes.videos import every_video
 
     loaded = _recipe(data, recipe, layout, overrides)
     folder = Path(loaded.data.path or data)
+    layout_of(folder)  # is it there at all? Only then is it worth asking for more
     if is_prepared(folder) and load_index(folder).settings.to == "array":
         raise DataError(f"{folder}: is prepared as arrays already; prepare from the videos that it was made of")
     settings = _settings(loaded if recipe is not None else None, short_side, levels, to)

@@ -2,7 +2,8 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,8 @@ from vcycle.cli.output import message
 from vcycle.errors import VcycleError
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from vcycle.report.page.runs import RunData
 
 __all__ = ["report"]
@@ -38,7 +41,7 @@ def report(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with written_whole(out) as file:
-            file.write(text.encode())
+            file.write(text.encode(errors="backslashreplace"))  # names of files may be no text
     except OSError as error:
         raise VcycleError(f"page {out} cannot be written: {error.strerror or error}") from error
     message(f"page: {out}")
@@ -57,8 +60,7 @@ def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
     from vcycle.report.page import figures
 
     pictures = {"accuracy": figures.accuracy(runs)}
-    for run in runs:
-        name = re.sub(r"[^\w.+-]+", "_", run.name)
+    for run, name in zip(runs, _file_names([run.name for run in runs]), strict=True):
         pictures |= {
             f"{name}-schedule": figures.schedule(run),
             f"{name}-loss": figures.loss(run),
@@ -75,49 +77,112 @@ def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
     message(f"pictures: {folder}")
 
 
+def _file_names(names: Sequence[str]) -> list[str]:
+    """What runs are called in the names of files: those that differ only in what has no place there are numbered."""
+    found: list[str] = []
+    taken: set[str] = set()  # in small letters, which some disks do not tell from capital ones
+    for name in names:
+        plain = re.sub(r"[^\w.+-]+", "_", name)
+        numbered = (f"{plain}-{number}" for number in count(2))
+        own = next(each for each in chain([plain], numbered) if each.lower() not in taken)
+        taken.add(own.lower())
+        found.append(own)
+    return found
+
+
 def _read(folder: Path, name: str) -> "RunData":
     """What a run's folder tells.
 
     Raises:
-        VcycleError: if it is no run, or has taken no step.
+        VcycleError: if it is no run, has taken no step, or a file of it is not as a training leaves it.
     """
-    import yaml
-
-    from vcycle.plan import Plan
-    from vcycle.plan.show import summary
     from vcycle.recipes.opened import run_meant
+    from vcycle.report.page import lines
     from vcycle.report.page.runs import RunData
-    from vcycle.train.run import JsonLines, RunFolder
+    from vcycle.train.run import RunFolder
 
     run = RunFolder(folder)
     if not run.plan.is_file() or not run.recipe.is_file():
         raise VcycleError(
             f"{folder} is not the folder of a run: it has no {run.plan.name} and {run.recipe.name}{run_meant(folder)}"
         )
-    log = list(JsonLines(run.log).read())
+    log = _lines(run.log, lines.kind_of)
     steps = [line for line in log if line["event"] == "step"]
     if not steps:
         raise VcycleError(f"{folder} has taken no step yet: there is nothing to tell")
-    try:
-        plan = Plan.from_json(run.plan.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise VcycleError(f"{run.plan} cannot be read: {error}") from None
-    evaluations = [_evaluation(file) for file in sorted(folder.glob("eval-*.json"))]
     return RunData(
         name=name,
         folder=str(folder),
-        recipe=yaml.safe_load(run.recipe.read_text(encoding="utf-8")),
-        plan=plan.name,
-        stages=[_stage(stage) for stage in plan.stages],
-        planned_steps=len(plan),
-        summary=summary(plan),
+        recipe=_recipe(run.recipe),
+        **_plan(run.plan),
         steps=steps,
         validations=[line for line in log if line["event"] == "validation"],
         notes=[line["message"] for line in log if line["event"] == "slow_data"],
-        bad=[line for file in run.all_bad_samples for line in JsonLines(file).read()],
-        evaluations=evaluations,
-        environments=list(JsonLines(run.environment).read()),
+        bad=[line for file in run.all_bad_samples for line in _lines(file, lambda _: lines.Replaced)],
+        evaluations=[_evaluation(file) for file in sorted(folder.glob("eval-*.json"))],
+        environments=_lines(run.environment, lambda _: lines.Environment),
     )
+
+
+def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]") -> list[dict[str, Any]]:
+    """The objects in a file of lines.
+
+    Args:
+        file: Which; there may be none.
+        kind_of: What a line must hold.
+
+    Raises:
+        VcycleError: naming the first line that is not so.
+    """
+    from vcycle.report.page.lines import fault
+    from vcycle.train.run import JsonLines
+
+    found = []
+    for number, line in enumerate(JsonLines(file).read(), start=1):
+        if (wrong := fault(kind_of(line), line)) is not None:
+            raise VcycleError(f"{file}, line {number} is damaged: {wrong}")
+        found.append(line)
+    return found
+
+
+def _recipe(file: Path) -> dict[str, Any]:
+    """A run's recipe.
+
+    Raises:
+        VcycleError: if it cannot be read.
+    """
+    from vcycle.recipes.reading import read_yaml
+
+    try:
+        found = read_yaml(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise VcycleError(f"{file} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise VcycleError(f"{file} is no recipe: it has no keys")
+    return found
+
+
+def _plan(file: Path) -> dict[str, Any]:
+    """What is told of a run's plan.
+
+    Raises:
+        VcycleError: if it cannot be read, or is of no use.
+    """
+    from vcycle.plan import Plan
+    from vcycle.plan.show import summary
+    from vcycle.report.page.lines import Stage, fault
+
+    try:
+        plan = Plan.from_json(file.read_text(encoding="utf-8"))
+        stages = [_stage(stage) for stage in plan.stages]
+        told = {"plan": str(plan.name), "stages": stages, "planned_steps": len(plan), "summary": summary(plan)}
+    # The values of a plan are those of its classes only where nobody has changed them.
+    except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
+        raise VcycleError(f"{file} cannot be read: {error}") from None
+    for stage in stages:
+        if (wrong := fault(Stage, stage)) is not None:
+            raise VcycleError(f"{file} is damaged: in a stage, {wrong}")
+    return told
 
 
 def _evaluation(file: Path) -> dict[str, Any]:
@@ -126,12 +191,16 @@ def _evaluation(file: Path) -> dict[str, Any]:
     Raises:
         VcycleError: if it is something else.
     """
+    from vcycle.report.page.lines import Evaluated, fault
+
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
-    if not isinstance(found, dict) or not {"split", "protocol"} <= found.keys():
-        raise VcycleError(f"{file} is no evaluation that `vcycle eval` wrote: it has no split and protocol")
+    if not isinstance(found, dict):
+        raise VcycleError(f"{file} is no evaluation that `vcycle eval` wrote: it has no keys")
+    if (wrong := fault(Evaluated, found)) is not None:
+        raise VcycleError(f"{file} is no evaluation that `vcycle eval` wrote: {wrong}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from vcycle.cli.carrying import carry_out
 from vcycle.cli.output import message, message_of_rank, plain, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.sharing import shared
+from vcycle.cli.telling import warn_of_precision
 
 if TYPE_CHECKING:
     from vcycle.cli.progress import Progress
@@ -76,6 +78,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
             on_step=shown.step,
             on_point=on_point,
             on_message=message_of_rank,
+            on_progress=shown.count,
         )
 
     carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
@@ -100,12 +103,11 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path, jso
             recipe = changed(opened.recipe, overrides, str(name))
         dataset = dataset_of(recipe, split_of(recipe, split))
         device = ranks.device(recipe.run.device, message)
-        own = []
+        warn_of_precision(recipe, device)
+        model = opened.model.to(device)
         with progress() as shown:
-            for found in measured(recipe, dataset, opened.model.to(device), device, rank=ranks.rank, world=ranks.world):
-                own.append(found)
-                if ranks.first:
-                    shown.count("restoring clips", len(own), -(-len(dataset) // ranks.world))
+            tell = partial(shown.count, "restoring frames")
+            own = list(measured(recipe, dataset, model, device, rank=ranks.rank, world=ranks.world, progress=tell))
         shares = ranks.gather(own)
     if shares is None:
         return

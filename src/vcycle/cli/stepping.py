@@ -50,7 +50,11 @@ def bench_recipe(
 
     Clips are noise that lies in memory, unless --data is given. Nothing is kept but the picture.
     """
+    from vcycle.recipes.plan_names import check_plan_names
+
     loaded = load_any(recipe, overrides)
+    asked = None if plans is None else [name.strip() for name in plans.split(",")]
+    check_plan_names(loaded, asked or [loaded.plan])
     in_every_way = precision is not None or compiled
     if figure is not None:
         if in_every_way:
@@ -61,14 +65,21 @@ def bench_recipe(
         from vcycle.bench.steps.workload import workload_of
 
         found = _find(loaded, Path(temporary), shown, data=data)
+        said: set[str] = set()
+
+        def say_once(text: str) -> None:  # of several ways that are measured
+            if text not in said:
+                said.add(text)
+                message(text)
 
         def measure(way: "AnyRecipe") -> dict[str, Any]:
             return bench_steps(
                 workload_of(way, found.classes),
-                _plans(way, found.clips, plans),
+                _plans(way, found.clips, asked),
                 effort=Effort(repeats=repeats, seconds=seconds),
                 dataset=found.dataset,
                 progress=lambda done, total: shown.count("timing steps", done, total),
+                on_message=say_once,
             )
 
         if in_every_way:
@@ -176,7 +187,7 @@ def _assumed(remedy: str) -> int:
     return _ANY_CLIPS
 
 
-def _plans(recipe: "AnyRecipe", clips: int, asked: str | None) -> "dict[str, Plan]":
+def _plans(recipe: "AnyRecipe", clips: int, asked: Sequence[str] | None) -> "dict[str, Plan]":
     """The plans by name, the constant shape first, and each plan's control.
 
     Those that nobody named and that cannot be are left out.
@@ -184,7 +195,7 @@ def _plans(recipe: "AnyRecipe", clips: int, asked: str | None) -> "dict[str, Pla
     from vcycle.recipes.plans import control_name
 
     known, plan_of = _planner(recipe)
-    names = dict.fromkeys(["constant", *(known if asked is None else (name.strip() for name in asked.split(",")))])
+    names = dict.fromkeys(["constant", *(known if asked is None else asked)])
     if asked is None:
         names[recipe.plan] = None
     chosen = {}

@@ -9,6 +9,7 @@ from vcycle.cli import process
 from vcycle.cli.figures import save_figure
 from vcycle.cli.output import message, plain, print_json, result
 from vcycle.cli.progress import Progress, progress
+from vcycle.cli.telling import warn_of_workers
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
@@ -90,12 +91,15 @@ def study(
     """
     from vcycle.bench.study import arm_names, compare_plans
     from vcycle.bench.subjects import measure_of
+    from vcycle.recipes.plan_names import check_plan_names
     from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
     from vcycle.report.lengths import has_lengths, lengths_figure
 
     measure = measure_of(recipe)
     accepted, wanted = _margin(measure, margin), _target(measure, target)
+    check_plan_names(recipe, plans)
     names = arm_names(plans)
+    warn_of_workers(recipe)
     message(f"{len(names)} plans ({', '.join(names)}), {_seeds(len(seeds))} each, in {folder}")
     fresh = 0
     with process.resumable("the same command goes on with what is done"), progress() as shown:

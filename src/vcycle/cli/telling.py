@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 from vcycle.cli.output import message
 
 if TYPE_CHECKING:
+    import torch
+
     from vcycle.plan import Plan
     from vcycle.recipes.load import AnyRecipe
     from vcycle.recipes.schema import Recipe
@@ -14,7 +16,15 @@ if TYPE_CHECKING:
     from vcycle.tasks.recognition import Evaluation
     from vcycle.train.outcome import Fitted, Point
 
-__all__ = ["accuracy_line", "plan_line", "tell_of_videos", "totals_line", "training_data", "warn_of_workers"]
+__all__ = [
+    "accuracy_line",
+    "plan_line",
+    "tell_of_videos",
+    "totals_line",
+    "training_data",
+    "warn_of_precision",
+    "warn_of_workers",
+]
 
 _SLOW_DATA = 0.1
 """Share of a batch shape's time spent waiting for data above which it is named."""
@@ -82,6 +92,14 @@ def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, 
         "waiting": fitted.waiting,
         "val": asdict(fitted.curve[-1].evaluation),
     }
+
+
+def warn_of_precision(recipe: "AnyRecipe", device: "torch.device") -> None:
+    """Tell of a precision that makes an evaluation on a device slow."""
+    from vcycle.train.precision import slowness
+
+    if (slow := slowness(recipe.run.precision, device)) is not None:
+        message(slow)
 
 
 def warn_of_workers(recipe: "AnyRecipe") -> None:

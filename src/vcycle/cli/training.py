@@ -45,12 +45,14 @@ def train(
         refuse_missing_run(recipe)
     loaded = load_any(recipe, overrides)
 
+    from vcycle.recipes.plan_names import check_plan_names
     from vcycle.train.ranks import restarted
     from vcycle.train.run import RunFolder
 
     run = RunFolder(out or _default_folder(recipe, loaded.plan))
     resume = resume or restarted()
     with shared() as ranks:
+        check_plan_names(loaded, [loaded.plan])  # before its data is looked for, or made
         if loaded.task == "superresolution":
             restoration.train(loaded, run, ranks, resume=resume, json=json)
         else:
@@ -100,6 +102,7 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
             on_step=shown.step,
             on_point=on_point,
             on_message=message_of_rank,
+            on_progress=shown.count,
         )
 
     def headline(found: "outcome.Evaluation") -> str:

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.embedded import being_made, is_made
+from vcycle.data.folders import make_folder
 from vcycle.errors import DataError
 
 __all__ = ["MARKER", "MOTIONS", "SPLITS", "DigitSettings", "render_digits", "render_luma"]
@@ -159,6 +160,7 @@ def render_digits(
 
     Raises:
         DataError: ``root`` holds something else.
+        VcycleError: It cannot be made.
     """
     settings = settings or DigitSettings()
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
@@ -168,7 +170,7 @@ def render_digits(
     with being_made(root, MARKER, wanted, SPLITS):
         for split in settings.clips:
             for name, _, _ in settings.classes:
-                (root / split / name).mkdir(parents=True)
+                make_folder(root / split / name)
         for done, _ in enumerate(_map(functools.partial(_write_clip, root, settings), jobs, workers), start=1):
             if progress is not None:
                 progress(done, len(jobs))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from vcycle.data.folders import make_folder
 from vcycle.errors import DataError
 
 __all__ = ["being_made", "is_made"]
@@ -34,18 +35,18 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
         splits: Folders that a set has.
 
     Raises:
-        DataError: if the folder cannot be made, or holds something else.
+        DataError: if the folder holds something else, or an earlier set that cannot be removed.
+        VcycleError: if it cannot be made.
     """
     if root.exists() and not root.is_dir():
         raise DataError(f"{root} is a file: give a folder for the clips that are made here")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DataError(f"folder {root} cannot be made: {error.strerror}") from error
+    make_folder(root)
     if any(root.iterdir()) and _read(root / marker) is None:
         raise DataError(f"{root} is not empty and has no {marker}: give a new or empty folder")
     for split in splits:
         shutil.rmtree(root / split, ignore_errors=True)
+        if (root / split).exists():
+            raise DataError(f"{root / split} of an earlier set cannot be removed: give a new or empty folder")
     _write(root / marker, settings, finished=False)
     yield
     _write(root / marker, settings, finished=True)

@@ -341,9 +341,10 @@ class Plan(Sequence[Step]):
             PlanError: if the text is no plan.
         """
         try:
-            plan = serial.decode(json.loads(text))
-        except json.JSONDecodeError as error:
+            data = json.loads(text)
+        except (ValueError, RecursionError) as error:
             raise PlanError(f"a plan is not valid JSON: {error}") from None
+        plan = serial.decode(data)
         if not isinstance(plan, Plan):
             raise PlanError(f"expected a plan, got {type(plan).__name__}")
         return plan

@@ -195,8 +195,12 @@ def train(
     on_step: "Callable[[StepReport], None]" = lambda _: None,
     on_point: "Callable[[Point], None]" = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
+    on_progress: Progress = lambda *_: None,
 ) -> "Fitted":
-    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
+    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`.
+
+    Validations tell `on_progress` how far they are: what, how much is done, of how much.
+    """
     from vcycle.nn import freeze
     from vcycle.recipes.evaluating import evaluator
     from vcycle.recipes.initial import initialise
@@ -232,7 +236,7 @@ def train(
         ema=None if recipe.training.ema is None else EmaSpec(decay=recipe.training.ema, clips=plan.baseline.batch),
         resume=resume,
         ranks=ranks,
-        validate=evaluator(recipe, splits.val, on_message, ranks=ranks),
+        validate=evaluator(recipe, splits.val, on_message, ranks=ranks, on_progress=on_progress),
         evaluation=Evaluation,
         on_step=on_step,
         on_point=on_point,

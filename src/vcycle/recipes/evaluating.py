@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -9,6 +10,7 @@ from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.recipes.build import dataset_of, task_of
 from vcycle.recipes.schema import Recipe
+from vcycle.recipes.videos import Progress
 
 if TYPE_CHECKING:
     import torch
@@ -119,8 +121,12 @@ def scored(
     *,
     rank: int = 0,
     world: int = 1,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> "Iterator[Scored | Replacement]":
     """Score a rank's share of the videos, one after another; see `vcycle.tasks.recognition.score_each`.
+
+    `progress` is told how many are done, of how many; of several ranks' shares, which are of whole batches, about so
+    many.
 
     Raises:
         RecipeError: if the model has no fully convolutional test, and one is asked for.
@@ -132,7 +138,14 @@ def scored(
         stack.enter_context(_at_each_place(recipe, model, scoring.kind(task)))
         batches = iter(view_loader(recipe, dataset, views, rank=rank, world=world))
         stack.callback(batches.close)
-        yield from score_each(task, model, batches, views, device=device, scoring=scoring)
+        total = -(-len(dataset) // world)
+        progress(0, total)
+        found = score_each(task, model, batches, views, device=device, scoring=scoring)
+        for done, video in enumerate(found, start=1):
+            yield video
+            if done < total:
+                progress(done, total)
+        progress(total, total)
 
 
 def _at_each_place(
@@ -152,6 +165,7 @@ def evaluator(
     on_scores: "Callable[[Scores], None]" = lambda _: None,
     *,
     ranks: "Ranks | None" = None,
+    on_progress: Progress = lambda *_: None,
 ) -> "Callable[[nn.Module, torch.device], Evaluation]":
     """A function that evaluates a model during training: at the full grid, one center clip per video.
 
@@ -161,6 +175,7 @@ def evaluator(
         on_message: Told of each video that cannot be read, once.
         on_scores: Told of every evaluation's scores.
         ranks: The ranks that evaluate together, each its share of the videos; all of them find the same.
+        on_progress: Told how far each evaluation is.
     """
     from vcycle.tasks.recognition import Scores
     from vcycle.tasks.recognition import evaluate as evaluate_scores
@@ -173,8 +188,9 @@ def evaluator(
     named: set[int] = set()
 
     def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
-        own = list(scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world))
-        return shared.pooled(own, judge)
+        tell = partial(on_progress, "evaluating videos")
+        found = scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world, progress=tell)
+        return shared.pooled(list(found), judge)
 
     def judge(everything: "list[Scored | Replacement]") -> "Evaluation":
         scores = Scores.of(everything)

@@ -1,5 +1,6 @@
 """Recipe files: found by name or path, overridden from the command line, checked whole."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -222,13 +223,26 @@ def _explain(error: ValidationError, source: str, origins: Mapping[str, str], ki
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if unknown:
         known = _keys(kind, where[:-1])
-        return f"{source}: unknown key {key!r}{did_you_mean(where[-1], known)}; known here: {', '.join(known)}{more}"
+        near = did_you_mean(where[-1], known)
+        if len(where) <= 2:
+            near = _meant(where[-1], kind, exactly=True) or near or _meant(where[-1], kind, exactly=False)
+        return f"{source}: unknown key {key!r}{near}; known here: {', '.join(known)}{more}"
     if fault["type"] == "missing":
         return f"{source}: key {key!r} is missing{more}"
     accepted = _lower(fault["msg"])
     if fault["type"] == "model_type":
         accepted = f"a section is accepted, with keys such as {', '.join(_keys(kind, where)[:4])}"
     return f"{source}: key {key!r} is {fault['input']!r}: {accepted}{more}"
+
+
+def _meant(key: str, kind: type[BaseModel], *, exactly: bool) -> str:
+    """The keys of other sections that may be meant, such as `run.seed` by `seeds`, to follow it in a message."""
+    sections = [name for name, field in kind.model_fields.items() if _model_in(field.annotation) is not None]
+    inner = {section: _keys(kind, [section]) for section in sections}
+    names = list(dict.fromkeys(name for keys in inner.values() for name in keys))
+    near = [key] if exactly else difflib.get_close_matches(key, names, n=1, cutoff=0.8)
+    found = [f"'{section}.{name}'" for section, keys in inner.items() for name in keys if name in near]
+    return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 
 def _keys(kind: type[BaseModel], path: Sequence[str]) -> list[str]:

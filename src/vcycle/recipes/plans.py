@@ -11,7 +11,7 @@ from vcycle.plan.shape import FULL
 from vcycle.recipes.plan_sections import MultigridPlan, PlansSection
 from vcycle.recipes.schema import DecaySection, Recipe, TrainingSection, WarmupSection
 
-__all__ = ["PLAN_NAMES", "baseline_of", "control_name", "factor_of", "lengthened", "plan_of"]
+__all__ = ["PLAN_NAMES", "baseline_of", "check_name", "control_name", "factor_of", "lengthened", "plan_of"]
 
 PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
 _CONTROL = "control:"
@@ -20,6 +20,15 @@ _CONTROL = "control:"
 def control_name(plan: str) -> str:
     """The name of a plan's LR-matched control, whatever the plan's length and, of super-resolution, its batch."""
     return _CONTROL + plan.partition("@")[0].removesuffix("+scaled")
+
+
+def check_name(name: str) -> None:
+    """Check that there is such a plan, whatever the recipe.
+
+    Raises:
+        RecipeError: naming those that there are.
+    """
+    _parts(name)
 
 
 def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
@@ -62,15 +71,12 @@ def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -
         PlanError: if the plan cannot be built.
     """
     name = recipe.plan if name is None else name
-    base, at, factor = name.partition("@")
-    epoch_factor = factor_of(factor, name) if at else None
+    base, is_control, epoch_factor = _parts(name)
     baseline = baseline_of(recipe, clips)
-    if base.startswith(_CONTROL):
-        of = base.removeprefix(_CONTROL)
-        options = getattr(recipe.plans, _field(of, name))
+    if is_control:
+        options = getattr(recipe.plans, base.replace("+", "_"))
         length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
-        return planning.control(_BUILDERS[of](baseline, recipe.plans, None), epoch_factor=length)
-    _field(base, name)
+        return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
     return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
 
 
@@ -163,13 +169,16 @@ _BUILDERS: dict[str, Callable[[Baseline, PlansSection, float | None], Plan]] = {
 }
 
 
-def _field(base: str, name: str) -> str:
+def _parts(name: str) -> tuple[str, bool, float | None]:
+    """What a plan's name says: the plan, whether its control is meant, and the epoch factor where it gives one."""
+    whole, at, factor = name.partition("@")
+    base = whole.removeprefix(_CONTROL)
     if base not in _BUILDERS:
         raise RecipeError(
             f"plan {name!r} is unknown{did_you_mean(base, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; "
             "@FACTOR at the end sets its length"
         )
-    return base.replace("+", "_")
+    return base, base != whole, factor_of(factor, name) if at else None
 
 
 def _check_lengths(training: TrainingSection) -> None:

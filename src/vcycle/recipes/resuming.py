@@ -119,7 +119,7 @@ def refuse_missing_run(name: str) -> None:
     Raises:
         RecipeError: naming a run that may be meant.
     """
-    if Path(name).is_file():
+    if Path(name).is_file() or RunFolder(Path(name)).recipe.is_file():
         return
     with contextlib.suppress(RecipeError):
         recipe_text(name)
@@ -178,8 +178,9 @@ def _how_others(begun: Any, now: Mapping[str, Any]) -> str | None:
     """In what the videos of a split differ, in words; None where they are the same."""
     if not isinstance(begun, Mapping) or begun == now:
         return None
-    if begun.get("videos") != now["videos"]:
-        return f"{now['videos']:,} of them, where the run has {begun.get('videos'):,}"
+    had = begun.get("videos")
+    if had != now["videos"]:
+        return f"{now['videos']:,} of them, where the run has {f'{had:,}' if isinstance(had, int) else repr(had)}"
     what = [name for name in ("names", "labels") if begun.get(name) != now.get(name)]
     return f"their {' and '.join(what)} differ"
 
@@ -194,6 +195,6 @@ def _plan_in(path: Path) -> Plan:
 def _read(path: Path) -> Mapping[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
     return found if isinstance(found, Mapping) else {}

@@ -107,7 +107,7 @@ class FitRecord:
             if said["devices"] != self._place:
                 return {}
             return {BatchShape(**line["shape"]): Fit(micro=line["micro"], peak=line["peak"]) for line in said["fits"]}
-        except (OSError, ValueError, LookupError, TypeError):
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return {}
 
     def write(self, fits: Mapping[BatchShape, Fit]) -> None:

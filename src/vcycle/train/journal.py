@@ -12,6 +12,9 @@ from vcycle.train.run import JsonLines
 
 __all__ = ["Journal"]
 
+_KEYS = {"path": str, "position": int, "replacement": int}
+"""What is read back of a line."""
+
 _FEW = 200
 """Samples below which a share says little."""
 
@@ -44,6 +47,9 @@ class Journal:
             clips: Length of the training set.
             limit: The share of replaced samples above which the run stops.
             on_message: Told of each bad video once.
+
+        Raises:
+            VcycleError: if a line is damaged: without it, the run would not repeat itself.
         """
         self._lines = JsonLines(path)
         self._lines.keep({})
@@ -51,7 +57,7 @@ class Journal:
         self._enough = min(_FEW, clips)
         self._limit = limit
         self._tell = on_message
-        written = [line for lines in (self._lines, *map(JsonLines, others)) for line in lines.read()]
+        written = [line for lines in (self._lines, *map(JsonLines, others)) for line in lines.read(_KEYS)]
         self._named = {line["path"] for line in written}
         self._bad = {line["path"] for line in written}
         self.replacements = {line["position"]: line["replacement"] for line in written if line["position"] >= first}

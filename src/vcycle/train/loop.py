@@ -27,6 +27,7 @@ from vcycle.train.nonfinite import Skips
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Evaluation, Fitted, Point, StepReport
 from vcycle.train.precise_bn import precise_plan, recompute_statistics
+from vcycle.train.precision import slowness
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.ready import make_ready
 from vcycle.train.run import RunFolder
@@ -104,6 +105,8 @@ def fit(
     with ExitStack() as stack:
         stack.enter_context(ranks.together())
         ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
+        if (slow := slowness(settings.precision, fabric.device)) is not None:
+            say(slow)
         state, update = set_up(
             fabric,
             plan=plan,

@@ -15,7 +15,7 @@ from vcycle.errors import VcycleError
 from vcycle.nn import conv3d_is_sound
 from vcycle.nn.precision import DTYPES
 
-__all__ = ["may_overflow", "precision_of", "scaler_of"]
+__all__ = ["may_overflow", "precision_of", "scaler_of", "slowness"]
 
 
 def precision_of(name: str, device: str, model: nn.Module | None) -> Precision:
@@ -40,6 +40,18 @@ def precision_of(name: str, device: str, model: nn.Module | None) -> Precision:
     if name == "bf16":
         return MixedPrecision("bf16-mixed", device)
     return MixedPrecision("16-mixed", device, scaler=torch.amp.GradScaler(device))
+
+
+def slowness(name: str, device: torch.device) -> str | None:
+    """What to tell of a precision that makes a device slow; None of others.
+
+    Args:
+        name: `fp32`, `bf16` or `fp16`.
+        device: Where it is computed.
+    """
+    if name != "fp16" or device.type != "cpu":
+        return None
+    return "run.precision is fp16, which a CPU computes many times slower than fp32: run.precision=fp32 is faster here"
 
 
 def scaler_of(fabric: Fabric) -> torch.amp.GradScaler | None:

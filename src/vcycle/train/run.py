@@ -2,12 +2,14 @@
 
 import json
 import os
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
+from vcycle.data.folders import make_folder
 from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
@@ -15,6 +17,9 @@ from vcycle.train.checkpoint import checkpoint_name
 from vcycle.train.lock import claimed
 
 __all__ = ["JsonLines", "RunFolder", "write_small"]
+
+_SHOWN = 40
+"""Characters of a damaged line that a message shows."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,7 @@ class RunFolder:
             VcycleError: if the folder holds a run and `resume` is false, or a recipe that no run has written, or cannot
                 be written, or another process trains in it.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise VcycleError(f"run folder {self.path} cannot be made: {error.strerror}") from error
+        make_folder(self.path, "run folder")
         with claimed(self.path):
             return self._prepare(plan, recipe, resume=resume, classes=classes)
 
@@ -133,7 +135,7 @@ class RunFolder:
             raise CheckpointError(
                 f"the run in {self.path} has no {self.classes.name}: its classes are unknown"
             ) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.classes} cannot be read: {error}") from None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
             raise CheckpointError(f"{self.classes} is no list of names of classes")
@@ -152,22 +154,51 @@ class JsonLines:
         """Drop lines at or past a position (`{"step": 100}`), and a last line that was cut short.
 
         Raises:
-            VcycleError: if the file cannot be written.
+            VcycleError: if the file cannot be written, or as `read`.
         """
         if self.path.exists():
-            kept = [x for x in self.read() if all(x.get(key, 0) < end for key, end in wanted.items())]
-            write_small(self.path, "".join(json.dumps(x) + "\n" for x in kept))
+            kept = [
+                line
+                for number, line in enumerate(self.read(), start=1)
+                if all(self._held(number, line, key, int, 0) < end for key, end in wanted.items())
+            ]
+            write_small(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
-    def read(self) -> Iterator[dict[str, Any]]:
-        """The objects in the file; a line that was cut short ends it."""
+    def read(self, needed: Mapping[str, type] | None = None) -> Iterator[dict[str, Any]]:
+        """The objects in the file, one of each line; a last line that was cut short is left out.
+
+        Args:
+            needed: Keys that each has, and of which kind they are.
+
+        Raises:
+            VcycleError: naming the line that is something else; or if the file cannot be read.
+        """
         if not self.path.exists():
             return
-        with open(self.path, encoding="utf-8") as file:
-            for line in file:
-                try:
-                    yield json.loads(line)
-                except json.JSONDecodeError:
-                    return
+        try:
+            with open(self.path, "rb") as file:
+                for number, line in enumerate(file, start=1):
+                    found = _object(line)
+                    if found is not None:
+                        for key, kind in (needed or {}).items():
+                            self._held(number, found, key, kind)
+                        yield found
+                    elif not _is_cut(line):
+                        raise VcycleError(f"{self.path}, line {number} is damaged: {_shown(line)} is no JSON object")
+        except OSError as error:
+            raise VcycleError(f"{self.path} cannot be read: {error.strerror or error}") from error
+
+    def _held(self, number: int, line: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
+        """What a line has under a key.
+
+        Raises:
+            VcycleError: if it is of another kind.
+        """
+        value = line.get(key, default)
+        if type(value) is not kind:
+            wrong = f"is {reprlib.repr(value)}: {kind.__name__} is accepted" if key in line else "is missing"
+            raise VcycleError(f"{self.path}, line {number} is damaged: key {key!r} {wrong}")
+        return value
 
     def write(self, **values: Any) -> None:
         """Append an object.
@@ -208,6 +239,26 @@ class JsonLines:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object of a line; None if it is something else."""
+    try:
+        found = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _is_cut(line: bytes) -> bool:
+    """Whether a line may be the beginning of one that was being written; after a loss of power, zeros may follow it."""
+    return not line.endswith(b"\n") and line.strip(b"\0")[:1] in (b"", b"{")
+
+
+def _shown(line: bytes) -> str:
+    """The beginning of a line, as a message shows it."""
+    text = line.decode(errors="replace").strip()
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def write_small(path: Path, text: str) -> None:

@@ -145,6 +145,22 @@ def test_a_clip_that_cannot_be_read_is_left_out_and_counted():
         measured(Enlarge(), dataset(1, bad=(0,)))
 
 
+@pytest.mark.parametrize(
+    ("window", "how", "every"),
+    [(None, {}, 3), (3, {}, 1), (None, {"chunk": 2, "overlap": 1}, 1), (None, {"chunk": 1, "mirrored": True}, 1)],
+)
+def test_it_is_told_how_many_frames_are_done_as_early_as_that_is_known(window, how, every):
+    told = []
+    clips = dataset(3, bad=(1,))
+    measuring = Measuring(**how)
+    found = restore_each(
+        Enlarge(window), clips, range(3), device=CPU, measuring=measuring, progress=lambda *done: told.append(done)
+    )
+    assert told == []
+    list(found)
+    assert list(dict.fromkeys(told)) == [(done, 6) for done in range(0, 7, every)]
+
+
 def test_the_model_is_left_in_the_mode_in_which_it_came():
     model = Enlarge().train()
     measured(model, dataset(1))

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data import VideoList
+from vcycle.data.folders import make_folder
 
 __all__ = ["FRAMES", "SIZE", "generated_videos", "pictures"]
 
@@ -32,8 +33,11 @@ def generated_videos(
     """Write ``count`` files of ten seconds, 340x256 at 30 frames a second, H.264 with a keyframe every 250 frames.
 
     Files that are there already are kept. The same number gives the same pictures.
+
+    Raises:
+        VcycleError: if the folder cannot be made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     names = [f"{number:03d}-{frames}.mp4" for number in range(count)]
     with ThreadPoolExecutor() as pool:
         jobs = [pool.submit(_write, folder / name, number, frames) for number, name in enumerate(names)]

@@ -20,6 +20,7 @@ from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
 from vcycle.train.environment import machine, versions
 from vcycle.train.memory import is_out_of_memory
+from vcycle.train.precision import slowness
 
 __all__ = ["Effort", "bench_steps"]
 
@@ -50,6 +51,7 @@ def bench_steps(
     effort: Effort = Effort(),
     dataset: Any = None,
     progress: Callable[[int, int], None] = lambda *_: None,
+    on_message: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
     """Measure each distinct batch shape of some plans, and predict how long the plans take.
 
@@ -61,6 +63,7 @@ def bench_steps(
         effort: How much is measured.
         dataset: What is loaded, as `vcycle.loader` takes it, where loading is to be counted.
         progress: Told how many turns are done, of how many.
+        on_message: Told what a user should know before it is measured.
 
     Returns:
         ``shapes``: for each, clips, frames, size, GFLOP, milliseconds (whole, by part, loaded and waited for), memory,
@@ -75,6 +78,8 @@ def bench_steps(
     base = constant.baseline_shape
     shapes = list(dict.fromkeys([base, *(shape for plan in plans.values() for shape in plan.shapes)]))
     stepper = Stepper(workload, constant)
+    if (slow := slowness(stepper.precision, stepper.device)) is not None:
+        on_message(slow)
     flops = {shape: step_flops(workload, shape) for shape in shapes}
     peak = peak_flops(stepper.device, stepper.precision)
     count = _Count(progress, len(shapes) * (1 + effort.repeats * (1 if dataset is None else 2)))

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from vcycle.data.embedded import being_made, is_made
+from vcycle.data.folders import make_folder
 from vcycle.errors import DataError
 
 __all__ = ["MARKER", "SPLITS", "PhotographSettings", "render_photographs"]
@@ -112,6 +113,7 @@ def render_photographs(
 
     Raises:
         DataError: ``root`` holds something else.
+        VcycleError: It cannot be made.
     """
     settings = settings or PhotographSettings()
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
@@ -126,7 +128,7 @@ def render_photographs(
                 np.random.Philox(np.random.SeedSequence((settings.seed, *split.encode(), number)))
             )
             folder = root / split / f"{number:02d}"
-            folder.mkdir(parents=True)
+            make_folder(folder)
             for frame, pixels in enumerate(_filmed(photographs[name][top:bottom, left:right], settings, rng)):
                 (folder / f"{frame:04d}.png").write_bytes(_png(pixels))
             if progress is not None:

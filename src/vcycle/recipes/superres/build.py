@@ -18,6 +18,7 @@ from vcycle.recipes.superres.clips import Clips
 from vcycle.recipes.superres.evaluating import evaluator
 from vcycle.recipes.superres.initial import initialise
 from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.recipes.videos import Progress
 from vcycle.tasks.superres import Quality, Restoration
 from vcycle.train.ema import EmaSpec
 from vcycle.train.log import Watched
@@ -62,8 +63,12 @@ def train(
     on_step: "Callable[[StepReport], None]" = lambda _: None,
     on_point: "Callable[[Point], None]" = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
+    on_progress: Progress = lambda *_: None,
 ) -> "Fitted":
-    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`."""
+    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`.
+
+    Validations tell `on_progress` how far they are: what, how much is done, of how much.
+    """
     settings = settings_of(recipe, seed=seed)
     training, names = recipe.training, {"train": clips.train, "val": clips.val}
     goes_on = ranks.from_first(lambda: enter(run, recipe, plan, names, text=text, resume=resume))
@@ -85,7 +90,7 @@ def train(
         watch=_offsets,
         resume=resume,
         ranks=ranks,
-        validate=evaluator(recipe, dataset_of(recipe, clips.val), on_message, ranks=ranks),
+        validate=evaluator(recipe, dataset_of(recipe, clips.val), on_message, ranks=ranks, on_progress=on_progress),
         evaluation=Quality,
         on_step=on_step,
         on_point=on_point,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -14,6 +15,7 @@ from vcycle.recipes.load import AnyRecipe
 from vcycle.recipes.opened import read_kept, refuse_untrained
 from vcycle.recipes.superres.initial import initialise
 from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.recipes.videos import Progress
 from vcycle.tasks.superres import Measured, Measuring, Protocol, Quality, quality_of, restore_each
 from vcycle.train.checkpoint import load_weights
 from vcycle.train.ranks import ALONE, Ranks
@@ -55,10 +57,11 @@ def measured(
     *,
     rank: int = 0,
     world: int = 1,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Measured | Replacement]:
-    """Restore and measure a rank's share of the clips; ranks may be more than clips."""
+    """Restore and measure a rank's share of the clips; ranks may be more than clips. See `restore_each`."""
     share = rank_slice(len(dataset), 1, rank, world)
-    yield from restore_each(model, dataset, share, device=device, measuring=measuring_of(recipe))
+    yield from restore_each(model, dataset, share, device=device, measuring=measuring_of(recipe), progress=progress)
 
 
 def evaluator(
@@ -67,6 +70,7 @@ def evaluator(
     on_message: Callable[[str], None] = lambda _: None,
     *,
     ranks: Ranks = ALONE,
+    on_progress: Progress = lambda *_: None,
 ) -> Callable[[nn.Module, torch.device], Quality]:
     """A function that evaluates a model during training, on a few whole clips.
 
@@ -75,6 +79,7 @@ def evaluator(
         dataset: The validation clips.
         on_message: Told of each clip that cannot be read, once.
         ranks: The ranks that evaluate together, each its share of the clips; all of them find the same.
+        on_progress: Told how far each evaluation is.
     """
     wanted = min(recipe.evaluation.validation_clips, len(dataset))
     few = [place * len(dataset) // wanted for place in range(wanted)]
@@ -84,7 +89,9 @@ def evaluator(
     def evaluate(model: nn.Module, device: torch.device) -> Quality:
         share = rank_slice(len(few), 1, ranks.rank, ranks.world)
         own = [few[place] for place in share]
-        return ranks.pooled(list(restore_each(model, dataset, own, device=device, measuring=measuring)), judge)
+        tell = partial(on_progress, "restoring frames")
+        found = restore_each(model, dataset, own, device=device, measuring=measuring, progress=tell)
+        return ranks.pooled(list(found), judge)
 
     def judge(found: list[Measured | Replacement]) -> Quality:
         for bad in found:

@@ -9,10 +9,28 @@ from vcycle.plan.superresolution import NESTINGS
 from vcycle.recipes.plans import factor_of
 from vcycle.recipes.superres.schema import FactorWarmupSection, MinibatchSection, SuperresRecipe
 
-__all__ = ["PLAN_NAMES", "baseline_of", "check_plan", "has_attention", "has_flow", "plan_of", "raw_frames"]
+__all__ = [
+    "PLAN_NAMES",
+    "baseline_of",
+    "check_name",
+    "check_plan",
+    "has_attention",
+    "has_flow",
+    "plan_of",
+    "raw_frames",
+]
 
 PLAN_NAMES = ("constant", "baseline", *NESTINGS)
 _CONTROL, _SCALED = "control:", "+scaled"
+
+
+def check_name(name: str) -> None:
+    """Check that there is such a plan, whatever the recipe.
+
+    Raises:
+        RecipeError: naming those that there are.
+    """
+    _parts(name)
 
 
 def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
@@ -82,17 +100,18 @@ def plan_of(recipe: SuperresRecipe, clips: int | None = None, name: str | None =
         PlanError: if the plan cannot be built.
     """
     name = recipe.plan if name is None else name
-    base, at, factor = name.partition("@")
-    length = factor_of(factor, name) if at else 1.0
-    mirrored = recipe.sampling.mirrored
-    of = base.removeprefix(_CONTROL)
-    if of != base:
-        return replace(planning.control(_built(recipe, clips, of, name, 1.0), epoch_factor=length), mirrored=mirrored)
-    return replace(_built(recipe, clips, base, name, length), mirrored=mirrored)
+    nesting, scaled, is_control, length = _parts(name)
+    if is_control:
+        found = planning.control(_built(recipe, clips, nesting, 1.0, scaled=scaled), epoch_factor=length)
+    else:
+        found = _built(recipe, clips, nesting, length, scaled=scaled)
+    return replace(found, mirrored=recipe.sampling.mirrored)
 
 
-def _built(recipe: SuperresRecipe, clips: int | None, base: str, name: str, length: float) -> Plan:
-    """The plan `base`, which is asked for as `name`."""
+def _parts(name: str) -> tuple[str, bool, bool, float]:
+    """What a plan's name says: the plan, whether its batch grows, whether its control is meant, and the length."""
+    whole, at, factor = name.partition("@")
+    base = whole.removeprefix(_CONTROL)
     nesting, scaled = base.removesuffix(_SCALED), base.endswith(_SCALED)
     if nesting not in PLAN_NAMES or (scaled and nesting not in NESTINGS):
         raise RecipeError(
@@ -100,6 +119,11 @@ def _built(recipe: SuperresRecipe, clips: int | None, base: str, name: str, leng
             f"{_SCALED} after one of the last {len(NESTINGS)} makes the batch larger where the shape is smaller, "
             "@FACTOR at the end sets the length"
         )
+    return nesting, scaled, base != whole, factor_of(factor, name) if at else 1.0
+
+
+def _built(recipe: SuperresRecipe, clips: int | None, nesting: str, length: float, *, scaled: bool) -> Plan:
+    """A plan that is no control."""
     if nesting == "baseline" and recipe.training.minibatch.factor > 1:
         update = {"minibatch": MinibatchSection(), "warmup": None}
         recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update=update)})

@@ -1,7 +1,8 @@
 """How near restored clips are to the truth: whole clips, each counted once, with the protocol beside the number."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, cast
 
 import torch
@@ -93,6 +94,7 @@ def restore_each(
     *,
     device: torch.device,
     measuring: Measuring,
+    progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Measured | Replacement]:
     """Restore whole clips one after another, and measure each.
 
@@ -102,22 +104,30 @@ def restore_each(
         clips: Which of them.
         device: Where the model is.
         measuring: How.
+        progress: Told how many frames are done, of how many; from the beginning on, as a clip may take minutes.
 
     Yields:
         How near the clip is to the truth or, where it cannot be read, why.
     """
     training = model.training
+    frames = [(clip, _frames(dataset, clip)) for clip in clips]
+    done, total = 0, sum(own for _, own in frames)
     model.eval()
     try:
-        for clip in clips:
+        progress(done, total)
+        for clip, own in frames:
             try:
                 pair = dataset.whole(clip)
             except VideoError as error:
                 yield Replacement(position=-1, video=clip, replacement=-1, path=error.path, cause=error.cause)
-                continue
-            with at_precision(measuring.precision, device):
-                restored = _restored(cast("Restorer", model), video_of(pair.lr), device, measuring)
-            yield Measured(clip, clip_quality(restored, pair.hr.movedim(-1, -3), measuring.protocol))
+            else:
+                told = partial(_told_within, progress, done, total)
+                with at_precision(measuring.precision, device):
+                    restored = _restored(cast("Restorer", model), video_of(pair.lr), device, measuring, told)
+                yield Measured(clip, clip_quality(restored, pair.hr.movedim(-1, -3), measuring.protocol))
+            done += own
+            if own:
+                progress(done, total)
     finally:
         model.train(training)
 
@@ -144,16 +154,40 @@ def quality_of(found: Iterable[Measured | Replacement], measuring: Measuring) ->
     )
 
 
-def _restored(model: Restorer, frames: Tensor, device: torch.device, measuring: Measuring) -> Tensor:
+def _frames(dataset: PairedDataset, clip: int) -> int:
+    """Frames of a clip; none of one that cannot be read."""
+    try:
+        return dataset.pairs.info(clip).frames
+    except VideoError:
+        return 0
+
+
+def _told_within(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
+    """Tell how far a clip is; that it is done is told once it is measured, too."""
+    if before + done < total:
+        progress(before + done, total)
+
+
+def _restored(
+    model: Restorer, frames: Tensor, device: torch.device, measuring: Measuring, progress: Callable[[int], None]
+) -> Tensor:
     """All frames of a clip, uint8 `(T, 3, 4H, 4W)`, on the CPU."""
     count = len(frames)
     if measuring.mirrored:
         frames = torch.cat([frames, frames.flip(0)])
+
+    def tell(done: int) -> None:
+        progress(done * count // len(frames))
+
     if measuring.chunk is None:
-        restored = restore(model, frames[None].to(device), mirrored=measuring.mirrored)[0]
+        restored = restore(model, frames[None].to(device), mirrored=measuring.mirrored, progress=tell)[0]
     else:
         pieces = (frame.to(device) for frame in frames)
-        restored = torch.stack(list(chunked(model, pieces, length=measuring.chunk, overlap=measuring.overlap)))
+        kept = []
+        for frame in chunked(model, pieces, length=measuring.chunk, overlap=measuring.overlap):
+            kept.append(frame)
+            tell(len(kept))
+        restored = torch.stack(kept)
     if measuring.mirrored:
         restored = (restored[:count] + restored[count:].flip(0)) / 2
     return to_uint8(restored).cpu()

@@ -1,6 +1,6 @@
 """Whole clips through a network: every frame restored, in a piece or in chunks of flat memory."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Protocol
 
@@ -51,19 +51,28 @@ def window_frames(index: int, frames: int, window: int) -> list[int]:
 
 
 @torch.no_grad()
-def restore(model: Restorer, video: Tensor, *, mirrored: bool = False) -> Tensor:
+def restore(
+    model: Restorer,
+    video: Tensor,
+    *,
+    mirrored: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Tensor:
     """Return every frame of whole clips, four times as large: ``(B, T, 3, 4H, 4W)`` fp32, without gradients.
 
     Args:
         model: A network, in evaluation mode.
         video: ``(B, T, 3, H, W)`` in 0..1, RGB, of any length.
         mirrored: The second half of each clip is its first half in reverse.
+        progress: Told how many frames are restored, where the network takes windows and gives one after another.
     """
     if model.window is None:
         return model(video, mirrored=mirrored)
-    frames = video.shape[1]
-    windows = (video[:, window_frames(index, frames, model.window)] for index in range(frames))
-    return torch.cat([model(window) for window in windows], dim=1)
+    frames, restored = video.shape[1], []
+    for index in range(frames):
+        restored.append(model(video[:, window_frames(index, frames, model.window)]))
+        progress(index + 1)
+    return torch.cat(restored, dim=1)
 
 
 def chunked(model: Restorer, frames: Iterable[Tensor], *, length: int, overlap: int) -> Iterator[Tensor]:
