@@ -214,6 +214,46 @@ def test_ctrl_c_while_waiting_ends_the_workers(processes):
     assert processes() == set()
 
 
+def test_a_signal_in_a_hook_of_the_fork_is_not_lost():
+    script = """
+        import os, signal, threading
+        import torch
+        from vcycle.data import Sample, loader
+        from vcycle.plan import Baseline, constant
+
+        class Clips:
+            samples_grids = True
+            def __len__(self):
+                return 8
+            def __getitem__(self, request):
+                clip = torch.zeros((*request.shape, 3), dtype=torch.uint8)
+                return Sample(clip=clip, label=0, index=request.index, position=request.position)
+
+        def strike():  # by way of a thread that blocks nothing
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+            signal.raise_signal(signal.SIGINT)
+
+        def hook():
+            thread = threading.Thread(target=strike)
+            thread.start()
+            thread.join()
+            for _ in range(1000):  # Python looks for signals here
+                pass
+
+        os.register_at_fork(after_in_parent=hook)
+        plan = constant(Baseline(batch=2, frames=4, size=16, clips=8, steps=100, lr=0.1))
+        try:
+            for _ in loader(Clips(), plan, workers=2):
+                pass
+        except KeyboardInterrupt:
+            print("interrupted")
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "interrupted\n", "")
+
+
 def test_signals_to_the_whole_group_are_left_to_the_main_process(processes):
     batches = iter(loader(Clips(0.01), PLAN, workers=2))
     next(batches)

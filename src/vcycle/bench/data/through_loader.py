@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from vcycle.bench.timing import Spread, ratios
 from vcycle.data import FrameSource, GridSampler, PlanBatchSampler, VideoDataset, VideoList, loader
 from vcycle.data.cores import cores
+from vcycle.data.forking import signals_wait
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, Plan, Shape, constant
 
@@ -99,14 +101,17 @@ def _bare_processes(dataset: VideoDataset, plan: Plan, count: int) -> float:
     start = time.perf_counter()
     children = []
     for _ in range(count):
-        child = os.fork()
-        if child == 0:
-            status = 1
-            try:
-                _bare(dataset, plan)
-                status = 0
-            finally:
-                os._exit(status)
+        with signals_wait([signal.SIGINT]):
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    signal.signal(signal.SIGINT, signal.SIG_DFL)
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+                    _bare(dataset, plan)
+                    status = 0
+                finally:
+                    os._exit(status)
         children.append(child)
     for child in children:
         if os.waitpid(child, 0)[1]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Self
 
+from vcycle.data.forking import signals_wait
 from vcycle.data.pool.arena import Arena
 from vcycle.data.pool.channel import Channel, Closed, pair
 from vcycle.data.pool.items import decode, unpack_error
@@ -97,8 +98,9 @@ class PoolBatches(Batches):
         filling = max(2, 1 + -(-prefetch // max(room.fewest, 1)))
         self._arena = Arena(filling=filling, lending=_LENT + pin_memory, block_bytes=room.batch_bytes)
         self._channel, theirs = pair()
-        self._pid = _fork(self._arena, work, theirs, workers=workers, timeout=timeout, channel=self._channel)
-        self._shut = weakref.finalize(self, _shut, self._pid, self._channel, os.getpid())
+        with signals_wait(IGNORED):  # the child ignores them
+            self._pid = _fork(self._arena, work, theirs, workers=workers, timeout=timeout, channel=self._channel)
+            self._shut = weakref.finalize(self, _shut, self._pid, self._channel, os.getpid())
         self._messages: list[bytes] = []
         if pin_memory:
             self._arena.pin()  # not before the fork: the children have no use for it
@@ -165,8 +167,6 @@ def _fork(arena: Arena, work: Work, theirs: Any, *, workers: int, timeout: float
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()  # else what is waiting in it would be printed by both processes
-    # The child ignores these signals; until it does, they wait.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED)
     try:
         with warnings.catch_warnings():
             # Of threads and locks in the child: it uses nothing that other threads may hold.
@@ -178,7 +178,6 @@ def _fork(arena: Arena, work: Work, theirs: Any, *, workers: int, timeout: float
         channel.close()
         raise DataError(f"no process can be started to load data: {error.strerror}; lower data.workers") from None
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
     return pid
 
