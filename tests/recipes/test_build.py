@@ -5,6 +5,8 @@ import av
 import pytest
 import torch
 
+from vcycle.data.prepare.run import prepare_videos
+from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.recipes import load_recipe
@@ -72,6 +74,18 @@ def test_list_files_give_their_splits_and_share_their_classes(load, digit_videos
         find_videos(load(lists[0]), tmp_path)
     with pytest.raises(RecipeError, match=r"is a folder: data.val and data.test go with a list file"):
         find_videos(load(f"data={digit_videos}", lists[1]), tmp_path)
+    with pytest.raises(DataError, match=r"trian.txt.*no such"):
+        find_videos(load(f"data={tmp_path / 'trian.txt'}", *lists[1:]), tmp_path)
+
+
+@pytest.mark.parametrize("given", ["val=val.csv", "test=test.csv", "root=.", "fold=2"])
+def test_prepared_videos_have_their_splits_and_take_no_others(load, digit_videos, tmp_path, given):
+    videos = find_videos(load(f"data={digit_videos}"), tmp_path)
+    splits = {"train": videos.train, "val": videos.val}
+    prepare_videos(splits, tmp_path / "fast", PrepareSettings(to="array", levels=(24,)), workers=1)
+    assert counts(find_videos(load(f"data={tmp_path / 'fast'}"), tmp_path)) == (24, 8, None)
+    with pytest.raises(RecipeError, match=rf"data\.{given.partition('=')[0]} has no use for .*fast, which is prepared"):
+        find_videos(load(f"data={tmp_path / 'fast'}", f"data.{given}"), tmp_path)
 
 
 @pytest.fixture

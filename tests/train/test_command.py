@@ -14,8 +14,23 @@ from vcycle.train.run import JsonLines, RunFolder
 LONG = ("training.steps=9600", "training.warmup=null", "training.decay=constant", "run.validate_every=1000")
 
 
-def start(training, folder, *options, launcher=()):
-    """`vcycle train` in a process group of its own, as a shell starts it."""
+@pytest.fixture
+def start(training, children):
+    """Starts `vcycle train` in a process group of its own, as a shell does; none is left when the test has ended."""
+    started = []
+
+    def start(folder, *options, launcher=()):
+        started.append(_started(training, folder, *options, launcher=launcher))
+        return started[-1]
+
+    yield start
+    for process in started:
+        for pid in (*children(process.pid), process.pid) if process.poll() is None else ():
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+def _started(training, folder, *options, launcher):
     command = ["-m", "vcycle", "train", str(training.file), f"data={training.recipe.data.path}", *LONG, *options]
     return subprocess.Popen(
         [sys.executable, *launcher, *command, "--out", str(folder)],
@@ -45,12 +60,12 @@ def ended(process):
 
 
 @pytest.mark.timeout(400)
-def test_signals_to_the_command_and_a_second_one_in_its_folder(training, newest, tmp_path):
+def test_signals_to_the_command_and_a_second_one_in_its_folder(start, newest, tmp_path):
     folder = tmp_path / "run"
-    first = start(training, folder, "run.save_every=100000")
+    first = start(folder, "run.save_every=100000")
     wait_for_steps(first, folder, 10)
     first.send_signal(signal.SIGSTOP)  # so that it leaves the processor to the second
-    code, said = ended(start(training, folder, "--resume"))
+    code, said = ended(start(folder, "--resume"))
     assert code == 2
     assert f"error: process {first.pid} on {socket.gethostname()} is training in {folder}: wait until" in said
 
@@ -65,7 +80,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(training, newest,
 
     # What it saves next is a pipe that nobody reads: there the first Ctrl-C waits, and the second does not.
     os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.tmp")
-    second = start(training, folder, "run.save_every=1", "--resume")
+    second = start(folder, "run.save_every=1", "--resume")
     wait_for_steps(second, folder, step + 1)
     second.send_signal(signal.SIGINT)
     heard = iter(second.stderr.readline, "")
@@ -78,10 +93,10 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(training, newest,
 
 
 @pytest.mark.timeout(300)
-def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(training, newest, children, tmp_path):
+def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, children, tmp_path):
     folder = tmp_path / "run"
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--shutdown-timeout=250")
-    agent = start(training, folder, "run.save_every=200", launcher=torchrun)
+    agent = start(folder, "run.save_every=200", launcher=torchrun)
     wait_for_steps(agent, folder, 1)
     # The first process is to wait for the reader of a pipe, the second one for the first.
     os.mkfifo(RunFolder(folder).checkpoints / "step-000000200.tmp")

@@ -24,7 +24,7 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.embedded import being_made, is_made
+from vcycle.data.embedded import being_made
 from vcycle.data.folders import make_folder
 from vcycle.errors import DataError
 
@@ -164,10 +164,10 @@ def render_digits(
     """
     settings = settings or DigitSettings()
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
-    if is_made(root, MARKER, wanted):
-        return root
-    jobs = list(_jobs(settings, _load_scans()))
-    with being_made(root, MARKER, wanted, SPLITS):
+    with being_made(root, MARKER, wanted, SPLITS) as missing:
+        if not missing:
+            return root
+        jobs = list(_jobs(settings, _load_scans()))
         for split in settings.clips:
             for name, _, _ in settings.classes:
                 make_folder(root / split / name)

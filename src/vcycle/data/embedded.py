@@ -8,48 +8,55 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from vcycle.data.folders import make_folder
+from vcycle.data.turns import in_turn
 from vcycle.errors import DataError
 
-__all__ = ["being_made", "is_made"]
-
-
-def is_made(root: Path, marker: str, settings: Mapping[str, object]) -> bool:
-    """Whether a folder holds the whole set that these settings make.
-
-    Args:
-        root: Folder of the set.
-        marker: Name of the file in it that holds the settings.
-        settings: As plain data.
-    """
-    return _read(root / marker) == {"settings": settings, "finished": True}
+__all__ = ["being_made"]
 
 
 @contextmanager
-def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: Sequence[str]) -> Iterator[None]:
-    """Empty the folder of an earlier set, and call the new one finished once the block has ended well.
+def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: Sequence[str]) -> Iterator[bool]:
+    """Have a set made by one process at a time; it is called finished once the block has ended well.
 
     Args:
-        root: Folder of the set: new, empty, or holding an earlier set of this kind.
+        root: Folder of the set: new, empty, or holding a set of this kind.
         marker: Name of the file in it that holds the settings, and whether the set is finished.
         settings: As plain data.
         splits: Folders that a set has.
+
+    Yields:
+        Whether it is to be made: the folder of an earlier set is then emptied. If not, it is there, perhaps made by
+        another process in the meantime.
 
     Raises:
         DataError: if the folder holds something else, or an earlier set that cannot be removed.
         VcycleError: if it cannot be made.
     """
+    if _is_made(root, marker, settings):  # perhaps where nothing can be written
+        yield False
+        return
     if root.exists() and not root.is_dir():
         raise DataError(f"{root} is a file: give a folder for the clips that are made here")
     make_folder(root)
-    if any(root.iterdir()) and _read(root / marker) is None:
+    lock = root / f"{marker}.lock"
+    if any(entry != lock for entry in root.iterdir()) and _read(root / marker) is None:
         raise DataError(f"{root} is not empty and has no {marker}: give a new or empty folder")
-    for split in splits:
-        shutil.rmtree(root / split, ignore_errors=True)
-        if (root / split).exists():
-            raise DataError(f"{root / split} of an earlier set cannot be removed: give a new or empty folder")
-    _write(root / marker, settings, finished=False)
-    yield
-    _write(root / marker, settings, finished=True)
+    with in_turn(lock):
+        if _is_made(root, marker, settings):
+            yield False
+            return
+        for split in splits:
+            shutil.rmtree(root / split, ignore_errors=True)
+            if (root / split).exists():
+                raise DataError(f"{root / split} of an earlier set cannot be removed: give a new or empty folder")
+        _write(root / marker, settings, finished=False)
+        yield True
+        _write(root / marker, settings, finished=True)
+
+
+def _is_made(root: Path, marker: str, settings: Mapping[str, object]) -> bool:
+    """Whether a folder holds the whole set that these settings make."""
+    return _read(root / marker) == {"settings": settings, "finished": True}
 
 
 def _read(marker: Path) -> object:

@@ -64,14 +64,21 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
-    if not is_prepared(path):
+    if is_prepared(path):
+        for key in ("val", "test", "root", "fold"):
+            if getattr(data, key) is not None:
+                raise RecipeError(
+                    f"data.{key} has no use for {data.path}, which is prepared and has its splits in it: leave it out, "
+                    "or prepare what it says"
+                )
+    else:
         if path.is_file():
             refuse_video(path)
         if path.is_file() and data.val is None:
             raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
         if path.is_file() and (data.layout not in ("auto", "list") or data.fold is not None):
             raise RecipeError(f"data.path {data.path} is one list: data.layout and data.fold go with a folder")
-        if not path.is_file() and (data.val is not None or data.test is not None):
+        if path.is_dir() and (data.val is not None or data.test is not None):
             raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
     layout, splits, read = _reader(recipe)
     return Videos(train=read("train"), val=read("val"), test=read("test") if "test" in splits else None, layout=layout)

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from vcycle.data.embedded import being_made, is_made
+from vcycle.data.embedded import being_made
 from vcycle.data.folders import make_folder
 from vcycle.errors import DataError
 
@@ -117,11 +117,11 @@ def render_photographs(
     """
     settings = settings or PhotographSettings()
     wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
-    if is_made(root, MARKER, wanted):
-        return root
-    jobs = [(split, number) for split, count in settings.clips.items() for number in range(count)]
-    photographs = _photographs()
-    with being_made(root, MARKER, wanted, SPLITS):
+    with being_made(root, MARKER, wanted, SPLITS) as missing:
+        if not missing:
+            return root
+        jobs = [(split, number) for split, count in settings.clips.items() for number in range(count)]
+        photographs = _photographs()
         for done, (split, number) in enumerate(jobs, start=1):
             name, top, bottom, left, right = _PARTS[split][number % len(_PARTS[split])]
             rng = np.random.Generator(
