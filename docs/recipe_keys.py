@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from vcycle.recipes.plan_sections import MultigridPlan
 from vcycle.recipes.schema import Recipe
 from vcycle.recipes.superres.schema import SuperresRecipe
 
@@ -45,15 +44,11 @@ def _tables(recipe: type[BaseModel]) -> str:
 
 
 def _sections(prefix: str, section: type[BaseModel]) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Every section with its dotted name; the plans of the two cycles have the same keys and one table."""
+    """Every section with its dotted name."""
     yield prefix, section
     for key, field in _keys(section):
         inner = _section_of(field)
         if inner is None:
-            continue
-        if inner is MultigridPlan:
-            if key == "long+short":
-                yield f"{prefix}.long+short`, `{prefix}.long` and `{prefix}.short", inner
             continue
         yield from _sections(f"{prefix}.{key}".removeprefix("."), inner)
 

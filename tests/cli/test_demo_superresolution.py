@@ -1,12 +1,13 @@
 """`vcycle demo superresolution`, with few and small clips and two steps."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from vcycle.data.superres import photographs
 from vcycle.recipes import load
-from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.recipes.load import AnyRecipe
 
 TINY = (
     "training.steps=6",
@@ -27,8 +28,8 @@ def tiny_demo(monkeypatch):
     load_any, render = load.load_any, photographs.render_photographs
     settings = photographs.PhotographSettings(clips={"train": 2, "val": 1, "test": 1}, frames=2, size=48)
 
-    def smaller(name: str, overrides: list[str]) -> SuperresRecipe:
-        return load_any(name, [*overrides, *TINY])
+    def smaller(name: str, overrides: Sequence[str] = ()) -> AnyRecipe:
+        return load_any(name, [*overrides, *(TINY if name == "demo/superresolution" else ())])
 
     monkeypatch.setattr(load, "load_any", smaller)
     monkeypatch.setattr(photographs, "render_photographs", lambda root, **how: render(root, settings, **how))

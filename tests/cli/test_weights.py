@@ -228,6 +228,18 @@ def test_other_colours_are_told(vcycle, here, videos, exported):
     assert "they were trained with sampling.mean=[0.45, 0.45, 0.45], this is [0.0, 0.0, 0.0]" in ran.err
 
 
+def test_other_strides_and_poolings_than_the_runs_are_refused_or_with_a_new_classifier_told(
+    vcycle, here, videos, exported, trained
+):
+    options = [f"data={videos}", *SHORT, "model.options.temporal_strides=[1, 2, 1]", "model.options.temporal_pool=2"]
+    for source in (exported, trained[0]):
+        ran = vcycle("train", "tiny.yaml", *options, f"init={source}", "--out", "run")
+        refused(ran, "temporal_strides [1, 1, 1], the model has [1, 2, 1]", "temporal_pool 1, the model has 2")
+    ran = vcycle("train", "tiny.yaml", *options, f"init={exported}", "init.head=new", "--out", "run")
+    assert ran.code == 0, ran.err
+    assert "temporal_strides [1, 1, 1], the model has [1, 2, 1]" in ran.err
+
+
 def test_null_takes_the_first_weights_back(here):
     assert load_recipe("tiny.yaml", ["init=a.pth", "init=null"]).init.path is None
     assert load_recipe("tiny.yaml", ["init={path: a.pth, head: new}"]).init.head == "new"

@@ -290,6 +290,31 @@ def test_a_batchnorm_with_a_forward_of_its_own_is_refused_by_name_and_nothing_is
     assert type(network[0]) is nn.BatchNorm3d
 
 
+def test_a_lazy_batchnorm_is_refused_until_it_has_seen_an_input():
+    network = nn.Sequential(nn.BatchNorm3d(3), nn.LazyBatchNorm3d())
+    with pytest.raises(RecipeError, match=r"layer '1' is a LazyBatchNorm3d, .*: run one forward of the model first"):
+        convert_batchnorm(network)
+    assert type(network[0]) is nn.BatchNorm3d
+    x = clips(4, 3, 2, 3, 3)
+    network(x)
+    assert convert_batchnorm(network, 2)(x).shape == x.shape
+    assert isinstance(network[1], SubBatchNorm)
+
+
+def test_a_cumulative_average_begins_with_the_first_step_that_is_kept():
+    layer, x = convert_batchnorm(nn.BatchNorm3d(3, momentum=None), 2), clips(4, 3, 2, 3, 3)
+    before = copy.deepcopy(layer.state_dict())
+    for kept in (False, True, False):
+        with one_step(layer) as commitment:
+            layer(x)
+            commitment.keep = torch.tensor(kept)
+        if not kept and not layer.num_batches_tracked:
+            assert all(torch.equal(value, before[key]) for key, value in layer.state_dict().items())
+    reference = nn.BatchNorm3d(3, momentum=None)
+    reference(x)
+    assert_same_statistics(layer, reference)
+
+
 @pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm])
 def test_reverting_restores_the_very_layer(kind):
     network = nn.Sequential(kind(4))

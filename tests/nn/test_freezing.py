@@ -7,7 +7,7 @@ import torch
 from torch import distributed, nn
 
 from vcycle.errors import RecipeError
-from vcycle.nn import apply, build, convert_batchnorm, freeze, names
+from vcycle.nn import apply, build, convert_batchnorm, freeze, names, revert_batchnorm
 from vcycle.nn.batchnorm import SubBatchNorm, one_step
 from vcycle.nn.freezing import FrozenBatchNorm
 from vcycle.nn.heads import classifier_of
@@ -93,6 +93,15 @@ def test_freezing_and_conversion_may_come_in_either_order_and_keep_the_state_pla
         kinds = {type(module) for module in model.modules() if isinstance(module, SubBatchNorm)}
         assert kinds == {FrozenBatchNorm}
     assert torch.equal(before.train()(CLIPS), after.train()(CLIPS))
+
+
+def test_reverting_the_conversion_leaves_what_is_frozen_frozen():
+    model = revert_batchnorm(convert_batchnorm(freeze(small(), "batchnorm"), 2))
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    train(model.train())
+    norms = tuple(name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm3d | SubBatchNorm))
+    assert norms
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items() if key.startswith(norms))
 
 
 def test_dropout_still_drops_before_a_classifier_that_learns():

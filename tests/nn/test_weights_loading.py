@@ -200,6 +200,22 @@ def test_the_form_of_non_local_blocks_is_compared_too():
     assert "they were trained with nonlocal_form dot, the model has softmax" in said
 
 
+@pytest.mark.parametrize(
+    ("option", "theirs", "ours", "said"),
+    [
+        ("temporal_strides", (1, 2, 2, 1), (1, 1, 1, 1), "temporal_strides [1, 2, 2, 1], the model has [1, 1, 1, 1]"),
+        ("temporal_pool", 2, 1, "temporal_pool 2, the model has 1"),
+        ("stem_pool", True, False, "stem_pool true, the model has false"),
+    ],
+)
+def test_strides_and_poolings_are_compared_too(option, theirs, ours, said):
+    model, other = narrow("slow_r50", **{option: theirs}), narrow("slow_r50", **{option: ours})
+    weights = weights_of(model, record=Record(**{option: theirs}))
+    assert f"they were trained with {said}" in refused(other, weights)
+    assert take_weights(other, weights, head="new").warnings == (f"weights x.pth: they were trained with {said}",)
+    assert take_weights(model, weights).warnings == ()
+
+
 # What a file says of its training ---------------------------------------------------------------------------
 
 CONFIG = """

@@ -45,6 +45,19 @@ def test_positions_outside_the_plan_are_index_errors(kinetics: Baseline) -> None
             plan.iterate(outside)
 
 
+def test_a_slice_is_the_list_of_its_steps(kinetics: Baseline) -> None:
+    plan = constant(kinetics, steps=10)
+    steps = list(plan)
+    for part in (slice(3), slice(-2, None), slice(None, None, -3), slice(8, 20), slice(4, 4)):
+        assert plan[part] == steps[part]
+
+
+def test_a_position_that_is_no_whole_number_is_a_type_error_that_says_so(kinetics: Baseline) -> None:
+    for odd in ("3", 3.0, None):
+        with pytest.raises(TypeError, match="object cannot be interpreted as an integer"):
+            constant(kinetics, steps=10)[odd]  # type: ignore[call-overload]
+
+
 def test_plans_are_equal_by_value(kinetics: Baseline) -> None:
     plan, same, other = multigrid(kinetics), multigrid(kinetics), multigrid(kinetics, epoch_factor=1.4)
     assert plan == same

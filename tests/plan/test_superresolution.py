@@ -4,6 +4,8 @@ The paper's equation 1 lacks π and mislabels its second case; the values below 
 anneals: half a cosine per stage, over the whole training's length for every stage but the last.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from vcycle.plan import (
@@ -11,9 +13,13 @@ from vcycle.plan import (
     CosineDecay,
     FactorWarmup,
     Plan,
+    RampWarmup,
     Role,
+    cascade,
+    constant,
     control,
     large_minibatch,
+    multigrid,
     superresolution,
 )
 
@@ -244,3 +250,61 @@ def test_the_control_restarts_the_lr_at_the_full_shape(plans: dict[str, Plan]) -
     alike = control(plan)
     assert alike.shapes == (plan.baseline_shape,)
     assert [alike[k].lr for k in range(0, 75_000, 997)] == [plan[k].lr for k in range(0, 75_000, 997)]
+
+
+# Of other lengths --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fast(reds: Baseline) -> Baseline:
+    """Lin et al. 2022, section 3.3: 75,000 steps, of which 5,000 are a warm-up and the flow network waits as long."""
+    return large_minibatch(reds.with_(roles={"flow": Role(multiplier=0.125, frozen_until=5_000)}), 4)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.5, 1.0, 2.0])
+def test_the_control_warms_up_and_freezes_for_the_same_fraction_at_every_length(fast: Baseline, factor: float) -> None:
+    plan = superresolution(fast)
+    alike = control(plan, epoch_factor=factor)
+    assert len(alike) == factor * len(plan)
+    for fraction in (0.01, 0.02, 0.05, 0.066, 0.068, 0.1, 0.3, 0.9):
+        step, other = plan[int(fraction * len(plan))], alike[int(fraction * len(alike))]
+        assert other.lr == pytest.approx(step.lr, rel=5e-3)
+        assert other.lr_of("flow") == pytest.approx(step.lr_of("flow"), rel=5e-3)
+    assert alike[int(0.05 * len(alike))].lr == pytest.approx(5.96e-4, rel=2e-3)
+
+
+def test_the_control_of_a_plan_of_another_length_has_that_plans_curve(fast: Baseline) -> None:
+    for plan in (superresolution(fast, epoch_factor=0.25), multigrid(fast, epoch_factor=1.5)):
+        alike = control(plan)
+        for fraction in (0.01, 0.03, 0.05, 0.08):
+            step = next(s for s in plan if s.first_sample >= fraction * plan.samples)
+            gain = plan.stages[step.stage].lr_factor
+            other = alike[int(step.first_sample / plan.samples * len(alike))]
+            assert other.lr == pytest.approx(step.lr / gain, rel=1e-2)  # a step's worth at the start
+            assert (other.lr_of("flow") == 0) is (step.lr_of("flow") == 0)
+
+
+@pytest.mark.parametrize("build", [constant, superresolution, multigrid, cascade])
+def test_a_warmup_and_a_freeze_shrink_with_the_training_and_do_not_grow(
+    fast: Baseline, build: Callable[..., Plan]
+) -> None:
+    assert build(fast, epoch_factor=1).baseline == fast
+    assert build(fast, epoch_factor=2).baseline == fast
+    short = build(fast, epoch_factor=0.1).baseline
+    assert short.warmup == FactorWarmup(steps=500)
+    assert short.roles == {"flow": Role(multiplier=0.125, frozen_until=500)}
+    assert (short.steps, short.batch) == (fast.steps, fast.batch)
+    ramp = fast.with_(warmup=RampWarmup(length=5_000))
+    assert [build(ramp, epoch_factor=f).warmup_samples for f in (0.1, 1, 2)] == [32_000, 320_000, 320_000]
+
+
+def test_a_budget_in_steps_shrinks_them_as_well(fast: Baseline) -> None:
+    assert constant(fast, steps=7_500).baseline == constant(fast, epoch_factor=0.1).baseline
+    assert constant(fast, steps=75_000).baseline == fast
+
+
+def test_of_a_very_short_training_no_step_is_left_to_warm_up(fast: Baseline) -> None:
+    plan = constant(fast, steps=7)
+    assert plan.baseline.warmup is None
+    assert plan[0].lr == pytest.approx(8e-4)
+    assert plan[0].lr_of("flow") == pytest.approx(0.125 * 8e-4)

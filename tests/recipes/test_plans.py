@@ -75,6 +75,20 @@ def test_the_recipes_options_reach_their_plans():
 
 
 @pytest.mark.parametrize(
+    "key", ["long.short_sizes=[0.5]", *(f"short.{key}" for key in ("long_shapes=[[1, 1]]", "cycles=2"))]
+)
+def test_an_option_of_the_other_cycle_is_refused(key):
+    with pytest.raises(RecipeError, match=rf"unknown key 'plans\.{key.partition('=')[0]}'"):
+        load_recipe(DEMO, [f"plans.{key}"])
+
+
+@pytest.mark.parametrize("key", ["fine_tune=false", "lr_scaling=sqrt"])
+def test_the_short_cycle_alone_has_no_phase_at_the_end_and_no_lr_that_follows_a_batch(key):
+    with pytest.raises(RecipeError, match=rf"unknown key 'plans\.short\.{key.partition('=')[0]}'"):
+        load_recipe(DEMO, [f"plans.short.{key}"])
+
+
+@pytest.mark.parametrize(
     "name", ["cascad", "control:", "control:cascad", "long_short", "", "@2", "control:control:long"]
 )
 def test_an_unknown_plan_is_refused_with_those_there_are(name):

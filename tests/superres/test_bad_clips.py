@@ -11,9 +11,10 @@ from vcycle.data import prepare_frames
 from vcycle.data.pictures import read_picture
 from vcycle.data.superres.degrade import Degradation
 from vcycle.errors import DataError
-from vcycle.recipes.load import parse_any
-from vcycle.recipes.superres.checking import check_clips, described, notices
+from vcycle.recipes.load import load_any, parse_any
+from vcycle.recipes.superres.checking import check_clips, described, never_learning, notices
 from vcycle.recipes.superres.clips import find_clips
+from vcycle.recipes.superres.plans import plan_of
 
 TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, size: 16, steps: 9, lr: 1e-3}\n"
 
@@ -47,9 +48,27 @@ def test_a_clip_that_is_too_short_is_named_and_too_many_are_refused(ours, make_c
 
 
 def test_a_freeze_that_outlasts_the_training_is_told(clips):
-    frozen = ["init.needed=false", "training.flow={frozen_steps: 9}"]
-    (said,) = check_clips(load(*frozen), find_clips(load(f"data={clips}")))
-    assert said.startswith("training.flow.frozen_steps=9 lasts for all of the training's 9 steps")
+    frozen = load("init.needed=false", "training.flow={frozen_steps: 9}", f"data={clips}")
+    (said,) = never_learning(frozen, plan_of(frozen, 5, "constant"))
+    assert said == ("training.flow.frozen_steps=9 lasts for all 9 steps of plan constant: what it freezes never learns")
+    assert never_learning(load("training.flow={frozen_steps: 8}"), plan_of(load(), 5, "constant")) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "plan", "learns"),
+    [
+        (["training.steps=16000"], "baseline", True),  # of 16 clips; with the minibatch of 64 there are 4,000
+        (["training.steps=16000"], "constant", False),
+        (["training.steps=16000"], "hierarchical+scaled@2", True),
+        (["training.steps=4000"], "baseline@0.5", False),
+        ([], "baseline@0.01", True),
+    ],
+)
+def test_what_never_learns_depends_on_the_plan_that_is_trained(changes, plan, learns):
+    recipe = load_any("reds/basicvsr_m", ["training.warmup=null", *changes])
+    found = plan_of(recipe, name=plan)
+    assert (never_learning(recipe, found) == []) is learns
+    assert (found[-1].lr_of("flow") > 0) is learns
 
 
 def test_a_validation_clip_that_is_too_small_for_ssim_is_named_before_training(ours, write_png):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import safetensors
 import safetensors.torch
 import torch
 
@@ -148,6 +149,22 @@ def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trai
         assert torch.equal(begun.head.last.weight, open_run(here / "run").model.head.last.weight)
     ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
     assert ran.err == "error: moved/x.safetensors: key 'task' is superresolution: this takes recognition\n"
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [(lambda value: value * torch.nan, "holds numbers that are not finite"), (torch.Tensor.long, "is int64; accepted")],
+)
+def test_an_exported_file_of_no_numbers_to_compute_with_is_refused(vcycle, here, clips, trained, spoilt, said):
+    assert vcycle("export", "run", "-o", "x.safetensors").code == 0
+    with safetensors.safe_open("x.safetensors", framework="pt") as file:
+        metadata = file.metadata()
+    state = safetensors.torch.load_file("x.safetensors")
+    state["head.last.bias"] = spoilt(state["head.last.bias"])
+    safetensors.torch.save_file(state, "bad.safetensors", metadata)
+    ran = vcycle("eval", "bad.safetensors", f"data={clips}")
+    assert (ran.code, ran.out) == (2, "")
+    assert f"weights bad.safetensors: head.last.bias {said}" in ran.err
 
 
 def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from vcycle.bench.study import compare_plans
+from vcycle.bench.subjects import subject_of
 from vcycle.recipes.load import load_any
 from vcycle.recipes.superres.plans import plan_of
 
@@ -82,6 +83,15 @@ def test_a_run_whose_loss_is_not_finite_is_told_of_and_does_not_end_the_study(ma
     assert [run.arm for run in found.runs] == ["constant@0.5"]
     assert len(ended) == 3
     assert found.as_data()["plan"] is None
+
+
+def test_a_freeze_that_outlasts_one_of_the_plans_is_told(make_training, tmp_path):
+    recipe, said = make_training("training.flow.frozen_steps=8").recipe, []  # steps of twice the baseline's clips
+    subject = subject_of(recipe, tmp_path, lambda *_: None, said.append)
+    for name in ("baseline", "spatial"):
+        subject.plan(name)
+    (warning,) = said
+    assert warning.startswith("warning: training.flow.frozen_steps=8 lasts for all 8 steps of plan spatial: ")
 
 
 def test_the_command_speaks_in_decibels(vcycle, here, clips, study):

@@ -275,6 +275,23 @@ def test_weights_of_something_else_are_refused(tmp_path):
         check_init(load("model.options={blocks: 1, channels: 4, flow: none}", f"init={tmp_path / 'flow.pth'}"))
 
 
+@pytest.mark.parametrize(
+    ("spoilt", "said"),
+    [
+        (lambda value: value * torch.nan, "head.last.bias holds numbers that are not finite: the training behind them"),
+        (lambda value: value.long(), "head.last.bias is int64; accepted: dense tensors of real numbers"),
+    ],
+)
+def test_numbers_that_none_can_compute_with_are_refused(tmp_path, spoilt, said):
+    state = build_model(load(SMALL), 7).state_dict()
+    torch.save(state | {"head.last.bias": spoilt(state["head.last.bias"])}, tmp_path / "bad.pth")
+    recipe = load(SMALL, f"init={tmp_path / 'bad.pth'}")
+    with pytest.raises(CheckpointError, match=said):
+        check_init(recipe)
+    with pytest.raises(CheckpointError, match=said):
+        initialise(build_model(recipe, 0), recipe)
+
+
 def test_attention_is_trained_on_top_of_an_edvr_without(tmp_path):
     pytest.importorskip("torchvision")
     options = "model.options={channels: 8, groups: 2, front_blocks: 1, back_blocks: 1, head_channels: 4}"

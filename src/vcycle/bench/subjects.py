@@ -149,10 +149,13 @@ class _Restoration:
             on_message(f"warning: {note}")
 
     def plan(self, name: str) -> Plan:
+        from vcycle.recipes.superres.checking import never_learning
         from vcycle.recipes.superres.plans import check_plan, plan_of
 
         plan = plan_of(self._recipe, len(self._clips.train), name)
         check_plan(self._recipe, plan)
+        for note in never_learning(self._recipe, plan):
+            self._on_message(f"warning: {note}")
         return plan
 
     def prepare(self) -> None:

@@ -48,7 +48,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.resuming import enter
     from vcycle.recipes.superres.build import train as train_recipe
-    from vcycle.recipes.superres.checking import check_clips, described, notices
+    from vcycle.recipes.superres.checking import check_clips, described, never_learning, notices
     from vcycle.recipes.superres.clips import find_clips
     from vcycle.recipes.superres.initial import check_init
 
@@ -57,7 +57,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     scheduled = _planned(recipe, len(clips.train))
     warnings = notices(clips)
     if not run.started:
-        warnings += check_clips(recipe, clips)
+        warnings += [*never_learning(recipe, scheduled), *check_clips(recipe, clips)]
         check_init(recipe)
     found = {"train": clips.train, "val": clips.val}
     ranks.from_first(lambda: enter(run, recipe, scheduled, found, text=text, resume=resume))

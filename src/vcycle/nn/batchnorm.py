@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.lazy import LazyModuleMixin
 
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn.moments import Moments, merge_equal, merge_moments
@@ -56,7 +57,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
         The same model.
 
     Raises:
-        RecipeError: a layer is a BatchNorm with a forward of its own, which a conversion would lose.
+        RecipeError: a layer is a BatchNorm with a forward of its own, which a conversion would lose, or a lazy one.
         PlanError: ``bn_batch`` is not a positive integer.
 
     Example:
@@ -68,6 +69,11 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
     _check_bn_batch(bn_batch)
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
     for name, module in layers:  # all are checked before any is changed
+        if isinstance(module, LazyModuleMixin):
+            raise RecipeError(
+                f"layer {name or 'model'!r} is a {type(module).__name__}, which does not know its channels before its "
+                "first input: run one forward of the model first"
+            )
         if not isinstance(module, SubBatchNorm) and type(module).forward not in _PLAIN_FORWARDS:
             raise RecipeError(
                 f"layer {name or 'model'!r} is a {type(module).__name__}, a BatchNorm with a forward of its own that "
@@ -84,10 +90,12 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
 def revert_batchnorm(model: _Model) -> _Model:
     """Undo :func:`convert_batchnorm`: every layer gets its original class back, in place.
 
+    A layer that :func:`~vcycle.nn.freeze` has frozen stays as it is.
+
     Returns:
         The same model, with the same parameters and buffers.
     """
-    for module in list(_sub_batch_layers(model)):
+    for module in [layer for layer in _sub_batch_layers(model) if type(layer) is SubBatchNorm]:
         module.__class__ = module.plain_class  # type: ignore[assignment]
         for attribute in ("plain_class", "bn_batch", "_pending", "_sharing"):
             delattr(module, attribute)
@@ -335,7 +343,9 @@ def _commit(layers: Sequence[SubBatchNorm], found: Sequence[Moments], keep: bool
         return
     # A cumulative average counts by a tensor: reading it would wait for the device.
     for place, (old, each, weight) in enumerate(zip(running, new, weights, strict=True)):
-        old.lerp_(each, counts[place // 2].to(old.dtype).reciprocal() if weight is None else weight)
+        # Where no step has been kept yet, the new are the old, and any weight will do.
+        count = counts[place // 2].clamp(min=1).to(old.dtype)
+        old.lerp_(each, count.reciprocal() if weight is None else weight)
 
 
 def _normalise_blocks(

@@ -11,6 +11,7 @@ from vcycle.plan.rates import (
     CosineDecay,
     CosineRate,
     Decay,
+    FactorWarmup,
     NoDecay,
     RampWarmup,
     Rate,
@@ -158,6 +159,20 @@ class Baseline:
         if not isinstance(self.warmup, RampWarmup):
             return Fraction(0)
         return Fraction(self.warmup.length) * self.unit * self.batch
+
+    def stretched(self, ratio: Fraction) -> "Baseline":
+        """The baseline with freezes, and a warm-up by a factor, of `ratio` times the steps.
+
+        Less than half a step is none. A ramp stays as it is: how long a plan's is, it says (`Plan.warmup_samples`).
+        """
+        warmup = self.warmup
+        if isinstance(warmup, FactorWarmup):
+            steps = round(warmup.steps * ratio)
+            warmup = replace(warmup, steps=steps) if steps else None
+        roles = {
+            name: replace(role, frozen_until=round(role.frozen_until * ratio)) for name, role in self.roles.items()
+        }
+        return replace(self, warmup=warmup, roles=roles)
 
     def _measured(self, length: float) -> str:
         """A length with its unit."""

@@ -15,6 +15,8 @@ __all__ = ["control"]
 def control(plan: Plan, *, epoch_factor: float = 1.0) -> Plan:
     """The constant shape under a plan's LR curve without its batch factors, by fraction of samples.
 
+    Warm-up and freezes are part of the curve, and last for the same fraction.
+
     About half of what coarse-to-fine training seems to gain can come from the LR curve that it brings along;
     a claim is made against the constant shape *and* against this.
 
@@ -40,8 +42,13 @@ def control(plan: Plan, *, epoch_factor: float = 1.0) -> Plan:
         else:
             segments.append(Segment(name=f"as {stage.name}", steps=share, pattern=pattern, rate=whole(rate)))
         previous = rate
-    warmup = Fraction(plan.warmup_samples) / plan.samples * steps * baseline.batch
-    return lay_out(f"control of {plan.name}", baseline, segments, warmup_samples=warmup)
+    ratio = steps * baseline.batch / plan.samples
+    return lay_out(
+        f"control of {plan.name}",
+        baseline.stretched(ratio),
+        segments,
+        warmup_samples=Fraction(plan.warmup_samples) * ratio,
+    )
 
 
 def _same(rate: ConstantRate, other: Rate | None) -> bool:

@@ -150,7 +150,7 @@ class FactorWarmup:
     """A factor on the law during the first `steps` steps, once (Lin et al. 2022, section 3.3).
 
     `linear`: `(step + 1) / steps`. `constant`: `factor` throughout. Steps are the baseline's: a plan keeps its samples,
-    so that a larger batch does not warm up longer.
+    so that a larger batch does not warm up longer, and one that is shorter than the baseline takes as much of its own.
     """
 
     steps: int

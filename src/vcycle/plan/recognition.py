@@ -42,7 +42,7 @@ def constant(
         baseline: The recipe.
         shape: A smaller grid for the whole training, its batch grown so that a step costs the same; evaluation stays
             at the full one (Wu et al. 2020 compare with it).
-        epoch_factor: Its length, as a multiple; milestones move along, a warm-up shrinks but does not grow.
+        epoch_factor: Its length, as a multiple; milestones move along, a warm-up and a freeze shrink but do not grow.
         steps: Its length in steps instead.
         lr_scaling: How the LR follows the batch of a smaller grid: `linear`, `sqrt` or `none`.
     """
@@ -233,10 +233,10 @@ def _to_budget(
     stretch = _positive(epoch_factor, "epoch_factor") / own
     if steps is not None:
         stretch = _positive(steps, "steps") / sum((s.steps for s in segments), Fraction(0))
-    # A ramp keeps its samples; in a training shorter than the baseline it shrinks with it.
-    warmup = baseline.warmup_samples() * min(Fraction(1), own * stretch)
+    # A warm-up and a freeze keep their samples; in a training shorter than the baseline they shrink with it.
+    share = min(Fraction(1), own * stretch)
     stretched = [replace(s, steps=s.steps * stretch) for s in segments]
-    return lay_out(name, baseline, stretched, warmup_samples=warmup)
+    return lay_out(name, baseline.stretched(share), stretched, warmup_samples=baseline.warmup_samples() * share)
 
 
 def _pattern(baseline: Baseline, base: Scale, shorts: Sequence[Fraction]) -> tuple[BatchShape, ...]:

@@ -2,13 +2,14 @@
 
 import hashlib
 import json
+import operator
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, overload
 
 from vcycle.errors import PlanError
 from vcycle.plan import serial
@@ -190,16 +191,27 @@ class Plan(Sequence[Step]):
         """Passes over the training set in the whole training."""
         return self.samples / self.baseline.clips
 
-    def __getitem__(self, index: int) -> Step:  # type: ignore[override]
-        """The step `index`; negative counts from the end.
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Step: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Step | list[Step]:
+        """The step `index`, negative counts from the end; of a slice, the list of its steps.
 
         Raises:
             IndexError: past the end of the plan.
         """
         steps = len(self)
+        if isinstance(index, slice):
+            return [self._step(k) for k in range(*index.indices(steps))]
+        index = operator.index(index)
         if not -steps <= index < steps:
             raise IndexError(f"step {index} of a plan of {steps} steps")
-        index %= steps
+        return self._step(index % steps)
+
+    def _step(self, index: int) -> Step:
         number = bisect_right(self._first_steps, index) - 1
         part = self._parts[number]
         cell = part.stage.pattern[index % len(part.stage.pattern)]

@@ -49,7 +49,7 @@ def superresolution(
         lr_scaling: How the LR follows a batch that has grown: `sqrt`, which suits Adam, `linear` or `none`.
         stage_lrs: A peak LR of each stage's own for the baseline's batch, in place of the baseline's (EDVR-M starts
             at 2e-4).
-        epoch_factor: The plan's samples, in samples of the baseline.
+        epoch_factor: The plan's samples, in samples of the baseline; a warm-up and a freeze shrink but do not grow.
 
     Raises:
         PlanError: if the options do not fit each other or the baseline.
@@ -86,7 +86,14 @@ def superresolution(
             )
         )
     name = nesting if batch == "constant" else f"{nesting}+{batch}"
-    return lay_out(name, baseline, segments, warmup_samples=baseline.warmup_samples(), mirrored=mirrored)
+    share = min(Fraction(1), Fraction(epoch_factor))
+    return lay_out(
+        name,
+        baseline.stretched(share),
+        segments,
+        warmup_samples=baseline.warmup_samples() * share,
+        mirrored=mirrored,
+    )
 
 
 def large_minibatch(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights
 from vcycle.nn.weights.loading import Taken, take_weights
-from vcycle.nn.weights.record import Record
+from vcycle.nn.weights.record import UNSEEN, Record
 from vcycle.recipes.build import build_model
 from vcycle.recipes.load import recognition
 from vcycle.recipes.opened import Trained, read_kept, without_downloads
@@ -90,9 +91,5 @@ def _record_of(trained: Trained, source: str) -> Record:
     recipe = without_downloads(recognition(trained.recipe, source))
     with torch.device("meta"):
         model = build_model(recipe, len(trained.classes), 0)
-    return Record(
-        alpha=getattr(model, "alpha", None),
-        nonlocal_form=getattr(model, "nonlocal_form", None),
-        mean=recipe.sampling.mean,
-        std=recipe.sampling.std,
-    )
+    unseen: dict[str, Any] = {what: getattr(model, what, None) for what in UNSEEN}
+    return Record(**unseen, mean=recipe.sampling.mean, std=recipe.sampling.std)

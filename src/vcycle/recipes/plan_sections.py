@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
 from vcycle.recipes.section import Section
 
-__all__ = ["CascadePlan", "ConstantPlan", "MultigridPlan", "PlansSection"]
+__all__ = ["CascadePlan", "ConstantPlan", "LongPlan", "MultigridPlan", "PlansSection", "ShortPlan"]
 
 Factor = Annotated[float, Field(gt=0, le=1000)]
 Fractions = list[tuple[float, float]]
@@ -33,23 +33,37 @@ class ConstantPlan(PlanOptions):
     """How the LR follows the batch of a smaller shape."""
 
 
-class MultigridPlan(PlanOptions):
-    """Long and short cycles (Wu et al. 2020)."""
+class CycledPlan(PlanOptions):
+    """Options of every plan with cycles."""
 
     epoch_factor: Factor = 1.5
     """Samples, in samples of the baseline."""
     steps: PositiveInt | None = None
     """The budget in steps instead."""
-    long_shapes: Fractions | None = None
-    """Base shapes of a long cycle as fractions `[frames, side]`, coarse to fine; by default the paper's four."""
+
+
+class ShortPlan(CycledPlan):
+    """The short cycle alone."""
+
     short_sizes: list[float] | None = None
     """Sides of the short cycle as fractions; by default 1/2 and 1/√2."""
+
+
+class LongPlan(CycledPlan):
+    """The long cycle alone."""
+
+    long_shapes: Fractions | None = None
+    """Base shapes of a long cycle as fractions `[frames, side]`, coarse to fine; by default the paper's four."""
     cycles: PositiveInt = 3
     """Long cycles, where the LR has no drops."""
     fine_tune: bool = True
     """End with a phase at the full shape."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     """How the LR follows the long cycle's batch."""
+
+
+class MultigridPlan(ShortPlan, LongPlan):
+    """Long and short cycles (Wu et al. 2020)."""
 
 
 class CascadePlan(PlanOptions):
@@ -81,9 +95,9 @@ class PlansSection(Section):
     """The baseline itself."""
     long_short: Annotated[MultigridPlan, Field(alias="long+short")] = MultigridPlan()
     """Both cycles: the paper's method."""
-    long: MultigridPlan = MultigridPlan()
+    long: LongPlan = LongPlan()
     """The long cycle alone."""
-    short: MultigridPlan = MultigridPlan()
+    short: ShortPlan = ShortPlan()
     """The short cycle alone."""
     cascade: CascadePlan = CascadePlan()
     """Coarse to fine, once."""

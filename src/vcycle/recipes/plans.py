@@ -8,7 +8,7 @@ from vcycle.errors import RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
 from vcycle.plan.shape import FULL
-from vcycle.recipes.plan_sections import MultigridPlan, PlansSection
+from vcycle.recipes.plan_sections import LongPlan, PlansSection, ShortPlan
 from vcycle.recipes.schema import DecaySection, Recipe, TrainingSection, WarmupSection
 
 __all__ = ["PLAN_NAMES", "baseline_of", "check_name", "control_name", "factor_of", "lengthened", "plan_of"]
@@ -129,20 +129,35 @@ def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> 
     )
 
 
-def _multigrid(baseline: Baseline, options: MultigridPlan, factor: float | None, *, long: bool, short: bool) -> Plan:
-    shorts = SHORT_SIZES if options.short_sizes is None else [Scale.of(1, s).area for s in options.short_sizes]
-    longs = LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes)
-    no_shapes: Sequence[Scale] = ()
-    no_sizes: Sequence[Fraction] = ()
+def _long_short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    return _long_cycles(baseline, plans.long_short, factor, _short_sizes(plans.long_short))
+
+
+def _long(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    return _long_cycles(baseline, plans.long, factor, ())
+
+
+def _long_cycles(baseline: Baseline, options: LongPlan, factor: float | None, short_sizes: Sequence[Fraction]) -> Plan:
     return planning.multigrid(
         baseline,
-        long_shapes=longs if long else no_shapes,
-        short_sizes=shorts if short else no_sizes,
+        long_shapes=LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes),
+        short_sizes=short_sizes,
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
         cycles=options.cycles,
         fine_tune=options.fine_tune,
         lr_scaling=options.lr_scaling,
+    )
+
+
+def _short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    options = plans.short
+    return planning.multigrid(
+        baseline,
+        long_shapes=(),
+        short_sizes=_short_sizes(options),
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
     )
 
 
@@ -162,9 +177,9 @@ def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> P
 
 _BUILDERS: dict[str, Callable[[Baseline, PlansSection, float | None], Plan]] = {
     "constant": _constant,
-    "long+short": lambda b, p, f: _multigrid(b, p.long_short, f, long=True, short=True),
-    "long": lambda b, p, f: _multigrid(b, p.long, f, long=True, short=False),
-    "short": lambda b, p, f: _multigrid(b, p.short, f, long=False, short=True),
+    "long+short": _long_short,
+    "long": _long,
+    "short": _short,
     "cascade": _cascade,
 }
 
@@ -206,6 +221,10 @@ def _warmup(section: WarmupSection | None) -> RampWarmup | None:
     if section is None or section.length == 0:
         return None
     return RampWarmup(length=section.length, start_lr=section.start_lr)
+
+
+def _short_sizes(options: ShortPlan) -> Sequence[Fraction]:
+    return SHORT_SIZES if options.short_sizes is None else [Scale.of(1, side).area for side in options.short_sizes]
 
 
 def _scales(pairs: Sequence[tuple[float, float]]) -> list[Scale]:

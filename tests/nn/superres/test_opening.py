@@ -79,3 +79,20 @@ def test_weights_that_are_not_a_whole_network_are_refused(tmp_path):
         torch.save(weights, tmp_path / "x.pth")
         with pytest.raises(CheckpointError, match=said):
             open_network(tmp_path / "x.pth")
+
+
+@pytest.mark.filterwarnings("ignore:Validating sparse tensor invariants")
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.full((8,), torch.nan), "fusion.bias holds numbers that are not finite"),
+        (torch.full((8,), -torch.inf), "fusion.bias holds numbers that are not finite"),
+        (torch.ones(8, dtype=torch.int64), "fusion.bias is int64; accepted: dense tensors of real numbers"),
+        (torch.ones(8).to_sparse(), "fusion.bias is sparse_coo; accepted: dense tensors of real numbers"),
+    ],
+)
+def test_numbers_that_none_can_compute_with_are_refused(value, said, tmp_path):
+    state = NETWORKS["BasicVSR of 2 blocks and 8 channels"]().state_dict()
+    torch.save(state | {"fusion.bias": value}, tmp_path / "x.pth")
+    with pytest.raises(CheckpointError, match=said):
+        open_network(tmp_path / "x.pth")

@@ -145,6 +145,13 @@ def test_a_clip_that_cannot_be_read_is_left_out_and_counted():
         measured(Enlarge(), dataset(1, bad=(0,)))
 
 
+@pytest.mark.parametrize("how", [{}, {"chunk": 2, "overlap": 1}, {"mirrored": True}])
+@pytest.mark.parametrize("factor", [float("nan"), float("inf")])
+def test_output_that_is_not_numbers_is_refused_and_not_measured_as_black(how, factor):
+    with pytest.raises(DataError, match=r"clip0: the network's output is not numbers: .* or are too large for fp32"):
+        measured(Enlarge(factor=factor), dataset(), **how)
+
+
 @pytest.mark.parametrize(
     ("window", "how", "every"),
     [(None, {}, 3), (3, {}, 1), (None, {"chunk": 2, "overlap": 1}, 1), (None, {"chunk": 1, "mirrored": True}, 1)],

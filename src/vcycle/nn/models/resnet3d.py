@@ -75,7 +75,7 @@ class ResNet3d(nn.Module):
         channels = widths[0] if stem_width is None else stem_width
         t, h, w = stem_kernel
         self.nonlocal_form = nonlocal_form if any(nonlocals) else None
-        self.temporal_pool = temporal_pool
+        self.temporal_strides, self.temporal_pool, self.stem_pool = tuple(strides), temporal_pool, stem_pool
         self.stem = make_stem(channels_in, channels, (t, h, w), pool=stem_pool)
         self.stages = nn.Sequential()
         for index, width in enumerate(widths):

@@ -80,7 +80,7 @@ class SlowFast(nn.Module):
         for width in (stem_width, *widths):
             if width % beta_inverse:
                 raise RecipeError(f"width {width} is not a multiple of beta_inverse {beta_inverse}")
-        self.alpha = alpha
+        self.alpha, self.stem_pool = alpha, stem_pool
         expansion = block_named(block).expansion
         slow_channels = [stem_width, *(width * expansion for width in widths)]
         fast_channels = [channels // beta_inverse for channels in slow_channels]

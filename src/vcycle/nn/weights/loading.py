@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +13,9 @@ from vcycle.nn.heads import classifier_of
 from vcycle.nn.weights.files import Weights
 from vcycle.nn.weights.inflate import inflate, is_image_resnet, pyslowfast_names
 from vcycle.nn.weights.keys import dialect_of, to_ours
-from vcycle.nn.weights.record import Record
+from vcycle.nn.weights.record import UNSEEN, Record
 
-__all__ = ["Head", "Taken", "take_weights"]
+__all__ = ["Head", "Taken", "check_values", "take_weights"]
 
 Head = Literal["keep", "new"]
 """What becomes of a file's classifier: it is taken, or the model's own stays as it was drawn."""
@@ -102,7 +102,7 @@ def take_weights(model: nn.Module, weights: Weights, *, name: str | None = None,
         raise CheckpointError(f"weights {weights.source} do not fit {name or 'the model'}: {'; '.join(faults)}")
     if match.classifier:
         raise CheckpointError(f"weights {weights.source}: {match.classifier}: {_NEW}")
-    _check_values(match.found, own, weights.source)
+    check_values(match.found, own, weights.source)
     with torch.no_grad():
         for key, value in match.found.items():
             own[key].copy_(value)
@@ -160,7 +160,7 @@ def _match(own: Mapping[str, Tensor], weights: Weights, classifier: str, head: H
     )
 
 
-def _check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
+def check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
     """Refuse tensors of another kind than a model's, and numbers that none can compute with.
 
     Raises:
@@ -221,12 +221,20 @@ def _fits(name: str, weights: Weights, classes: int) -> bool:
 
 def _differences(model: nn.Module, record: Record) -> list[str]:
     """What the weights were trained with and the model has otherwise, where tensors do not show it."""
-    pairs = (("alpha", record.alpha), ("nonlocal_form", record.nonlocal_form))
     return [
-        f"they were trained with {what} {theirs}, the model has {ours}"
-        for what, theirs in pairs
-        if theirs is not None and (ours := getattr(model, what, None)) is not None and ours != theirs
+        f"they were trained with {what} {_shown(theirs)}, the model has {_shown(ours)}"
+        for what in UNSEEN
+        if (theirs := getattr(record, what)) is not None
+        and (ours := getattr(model, what, None)) is not None
+        and ours != theirs
     ]
+
+
+def _shown(value: Any) -> str:
+    """A value as a recipe has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(list(value) if isinstance(value, tuple) else value)
 
 
 def _order(record: Record) -> list[str]:

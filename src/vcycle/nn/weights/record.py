@@ -6,7 +6,10 @@ from typing import Any
 
 import yaml
 
-__all__ = ["Record", "pyslowfast_record"]
+__all__ = ["UNSEEN", "Record", "pyslowfast_record"]
+
+UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool")
+"""What a model has that no tensor shows: attributes of models and of records."""
 
 _READ_BY_OPENCV = {"ssv2", "charades"}
 """PySlowFast's datasets whose pictures come as BGR unless it is told to reverse them; its video files come as RGB."""
@@ -20,6 +23,12 @@ class Record:
     """Frames of the fast pathway per frame of the slow one."""
     nonlocal_form: str | None = None
     """`softmax` or `dot`: how its non-local blocks weigh."""
+    temporal_strides: tuple[int, ...] | None = None
+    """Stride in time of each stage."""
+    temporal_pool: int | None = None
+    """Frames that are pooled into one after the first stage."""
+    stem_pool: bool | None = None
+    """Whether height and width are halved once more after the stem."""
     bgr: bool = False
     """Whether its frames had blue before red."""
     mean: tuple[float, ...] | None = None

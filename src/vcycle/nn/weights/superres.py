@@ -13,6 +13,7 @@ from vcycle.nn.models.superres.basicvsr import BasicVSR
 from vcycle.nn.models.superres.deform import OFFSETS_A_GROUP
 from vcycle.nn.models.superres.edvr import EDVR
 from vcycle.nn.weights.files import read_weights
+from vcycle.nn.weights.loading import check_values
 from vcycle.nn.weights.superres_keys import dialect_of, to_ours
 
 __all__ = ["OpenedNetwork", "open_network"]
@@ -31,7 +32,8 @@ def open_network(path: Path) -> OpenedNetwork:
     """Open BasicVSR or EDVR from a file that BasicSR, mmagic or vcycle has written.
 
     Raises:
-        CheckpointError: if it cannot be read, or holds the weights of something else or not all of them.
+        CheckpointError: if it cannot be read, holds the weights of something else or not all of them, or numbers that
+            none can compute with.
     """
     weights = read_weights(path)
     names = to_ours(weights.state, ema=True)
@@ -39,8 +41,7 @@ def open_network(path: Path) -> OpenedNetwork:
         raise CheckpointError(
             f"weights {path} have names that are not known here; accepted: those of BasicVSR and EDVR"
         )
-    # Half precision is for storing: what is restored comes in fp32.
-    state = {ours: weights.state[theirs].float() for theirs, ours in names.items()}
+    state = {ours: weights.state[theirs] for theirs, ours in names.items()}
     model, description = _network(state, path)
     own = model.state_dict()
     missing = [key for key in own if key not in state]
@@ -52,7 +53,9 @@ def open_network(path: Path) -> OpenedNetwork:
             if keys
         ]
         raise CheckpointError(f"weights {path} are not all of {description}: tensors {' and '.join(faults)}")
-    model.load_state_dict(state, assign=True)
+    check_values(state, own, str(path))
+    # Half precision is for storing: what is restored comes in fp32.
+    model.load_state_dict({key: value.float() for key, value in state.items()}, assign=True)
     source = {"vcycle": "vcycle", "basicsr": "BasicSR", "mmagic": "mmagic"}[dialect_of(weights.state) or "vcycle"]
     return OpenedNetwork(model=model.eval(), description=f"{description}, named as {source} does")
 

@@ -7,19 +7,20 @@ from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.layouts import ClipPairs
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError, RecipeError
+from vcycle.plan import Plan
 from vcycle.recipes.superres.clips import SPLITS, Clips
-from vcycle.recipes.superres.plans import baseline_of, raw_frames
+from vcycle.recipes.superres.plans import raw_frames
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.tasks.superres.metrics import SMALLEST
 
-__all__ = ["check_clips", "described", "notices"]
+__all__ = ["check_clips", "described", "never_learning", "notices"]
 
 
 def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
     """Check that the recipe's training can take its clips, and begins with what it needs.
 
     Returns:
-        What a user should know: clips that will be replaced by others, and what will never learn.
+        What a user should know: clips that will be replaced by others.
 
     Raises:
         RecipeError: if what is frozen at first has no weights.
@@ -30,15 +31,24 @@ def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
     _refuse_unmeasurable(recipe, clips.val)
     found = survey(clips.train)
     faults = [fault for item, info in found.items() if (fault := _unfit(recipe, clips.train, item, info)) is not None]
-    warnings = _never_learning(recipe, len(clips.train))
     if not faults:
-        return warnings
+        return []
     told = f"{faults[0]} (and {len(faults) - 1} more such clips)" if faults[1:] else faults[0]
     if len(faults) == len(found):
         raise DataError(told)
     if len(faults) > recipe.run.bad_limit * len(found):
         raise DataError(f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer")
-    return [*warnings, f"{told}: others take their places"]
+    return [f"{told}: others take their places"]
+
+
+def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
+    """What a user should know: parts of the network that are frozen for all of a plan of the recipe."""
+    return [
+        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} lasts for all {len(plan):,} steps "
+        f"of plan {plan.name}: what it freezes never learns"
+        for name, role in plan.baseline.roles.items()
+        if role.frozen_until * plan.baseline.batch >= plan.samples
+    ]
 
 
 def _refuse_frozen(recipe: SuperresRecipe) -> None:
@@ -55,17 +65,6 @@ def _refuse_frozen(recipe: SuperresRecipe) -> None:
                 f"{whose} with init=FILE; training.{name}.frozen_steps=0 trains it from the first step, and "
                 "init.needed=false freezes it as it is drawn"
             )
-
-
-def _never_learning(recipe: SuperresRecipe, clips: int) -> list[str]:
-    steps = baseline_of(recipe, clips).total_steps
-    sections = {"flow": recipe.training.flow, "backbone": recipe.training.backbone}
-    return [
-        f"training.{name}.frozen_steps={section.frozen_steps} lasts for all of the training's {steps:,} steps: what it "
-        "freezes never learns"
-        for name, section in sections.items()
-        if section is not None and section.frozen_steps >= steps
-    ]
 
 
 def _refuse_unmeasurable(recipe: SuperresRecipe, val: ClipPairs) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 
 from vcycle.data import PairedDataset, Replacement, rank_slice
 from vcycle.errors import CheckpointError, RecipeError
+from vcycle.nn.weights.loading import check_values
 from vcycle.nn.weights.superres_keys import dialect_of, to_ours
 from vcycle.recipes.load import AnyRecipe
 from vcycle.recipes.opened import read_kept, refuse_untrained
@@ -134,7 +135,8 @@ def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> 
         on_message: Told of checkpoints that cannot be read and are passed over.
 
     Raises:
-        CheckpointError: if there is none that was trained, or it does not fit its recipe.
+        CheckpointError: if there is none that was trained, it does not fit its recipe, or its weights are no numbers to
+            compute with.
         RecipeError: if its recipe cannot be read.
     """
     from vcycle.recipes.superres.build import build_model
@@ -154,5 +156,7 @@ def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> 
     if dialect_of(state) in ("basicsr", "mmagic"):
         state = {ours: state[theirs] for theirs, ours in (to_ours(state) or {}).items()}
     model = build_model(recipe, recipe.run.seed)
+    own = model.state_dict()
+    check_values({key: value for key, value in state.items() if key in own}, own, source)
     load_weights(model, state, Path(source))
     return Opened(model=model.eval(), recipe=recipe, origin=source, step=trained.step)

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import read_weights
+from vcycle.nn.weights.loading import check_values
 from vcycle.nn.weights.superres_keys import to_ours
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.train.checkpoint import latest_checkpoint
@@ -24,7 +25,7 @@ def check_init(recipe: SuperresRecipe) -> None:
     """Check that a recipe's first weights fit its model, without building it.
 
     Raises:
-        CheckpointError: if the weights cannot be read or do not fit.
+        CheckpointError: if the weights cannot be read, do not fit or are no numbers to compute with.
     """
     from vcycle.recipes.superres.build import build_model
 
@@ -41,7 +42,7 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
         Whether all of the model was loaded.
 
     Raises:
-        CheckpointError: if the weights cannot be read or do not fit.
+        CheckpointError: if the weights cannot be read, do not fit or are no numbers to compute with.
     """
     if recipe.init.path is None:
         return False
@@ -68,6 +69,7 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
             f"weights {path} are not of {part} of model {recipe.model.name}: tensors {' and '.join(faults)}"
         )
     fitting = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
+    check_values(fitting, own, str(path))
     with torch.no_grad():
         for key, value in fitting.items():
             if not own[key].is_meta:

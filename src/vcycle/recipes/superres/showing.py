@@ -13,7 +13,7 @@ from vcycle.nn.models.superres.clips import Restorer, restore
 from vcycle.recipes.superres.build import dataset_of
 from vcycle.recipes.superres.clips import split_of
 from vcycle.recipes.superres.evaluating import open_run
-from vcycle.tasks.superres.metrics import Protocol, clip_quality, to_uint8
+from vcycle.tasks.superres.metrics import Protocol, check_restored, clip_quality, to_uint8
 from vcycle.tasks.superres.task import video_of
 
 __all__ = ["restored_crops"]
@@ -36,6 +36,7 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
 
     Raises:
         CheckpointError: if a run has no trained network.
+        DataError: if what a network makes of the clip is not all numbers.
         VideoError: if the clip cannot be read.
     """
     opened = {name: open_run(path) for name, path in runs.items()}
@@ -45,7 +46,9 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
     bicubic = imresize(pair.lr, 4).movedim(-1, -3)
     versions = {"bicubic": bicubic}
     for name, network in opened.items():
-        versions[name] = to_uint8(restore(cast("Restorer", network.model), video_of(pair.lr)[None])[0])
+        restored = restore(cast("Restorer", network.model), video_of(pair.lr)[None])[0]
+        check_restored(restored, f"{runs[name]}, clip {clip}", "fp32")
+        versions[name] = to_uint8(restored)
     middle = len(truth) // 2
     side = min(side, *truth.shape[-2:])
     error = (bicubic[middle].double() - truth[middle].double()).square().sum(dim=0).numpy()

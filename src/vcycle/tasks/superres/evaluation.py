@@ -12,7 +12,14 @@ from vcycle.data import PairedDataset, Replacement, VideoError
 from vcycle.errors import DataError
 from vcycle.nn.models.superres.clips import Restorer, chunked, restore
 from vcycle.nn.precision import at_precision
-from vcycle.tasks.superres.metrics import ClipQuality, Protocol, clip_quality, mean_quality, to_uint8
+from vcycle.tasks.superres.metrics import (
+    ClipQuality,
+    Protocol,
+    check_restored,
+    clip_quality,
+    mean_quality,
+    to_uint8,
+)
 from vcycle.tasks.superres.task import video_of
 
 __all__ = ["Measured", "Measuring", "Quality", "quality_of", "restore_each"]
@@ -108,6 +115,9 @@ def restore_each(
 
     Yields:
         How near the clip is to the truth or, where it cannot be read, why.
+
+    Raises:
+        DataError: if what the network makes of a clip is not all numbers.
     """
     training = model.training
     frames = [(clip, _frames(dataset, clip)) for clip in clips]
@@ -121,9 +131,9 @@ def restore_each(
             except VideoError as error:
                 yield Replacement(position=-1, video=clip, replacement=-1, path=error.path, cause=error.cause)
             else:
-                told = partial(_told_within, progress, done, total)
+                told, path = partial(_told_within, progress, done, total), str(dataset.pairs.high.path(clip))
                 with at_precision(measuring.precision, device):
-                    restored = _restored(cast("Restorer", model), video_of(pair.lr), device, measuring, told)
+                    restored = _restored(cast("Restorer", model), video_of(pair.lr), path, device, measuring, told)
                 yield Measured(clip, clip_quality(restored, pair.hr.movedim(-1, -3), measuring.protocol))
             done += own
             if own:
@@ -169,7 +179,12 @@ def _told_within(progress: Callable[[int, int], None], before: int, total: int, 
 
 
 def _restored(
-    model: Restorer, frames: Tensor, device: torch.device, measuring: Measuring, progress: Callable[[int], None]
+    model: Restorer,
+    frames: Tensor,
+    clip: str,
+    device: torch.device,
+    measuring: Measuring,
+    progress: Callable[[int], None],
 ) -> Tensor:
     """All frames of a clip, uint8 `(T, 3, 4H, 4W)`, on the CPU."""
     count = len(frames)
@@ -190,4 +205,5 @@ def _restored(
         restored = torch.stack(kept)
     if measuring.mirrored:
         restored = (restored[:count] + restored[count:].flip(0)) / 2
+    check_restored(restored, clip, measuring.precision)
     return to_uint8(restored).cpu()

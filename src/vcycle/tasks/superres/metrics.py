@@ -24,6 +24,7 @@ __all__ = [
     "Channels",
     "ClipQuality",
     "Protocol",
+    "check_restored",
     "clip_quality",
     "luma",
     "mean_quality",
@@ -94,6 +95,23 @@ def to_uint8(frames: Tensor) -> Tensor:
         [0, 2, 2, 0, 255]
     """
     return frames.float().clamp(0, 1).mul(255).round().to(torch.uint8)
+
+
+def check_restored(frames: Tensor, clip: str, precision: str) -> None:
+    """Refuse what a network made of a clip where it is not all numbers: as uint8 it would be black.
+
+    Args:
+        frames: Any of the restored frames.
+        clip: What they were made of.
+        precision: What the network computed in.
+
+    Raises:
+        DataError: naming the clip.
+    """
+    if not frames.isfinite().all():
+        raise DataError(
+            f"{clip}: the network's output is not numbers: its weights are not, or are too large for {precision}"
+        )
 
 
 def luma(frames: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from vcycle.data.video.writing import written_video
 from vcycle.nn.models.superres.blocks import SCALE
 from vcycle.nn.models.superres.clips import Restorer, chunked
 from vcycle.nn.precision import at_precision
-from vcycle.tasks.superres.metrics import to_uint8
+from vcycle.tasks.superres.metrics import check_restored, to_uint8
 
 __all__ = ["restore_file", "side_by_side"]
 
@@ -49,7 +49,8 @@ def restore_file(
 
     Raises:
         VideoError: if the source cannot be read.
-        DataError: if the file cannot be written, or the source's sound does not fit into it.
+        DataError: if the file cannot be written, the source's sound does not fit into it, or what the network makes of
+            the video is not all numbers.
     """
     whole = _opened(source)
     size = (whole.info.height, whole.info.width)
@@ -67,6 +68,7 @@ def restore_file(
         at_precision(precision, device),
     ):
         for number, frame in enumerate(chunked(model, frames, length=chunk, overlap=overlap)):
+            check_restored(frame, source, precision)
             writer.put(to_uint8(frame).permute(1, 2, 0).cpu().numpy(), int(whole.pts[number]))
             progress(number + 1, whole.info.frames)
     return len(missing)
