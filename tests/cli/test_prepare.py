@@ -125,6 +125,64 @@ def test_check_tells_of_every_file_that_a_list_misses(vcycle, here, videos):
     assert "3 files: 2 bad" in ran.out
 
 
+@pytest.fixture
+def kinetics(here, videos):
+    """A set in the layout of Kinetics, of which three of sixteen videos have vanished."""
+    (here / "kinetics").mkdir()
+    for split in ("train", "val"):
+        rows = [f"{name},{split}-{name}-{number},1,2" for name in ("left", "right") for number in range(4)]
+        text = "\n".join(["label,youtube_id,time_start,time_end", *rows])
+        (here / f"kinetics/{split}.csv").write_text(text + "\n")
+        (here / "kinetics" / split).mkdir()
+        for name in ("left", "right"):
+            for number in range(4):
+                if (split, number) != ("train", 3) and (split, name, number) != ("val", "left", 0):
+                    target = here / f"kinetics/{split}/{split}-{name}-{number}_000001_000002.mp4"
+                    shutil.copy(videos / split / name / f"{number}.mp4", target)
+    return here / "kinetics"
+
+
+def test_check_names_every_video_that_has_vanished_from_kinetics_and_prepare_leaves_them_out(vcycle, here, kinetics):
+    gone = [
+        str(kinetics / f"{name}_000001_000002.mp4")
+        for name in ("train/train-left-3", "train/train-right-3", "val/val-left-0")
+    ]
+    ran = vcycle("check", "kinetics")
+    assert ran.code == 1
+    assert ran.out.splitlines() == [
+        *(f"bad: {path}: No such file or directory" for path in gone),
+        "16 files: 3 bad, 0 damaged",
+    ]
+    ran = vcycle("prepare", "kinetics", "fast", "--short-side", "16")
+    assert ran.code == 0
+    assert "kinetics/train.csv: 2 of 8 videos have no file and are left out" in ran.err
+    assert "13 of 13 files, 0 failed" in ran.out
+    assert "6 videos in 2 classes, and 7 more for validation" in vcycle("plan", "tiny.yaml", "data=fast").err
+    assert "6 videos in 2 classes, and 7 more for validation" in vcycle("plan", "tiny.yaml", "data=kinetics").err
+
+
+def test_check_and_prepare_tell_of_every_file_that_an_official_list_misses(vcycle, here, videos):
+    lists, clips = here / "ucf/ucfTrainTestlist", here / "ucf/UCF-101"
+    lists.mkdir(parents=True)
+    names = [f"{name}/v_{name}_g{group:02}_c01.mp4" for name in ("left", "right") for group in range(4)]
+    for number, name in enumerate(names):
+        (clips / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(videos / "train/left" / f"{number}.mp4", clips / name)
+    (lists / "classInd.txt").write_text("1 left\n2 right\n")
+    (lists / "testlist01.txt").write_text("\n".join(name for name in names if "_g00_" in name))
+    (lists / "trainlist01.txt").write_text("\n".join(name for name in names if "_g00_" not in name))
+    for name in (names[0], names[6]):
+        (clips / name).unlink()
+    ran = vcycle("check", "ucf", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["bad"] == {
+        str(clips / name): "No such file or directory" for name in (names[0], names[6])
+    }
+    prepared = json.loads(vcycle("prepare", "ucf", "fast", "--short-side", "16", "--json").out)
+    assert (prepared["videos"], set(prepared["failed"])) == (8, {str(clips / name) for name in (names[0], names[6])})
+    refused(vcycle("plan", "tiny.yaml", "data=ucf"), "no such file: ")
+
+
 def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
     (here / "one/left").mkdir(parents=True)
     shutil.copy(videos / "train/left/0.mp4", here / "one/left")

@@ -1,6 +1,8 @@
 """`vcycle prepare --to tiles`: frames for super-resolution."""
 
 import json
+import os
+import shutil
 
 import pytest
 
@@ -34,6 +36,19 @@ def test_a_dry_run_writes_nothing(vcycle, here, videos):
     assert estimate["clips"] == 32
     assert estimate["bytes"] > 0 < estimate["seconds"]
     assert not (here / "tiles").exists()
+
+
+def test_names_that_are_not_utf8_or_too_long_do_not_stop_the_others(vcycle, here, videos):
+    (here / "clips").mkdir()
+    odd, long = os.fsdecode(b"\xe4.mp4"), "x" * 246 + ".mp4"
+    for name in ("a.mp4", odd, long):
+        shutil.copy(videos / "train/left/0.mp4", here / "clips" / name)
+    ran = vcycle("prepare", "clips", "tiles", "--to", "tiles")
+    assert (ran.code, f"failed: clips/{long}: its name is too long" in ran.err) == (1, True)
+    assert "2 of 3 clips, 1 failed, listed in" in ran.out
+    assert sorted(clip.name for clip in TileStore(here / "tiles").clips) == ["a.mp4", odd]
+    again = vcycle("prepare", "clips", "tiles", "--to", "tiles", "--json")
+    assert list(json.loads(again.out)["failed"]) == [f"clips/{long}"]
 
 
 def test_frames_can_be_made_smaller_first(vcycle, here, videos):

@@ -1,11 +1,12 @@
 import os
 import pickle
 
+import av
 import numpy as np
 import pytest
 import torch
 
-from vcycle.data import FrameCache, GridSampler, SampleRequest, VideoDataset, VideoError, read_videos
+from vcycle.data import FrameCache, GridSampler, SampleRequest, VideoDataset, VideoError, VideoList, read_videos
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
@@ -84,6 +85,33 @@ def test_a_cache_is_built_once_and_again_when_the_videos_change(videos, tmp_path
     assert build(videos, tmp_path, 24).file != first.file
 
 
+def test_pictures_that_were_written_to_where_they_lie_are_another_dataset(tmp_path):
+    folder = tmp_path / "set" / "clip"
+    folder.mkdir(parents=True)
+
+    def draw(light):
+        for number in range(3):
+            with av.open(str(folder / f"{number}.bmp"), "w", format="image2") as container:
+                stream = container.add_stream("bmp", rate=1)
+                stream.height, stream.width, stream.pix_fmt = 16, 16, "bgr24"
+                picture = av.VideoFrame.from_ndarray(np.full((16, 16, 3), light, dtype=np.uint8), format="bgr24")
+                container.mux([*stream.encode(picture), *stream.encode()])
+            os.utime(folder / f"{number}.bmp", ns=(0, light))
+
+    videos = VideoList(
+        root=tmp_path / "set", paths=["clip"], labels=[0], classes=("x",), source=tmp_path / "set", frame_rate=12.0
+    )
+    shown = []
+    for light in (10, 200):
+        draw(light)
+        os.utime(folder, ns=(0, 5))
+        cache = build(videos, tmp_path, 16)
+        read = cache.read(0, np.arange(3), resized=(16, 16), crop=(0, 0, 16, 16), antialias=True)
+        shown.append((cache.folder, read.pixels.unique().tolist()))
+    assert [lights for _, lights in shown] == [[10], [200]]
+    assert build(videos, tmp_path, 16).folder == shown[1][0] != shown[0][0]
+
+
 def test_a_build_that_was_interrupted_goes_on(videos, tmp_path):
     def stop(done, total):
         raise KeyboardInterrupt
@@ -126,7 +154,6 @@ def test_another_process_opens_the_file_itself(videos, tmp_path):
 
 def test_frames_that_were_filled_are_still_reported(tmp_path, write_video):
     path = write_video(tmp_path / "set" / "run" / "a.mkv", 12, codec="mjpeg", options={"strict": "unofficial"})
-    av = pytest.importorskip("av")
     with av.open(str(path)) as container:
         payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
     path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))

@@ -373,6 +373,42 @@ def test_a_listed_video_of_hmdb51_must_be_there(hmdb51):
         read_videos(hmdb51, "train")
 
 
+def unlooked(root, split, **options):
+    """Names of the videos that a split lists, whether or not they are there, and of those that are not."""
+    found = read_videos(root, split, check_files=False, **options)
+    assert found.missing == 0
+    return list(found.paths), [path for item, path in enumerate(found.paths) if not found.path(item).exists()]
+
+
+def test_videos_that_are_listed_and_not_there_are_in_the_list_where_files_are_not_looked_for(
+    kinetics, ssv2, charades, ucf101, hmdb51
+):
+    paths, gone = unlooked(kinetics, "train", layout="kinetics")
+    assert (len(paths), gone) == (4, ["gone0000000_000000_000010.mp4"])
+    write(ssv2, ["videos/78687.mkv"])
+    assert unlooked(ssv2, "train", layout="ssv2") == (["78687.mkv", "42326.webm"], ["42326.webm"])
+    write(charades, ["Charades_v1_480/N11GT.avi"])
+    assert unlooked(charades, "train", layout="charades") == (["46GP8.mp4", "N11GT.avi"], ["46GP8.mp4"])
+    for root, layout in ((ucf101, "ucf101"), (hmdb51, "hmdb51")):
+        whole = read_videos(root, "test", layout=layout)
+        whole.path(3).unlink()
+        assert unlooked(root, "test", layout=layout) == (list(whole.paths), [whole.paths[3]])
+        assert_refused(root, "test", f"no such file: {whole.path(3)}", layout=layout)
+
+
+def test_folders_of_frames_that_are_listed_and_not_there_are_in_the_list_too(ssv2, charades):
+    write(ssv2, ["frames/78687/000001.jpg"])
+    assert unlooked(ssv2, "train", layout="ssv2") == (["78687", "42326"], ["42326"])
+    write(charades, ["Charades_v1_rgb/46GP8/46GP8-000001.jpg"])
+    assert unlooked(charades, "train", layout="charades") == (["46GP8", "N11GT"], ["N11GT"])
+
+
+def test_a_list_of_kinetics_of_which_nothing_is_there_can_be_looked_through(kinetics, tmp_path_factory):
+    paths, gone = unlooked(kinetics, "train", videos=tmp_path_factory.mktemp("empty"))
+    assert paths == gone
+    assert "---QUuC4vJs_000084_000094.mp4" in gone
+
+
 def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
     assert read_videos(ucf101, "test", layout="ucf101") == read_videos(ucf101, "test")
     assert_refused(ucf101, "train", "no labelled train split of the layout kinetics; it has none of", layout="kinetics")

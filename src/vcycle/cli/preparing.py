@@ -111,7 +111,7 @@ def prepare(
     _refuse("goes with --to tiles", of_tiles)
     from vcycle.cli import process
     from vcycle.data import Preparation, is_prepared, layout_of, load_index
-    from vcycle.recipes.videos import every_video
+    from vcycle.recipes.videos import every_video, left_out
 
     loaded = _recipe(data, recipe, layout, overrides)
     folder = Path(loaded.data.path or data)
@@ -119,9 +119,10 @@ def prepare(
     if is_prepared(folder) and load_index(folder).settings.to == "array":
         raise DataError(f"{folder}: is prepared as arrays already; prepare from the videos that it was made of")
     settings = _settings(loaded if recipe is not None else None, short_side, levels, to)
-    preparation = Preparation(
-        every_video(loaded), out, settings, data=folder, workers=workers, patience=timeout or _PATIENCE
-    )
+    videos = every_video(loaded)
+    for note in left_out(videos.values()):
+        message(note)
+    preparation = Preparation(videos, out, settings, data=folder, workers=workers, patience=timeout or _PATIENCE)
     estimate = preparation.estimate()
     if dry_run:
         if json:
@@ -169,7 +170,11 @@ def check(
             report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
         else:
             report = check_videos(
-                every_video(loaded, cut=False), quick=quick, workers=workers, patience=timeout, progress=shown.count
+                every_video(loaded, cut=False, vanished=True),
+                quick=quick,
+                workers=workers,
+                patience=timeout,
+                progress=shown.count,
             )
     if json:
         print_json({"data": str(folder)} | asdict(report))

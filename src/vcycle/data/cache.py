@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from vcycle.data.folders import make_folder
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.names import array_file, is_prepared
@@ -22,6 +23,8 @@ from vcycle.data.prepare.run import prepare_videos
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.source import PreparedSource
 from vcycle.data.source import Box, Frames
+from vcycle.data.stamp import stamp_of
+from vcycle.data.turns import in_turn
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 
@@ -77,13 +80,16 @@ class FrameCache:
         """
         path = folder / f"{_SPLIT}-{short_side}px-{_digest(videos)}"
         if not is_prepared(path):
-            prepare_videos(
-                {_SPLIT: videos},
-                path,
-                PrepareSettings(to="array", levels=(short_side,)),
-                workers=workers,
-                progress=lambda _, done, total: None if progress is None else progress(done, total),
-            )
+            make_folder(folder)
+            with in_turn(path.with_name(f"{path.name}.lock")):
+                if not is_prepared(path):  # by another process, in the meantime
+                    prepare_videos(
+                        {_SPLIT: videos},
+                        path,
+                        PrepareSettings(to="array", levels=(short_side,)),
+                        workers=workers,
+                        progress=lambda _, done, total: None if progress is None else progress(done, total),
+                    )
         return cls(videos, path)
 
     @property
@@ -124,10 +130,6 @@ def _digest(videos: VideoList) -> str:
     rate = "" if videos.frame_rate is None else f"\0{videos.frame_rate}"
     digest = hashlib.blake2b(f"{_FORMAT}{rate}".encode(), digest_size=8)
     for item, path in enumerate(videos.paths):
-        try:
-            status = videos.path(item).stat()
-            line = f"{path}\0{status.st_size}\0{status.st_mtime_ns}\n"
-        except OSError:
-            line = f"{path}\0missing\n"
-        digest.update(line.encode("utf-8", "surrogateescape"))
+        stamp = stamp_of(videos.path(item))
+        digest.update(f"{path}\0{stamp.size}\0{stamp.changed}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

@@ -46,7 +46,7 @@ def evaluation_loader(
         batch: Views in a batch, at most; more where one clip alone has more crops.
         workers: As all that follows, as in ``loader``.
         timeout: For one clip of a video with its crops.
-        prefetch: Clips to load ahead, with their crops.
+        prefetch: Clips to load ahead at least, with their crops.
         rank: This rank.
         world: Number of ranks; may be more than there are videos.
         pin_memory: Whether to put batches in page-locked memory.

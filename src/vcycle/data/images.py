@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ImageSource"]
 
-_FOLDERS_KEPT = 4096  # about 5 kB each
 _NUMBER = re.compile(r"(\d+)")
 
 
@@ -53,7 +52,7 @@ class ImageSource:
             raise DataError(f"{videos.source}: frame_rate={videos.frame_rate}: folders of pictures need a rate above 0")
         self.videos = videos
         self._rate = videos.frame_rate
-        self._folders = Recent(self._look_into, keep=_FOLDERS_KEPT)
+        self._folders = Recent(self._look_into)
 
     def info(self, item: int) -> VideoInfo:
         """Times and size of a video."""

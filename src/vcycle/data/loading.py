@@ -124,7 +124,8 @@ def loader(
         stop: Step to stop before; the plan's end by default.
         workers: Processes that load; 0 loads in this one.
         timeout: Seconds that a worker may take over a sample.
-        prefetch: Clips to load ahead, by default 4 for each worker; never less than two batches.
+        prefetch: Clips to load ahead where batches are smallest, by default 4 for each worker. As many batches are
+            loaded ahead where they are larger, and so more clips; never less than two batches.
         rank: This rank.
         world: Number of ranks.
         replaced: Dataset index to use instead, by position in the stream: the journal of a resumed run.

@@ -23,8 +23,6 @@ __all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_cli
 
 Box = tuple[int, int, int, int]
 
-_INDEXES_KEPT = 8192  # about 5 kB each
-
 
 class Frames(NamedTuple):
     """Frames as they were asked for."""
@@ -136,7 +134,7 @@ class FileSource:
         """
         self.videos = videos
         self._kept = kept
-        self._indexes = Recent(self._probe, keep=_INDEXES_KEPT)
+        self._indexes = Recent(self._probe)
 
     def index(self, item: int) -> VideoIndex:
         """The index of a file, probed on first use."""

@@ -9,21 +9,32 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["LONGEST_NAME", "PARTIAL", "partial_of", "written_whole"]
+__all__ = ["PARTIAL", "partial_of", "too_long", "written_whole"]
 
 PARTIAL = ".partial"
 """Ending of a file that is being written."""
 
-LONGEST_NAME = 255
-"""Bytes that the file systems in use take as a name."""
+_LONGEST_NAME = 255  # bytes that the file systems in use take as a name
+_LONGEST_PATH = 4000  # somewhat less than systems take, for the ending of a file that is being written
 
 
 def partial_of(file: Path) -> Path:
     """Where a file is written before it takes its name: beside it, also where its name leaves no room for an ending."""
     name = file.name + PARTIAL
-    if len(os.fsencode(name)) > LONGEST_NAME:
+    if len(os.fsencode(name)) > _LONGEST_NAME:
         name = hashlib.blake2b(os.fsencode(file.name), digest_size=16).hexdigest() + PARTIAL
     return file.with_name(name)
+
+
+def too_long(file: str | Path) -> str | None:
+    """Why a file cannot be named so, in words; none where it can."""
+    name, path = os.path.basename(file), os.fsencode(file)
+    if len(os.fsencode(name)) <= _LONGEST_NAME and len(path) <= _LONGEST_PATH:
+        return None
+    return (
+        f"its name is too long: what is written would be called {name}, and names of up to {_LONGEST_NAME} bytes and "
+        f"paths of up to {_LONGEST_PATH} can be written"
+    )
 
 
 @contextmanager

@@ -107,7 +107,8 @@ class DataSection(Section):
     timeout: PositiveFloat = 60.0
     """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
     prefetch: PositiveInt | None = None
-    """Clips to load ahead, by default 4 for each worker; never less than two batches."""
+    """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
+    less than two."""
 
 
 class SamplingSection(Section):

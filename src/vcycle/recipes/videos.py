@@ -1,6 +1,6 @@
 """The videos of a recipe: where they lie, which splits there are, and whether its task takes them. Needs no torch."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,12 +33,7 @@ class Videos:
         """What a user should know: a layout that was recognised, videos listed but not there, classes without any."""
         found = [videos for videos in (self.train, self.val, self.test) if videos is not None]
         notes = [] if self.layout in ("folder", "list") else [f"layout: {self.layout}, by {self.train.source}"]
-        notes += [
-            f"{videos.source}: {videos.missing:,} of {len(videos) + videos.missing:,} videos have no file and are "
-            "left out"
-            for videos in found
-            if videos.missing
-        ]
+        notes += left_out(found)
         empty = sorted(set(range(len(self.train.classes))) - set(self.train.labels))
         if empty:
             names = ", ".join(repr(self.train.classes[label]) for label in empty[:3])
@@ -47,6 +42,15 @@ class Videos:
                 f"{names}{', …' if empty[3:] else ''}"
             )
         return tuple(notes)
+
+
+def left_out(lists: Iterable[VideoList]) -> list[str]:
+    """What a user should know of lists whose videos are not all there."""
+    return [
+        f"{videos.source}: {videos.missing:,} of {len(videos) + videos.missing:,} videos have no file and are left out"
+        for videos in lists
+        if videos.missing
+    ]
 
 
 def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None) -> Videos:
@@ -84,24 +88,27 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     return Videos(train=read("train"), val=read("val"), test=read("test") if "test" in splits else None, layout=layout)
 
 
-def every_video(recipe: Recipe, *, cut: bool = True) -> dict[str, VideoList]:
+def every_video(recipe: Recipe, *, cut: bool = True, vanished: bool = False) -> dict[str, VideoList]:
     """The videos that a recipe's data lists, by split, whether or not their files are there.
 
     Args:
         recipe: The recipe.
         cut: Whether to cut a split for validation from folders per class, as training does.
+        vanished: Whether to list those that Kinetics loses, too.
 
     Raises:
         DataError: if the data is not as it should be.
     """
     path = Path(recipe.data.path or "")
-    layout, splits, read = _reader(recipe, check_files=False)
+    layout, splits, read = _reader(recipe, check_files=False, vanished=vanished)
     if layout == "folder" and not cut and not folder_splits(path):
         return {"train": read_folder(path, "train", val_fraction=0)}
     return {split: read(split) for split in splits}
 
 
-def _reader(recipe: Recipe, *, check_files: bool = True) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
+def _reader(
+    recipe: Recipe, *, check_files: bool = True, vanished: bool = False
+) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
     """How the recipe's videos lie, which splits there are, and what reads one."""
     data = recipe.data
     path = Path(data.path or "")
@@ -133,7 +140,7 @@ def _reader(recipe: Recipe, *, check_files: bool = True) -> tuple[str, Sequence[
             videos=root,
             fold=data.fold,
             val_fraction=data.val_fraction,
-            check_files=check_files,
+            check_files=check_files or (layout == "kinetics" and not vanished),
         )
 
     return layout, splits_of(path, layout, videos=root), _confined(read, root)

@@ -31,7 +31,8 @@ class Settings:
     timeout: float = 60.0
     """Seconds that a worker may take over a clip before it is replaced, and the clip as well."""
     prefetch: int | None = None
-    """Clips to load ahead, by default 4 for each worker; never less than two batches."""
+    """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches where they are
+    larger, and so more clips. Never less than two batches."""
     validate_every: float = 1.0
     """Epochs of samples between validations."""
     save_every: int = 500

@@ -39,7 +39,9 @@ def clips(tmp_path: Path, write_clip: Write, noise: Noise) -> Path:
 
 
 def files_in(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    """All that a reader may see of a store."""
+    files = [path for path in folder.rglob("*") if path.is_file() and path.name != "journal.jsonl"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @given(
@@ -158,15 +160,140 @@ def noted(folder: Path) -> int:
 
 
 def test_a_torn_note_and_a_file_that_was_cut_are_done_again(tmp_path: Path, clips: Path) -> None:
-    once = prepare_frames(clips, tmp_path / "store").store
+    prepare_frames(clips, tmp_path / "store")
     whole = files_in(tmp_path / "store")
-    notes = [json.dumps({"kind": "bicubic", "scale": 4})]
-    notes += [json.dumps({name: getattr(clip, name) for name in clip.__slots__}) for clip in once.clips]
-    (tmp_path / "store" / "journal.jsonl").write_text("\n".join(notes)[:-20])
+    journal = tmp_path / "store" / "journal.jsonl"
+    journal.write_bytes(journal.read_bytes()[:-20])
     (tmp_path / "store" / "frames.json").unlink()
     os.truncate(tmp_path / "store" / "clips" / "a" / "1.tiles", 1000)
     prepare_frames(clips, tmp_path / "store")
     assert files_in(tmp_path / "store") == whole
+
+
+def test_a_clip_whose_pictures_are_others_of_the_same_number_and_size_is_done_again(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    prepare_frames(clips, tmp_path / "store")
+    kept = (tmp_path / "store" / "clips" / "b.tiles").stat()
+    write_clip(clips / "a" / "1", noise(3, 64, 64, 77))
+    store = prepare_frames(clips, tmp_path / "store").store
+    assert np.array_equal(store.high.read(0, range(3)), noise(3, 64, 64, 77))
+    assert list(store.check()) == []
+    prepare_frames(clips, tmp_path / "once")
+    assert files_in(tmp_path / "store") == files_in(tmp_path / "once")
+    assert (tmp_path / "store" / "clips" / "b.tiles").stat().st_mtime_ns == kept.st_mtime_ns
+
+
+def test_clips_of_another_folder_take_the_place_of_those_of_the_same_names(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    prepare_frames(clips, tmp_path / "store")
+    write_clip(tmp_path / "other" / "a" / "1", noise(3, 64, 64, 5))
+    write_clip(tmp_path / "other" / "b", noise(5, 72, 136, 6))
+    store = prepare_frames(tmp_path / "other", tmp_path / "store").store
+    assert [clip.name for clip in store.clips] == ["a/1", "b"]
+    assert np.array_equal(store.high.read(1, range(5)), noise(5, 72, 136, 6))
+
+
+def test_low_resolution_that_ships_and_that_has_changed_is_stored_again(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    for name, size in {"b": (5, 18, 34), "a/1": (3, 16, 16), "a/2": (9, 22, 17)}.items():
+        write_clip(tmp_path / "low" / name, noise(*size, 9))
+    prepare_frames(clips, tmp_path / "store", low=tmp_path / "low")
+    write_clip(tmp_path / "low" / "b", noise(5, 18, 34, 10))
+    store = prepare_frames(clips, tmp_path / "store", low=tmp_path / "low").store
+    assert store.low is not None
+    assert np.array_equal(store.low.read(2, range(5)), noise(5, 18, 34, 10))
+
+
+def test_low_resolution_that_ships_needs_another_folder_than_that_which_was_made(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    for name, size in {"b": (5, 18, 34), "a/1": (3, 16, 16), "a/2": (9, 22, 17)}.items():
+        write_clip(tmp_path / "low" / name, noise(*size, 9))
+    prepare_frames(clips, tmp_path / "made")
+    with pytest.raises(
+        DataError, match=r"^\S*made: was prepared with .* bicubic ×4 \(made\), not bicubic ×4 \(given\): name"
+    ):
+        prepare_frames(clips, tmp_path / "made", low=tmp_path / "low")
+    prepare_frames(clips, tmp_path / "given", low=tmp_path / "low")
+    with pytest.raises(DataError, match=r"not bicubic ×4 \(made\): name another folder"):
+        prepare_frames(clips, tmp_path / "given")
+
+
+def test_a_store_of_which_clips_are_being_replaced_is_not_ready(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    prepare_frames(clips, tmp_path / "store")
+    write_clip(clips / "a" / "1", noise(4, 80, 96, 77))
+
+    def stop(done: int, total: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        prepare_frames(clips, tmp_path / "store", workers=1, progress=stop)
+    with pytest.raises(DataError, match=r"frames\.json: not a readable index"):
+        TileStore(tmp_path / "store")
+    store = prepare_frames(clips, tmp_path / "store").store
+    assert np.array_equal(store.high.read(0, range(4)), noise(4, 80, 96, 77))
+
+
+def test_a_clip_that_is_only_added_leaves_the_store_as_it_is_until_it_is_there(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    prepare_frames(clips, tmp_path / "store")
+    write_clip(clips / "c", noise(3, 64, 64, 77))
+
+    def ready(done: int, total: int) -> None:
+        assert len(TileStore(tmp_path / "store")) == 3
+
+    assert len(prepare_frames(clips, tmp_path / "store", progress=ready).store) == 4
+
+
+def test_a_store_without_its_journal_or_with_a_damaged_one_is_left_alone(tmp_path: Path, clips: Path) -> None:
+    prepare_frames(clips, tmp_path / "store")
+    before, journal = files_in(tmp_path / "store"), tmp_path / "store" / "journal.jsonl"
+    journal.write_text(journal.read_text().replace('"clip"', '"film"'))
+    with pytest.raises(DataError, match=r"journal\.jsonl: damaged \('clip'\): name another folder, or delete this one"):
+        prepare_frames(clips, tmp_path / "store")
+    journal.unlink()
+    with pytest.raises(DataError, match=r"store: holds frames, and no journal\.jsonl that says what they were made of"):
+        prepare_frames(clips, tmp_path / "store")
+    assert files_in(tmp_path / "store") == before
+    assert len(TileStore(tmp_path / "store")) == 3
+
+
+def test_a_name_that_is_not_utf8_is_stored_as_any_other(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    odd = os.fsdecode(b"a\xff\xe4")
+    write_clip(clips / odd, noise(3, 64, 64, 3))
+    (clips / odd / "bad").mkdir()
+    (clips / odd / "bad" / "0.png").write_bytes(b"")
+    prepared = prepare_frames(clips, tmp_path / "store")
+    assert [error.path for error in prepared.failed] == [str(clips / odd / "bad" / "0.png")]
+    report = (tmp_path / "store" / "failed.jsonl").read_text(encoding="ascii")
+    assert json.loads(report)["path"] == str(clips / odd / "bad" / "0.png")
+    store = TileStore(tmp_path / "store")
+    item = store.high.names.index(odd)
+    assert np.array_equal(store.high.read(item, range(3)), noise(3, 64, 64, 3))
+    before = files_in(tmp_path / "store")
+    prepare_frames(clips, tmp_path / "store")
+    assert files_in(tmp_path / "store") == before
+
+
+def test_a_name_that_leaves_no_room_for_an_ending_costs_that_clip_alone(
+    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+) -> None:
+    write_clip(clips / ("x" * 249), noise(3, 64, 64, 3))
+    write_clip(clips / ("y" * 250), noise(3, 64, 64, 3))
+    prepared = prepare_frames(clips, tmp_path / "store")
+    assert [clip.name for clip in prepared.store.clips] == ["a/1", "a/2", "b", "x" * 249]
+    (fault,) = prepared.failed
+    assert fault.path == str(clips / ("y" * 250))
+    assert fault.cause.startswith("its name is too long: what is written would be called yyy")
+    assert "names of up to 255 bytes" in fault.cause
 
 
 def test_clips_that_cannot_be_read_are_reported_left_out_and_tried_again(tmp_path: Path, clips: Path) -> None:
@@ -194,7 +321,7 @@ def test_not_one_readable_clip_is_an_error(tmp_path: Path) -> None:
 
 def test_another_degradation_needs_another_folder(tmp_path: Path, clips: Path) -> None:
     prepare_frames(clips, tmp_path / "store")
-    with pytest.raises(DataError, match="name another folder, or delete this one"):
+    with pytest.raises(DataError, match=r"^\S*store: was prepared .* not bd ×4 \(made\): name another"):
         prepare_frames(clips, tmp_path / "store", degradation="bd")
 
 

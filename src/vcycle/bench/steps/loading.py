@@ -38,10 +38,11 @@ class Stream:
             pin: Whether batches go to a GPU.
         """
         ahead = 4 * settings.workers if settings.prefetch is None else settings.prefetch
-        self._lead = {shape: _LEAD + -(-ahead // shape.batch) for shape in steps}
+        self.lead = _LEAD + -(-ahead // min(shape.batch for shape in steps))
+        """Batches of a turn that come before those that are measured: as many are loaded ahead, whatever the shape."""
         rate = plan.stages[0].rate
         stages = [
-            Stage(name=str(shape), steps=count + self._lead[shape], pattern=(shape,), rate=rate)
+            Stage(name=str(shape), steps=count + self.lead, pattern=(shape,), rate=rate)
             for _ in range(turns)
             for shape, count in steps.items()
         ]
@@ -62,10 +63,6 @@ class Stream:
         self._first: Batch | None = self._load()
         self.begin_seconds = time.perf_counter() - began
         """Until the first batch was there."""
-
-    def lead(self, shape: BatchShape) -> int:
-        """How many batches of a turn come before those that are measured."""
-        return self._lead[shape]
 
     def next(self) -> Batch:
         """The next batch."""

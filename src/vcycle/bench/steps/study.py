@@ -97,7 +97,7 @@ def bench_steps(
             for shape in steps:
                 runs[shape].append(count(stepper.run(shape, steps[shape])))
                 if stream is not None:
-                    stepper.run(shape, stream.lead(shape), stream.next)
+                    stepper.run(shape, stream.lead, stream.next)
                     loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
     parts = {shape: [stepper.parts(shape) for _ in range(2)][-1] for shape in shapes}
     taken = runs if stream is None else loaded

@@ -40,16 +40,17 @@ def charades_splits(root: Path) -> tuple[str, ...]:
     return tuple(split for split, name in _LISTS.items() if _file(root, name) is not None)
 
 
-def read_charades(root: Path, split: str, *, videos: Path | None = None) -> VideoList:
+def read_charades(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
     """Find the videos of a split of Charades, a multi-label list with the times of each action.
 
     Args:
         root: Folder with the lists, or with a folder ``Charades`` that has them.
         split: ``train`` or ``val``.
         videos: Folder with the videos or with the folders of frames; found under ``root`` by default.
+        check_files: Whether to look for each listed file now.
 
     Raises:
-        DataError: If a list is missing or malformed, or a listed video is not there.
+        DataError: If a list is missing or malformed, or a file that is looked for is not there.
     """
     classes = classes_in_lines(_needed(root, _CLASSES), first=0)
     path = _needed(root, _LISTS[split])
@@ -58,9 +59,10 @@ def read_charades(root: Path, split: str, *, videos: Path | None = None) -> Vide
     paths, lines = list[str](), array("i")
     labels, starts, spans = array("i"), array("q", [0]), array("d")
     for line, row in read_table(path, ("id", "actions")):
-        if row["id"] not in files:
-            raise DataError(f"{path}, line {line}: no such video: {folder / row['id']}{'' if frame_rate else '.mp4'}")
-        paths.append(files[row["id"]])
+        usual = row["id"] if frame_rate else f"{row['id']}.mp4"
+        if check_files and row["id"] not in files:
+            raise DataError(f"{path}, line {line}: no such video: {folder / usual}")
+        paths.append(files.get(row["id"], usual))
         lines.append(line)
         for label, start, end in _actions(f"{path}, line {line}", row, len(classes)):
             labels.append(label)

@@ -97,7 +97,8 @@ def read_videos(
         fold: Which official fold of UCF101 or HMDB51, from 1 to 3; 1 by default.
         val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
         test_fraction: The same for ``test``, of folders per class.
-        check_files: Whether to look for each file of a list now.
+        check_files: Whether to look for each listed file now: one that is not there is an error, or left out and
+            counted where sets lose videos (Kinetics).
 
     Raises:
         DataError: If the path or split is missing, a class has no videos, or an annotation is wrong.
@@ -129,5 +130,6 @@ def read_videos(
         raise DataError(f"{path}: no labelled {split} split of the layout {found}; {has}")
     if found in _FOLDED:
         read = read_ucf101 if found == "ucf101" else read_hmdb51
-        return read(path, split, videos=videos, fold=fold or 1, val_fraction=val_fraction)
-    return {"kinetics": read_kinetics, "ssv2": read_ssv2, "charades": read_charades}[found](path, split, videos=videos)
+        return read(path, split, videos=videos, fold=fold or 1, val_fraction=val_fraction, check_files=check_files)
+    readers = {"kinetics": read_kinetics, "ssv2": read_ssv2, "charades": read_charades}
+    return readers[found](path, split, videos=videos, check_files=check_files)

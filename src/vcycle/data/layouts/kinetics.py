@@ -9,7 +9,7 @@
 The columns are ``label,youtube_id,time_start,time_end,split`` and perhaps ``is_cc``. A video's file is named
 after its identity and its times in seconds, six digits each; the names of class folders do not matter. A file
 ``ID.mp4`` is the whole film, of which clips show the times listed. Videos vanish from the web: those that
-have no file are left out and counted.
+have no file are left out and counted, unless files are not looked for.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def kinetics_splits(root: Path, videos: Path | None = None) -> tuple[str, ...]:
     )
 
 
-def read_kinetics(root: Path, split: str, *, videos: Path | None = None) -> VideoList:
+def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
     """Find the videos of a split of Kinetics that have a file; ``missing`` counts those that have none.
 
     The classes are those of the training list, sorted by name.
@@ -52,10 +52,11 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None) -> Vide
         root: Folder with the lists, or with a folder ``annotations`` that has them.
         split: ``train``, ``val`` or ``test``.
         videos: Folder with the videos; ``root`` by default.
+        check_files: Whether to leave out videos that have no file; else each is listed as it would be called.
 
     Raises:
-        DataError: If a row is malformed, its class is not in the training list, or half of the videos or
-            more have no file.
+        DataError: If a row is malformed, its class is not in the training list, or more than half of the
+            videos are left out.
     """
     path = _list(root, split)
     train = path if split == "train" else _list(root, "train")
@@ -80,9 +81,12 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None) -> Vide
         elif row["youtube_id"] in files:
             paths.append(files[row["youtube_id"]])
             spans.extend((start, end))
-        else:
+        elif check_files:
             absent.append(name)
             continue
+        else:
+            paths.append(f"{name}.mp4")
+            spans.extend((0, inf))
         labels.append(label)
         lines.append(line)
     _check_missing(path, folder, absent, len(paths))

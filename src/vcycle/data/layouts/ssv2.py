@@ -38,36 +38,36 @@ def ssv2_splits(root: Path) -> tuple[str, ...]:
     return tuple(split for split, name in _LISTS.items() if _file(root, name) is not None)
 
 
-def read_ssv2(root: Path, split: str, *, videos: Path | None = None) -> VideoList:
+def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
     """Find the videos of a split of Something-Something V2.
 
     Args:
         root: Folder with the lists.
         split: ``train`` or ``val``.
         videos: Folder with the videos or with the folders of frames; found under ``root`` by default.
+        check_files: Whether to look for each listed file now.
 
     Raises:
-        DataError: If a list is missing or malformed, or a listed video is not there.
+        DataError: If a list is missing or malformed, or a file that is looked for is not there.
     """
     classes = _classes(_needed(root, "labels"))
     path = _needed(root, _LISTS[split])
     folder = videos or first_folder(root, _FOLDERS)
     names = names_in(folder)
     files = {name[: -len(suffix)]: name for name in names if (suffix := _suffix(name)) in VIDEO_SUFFIXES}
-    frames = {name for name in names if not _suffix(name)}
+    as_frames = not files
+    if as_frames:
+        files = {name: name for name in names if not _suffix(name)}
     label_of = {name: label for label, name in enumerate(classes)}
     paths, labels = list[str](), list[int]()
-    entries = _json(path, list)
-    as_frames = bool(entries) and not files
-    for number, entry in enumerate(entries, 1):
+    for number, entry in enumerate(_json(path, list), 1):
         origin = f"{path}, entry {number}"
         identity, template = _entry(origin, entry)
         labels.append(label_in(origin, template.replace("[", "").replace("]", ""), label_of))
-        if as_frames and identity not in frames:
-            raise DataError(f"{origin}: no such folder of frames: {folder / identity}")
-        if not as_frames and identity not in files:
-            raise DataError(f"{origin}: no such video: {folder / identity}.webm")
-        paths.append(identity if as_frames else files[identity])
+        usual = identity if as_frames else f"{identity}.webm"
+        if check_files and identity not in files:
+            raise DataError(f"{origin}: no such {'folder of frames' if as_frames else 'video'}: {folder / usual}")
+        paths.append(files.get(identity, usual))
     if not paths:
         raise DataError(f"{path}: the list is empty")
     return VideoList(

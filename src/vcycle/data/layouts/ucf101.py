@@ -43,7 +43,13 @@ def ucf101_splits(root: Path) -> tuple[str, ...]:
 
 
 def read_ucf101(
-    root: Path, split: str, *, videos: Path | None = None, fold: int = 1, val_fraction: float = 0.2
+    root: Path,
+    split: str,
+    *,
+    videos: Path | None = None,
+    fold: int = 1,
+    val_fraction: float = 0.2,
+    check_files: bool = True,
 ) -> VideoList:
     """Find the videos of a split of UCF101.
 
@@ -53,9 +59,10 @@ def read_ucf101(
         videos: Folder with the class folders; found under ``root`` by default.
         fold: Which of the three official folds, from 1.
         val_fraction: Share of each class's training list that is kept for ``val``.
+        check_files: Whether to look for each listed file now.
 
     Raises:
-        DataError: If a list is missing or malformed, or a listed video is not there.
+        DataError: If a list is missing or malformed, or a file that is looked for is not there.
     """
     lists = _lists(root)
     classes = classes_in_lines(lists / "classInd.txt", first=1)
@@ -72,7 +79,8 @@ def read_ucf101(
         labels.append(label_in(origin, video.partition("/")[0], label_of))
         if given not in ("", str(labels[-1] + 1)):
             raise DataError(f"{origin}: label {given} is not that of {video}, {labels[-1] + 1}")
-        check_file(origin, folder / video)
+        if check_files:
+            check_file(origin, folder / video)
     if not rows:
         raise DataError(f"{path}: nothing is left for {split}: val fraction {val_fraction:g}")
     return VideoList(

@@ -87,7 +87,8 @@ class PoolBatches(Batches):
             work: What to load.
             workers: How many processes load, at least 1.
             timeout: Seconds that a sample may take.
-            prefetch: Samples that are loaded ahead at least; never less than two batches.
+            prefetch: Samples that are loaded ahead where batches are smallest; as many batches elsewhere, and never
+                less than two.
             pin_memory: Whether to page-lock the shared memory where there is a CUDA device.
 
         Raises:

@@ -19,12 +19,10 @@ from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
-from vcycle.data.whole import LONGEST_NAME, PARTIAL, partial_of
+from vcycle.data.video.colours import name_colours, to_yuv
+from vcycle.data.whole import PARTIAL, partial_of, too_long
 
 __all__ = ["EncodeTask", "encode_file"]
-
-_LONGEST_PATH = 4000
-"""Bytes: somewhat less than systems take, for the ending of a file that is being written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +100,8 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
 def _check_names(task: EncodeTask) -> None:
     """Refuse a source whose output could not be named, before it is decoded."""
     for target in task.targets:
-        name, path = os.path.basename(target), os.fsencode(target)
-        if len(os.fsencode(name)) > LONGEST_NAME or len(path) > _LONGEST_PATH:
-            raise VideoError(
-                task.source,
-                f"its name is too long: what is written would be called {name}, and names of up to {LONGEST_NAME} "
-                f"bytes and paths of up to {_LONGEST_PATH} can be written",
-            )
+        if (why := too_long(target)) is not None:
+            raise VideoError(task.source, why)
 
 
 class _Output(io.FileIO):
@@ -151,9 +144,10 @@ class _Writer:
         context = self._stream.codec_context
         context.thread_count = 1  # the same bytes on any machine
         context.time_base = whole.clock
+        name_colours(context)
 
     def put(self, frame: av.VideoFrame, pts: int) -> None:
-        picture = to_rgb(frame, self._rotation, self._size).reformat(format="yuv420p", threads=1)
+        picture = to_yuv(to_rgb(frame, self._rotation, self._size))
         picture.pict_type = 0  # not the source's
         picture.pts, picture.time_base = pts, self._clock
         self._mux(picture)

@@ -9,6 +9,7 @@ from typing import Any, Self, TextIO
 
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.sources import Source
+from vcycle.data.stamp import Stamp
 
 __all__ = ["Journal"]
 
@@ -23,8 +24,8 @@ class Journal:
         self.path = path
         self._whole = 0  # bytes of whole lines
         self._file: TextIO | None = None
-        self._written: dict[str, tuple[list[int], dict[str, Any]]] = {}
-        self._measured: dict[str, tuple[list[int], Measured]] = {}
+        self._written: dict[str, tuple[Stamp, dict[str, Any]]] = {}
+        self._measured: dict[str, tuple[Stamp, Measured]] = {}
         if path.exists():
             with open(path, "rb") as file:
                 for line in file:
@@ -34,12 +35,12 @@ class Journal:
 
     def written(self, source: Source) -> Record | None:
         """What was written of a file, unless it has changed since."""
-        stamp, data = self._written.get(source.name, ([], {}))
+        stamp, data = self._written.get(source.name, (None, {}))
         return Record.from_json(data) if stamp == source.stamp else None
 
     def measured(self, source: Source) -> Measured | None:
         """Frames, height and width of a file, unless it has changed since."""
-        stamp, data = self._measured.get(source.name, ([], None))
+        stamp, data = self._measured.get(source.name, (None, None))
         return data if stamp == source.stamp else None
 
     @property
@@ -61,7 +62,7 @@ class Journal:
     def _take(self, line: bytes) -> bool:
         try:
             entry = json.loads(line)
-            name, stamp = entry["file"], entry["source"]
+            name, stamp = entry["file"], Stamp(*entry["source"])
             if "written" in entry:
                 Record.from_json(entry["written"])
                 self._written[name] = stamp, entry["written"]

@@ -18,8 +18,6 @@ from vcycle.errors import DataError
 
 __all__ = ["PreparedSource"]
 
-_INFOS_KEPT = 8192  # about 5 kB each
-
 
 class PreparedSource:
     """Reads clips from the smallest level whose picture is large enough; processes may share one."""
@@ -44,7 +42,7 @@ class PreparedSource:
         self.rows = rows if failed else rows[rows >= 0]
         self._failures = list(self.index.failures.items())
         self._arrays: dict[int, NDArray[np.uint8]] = {}
-        self._infos = Recent(self._info, keep=_INFOS_KEPT)
+        self._infos = Recent(self._info)
         if self.index.settings.to == "array":
             self._check_arrays()
 

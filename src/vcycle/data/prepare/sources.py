@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.stamp import Stamp, stamp_of
 
 __all__ = ["Source", "Sources", "find_sources"]
 
@@ -25,19 +25,15 @@ class Source:
     """Split and name, without the suffix: its key in the journal and its place in the prepared folder."""
 
     path: str
-    size: int
-    """Bytes; 0 if the file is not there."""
-
-    changed: int
-    """Time of its last change in nanoseconds; 0 if it is not there."""
+    stamp: Stamp
 
     frame_rate: float | None
     """Pictures per second, where it is a folder of pictures."""
 
     @property
-    def stamp(self) -> list[int]:
-        """What a file that was replaced or written to no longer agrees with."""
-        return [self.size, self.changed]
+    def size(self) -> int:
+        """Bytes; 0 if the file is not there."""
+        return self.stamp.size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,24 +64,13 @@ def find_sources(splits: Mapping[str, VideoList]) -> Sources:
         name_of = {path: f"{split}/{name}" for path, name in _distinct(relative).items()}
         names_of[split] = [name_of[path] for path in full]
         found |= {name: (path, videos.frame_rate) for path, name in name_of.items()}
-    files = tuple(_source(name, *found[name]) for name in sorted(found))
+    files = tuple(
+        Source(name=name, path=path, stamp=stamp_of(path), frame_rate=rate)
+        for name, (path, rate) in sorted(found.items())
+    )
     number = {file.name: row for row, file in enumerate(files)}
     rows = {split: np.array([number[name] for name in names], dtype=np.int64) for split, names in names_of.items()}
     return Sources(files=files, videos=dict(splits), rows=rows)
-
-
-def _source(name: str, path: str, frame_rate: float | None) -> Source:
-    try:
-        status = os.stat(path)
-        size, changed = status.st_size, status.st_mtime_ns
-        if frame_rate is not None and stat.S_ISDIR(status.st_mode):
-            with os.scandir(path) as entries:
-                pictures = [entry.stat() for entry in entries]
-            size = sum(picture.st_size for picture in pictures)
-            changed = max([changed, *(picture.st_mtime_ns for picture in pictures)])  # written to where they lie
-    except OSError:
-        return Source(name=name, path=path, size=0, changed=0, frame_rate=frame_rate)
-    return Source(name=name, path=path, size=size, changed=changed, frame_rate=frame_rate)
 
 
 def _relative_names(paths: Sequence[str], root: str) -> list[str]:

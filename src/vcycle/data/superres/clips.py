@@ -23,7 +23,6 @@ from vcycle.errors import DataError
 __all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
 
 _SUFFIXES = tuple(sorted(PICTURE_SUFFIXES))
-_KEPT = 1024  # clips whose listings or indexes are remembered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +98,7 @@ class PictureClips:
         self.root = root
         self.folders = tuple(names)
         self.names: Sequence[str] = self.folders if shown is None else tuple(shown)
-        self._listed = Recent(self._list, keep=_KEPT)
+        self._listed = Recent(self._list)
 
     def __len__(self) -> int:
         """Number of clips."""
@@ -140,7 +139,7 @@ class VideoClips:
         """Read the files ``root/name``."""
         self.root = root
         self.names: Sequence[str] = tuple(names)
-        self._index = Recent(self._probe, keep=_KEPT)
+        self._index = Recent(self._probe)
 
     def __len__(self) -> int:
         """Number of clips."""

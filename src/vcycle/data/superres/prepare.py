@@ -1,12 +1,11 @@
 """Prepare frames for fast random crops: decode once, degrade once, lay out in tiles.
 
 A writer can be killed at any moment: each finished clip is noted in a journal and kept, a half-written one is done
-again, and what comes out is the same byte for byte.
+again, as is one whose source has changed, and what comes out is the same byte for byte.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -14,31 +13,29 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
-from io import FileIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from vcycle.data.cores import cores
+from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.degrade import Degradation
+from vcycle.data.superres.journal import FrameJournal, journal_of
 from vcycle.data.superres.layouts import ClipPairs, read_pairs
 from vcycle.data.superres.resized import ResizedClips, resized_pairs
-from vcycle.data.superres.store import StoredClip, TileStore, clip_file, is_store, write_index
+from vcycle.data.superres.store import INDEX, StoredClip, TileStore, clip_file, write_index
 from vcycle.data.superres.tiles import TileGrid
 from vcycle.data.video import VideoError
-from vcycle.data.whole import partial_of
+from vcycle.data.whole import partial_of, too_long
 from vcycle.errors import DataError
 
 __all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_needs", "write_store"]
 
-_JOURNAL = "journal.jsonl"
 _FAILED = "failed.jsonl"
 _BYTES_AT_ONCE = 1 << 27  # of frames in memory, per worker
 _TRIED = 4  # clips, and frames of each, that an estimate is made from
@@ -122,8 +119,8 @@ def write_store(
 ) -> PreparedFrames:
     """Write the frames of clips into a store, or go on where a writer was stopped.
 
-    Every clip is read back and compared before it counts. The same clips give the same files, however often the
-    writer was stopped and however many workers it had.
+    Every clip is read back and compared before it counts, and done again once its source has changed. The same clips
+    give the same files, however often the writer was stopped and however many workers it had.
 
     Args:
         pairs: The clips; their own low-resolution frames where they have them, else those of their degradation.
@@ -137,9 +134,9 @@ def write_store(
             clip can be read.
     """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder / _JOURNAL) as journal:
-            return _write(pairs, folder, journal, pairs.degradation if low else None, workers, progress)
+        degradation = pairs.degradation if low else None
+        with journal_of(folder, _settings(pairs, degradation)) as journal:
+            return _write(pairs, folder, journal, degradation, workers, progress)
     except OSError as error:
         raise DataError(f"{folder}: frames cannot be written: {error.strerror or error}") from error
 
@@ -147,14 +144,18 @@ def write_store(
 def _write(
     pairs: ClipPairs,
     folder: Path,
-    journal: FileIO,
+    journal: FrameJournal,
     degradation: Degradation | None,
     workers: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> PreparedFrames:
+    stamps = [_stamps(pairs, item, degradation) for item in range(len(pairs))]  # before anything of them is read
     infos = _infos(pairs)
-    resized = pairs.high.factor if isinstance(pairs.high, ResizedClips) else None
-    done = _finished(folder, journal, degradation, resized, dict(zip(pairs.high.names, infos, strict=True)))
+    done = {
+        name: clip
+        for item, name in enumerate(pairs.high.names)
+        if (clip := journal.written(name, stamps[item])) and _is_whole(folder, clip, degradation, infos[item])
+    }
     todo = [item for item, name in enumerate(pairs.high.names) if name not in done]
     needed = _bytes([infos[item] for item in todo], degradation)
     free = shutil.disk_usage(folder).free
@@ -171,7 +172,7 @@ def _write(
                     failed[futures[future]] = error
                 else:
                     done[clip.name] = clip
-                    _append(journal, asdict(clip))
+                    journal.note(clip, stamps[futures[future]])
                 if progress is not None:
                     progress(len(done) + len(failed), len(pairs))
         finally:
@@ -181,71 +182,26 @@ def _write(
     _report(folder / _FAILED, faults)
     if not clips:
         raise DataError(f"{pairs.source}: not one clip can be read, the first: {faults[0]}")
-    write_index(folder, clips, degradation, resized)
-    (folder / _JOURNAL).unlink()
+    write_index(folder, clips, degradation, _factor(pairs))
     return PreparedFrames(store=TileStore(folder), failed=faults)
 
 
-@contextmanager
-def _locked(file: Path) -> Iterator[FileIO]:
-    """The journal, open for reading and appending by this process alone."""
-    with FileIO(file, "a+") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DataError(f"{file.parent}: another process is preparing frames there") from error
-        yield handle
+def _settings(pairs: ClipPairs, degradation: Degradation | None) -> dict[str, str]:
+    """How frames are made, by what differs between two stores of the same clips."""
+    low = "none"
+    if degradation is not None:
+        low = f"{degradation.kind} ×{degradation.scale} ({'made' if pairs.low is None else 'given'})"
+    return {"low-resolution frames": low, "resize": str(_factor(pairs) or "none")}
 
 
-def _append(journal: FileIO, entry: object) -> None:
-    journal.write(json.dumps(entry).encode() + b"\n")
-    os.fsync(journal.fileno())
+def _factor(pairs: ClipPairs) -> Fraction | None:
+    return pairs.high.factor if isinstance(pairs.high, ResizedClips) else None
 
 
-def _finished(
-    folder: Path,
-    journal: FileIO,
-    degradation: Degradation | None,
-    resized: Fraction | None,
-    infos: dict[str, ClipInfo | None],
-) -> dict[str, StoredClip]:
-    """Clips that are there already: named by the index or the journal, of the source's length and size, whole."""
-    settings = _settings(degradation, resized)
-    found: list[StoredClip] = []
-    journal.seek(0)
-    # The last line may be torn; what it noted is done again.
-    *lines, torn = journal.read().split(b"\n")
-    if torn:
-        journal.truncate(sum(len(line) + 1 for line in lines))
-    if is_store(folder):
-        store = TileStore(folder)
-        _compare(folder, settings, _settings(store.degradation, store.resized))
-        found += store.clips
-    if lines:
-        try:
-            begun, *entries = [json.loads(line) for line in lines]
-            found += [StoredClip(**entry) for entry in entries]
-        except (ValueError, TypeError) as error:
-            raise DataError(
-                f"{folder / _JOURNAL}: damaged ({error}): delete it, and all clips are done again"
-            ) from error
-        _compare(folder, settings, begun)
-    else:
-        _append(journal, settings)
-    return {clip.name: clip for clip in found if _is_whole(folder, clip, degradation, infos.get(clip.name))}
-
-
-def _settings(degradation: Degradation | None, resized: Fraction | None) -> Any:
-    """How frames are made, as the journal's first line has it."""
-    made = degradation and asdict(degradation)
-    return made if resized is None else {"resized": str(resized), "low": made}
-
-
-def _compare(folder: Path, wanted: Any, present: Any) -> None:
-    if wanted != present:
-        raise DataError(
-            f"{folder}: its frames were made by {present}, not {wanted}: name another folder, or delete this one"
-        )
+def _stamps(pairs: ClipPairs, item: int, degradation: Degradation | None) -> list[Stamp]:
+    """Of all that what is stored of a clip is made of."""
+    given = [] if degradation is None or pairs.low is None else [pairs.low]
+    return [stamp_of(clips.path(item)) for clips in (pairs.high, *given)]
 
 
 def _is_whole(folder: Path, clip: StoredClip, degradation: Degradation | None, info: ClipInfo | None) -> bool:
@@ -287,12 +243,14 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
     """Write one clip, read it back, and put it in its place.
 
     Raises:
-        VideoError: If the clip cannot be read, or what was written reads back otherwise.
+        VideoError: If the clip cannot be read, its name is too long, or what was written reads back otherwise.
         OSError: If it cannot be written.
     """
     info = pairs.info(item)
     grids = _grids(info, degradation)
     place = clip_file(folder, pairs.high.names[item])
+    if (why := too_long(place)) is not None:
+        raise VideoError(str(pairs.high.path(item)), why)
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = partial_of(place)
     crcs = [0] * len(grids)
@@ -315,6 +273,9 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
             low_crc32=crcs[1] if len(crcs) > 1 else None,
         )
         _verify(file, grids, crcs, partial, at_once)
+        if place.exists():
+            # The index of an earlier run would name other frames than those that lie there now.
+            (folder / INDEX).unlink(missing_ok=True)
         os.replace(partial, place)
     finally:
         os.close(file)
@@ -346,5 +307,5 @@ def _report(file: Path, faults: tuple[VideoError, ...]) -> None:
     if not faults:
         file.unlink(missing_ok=True)
         return
-    lines = [json.dumps({"path": fault.path, "cause": fault.cause}, ensure_ascii=False) for fault in faults]
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    lines = [json.dumps({"path": fault.path, "cause": fault.cause}) for fault in faults]
+    file.write_text("\n".join(lines) + "\n", encoding="ascii")

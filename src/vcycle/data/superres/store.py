@@ -163,7 +163,7 @@ def write_index(
     head: dict[str, object] = {"format": _FORMAT, "tile": TILE, "degradation": made_by}
     if resized is not None:
         head["resized"] = str(resized)
-    lines = ",\n".join(json.dumps(asdict(clip), ensure_ascii=False) for clip in clips)
+    lines = ",\n".join(json.dumps(asdict(clip)) for clip in clips)
     text = f'{json.dumps(head)[:-1]}, "clips": [\n{lines}\n]}}\n'
     with written_whole(folder / INDEX) as file:
         file.write(text.encode())

@@ -14,10 +14,10 @@ import numpy as np
 from av.audio.stream import AudioStream
 from av.container import InputContainer, OutputContainer
 from av.stream import Discard
-from av.video.reformatter import Colorspace
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
+from vcycle.data.video.colours import name_colours, to_yuv
 from vcycle.data.video.container import Packet, opened
 from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
@@ -26,8 +26,6 @@ __all__ = ["FORMATS", "VideoWriter", "written_video"]
 
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Endings of files that can be written, and their formats."""
-
-_BT709 = 1
 
 
 class VideoWriter:
@@ -42,9 +40,7 @@ class VideoWriter:
         Raises:
             DataError: if it cannot be written.
         """
-        picture = av.VideoFrame.from_ndarray(frame, format="rgb24").reformat(
-            format="yuv420p", dst_colorspace=Colorspace.ITU709, threads=1
-        )
+        picture = to_yuv(av.VideoFrame.from_ndarray(frame, format="rgb24"))
         picture.pts, picture.time_base = pts, self._clock
         self._container.mux(self._stream.encode(picture))
         if self._sound is not None:
@@ -136,8 +132,7 @@ def written_video(
             stream.pix_fmt = "yuv420p"
             context = stream.codec_context
             context.time_base = clock
-            # Said, as players guess by the size of the picture otherwise.
-            context.colorspace = context.color_primaries = context.color_trc = _BT709
+            name_colours(context)
             sound = None if sound_of is None else _sound(stack, sound_of, container, path)
             yield (writer := VideoWriter(container, stream, clock, sound))
             writer.end()

@@ -1,0 +1,133 @@
+"""Colours of a prepared video are its source's, however that codes and names them."""
+
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+from av.video.reformatter import ColorRange, Colorspace
+
+from vcycle.data import (
+    FileSource,
+    FrameCache,
+    PreparedSource,
+    PrepareSettings,
+    load_index,
+    prepare_frames,
+    prepare_videos,
+    read_videos,
+)
+
+COLOURS = np.array([[[220, 30, 30], [30, 200, 40]], [[40, 40, 210], [200, 180, 40]]], dtype=np.uint8)
+
+SOURCES = {
+    "untagged": {},
+    "601": {"matrix": 6, "limits": ColorRange.MPEG},
+    "709": {"matrix": 1, "limits": ColorRange.MPEG},
+    "2020": {"matrix": 9, "limits": ColorRange.MPEG},
+    "full": {"limits": ColorRange.JPEG},
+    "full-709": {"matrix": 1, "limits": ColorRange.JPEG},
+    "turned-709": {"matrix": 1, "limits": ColorRange.MPEG, "rotation": 90},
+    "turned-full": {"limits": ColorRange.JPEG, "rotation": 180},
+    "odd-709": {"matrix": 1, "limits": ColorRange.MPEG, "size": (67, 75)},
+    "odd-full": {"limits": ColorRange.JPEG, "size": (67, 75)},
+}
+"""Sources by what is special about them; where nothing is named, the pixels are BT.601 of limited range."""
+
+_MATRICES = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
+
+
+def write_coloured(path, *, matrix=None, limits=None, rotation=0, size=(64, 96)):
+    """Six frames of a colour in each corner; of odd sizes with a full picture of chroma, as H.264 wants it."""
+    pixels = "yuv444p" if size[0] % 2 else "yuv420p"
+    rows, columns = (np.arange(side) * 2 // side for side in size)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=12, options={"crf": "5"})
+        stream.height, stream.width, stream.pix_fmt = *size, pixels
+        context = stream.codec_context
+        if matrix is not None:
+            context.colorspace = context.color_primaries = context.color_trc = matrix
+        if limits is not None:
+            context.color_range = limits
+        if rotation:
+            stream.set_display_rotation(rotation)
+        for _ in range(6):
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(COLOURS[rows][:, columns]), format="rgb24")
+            container.mux(
+                stream.encode(
+                    picture.reformat(
+                        format=pixels,
+                        dst_colorspace=_MATRICES[matrix or 6],
+                        dst_color_range=limits or ColorRange.MPEG,
+                    )
+                )
+            )
+        container.mux(stream.encode())
+    return path
+
+
+def corners(pixels):
+    """The colours in the midst of a picture's quarters."""
+    height, width = pixels.shape[:2]
+    return np.asarray(pixels)[height // 4 :: height // 2, width // 4 :: width // 2][:2, :2].astype(int)
+
+
+def colours(source, item, size):
+    read = source.read(item, np.array([3]), resized=size, crop=(0, 0, *size), antialias=True)
+    return corners(read.pixels[0])
+
+
+@pytest.fixture(scope="module")
+def coloured(tmp_path_factory):
+    root = tmp_path_factory.mktemp("coloured") / "set"
+    for name, options in SOURCES.items():
+        write_coloured(root / "a" / f"{name}.mp4", **options)
+    return read_videos(root, "train", val_fraction=0)
+
+
+def test_the_sources_are_read_as_they_were_drawn(coloured):
+    files = FileSource(coloured)
+    for item, path in enumerate(coloured.paths):
+        turns = SOURCES[path.removeprefix("a/").removesuffix(".mp4")].get("rotation", 0) // 90
+        info = files.info(item)
+        assert np.abs(colours(files, item, (info.height, info.width)) - np.rot90(COLOURS, turns)).max() <= 4, path
+
+
+@pytest.mark.parametrize("to", ["video", "array"])
+@pytest.mark.parametrize("crf", [None, 1])
+def test_prepared_videos_have_their_sources_colours_in_every_level(coloured, tmp_path, to, crf):
+    options = {} if crf is None else {"crf": crf}
+    report = prepare_videos({"train": coloured}, tmp_path, PrepareSettings(to=to, levels=(32, 64), **options))
+    assert not report.failed
+    files, index = FileSource(coloured), load_index(tmp_path)
+    source = PreparedSource(index, "train")
+    for item, path in enumerate(coloured.paths):
+        for level in range(2):
+            size = tuple(index.columns["size"][source.rows[item], level].tolist())
+            assert source.level_for(item, size) == level
+            assert np.abs(colours(source, item, size) - colours(files, item, size)).max() <= 6, (path, size)
+
+
+def test_prepared_videos_say_how_their_colours_are_coded(coloured, tmp_path):
+    prepare_videos({"train": coloured}, tmp_path, PrepareSettings(levels=(32,)))
+    for path in tmp_path.rglob("*.mp4"):
+        with av.open(str(path)) as container:
+            context = container.streams.video[0].codec_context
+            named = context.colorspace, context.color_primaries, context.color_trc, context.color_range
+            assert named == (1, 1, 1, ColorRange.MPEG)
+
+
+def test_a_cache_and_tiles_have_them_too(coloured, tmp_path):
+    files = FileSource(coloured)
+    cache = FrameCache.build(coloured, tmp_path / "cache", short_side=64)
+    tiles = prepare_frames(coloured.root, tmp_path / "tiles", degradation=None).store.high
+    halved = prepare_frames(coloured.root, tmp_path / "halved", degradation=None, resize=Fraction(1, 2)).store.high
+    for name in SOURCES:
+        item = coloured.paths.index(f"a/{name}.mp4")
+        size = files.info(item).height, files.info(item).width
+        wanted = colours(files, item, size)
+        assert np.abs(colours(cache, item, size) - wanted).max() <= 2, name
+        for clips in (tiles, halved):
+            (picture,) = clips.read(clips.names.index(f"a/{name}.mp4"), [3])
+            assert np.abs(corners(picture) - wanted).max() <= 2, name
