@@ -161,6 +161,13 @@ def test_check_names_every_video_that_has_vanished_from_kinetics_and_prepare_lea
     assert "6 videos in 2 classes, and 7 more for validation" in vcycle("plan", "tiny.yaml", "data=kinetics").err
 
 
+@pytest.mark.parametrize("command", [["check", "kinetics"], ["prepare", "kinetics", "fast", "--short-side", "16"]])
+def test_a_layout_that_a_folder_does_not_have_is_refused(vcycle, kinetics, command):
+    ran = vcycle(*command, "--layout", "ucf101")
+    assert (ran.code, ran.out) == (2, "")
+    assert "kinetics: no labelled train split of the layout ucf101" in ran.err
+
+
 def test_check_and_prepare_tell_of_every_file_that_an_official_list_misses(vcycle, here, videos):
     lists, clips = here / "ucf/ucfTrainTestlist", here / "ucf/UCF-101"
     lists.mkdir(parents=True)

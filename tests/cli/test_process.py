@@ -100,6 +100,18 @@ def test_an_interruption_says_how_to_go_on_with_work_that_is_not_lost(capsys):
     assert capsys.readouterr().err == "interrupted; go on with `x`\n"
 
 
+def test_an_interruption_that_the_code_at_hand_makes_another_error_of_is_one_nevertheless(capsys):
+    def command(args, standalone_mode):
+        with process.resumable("go on with `x`"):
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise RecursionError from None  # as an import does that is left half done
+
+    assert process.run(command, []) == 130
+    assert capsys.readouterr().err == "interrupted; go on with `x`\n"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
 def test_a_schedulers_signal_is_named_and_has_the_code_that_a_shell_would_give(capsys, number, code):
     def command(args, standalone_mode):

@@ -46,13 +46,17 @@ def resumable(how: str) -> Iterator[None]:
     Ctrl-C, SIGTERM and SIGUSR1 let a training finish the step at hand and save it; anything else they end at once, and
     a second Ctrl-C a training as well.
     """
-    try:
-        with stopping.signals():
+    with stopping.signals() as stop:
+        try:
             yield
-    except stopping.Stopped as stopped:
-        raise Interrupted(how, stopped.signal) from None
-    except KeyboardInterrupt:
-        raise Interrupted(how, signal.SIGINT) from None
+        except stopping.Stopped as stopped:
+            raise Interrupted(how, stopped.signal) from None
+        except KeyboardInterrupt:
+            raise Interrupted(how, signal.SIGINT) from None
+        except Exception:
+            if stop.struck is None:
+                raise
+            raise Interrupted(how, stop.struck) from None
 
 
 def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:

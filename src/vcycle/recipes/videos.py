@@ -68,14 +68,7 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
-    if is_prepared(path):
-        for key in ("val", "test", "root", "fold"):
-            if getattr(data, key) is not None:
-                raise RecipeError(
-                    f"data.{key} has no use for {data.path}, which is prepared and has its splits in it: leave it out, "
-                    "or prepare what it says"
-                )
-    else:
+    if not is_prepared(path):
         if path.is_file():
             refuse_video(path)
         if path.is_file() and data.val is None:
@@ -103,7 +96,7 @@ def every_video(recipe: Recipe, *, cut: bool = True, vanished: bool = False) -> 
     layout, splits, read = _reader(recipe, check_files=False, vanished=vanished)
     if layout == "folder" and not cut and not folder_splits(path):
         return {"train": read_folder(path, "train", val_fraction=0)}
-    return {split: read(split) for split in splits}
+    return {split: read(split) for split in splits or ("train",)}  # where there is none, that says why
 
 
 def _reader(
@@ -114,6 +107,12 @@ def _reader(
     path = Path(data.path or "")
     root = None if data.root is None else Path(data.root)
     if is_prepared(path):
+        for key in ("val", "test", "root", "fold"):
+            if getattr(data, key) is not None:
+                raise RecipeError(
+                    f"data.{key} has no use for {data.path}, which is prepared and has its splits in it: leave it out, "
+                    "or prepare what it says"
+                )
         from vcycle.data import load_index
 
         index = load_index(path)

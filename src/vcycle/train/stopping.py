@@ -39,6 +39,8 @@ class Stop:
         """
         self._on_wish = on_wish
         self._signal: signal.Signals | None = None
+        self.struck: signal.Signals | None = None
+        """What has ended the code at hand, wherever that was: an import, say, that makes another error of it."""
         self._waits = False
         self._together = False
 
@@ -58,9 +60,11 @@ class Stop:
         self._signal = before or signal.Signals(number)
         if before:
             if number == signal.SIGINT or (before, number) == (signal.SIGINT, signal.SIGTERM):
+                self.struck = before
                 raise Stopped(before, at_once=True)
             return  # a scheduler may tell both this process and its parent, who tells it once more
         if not self._waits:
+            self.struck = self._signal
             raise Stopped(self._signal)
         self._on_wish(self._signal)
 

@@ -239,6 +239,16 @@ def test_a_store_of_which_clips_are_being_replaced_is_not_ready(
     assert np.array_equal(store.high.read(0, range(4)), noise(4, 80, 96, 77))
 
 
+def test_nor_is_one_whose_clips_cannot_be_read_any_more(tmp_path: Path, clips: Path) -> None:
+    prepare_frames(clips, tmp_path / "store")
+    for picture in clips.rglob("*.png"):
+        picture.write_bytes(b"")
+    with pytest.raises(DataError, match="not one clip can be read"):
+        prepare_frames(clips, tmp_path / "store")
+    with pytest.raises(DataError, match=r"frames\.json: not a readable index"):
+        TileStore(tmp_path / "store")
+
+
 def test_a_clip_that_is_only_added_leaves_the_store_as_it_is_until_it_is_there(
     tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
 ) -> None:

@@ -161,6 +161,9 @@ def _write(
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(f"{folder}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB free")
+    if any(clip_file(folder, pairs.high.names[item]).exists() for item in todo):
+        # The index of an earlier run would name other frames than the clips have now.
+        (folder / INDEX).unlink(missing_ok=True)
     failed: dict[int, VideoError] = {}
     with ThreadPoolExecutor(workers or cores()) as pool:
         futures = {pool.submit(_write_clip, pairs, item, folder, degradation): item for item in todo}
@@ -273,9 +276,6 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
             low_crc32=crcs[1] if len(crcs) > 1 else None,
         )
         _verify(file, grids, crcs, partial, at_once)
-        if place.exists():
-            # The index of an earlier run would name other frames than those that lie there now.
-            (folder / INDEX).unlink(missing_ok=True)
         os.replace(partial, place)
     finally:
         os.close(file)
