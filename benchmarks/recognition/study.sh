@@ -13,10 +13,10 @@ study() { # study SET FOLDER PLANS [KEY=VALUE...]
     cp "$out/$2/results.jsonl" "$2.jsonl"
     cp "$out/$2/comparison.json" "$2.json"
 }
-study gestures gestures \
-    constant,constant@2,control:cascade,control:cascade@2,long,short,long+short,cascade@0.5,cascade,cascade@1.5
-study fights fights \
-    constant@0.5,constant,control:cascade@0.5,control:cascade,long,short,long+short,cascade@0.5,cascade
+budgets=constant@0.25,constant@0.5,constant,control:cascade@0.25,control:cascade@0.5,control:cascade
+budgets+=,long,short,long+short,cascade@0.5,cascade
+study gestures gestures "$budgets,constant@2,control:cascade@2,cascade@1.5"
+study fights fights "$budgets"
 # Twice the batch, and the LR that goes with it: does the constant shape do better so?
 study gestures gestures-b8 constant training.batch=8 training.lr=4.0e-3
 python picture.py accuracy.png gestures=gestures.jsonl fights=fights.jsonl
