@@ -161,7 +161,8 @@ def _write(
     free = shutil.disk_usage(folder).free
     if needed > free:
         raise DataError(f"{folder}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB free")
-    if any(clip_file(folder, pairs.high.names[item]).exists() for item in todo):
+    places = (clip_file(folder, pairs.high.names[item]) for item in todo)
+    if any(too_long(place) is None and place.exists() for place in places):
         # The index of an earlier run would name other frames than the clips have now.
         (folder / INDEX).unlink(missing_ok=True)
     failed: dict[int, VideoError] = {}
