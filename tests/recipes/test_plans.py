@@ -82,6 +82,12 @@ def test_an_option_of_the_other_cycle_is_refused(key):
         load_recipe(DEMO, [f"plans.{key}"])
 
 
+@pytest.mark.parametrize("key", ["long.long_shapes", "short.short_sizes", "long+short.short_sizes", "cascade.shapes"])
+def test_a_plan_of_no_shapes_is_refused(key):
+    with pytest.raises(RecipeError, match=rf"plans\.{re.escape(key)}.*at least 1 item"):
+        load_recipe(DEMO, [f"plans.{key}=[]"])
+
+
 @pytest.mark.parametrize("key", ["fine_tune=false", "lr_scaling=sqrt"])
 def test_the_short_cycle_alone_has_no_phase_at_the_end_and_no_lr_that_follows_a_batch(key):
     with pytest.raises(RecipeError, match=rf"unknown key 'plans\.short\.{key.partition('=')[0]}'"):

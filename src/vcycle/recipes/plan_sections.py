@@ -9,7 +9,7 @@ from vcycle.recipes.section import Section
 __all__ = ["CascadePlan", "ConstantPlan", "LongPlan", "MultigridPlan", "PlansSection", "ShortPlan"]
 
 Factor = Annotated[float, Field(gt=0, le=1000)]
-Fractions = list[tuple[float, float]]
+Fractions = Annotated[list[tuple[float, float]], Field(min_length=1)]
 
 
 class PlanOptions(Section):
@@ -45,7 +45,7 @@ class CycledPlan(PlanOptions):
 class ShortPlan(CycledPlan):
     """The short cycle alone."""
 
-    short_sizes: list[float] | None = None
+    short_sizes: Annotated[list[float], Field(min_length=1)] | None = None
     """Sides of the short cycle as fractions; by default 1/2 and 1/√2."""
 
 
