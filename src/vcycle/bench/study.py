@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import CONSTANT, Arm, ArmRun, Failure, train_all
+from vcycle.bench.saying import once
 from vcycle.bench.subjects import measure_of, subject_of
 from vcycle.data.folders import make_folder
 from vcycle.recipes.load import AnyRecipe
@@ -75,7 +76,7 @@ def compare_plans(
         VcycleError: if another process is at work in the folder, it cannot be written, or no training was finished.
     """
     check_plan_names(recipe, plans)  # before the data is looked for, or made
-    on_message = _once(on_message)
+    on_message = once(on_message)
     subject = subject_of(recipe, out, on_progress, on_message)
     measure = measure_of(recipe)
     arms = []
@@ -121,19 +122,6 @@ def compare_plans(
         margin=margin,
         target=target,
     )
-
-
-def _once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Say the same of many runs once, whatever its percentages."""
-    said: set[str] = set()
-
-    def say(text: str) -> None:
-        words = re.sub(r"[\d.]+%", "%", text)
-        if words not in said:
-            said.add(words)
-            tell(text)
-
-    return say
 
 
 def _key(recipe: AnyRecipe, fingerprint: str) -> str:

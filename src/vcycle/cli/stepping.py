@@ -61,16 +61,12 @@ def bench_recipe(
             raise VcycleError("--figure draws one way of taking steps: leave out --precision and --compile")
         check_figure(figure)
     with TemporaryDirectory(prefix="vcycle-bench-") as temporary, progress() as shown:
+        from vcycle.bench.saying import once
         from vcycle.bench.steps.study import Effort, bench_steps
         from vcycle.bench.steps.workload import workload_of
 
         found = _find(loaded, Path(temporary), shown, data=data)
-        said: set[str] = set()
-
-        def say_once(text: str) -> None:  # of several ways that are measured
-            if text not in said:
-                said.add(text)
-                message(text)
+        say = once(message)  # of several ways that are measured
 
         def measure(way: "AnyRecipe") -> dict[str, Any]:
             return bench_steps(
@@ -79,7 +75,7 @@ def bench_recipe(
                 effort=Effort(repeats=repeats, seconds=seconds),
                 dataset=found.dataset,
                 progress=lambda done, total: shown.count("timing steps", done, total),
-                on_message=say_once,
+                on_message=say,
             )
 
         if in_every_way:

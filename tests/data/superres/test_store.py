@@ -102,12 +102,16 @@ def test_the_store_says_what_made_its_low_resolution(tmp_path: Path, clips: Path
         assert store.low.info(0) == ClipInfo(frames=3, height=32, width=32)
 
 
-def test_low_resolution_that_ships_is_stored_as_it_is(
-    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
-) -> None:
+@pytest.fixture
+def low(tmp_path: Path, write_clip: Write, noise: Noise) -> Path:
+    """Low resolution that ships with the clips."""
     for name, size in {"b": (5, 18, 34), "a/1": (3, 16, 16), "a/2": (9, 22, 17)}.items():
         write_clip(tmp_path / "low" / name, noise(*size, 9))
-    store = prepare_frames(clips, tmp_path / "store", low=tmp_path / "low").store
+    return tmp_path / "low"
+
+
+def test_low_resolution_that_ships_is_stored_as_it_is(tmp_path: Path, clips: Path, low: Path, noise: Noise) -> None:
+    store = prepare_frames(clips, tmp_path / "store", low=low).store
     assert store.low is not None
     assert np.array_equal(store.low.read(2, range(5)), noise(5, 18, 34, 9))
 
@@ -196,28 +200,24 @@ def test_clips_of_another_folder_take_the_place_of_those_of_the_same_names(
 
 
 def test_low_resolution_that_ships_and_that_has_changed_is_stored_again(
-    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+    tmp_path: Path, clips: Path, low: Path, write_clip: Write, noise: Noise
 ) -> None:
-    for name, size in {"b": (5, 18, 34), "a/1": (3, 16, 16), "a/2": (9, 22, 17)}.items():
-        write_clip(tmp_path / "low" / name, noise(*size, 9))
-    prepare_frames(clips, tmp_path / "store", low=tmp_path / "low")
-    write_clip(tmp_path / "low" / "b", noise(5, 18, 34, 10))
-    store = prepare_frames(clips, tmp_path / "store", low=tmp_path / "low").store
+    prepare_frames(clips, tmp_path / "store", low=low)
+    write_clip(low / "b", noise(5, 18, 34, 10))
+    store = prepare_frames(clips, tmp_path / "store", low=low).store
     assert store.low is not None
     assert np.array_equal(store.low.read(2, range(5)), noise(5, 18, 34, 10))
 
 
 def test_low_resolution_that_ships_needs_another_folder_than_that_which_was_made(
-    tmp_path: Path, clips: Path, write_clip: Write, noise: Noise
+    tmp_path: Path, clips: Path, low: Path
 ) -> None:
-    for name, size in {"b": (5, 18, 34), "a/1": (3, 16, 16), "a/2": (9, 22, 17)}.items():
-        write_clip(tmp_path / "low" / name, noise(*size, 9))
     prepare_frames(clips, tmp_path / "made")
     with pytest.raises(
         DataError, match=r"^\S*made: was prepared with .* bicubic ×4 \(made\), not bicubic ×4 \(given\): name"
     ):
-        prepare_frames(clips, tmp_path / "made", low=tmp_path / "low")
-    prepare_frames(clips, tmp_path / "given", low=tmp_path / "low")
+        prepare_frames(clips, tmp_path / "made", low=low)
+    prepare_frames(clips, tmp_path / "given", low=low)
     with pytest.raises(DataError, match=r"not bicubic ×4 \(made\): name another folder"):
         prepare_frames(clips, tmp_path / "given")
 
