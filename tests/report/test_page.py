@@ -4,8 +4,10 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
+from html import escape
 from html.parser import HTMLParser
 
 import pytest
@@ -136,7 +138,7 @@ def test_the_pictures_are_files_too(page, tmp_path):
     assert sorted(file.name for file in (tmp_path / "p").iterdir()) == [
         f"{name}.{kind}" for name in names for kind in ("png", "svg")
     ]
-    assert imread(tmp_path / "p" / "accuracy.png").shape[1] == 1140
+    assert imread(tmp_path / "p" / "accuracy.png").shape[1] == 1200
 
 
 def test_runs_whose_names_differ_in_odd_characters_have_pictures_of_their_own(tmp_path):
@@ -295,24 +297,47 @@ def test_what_is_no_run_is_refused_in_a_line(tmp_path):
         app(["report", str(tmp_path / "new")], standalone_mode=False)
 
 
+def browse(page, tmp_path, width, theme, *options):
+    """What a browser prints of a page."""
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--disable-background-networking"]
+    command += [f"--blink-settings=preferredColorScheme={int(theme == 'light')}", f"--window-size={width},1500"]
+    with subprocess.Popen(
+        [*command, *options, page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as browser:
+        try:
+            return browser.communicate(timeout=100)[0].decode()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(browser.pid, signal.SIGKILL)  # a browser is many processes
+
+
 @pytest.mark.skipif(BROWSER is None, reason="VCYCLE_TEST_BROWSER names no Chromium to look at the page with")
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (400, "dark")])
 def test_a_browser_shows_it(page, tmp_path, width, theme):
     picture = tmp_path / "page.png"
-    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]
-    command += [f"--user-data-dir={tmp_path / 'profile'}", "--disable-background-networking"]
-    command += [f"--blink-settings=preferredColorScheme={int(theme == 'light')}", f"--window-size={width},1500"]
-    command += [f"--screenshot={picture}", page.as_uri()]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as browser:
-        try:
-            browser.wait(100)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(browser.pid, signal.SIGKILL)  # a browser is many processes
+    browse(page, tmp_path, width, theme, f"--screenshot={picture}")
     pixels = imread(picture)[..., :3]
     assert pixels.shape[:2] == (1500, width)
     back = pixels[5, 5].mean()
     assert back > 0.95 if theme == "light" else back < 0.15
     assert pixels.std() > 0.05  # something is drawn on it
+
+
+@pytest.mark.skipif(BROWSER is None, reason="VCYCLE_TEST_BROWSER names no Chromium to look at the page with")
+@pytest.mark.parametrize("width", [1280, 400])
+def test_pictures_and_text_fit_the_width_and_only_tables_are_scrolled(page, tmp_path, width):
+    measuring = """<body><script>
+      function measure(frame) {
+        const seen = [...frame.contentDocument.querySelectorAll("svg, p, pre, h2, figcaption, .wide")];
+        const right = Math.max(...seen.map(each => each.getBoundingClientRect().right));
+        document.title = right + " of " + frame.contentWindow.innerWidth;
+      }
+    </script>"""
+    frame = f'<iframe width="{width}" style="border: 0" onload="measure(this)" srcdoc="%s"></iframe>'
+    measured = tmp_path / "measured.html"
+    measured.write_text(measuring + frame % escape(page.read_text(encoding="utf-8")), encoding="utf-8")
+    found = browse(measured, tmp_path, 1400, "light", "--dump-dom")
+    right, inner = map(float, re.search("<title>(.*) of (.*)</title>", found).groups())
+    assert inner == width
+    assert width / 2 < right <= width

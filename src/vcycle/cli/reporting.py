@@ -71,7 +71,7 @@ def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
         for name, picture in pictures.items():
             with figures.drawn(picture) as figure:
                 for kind in ("png", "svg"):
-                    figure.savefig(folder / f"{name}.{kind}", dpi=150, metadata={"Date": None} if kind == "svg" else {})
+                    figure.savefig(folder / f"{name}.{kind}", dpi=200, metadata={"Date": None} if kind == "svg" else {})
     except OSError as error:
         raise VcycleError(f"pictures in {folder} cannot be written: {error.strerror or error}") from error
     message(f"pictures: {folder}")

@@ -28,7 +28,7 @@ class Picture:
 
     draw: "Callable[[Figure], None]"
     height: float
-    """In inches, of 7.6 across."""
+    """In inches, of 6 across: wider would leave letters too small where a page is narrow."""
 
 
 def accuracy(runs: Sequence[RunData]) -> Picture:
@@ -50,7 +50,7 @@ def accuracy(runs: Sequence[RunData]) -> Picture:
             if len(runs) > 1 and own:
                 axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
 
-    return Picture(draw, height=3.4 * len(panels))
+    return Picture(draw, height=2.8 * len(panels))
 
 
 def loss(run: RunData) -> Picture:
@@ -63,7 +63,7 @@ def loss(run: RunData) -> Picture:
         axis.set_xlabel("step")
         axis.set_ylabel("training loss")
 
-    return _alone(draw, height=2.6)
+    return _alone(draw, height=2.2)
 
 
 def schedule(run: RunData) -> Picture:
@@ -80,7 +80,7 @@ def schedule(run: RunData) -> Picture:
             axis.set_ylim(0, None)
         axes[-1].set_xlabel("step")
 
-    return Picture(draw, height=4.6)
+    return Picture(draw, height=4)
 
 
 def split(run: RunData) -> Picture:
@@ -98,7 +98,7 @@ def split(run: RunData) -> Picture:
             fontsize=8, frameon=False, labelcolor="linecolor", ncols=2, loc="lower right", bbox_to_anchor=(1, 1)
         )
 
-    return _alone(draw, height=1.4 + 0.32 * max(1, len(rows)))
+    return _alone(draw, height=1.2 + 0.28 * max(1, len(rows)))
 
 
 def svgs(picture: Picture) -> dict[str, str]:
@@ -128,7 +128,7 @@ def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
     style |= {key: text for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
     style |= {"axes.spines.top": False, "axes.spines.right": False, "font.family": "sans-serif"}
     with rc_context(style):
-        figure = Figure(figsize=(7.6, picture.height), layout="constrained")
+        figure = Figure(figsize=(6, picture.height), layout="constrained")
         picture.draw(figure)
         for axis in figure.axes:
             axis.patch.set_alpha(0)

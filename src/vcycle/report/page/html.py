@@ -30,10 +30,11 @@ p.quiet, figcaption { color: var(--quiet); font-size: .9em }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { padding: .3rem .8rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
-th.long, td.long { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 10rem }
+th.long, td.long { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 7rem }
 code { background: var(--code); padding: 0 .25em; border-radius: 4px }
-figure { margin: .5rem 0 1rem } figure div { overflow-x: auto } svg { max-width: 100%; min-width: 32rem; height: auto }
-pre { background: var(--code); padding: .7rem .9rem; overflow-x: auto; border-radius: 6px; font-size: .85em }
+figure { margin: .5rem 0 1rem } svg { width: 100%; max-width: 44rem; height: auto }
+pre { background: var(--code); padding: .7rem .9rem; border-radius: 6px; font-size: .85em; white-space: pre-wrap;
+  overflow-wrap: anywhere }
 details summary { cursor: pointer; color: var(--quiet) }
 """
 _MOST_BAD = 50
