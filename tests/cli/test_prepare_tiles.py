@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,36 @@ def test_a_folder_without_clips_is_refused(vcycle, here):
     (here / "empty").mkdir()
     ran = vcycle("prepare", "empty", "out", "--to", "tiles")
     assert (ran.code, "no pictures" in ran.err) == (2, True)
+
+
+def test_check_compares_a_store_with_what_was_written(vcycle, here, videos):
+    assert vcycle("prepare", videos, "tiles", "--to", "tiles").code == 0
+    for recipe in ([], ["--recipe", "reds/basicvsr"]):
+        assert vcycle("check", "tiles", *recipe).out == "32 clips: 0 bad, 0 damaged\n"
+    file = TileStore(Path("tiles")).high.path(3)
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    ran = vcycle("check", "tiles", "--json")
+    assert ran.code == 1
+    assert list(json.loads(ran.out)["bad"]) == [str(file)]
+    refused = vcycle("check", "tiles", "data.val=x")
+    assert (refused.code, "KEY=VALUE goes with data that was not prepared" in refused.err) == (2, True)
+
+
+def test_check_reads_every_split_of_a_recipe_of_super_resolution(vcycle, here, videos):
+    for split in ("train", "val"):
+        (here / "clips" / split).mkdir(parents=True)
+        shutil.copy(videos / "train/left/0.mp4", here / "clips" / split / f"{split}.mp4")
+    (here / "clips/val/text.mp4").write_text("no video")
+    asked = ["--recipe", "reds/basicvsr", "--layout", "auto"]
+    ran = vcycle("check", "clips", *asked)
+    assert (ran.code, ran.out.splitlines()[-1]) == (1, "3 clips: 1 bad, 0 damaged")
+    assert "bad: " in ran.out
+    assert "val/text.mp4" in ran.out
+    refused = vcycle("check", "clips", *asked, "--quick")
+    assert (refused.code, "--quick goes with videos" in refused.err) == (2, True)
+
+
+def test_clips_are_not_prepared_as_videos(vcycle, here, videos):
+    ran = vcycle("prepare", videos, "fast", "--recipe", "reds/basicvsr")
+    assert ran.code == 2
+    assert "is of super-resolution: `--to tiles` prepares clips for it" in ran.err

@@ -223,7 +223,6 @@ def change(line, **values):
     ("damage", "words"),
     [
         (lambda line: line[:30], "'.*' is no JSON object"),
-        (lambda line: "", "'' is no JSON object"),
         (lambda line: "[1]", r"'\[1\]' is no JSON object"),
         (lambda line: "{}", "key 'event' is missing"),
         (lambda line: change(line, event=["step"]), r"key 'event' is \['step'\]: input should be a valid string"),

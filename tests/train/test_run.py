@@ -84,9 +84,15 @@ def test_a_last_line_that_a_kill_cut_short_is_dropped_before_the_next_is_written
     assert [line["a"] for line in lines.read()] == [*first, 3]
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"x", b"[1]", b"1", b"\xff\xfe\x00", b"\0\0", b'{"a": 2', b"[" * 9999, b"9" * 9999]
-)
+def test_empty_lines_are_passed_over(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'\n{"a": 1}\n \r\n{"a": "x"}\n\n')
+    assert [line["a"] for line in JsonLines(path).read()] == [1, "x"]
+    with pytest.raises(VcycleError, match="line 4 is damaged: key 'a' is 'x': int is accepted"):
+        JsonLines(path).keep({"a": 2})
+
+
+@pytest.mark.parametrize("damage", [b"x", b"[1]", b"1", b"\xff\xfe\x00", b"\0\0", b'{"a": 2', b"[" * 9999, b"9" * 9999])
 def test_a_line_that_was_damaged_is_named_and_nothing_is_lost(tmp_path, damage):
     path = tmp_path / "x.jsonl"
     path.write_bytes(whole := b'{"a": 1}\n' + damage + b'\n{"a": 3}\n')

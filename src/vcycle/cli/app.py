@@ -9,6 +9,7 @@ import typer
 
 from vcycle.cli import (
     benching,
+    checking,
     comparing,
     demonstrating,
     evaluating,
@@ -130,7 +131,7 @@ app.command()(demonstrating.demo)
 app.command("eval")(evaluating.evaluate)
 app.command()(predicting.predict)
 app.command()(preparing.prepare)
-app.command()(preparing.check)
+app.command()(checking.check)
 app.command()(exporting.export)
 app.command()(upscaling.upscale)
 app.command()(reporting.report)

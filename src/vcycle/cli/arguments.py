@@ -23,7 +23,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Folder for everything that is written.")]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for everything that is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 

@@ -64,7 +64,7 @@ def bench_data(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Folder for videos and results, used again; by default a temporary one."),
+        typer.Option("--out", "-o", help="Folder for videos and results, used again; by default a temporary one."),
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Only see that it works; the figures mean little.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,

@@ -55,7 +55,9 @@ def evaluate(
     ] = None,
     split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
     views: ViewsOption = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Folder for the results; by default the run's.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Folder for the results; by default the run's.")
+    ] = None,
     figure: Annotated[Path | None, typer.Option("--figure", help="Save who is taken for whom as a picture.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:

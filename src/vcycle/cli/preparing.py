@@ -1,4 +1,4 @@
-"""`vcycle prepare` and `vcycle check`: a dataset written in a form that trains fast, and one looked through."""
+"""`vcycle prepare`: a dataset written in a form that trains fast."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,43 +6,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vcycle.cli.arguments import Json
+from vcycle.cli.datasets import PATIENCE, Data, DataOverrides, Layout, RecipeOption, Workers, files, refuse, videos_of
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.tiling import prepare_tiles
-from vcycle.cli.units import as_size, as_time
-from vcycle.errors import DataError, RecipeError
+from vcycle.cli.units import as_size
+from vcycle.errors import DataError
+from vcycle.report.spread import duration
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from vcycle.data import Preparation, PrepareReport, PrepareSettings
     from vcycle.data.prepare.estimate import Estimate
     from vcycle.recipes.schema import Recipe
 
-__all__ = ["BAD_LIMIT", "check", "prepare"]
+__all__ = ["BAD_LIMIT", "prepare"]
 
 BAD_LIMIT = 0.05
 """Share of files that fail above which the command does: where training stops by default."""
 
-_ANY_RECIPE = "videos/small"
-"""Where no recipe is given, only its `data` section is used, with the user's changes."""
-
 _SHOWN = 20
-
-_PATIENCE = 60.0
-"""Seconds without progress after which a file is given up."""
-
-Data = Annotated[
-    str, typer.Argument(metavar="DATA", help="The videos: a folder or a list file, as `data` of a recipe.")
-]
-DataOverrides = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as data.val=val.csv or data.fold=2."),
-]
-RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to be trained.")]
-LayoutOption = Annotated[str | None, typer.Option("--layout", help="How the videos lie; data.layout of a recipe.")]
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one per core.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
 def prepare(
@@ -81,7 +64,7 @@ def prepare(
         str | None,
         typer.Option("--resize", metavar="FACTOR", help="Tiles: make all frames smaller first, such as 1/2."),
     ] = None,
-    layout: LayoutOption = None,
+    layout: Layout = None,
     workers: Workers = None,
     timeout: Annotated[
         float | None,
@@ -102,18 +85,18 @@ def prepare(
     """
     if to == "tiles":
         of_videos = {"--recipe": recipe, "--levels": levels, "--layout": layout, "--short-side": short_side}
-        _refuse("goes with --to video or array", of_videos | {"--timeout": timeout, "KEY=VALUE": overrides})
+        refuse("goes with --to video or array", of_videos | {"--timeout": timeout, "KEY=VALUE": overrides})
         times, kind = 4 if scale is None else scale, degradation or "bicubic"
         clips = Path(data).expanduser()
         _judge(prepare_tiles(clips, out, times, kind, low, resize, workers, dry_run=dry_run, json=json))
         return
     of_tiles = {"--scale": scale, "--degradation": degradation, "--low": low, "--resize": resize}
-    _refuse("goes with --to tiles", of_tiles)
+    refuse("goes with --to tiles", of_tiles)
     from vcycle.cli import process
     from vcycle.data import Preparation, is_prepared, layout_of, load_index
     from vcycle.recipes.videos import every_video, left_out
 
-    loaded = _recipe(data, recipe, layout, overrides)
+    loaded = videos_of(data, recipe, layout, overrides)
     folder = Path(loaded.data.path or data)
     layout_of(folder)  # is it there at all? Only then is it worth asking for more
     if is_prepared(folder) and load_index(folder).settings.to == "array":
@@ -122,7 +105,7 @@ def prepare(
     videos = every_video(loaded)
     for note in left_out(videos.values()):
         message(note)
-    preparation = Preparation(videos, out, settings, data=folder, workers=workers, patience=timeout or _PATIENCE)
+    preparation = Preparation(videos, out, settings, data=folder, workers=workers, patience=timeout or PATIENCE)
     estimate = preparation.estimate()
     if dry_run:
         if json:
@@ -142,74 +125,10 @@ def prepare(
     _judge(len(report.failed) / max(report.videos, 1))
 
 
-def check(
-    data: Data,
-    overrides: DataOverrides = None,
-    recipe: RecipeOption = None,
-    layout: LayoutOption = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Read the packets alone: finds what cannot be opened or was cut short.")
-    ] = False,
-    workers: Workers = None,
-    timeout: Annotated[
-        float, typer.Option("--timeout", min=1, help="Seconds without progress after which a file is given up.")
-    ] = _PATIENCE,
-    json: Json = False,
-) -> None:
-    """Decode every video of a dataset and list the bad ones.
-
-    Of a prepared dataset, checksums are compared. Nothing is written. The exit code is 1 if a file is bad.
-    """
-    from vcycle.data import check_prepared, check_videos, is_prepared, load_index
-    from vcycle.recipes.videos import every_video
-
-    loaded = _recipe(data, recipe, layout, overrides)
-    folder = Path(loaded.data.path or data)
-    with progress() as shown:
-        if is_prepared(folder):
-            report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
-        else:
-            report = check_videos(
-                every_video(loaded, cut=False, vanished=True),
-                quick=quick,
-                workers=workers,
-                patience=timeout,
-                progress=shown.count,
-            )
-    if json:
-        print_json({"data": str(folder)} | asdict(report))
-    else:
-        for path, cause in report.bad.items():
-            result(f"bad: {path}: {cause}")
-        for path, cause in report.damaged.items():
-            result(f"damaged: {path}: {cause}")
-        result(f"{_files(report.videos)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
-    if report.bad:
-        raise typer.Exit(1)
-
-
-def _recipe(data: str, recipe: str | None, layout: str | None, overrides: "Sequence[str] | None") -> "Recipe":
-    from vcycle.recipes.load import load_recipe, with_absolute_paths
-
-    given = list(overrides or ())
-    if wrong := next((text for text in given if recipe is None and not text.startswith("data.")), None):
-        raise RecipeError(f"{wrong!r}: without --recipe, only keys of data can be changed, such as data.val=FILE")
-    if layout is not None:
-        given.append(f"data.layout={layout}")
-    path = str(Path(data).expanduser())
-    return with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data={path}", "data.digits=null", *given]))
-
-
 def _judge(failed: float) -> None:
     """Fail where too large a share of the files did."""
     if failed > BAD_LIMIT:
         raise typer.Exit(1)
-
-
-def _refuse(reason: str, options: "Mapping[str, object]") -> None:
-    """Refuse options that another form of the data takes."""
-    if given := next((name for name, value in options.items() if value not in (None, [])), None):
-        raise DataError(f"{given} {reason}")
 
 
 def _settings(recipe: "Recipe | None", short_side: int | None, levels: str | None, to: str) -> "PrepareSettings":
@@ -242,9 +161,9 @@ def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
     tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
     disk = f"{as_size(estimate.bytes[0])} to {as_size(estimate.bytes[1])} of disk"
     free = as_size(free_bytes(preparation.out))
-    time = f"{as_time(estimate.seconds[0])} to {as_time(estimate.seconds[1])}"
+    time = f"{duration(estimate.seconds[0])} to {duration(estimate.seconds[1])}"
     processes = f"{preparation.workers} process{'es' if preparation.workers > 1 else ''}"
-    return f"{_files(estimate.files)} to do{tried}: about {disk}, where {free} are free, and {time} with {processes}"
+    return f"{files(estimate.files)} to do{tried}: about {disk}, where {free} are free, and {time} with {processes}"
 
 
 def _tell(out: Path, report: "PrepareReport") -> None:
@@ -262,9 +181,5 @@ def _tell(out: Path, report: "PrepareReport") -> None:
     kept = f" ({report.kept:,} of them before)" if report.kept else ""
     result(
         f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {len(report.damaged):,} "
-        f"damaged; {as_size(report.source_bytes)} became {as_size(report.bytes)} in {as_time(report.seconds)}"
+        f"damaged; {as_size(report.source_bytes)} became {as_size(report.bytes)} in {duration(report.seconds)}"
     )
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"

@@ -161,7 +161,9 @@ class _Lines:
         since, before = self._begun.setdefault(what, (now, done))
         if self._due(now):
             left = (
-                f", about {_duration((now - since) / (done - before) * (total - done))} left" if done > before else ""
+                f", about {_duration((now - since) / (done - before) * (total - done))} left"
+                if before < done < total
+                else ""
             )
             message(f"{what}: {done:,} of {total:,}{left}")
         if done >= total:

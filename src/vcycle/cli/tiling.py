@@ -5,8 +5,9 @@ from pathlib import Path
 
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.cli.units import as_size, as_time
+from vcycle.cli.units import as_size
 from vcycle.errors import DataError
+from vcycle.report.spread import duration
 
 __all__ = ["prepare_tiles"]
 
@@ -52,7 +53,7 @@ def prepare_tiles(
         return 0
     estimated = (
         f"{len(pairs):,} clips: {as_size(needed)} of disk, where {as_size(free_bytes(out))} are free, and about "
-        f"{as_time(seconds)}; less what is done already"
+        f"{duration(seconds)}; less what is done already"
     )
     if dry_run:
         result(estimated)

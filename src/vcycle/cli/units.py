@@ -1,6 +1,6 @@
-"""Amounts of disk and time in words."""
+"""Amounts of disk in words."""
 
-__all__ = ["as_size", "as_time"]
+__all__ = ["as_size"]
 
 
 def as_size(count: float) -> str:
@@ -14,15 +14,3 @@ def as_size(count: float) -> str:
         if count >= unit:
             return f"{count / unit:.3g} {name}"
     return f"{count / 1e3:.3g} kB"
-
-
-def as_time(seconds: float) -> str:
-    """Seconds, in the unit that suits them.
-
-    Example:
-        >>> as_time(600)
-        '10 min'
-    """
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -159,13 +159,13 @@ class JsonLines:
         if self.path.exists():
             kept = [
                 line
-                for number, line in enumerate(self.read(), start=1)
+                for number, line in self._numbered()
                 if all(self._held(number, line, key, int, 0) < end for key, end in wanted.items())
             ]
             write_small(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def read(self, needed: Mapping[str, type] | None = None) -> Iterator[dict[str, Any]]:
-        """The objects in the file, one of each line; a last line that was cut short is left out.
+        """The objects in the file, one of each line; empty lines and a last one that was cut short are left out.
 
         Args:
             needed: Keys that each has, and of which kind they are.
@@ -173,6 +173,13 @@ class JsonLines:
         Raises:
             VcycleError: naming the line that is something else; or if the file cannot be read.
         """
+        for number, found in self._numbered():
+            for key, kind in (needed or {}).items():
+                self._held(number, found, key, kind)
+            yield found
+
+    def _numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The objects in the file, with the numbers of their lines."""
         if not self.path.exists():
             return
         try:
@@ -180,10 +187,8 @@ class JsonLines:
                 for number, line in enumerate(file, start=1):
                     found = _object(line)
                     if found is not None:
-                        for key, kind in (needed or {}).items():
-                            self._held(number, found, key, kind)
-                        yield found
-                    elif not _is_cut(line):
+                        yield number, found
+                    elif line.strip() and not _is_cut(line):
                         raise VcycleError(f"{self.path}, line {number} is damaged: {_shown(line)} is no JSON object")
         except OSError as error:
             raise VcycleError(f"{self.path} cannot be read: {error.strerror or error}") from error

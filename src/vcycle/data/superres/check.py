@@ -10,6 +10,7 @@ import torch
 
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.layouts import ClipPairs
+from vcycle.data.superres.store import TiledClips
 from vcycle.data.video import VideoError
 
 __all__ = ["SAME_DEGRADATION", "agreement", "check_clips", "survey"]
@@ -25,10 +26,15 @@ _MOST_CLIPS = 256
 def check_clips(pairs: ClipPairs, progress: Callable[[int, int], None] | None = None) -> Iterator[VideoError]:
     """Read every frame at every resolution that exists, and yield what is wrong with clips that have a fault.
 
+    Those of a store are compared with what was written.
+
     Args:
         pairs: The clips.
         progress: Called with the number of clips done and their total.
     """
+    if isinstance(pairs.high, TiledClips):
+        yield from pairs.high.store.check(progress)
+        return
     for item in range(len(pairs)):
         try:
             frames = pairs.info(item).frames

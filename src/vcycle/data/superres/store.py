@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -88,8 +88,12 @@ class TileStore:
         """The low-resolution frames, where the store has them."""
         return None if self.degradation is None else TiledClips(self, scale=self.degradation.scale)
 
-    def check(self) -> Iterator[VideoError]:
-        """Read every clip and yield what is wrong with those that are not as they were written."""
+    def check(self, progress: Callable[[int, int], None] | None = None) -> Iterator[VideoError]:
+        """Read every clip and yield what is wrong with those that are not as they were written.
+
+        Args:
+            progress: Called with the number of clips done and their total.
+        """
         for item, clip in enumerate(self.clips):
             for clips, expected in ((self.high, clip.crc32), (self.low, clip.low_crc32)):
                 try:
@@ -99,6 +103,8 @@ class TileStore:
                 except VideoError as error:
                     yield error
                     break
+            if progress is not None:
+                progress(item + 1, len(self.clips))
 
 
 class TiledClips:

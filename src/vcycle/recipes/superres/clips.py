@@ -18,7 +18,7 @@ from vcycle.data.superres.store import TiledClips, is_store
 from vcycle.errors import DataError, RecipeError
 from vcycle.recipes.superres.schema import SuperresRecipe
 
-__all__ = ["SPLITS", "Clips", "find_clips", "split_of"]
+__all__ = ["SPLITS", "Clips", "every_clip", "find_clips", "split_of"]
 
 SPLITS = ("train", "val", "test")
 
@@ -41,9 +41,19 @@ def find_clips(recipe: SuperresRecipe) -> Clips:
     """
     train = split_of(recipe, "train")
     val = split_of(recipe, "val")
-    test = split_of(recipe, "test") if _has_test(recipe) else None
+    test = split_of(recipe, "test") if _has(recipe, "test") else None
     _refuse_shared(train, {"val": val} | ({} if test is None else {"test": test}))
     return Clips(train=train, val=val, test=test)
+
+
+def every_clip(recipe: SuperresRecipe) -> dict[str, ClipPairs]:
+    """The clips of each split that is there.
+
+    Raises:
+        RecipeError: if the recipe names none to train on.
+        DataError: if they are not as they should be.
+    """
+    return {split: split_of(recipe, split) for split in SPLITS if split == "train" or _has(recipe, split)}
 
 
 def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
@@ -117,13 +127,15 @@ def _tested_on(path: Path, made_by: Degradation) -> ClipPairs:
     return read_pairs(path, degradation=made_by)
 
 
-def _has_test(recipe: SuperresRecipe) -> bool:
+def _has(recipe: SuperresRecipe, split: str) -> bool:
+    """Whether the recipe's clips have a split to validate or to test on."""
     data = recipe.data
-    if data.test is not None or data.path is None:
-        return data.test is not None
+    given = {"val": data.val, "test": data.test}[split]
+    if given is not None or data.path is None:
+        return given is not None
     path = Path(data.path)
     layout = _layout(path) if data.layout == "auto" else data.layout
-    return layout != "clips" or ((path / "train").is_dir() and (path / "test").is_dir())
+    return layout != "clips" or ((path / "train").is_dir() and (path / split).is_dir())
 
 
 def _refuse_shared(train: ClipPairs, others: dict[str, ClipPairs]) -> None:

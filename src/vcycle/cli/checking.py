@@ -1,0 +1,117 @@
+"""`vcycle check`: a dataset looked through."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vcycle.cli.arguments import Json
+from vcycle.cli.datasets import (
+    PATIENCE,
+    Data,
+    DataOverrides,
+    Layout,
+    RecipeOption,
+    Workers,
+    dataset_of,
+    files,
+    refuse,
+    videos_of,
+)
+from vcycle.cli.output import print_json, result
+from vcycle.cli.progress import progress
+
+if TYPE_CHECKING:
+    from vcycle.data import CheckReport
+    from vcycle.data.superres.layouts import ClipPairs
+    from vcycle.recipes.videos import Progress
+
+__all__ = ["check"]
+
+_PREPARED = "goes with data that was not prepared: of this, all is compared with what was written"
+
+
+def check(
+    data: Data,
+    overrides: DataOverrides = None,
+    recipe: RecipeOption = None,
+    layout: Layout = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Read the packets alone: finds what cannot be opened or was cut short.")
+    ] = False,
+    workers: Workers = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", min=1, help="Seconds without progress after which a file is given up, by default 60."
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Decode every video of a dataset and list the bad ones.
+
+    Of a prepared dataset, checksums are compared. Clips of super-resolution are looked through with --recipe of one of
+    its recipes. Nothing is written. The exit code is 1 if a file is bad.
+    """
+    from vcycle.data import check_prepared, check_videos, is_prepared, load_index
+    from vcycle.recipes.videos import every_video
+
+    folder = Path(data).expanduser()
+    of_videos: dict[str, object] = {"--quick": quick, "--timeout": timeout}
+    with progress() as shown:
+        if is_prepared(folder):
+            refuse(_PREPARED, of_videos | {"--layout": layout, "KEY=VALUE": overrides})
+            report, kind = check_prepared(load_index(folder), workers=workers, progress=shown.count), "file"
+        elif (clips := _clips(folder, recipe, layout, overrides)) is not None:
+            refuse("goes with videos, and these are clips of super-resolution", of_videos | {"--workers": workers})
+            report, kind = _check_clips(clips.values(), shown.count), "clip"
+        else:
+            listed = every_video(videos_of(data, recipe, layout, overrides), cut=False, vanished=True)
+            patience = timeout or PATIENCE
+            report, kind = (
+                check_videos(listed, quick=quick, workers=workers, patience=patience, progress=shown.count),
+                "file",
+            )
+    if json:
+        print_json({"data": str(folder)} | asdict(report))
+    else:
+        for path, cause in report.bad.items():
+            result(f"bad: {path}: {cause}")
+        for path, cause in report.damaged.items():
+            result(f"damaged: {path}: {cause}")
+        result(f"{files(report.videos, kind)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
+    if report.bad:
+        raise typer.Exit(1)
+
+
+def _clips(
+    folder: Path, recipe: str | None, layout: str | None, overrides: Sequence[str] | None
+) -> "Mapping[str, ClipPairs] | None":
+    """The clips of super-resolution that are there, by split; None where it is videos that are meant."""
+    from vcycle.data.superres.layouts import read_pairs
+    from vcycle.data.superres.store import is_store
+    from vcycle.recipes.load import load_any
+    from vcycle.recipes.schema import Recipe
+    from vcycle.recipes.superres.clips import every_clip
+
+    if is_store(folder):
+        refuse(_PREPARED, {"--layout": layout, "KEY=VALUE": overrides})
+        return {"all": read_pairs(folder)}
+    if recipe is None or isinstance(load_any(recipe), Recipe):
+        return None
+    meant = dataset_of(str(folder), recipe, layout, overrides)
+    return None if isinstance(meant, Recipe) else every_clip(meant)
+
+
+def _check_clips(splits: "Iterable[ClipPairs]", progress: "Progress") -> "CheckReport":
+    from vcycle.data import CheckReport, check_clips
+
+    bad: dict[str, str] = {}
+    start, clips = time.monotonic(), 0
+    for pairs in splits:
+        bad |= {fault.path: fault.cause for fault in check_clips(pairs, lambda *done: progress("checking", *done))}
+        clips += len(pairs)
+    return CheckReport(videos=clips, bad=bad, damaged={}, seconds=time.monotonic() - start)
