@@ -82,8 +82,12 @@ def main() -> None:
     pieces = json.loads(PLANS.read_text(encoding="utf-8"))
     arguments.out.mkdir(parents=True, exist_ok=True)
     log = arguments.out / "results.jsonl"
-    done = {Cell(*line["cell"]) for line in _lines(log) if "cell" in line}
-    _write(log, environment=_environment(effort))
+    before = _lines(log)
+    done = {Cell(*line["cell"]) for line in before if "cell" in line}
+    here = _environment(effort)
+    if other := next((line["environment"] for line in before if not _alike(line.get("environment", here), here)), None):
+        sys.exit(f"{log} was measured on {_named(other)}, and this is {_named(here)}: name another folder with --out")
+    _write(log, environment=here)
     wanted = [cell for cell in _cells(pieces, effort) if cell not in done]
     wanted = [cell for cell in wanted if arguments.only is None or arguments.only in cell.piece]
     stepper: Stepper | None = None
@@ -104,12 +108,13 @@ def main() -> None:
             found = stepper.measured(cell.place)
         except Exception as error:  # the next is tried all the same
             stepper = None
-            if isinstance(error, KeyboardInterrupt):
-                raise
             said = "out of memory" if is_out_of_memory(error) else f"{type(error).__name__}: {error}".splitlines()[0]
             found = {"failed": said}
             print(f"          {said}")
         _write(log, cell=list(cell), **found)
+        if "failed" in found and not _answers(device):
+            print("          the device answers no more: what comes next would fail with it")
+            break
     lines = _lines(log)
     (arguments.out / "README.md").write_text(markdown(pieces, lines), encoding="utf-8")
     left = len(set(wanted) - {Cell(*line["cell"]) for line in lines if "cell" in line})
@@ -315,6 +320,24 @@ def _environment(effort: Effort) -> dict[str, Any]:
     else:
         found |= {"device": platform.machine(), "precision": "fp32"}
     return found
+
+
+def _alike(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether step times of two environments may stand in one table."""
+    return all(one.get(key) == other.get(key) for key in ("device", "torch", "precision", "smoke"))
+
+
+def _named(found: dict[str, Any]) -> str:
+    return f"{found.get('device')} with torch {found.get('torch')}" + (", --smoke" if found.get("smoke") else "")
+
+
+def _answers(device: torch.device) -> bool:
+    """Whether the device still computes: some errors leave it so that all that follows fails."""
+    try:
+        release(device)
+        return torch.ones(2, device=device).sum().item() == 2
+    except RuntimeError:
+        return False
 
 
 def _lines(log: Path) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -33,13 +32,34 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """Runs a script where none of vcycle's dependencies but torch can be imported."""
 
 
-@pytest.fixture(scope="module")
-def plans():
-    spec = importlib.util.spec_from_file_location("gpu_plans", FOLDER / "plans.py")
+def load(name):
+    """A script of the folder as a module."""
+    spec = importlib.util.spec_from_file_location(f"gpu_{name}", FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def plans():
+    return load("plans")
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    """The script, its arguments given; in this process."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "argv", ["run.py", "--smoke", "--only", "EDVR", "--out", str(tmp_path)])
+    return load("run")
+
+
+def failing(error):
+    class Failing:
+        def __init__(self, piece, mode, effort):
+            raise error
+
+    return Failing
 
 
 def run(*arguments):
@@ -93,8 +113,39 @@ def test_it_runs_with_torch_alone_and_goes_on_with_what_is_left(tmp_path):
     assert min(eager, graphs) > 0
 
 
-def test_what_there_is_no_time_for_is_told(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["run.py", "--smoke", "--seconds", "0", "--only", "EDVR", "--out", str(tmp_path)])
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    runpy.run_path(str(FOLDER / "run.py"), run_name="__main__")
+def test_what_there_is_no_time_for_is_told(script, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [*sys.argv, "--seconds", "0"])
+    script.main()
     assert "4 of 4 are left, and the same command goes on" in capsys.readouterr().out
+
+
+def cells_of(folder):
+    lines = map(json.loads, (folder / "results.jsonl").read_text(encoding="utf-8").splitlines())
+    return [line for line in lines if "cell" in line]
+
+
+def test_one_that_fails_does_not_keep_the_next_from_being_tried(script, monkeypatch, tmp_path):
+    monkeypatch.setattr(script, "Stepper", failing(ValueError("no such kernel")))
+    script.main()
+    assert [line["failed"] for line in cells_of(tmp_path)] == ["ValueError: no such kernel"] * 4
+
+
+def test_a_device_that_answers_no_more_ends_it_and_the_rest_is_tried_the_next_time(
+    script, monkeypatch, tmp_path, capsys
+):
+    with monkeypatch.context() as broken:
+        broken.setattr(script, "Stepper", failing(RuntimeError("CUDA error: an illegal memory access was encountered")))
+        broken.setattr(script, "_answers", lambda device: False)
+        script.main()
+    assert len(cells_of(tmp_path)) == 1
+    assert "3 of 4 are left, and the same command goes on" in capsys.readouterr().out
+    monkeypatch.setattr(script, "Stepper", failing(ValueError("no such kernel")))
+    script.main()
+    assert len({tuple(line["cell"]) for line in cells_of(tmp_path)}) == len(cells_of(tmp_path)) == 4
+
+
+def test_times_of_two_machines_are_not_put_into_one_table(script, tmp_path):
+    other = {"environment": {"device": "Some GPU", "torch": "2.11.0", "precision": "bf16", "smoke": False}}
+    (tmp_path / "results.jsonl").write_text(json.dumps(other) + "\n", encoding="utf-8")
+    with pytest.raises(SystemExit, match=r"was measured on Some GPU with torch 2\.11\.0, and this is .*--smoke: name"):
+        script.main()
