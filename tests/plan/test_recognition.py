@@ -393,3 +393,11 @@ def test_a_batch_that_does_not_scale_to_a_whole_number_is_rounded(kinetics: Base
 def test_training_starts_at_the_ramps_start_or_at_the_full_lr(kinetics: Baseline) -> None:
     assert constant(kinetics.with_(warmup=None))[0].lr == pytest.approx(0.1)
     assert constant(kinetics.with_(warmup=RampWarmup(length=34)))[0].lr == 0
+
+
+def test_shapes_may_be_written_as_recipes_write_them() -> None:
+    scales = (Scale.of(1, 0.5), Scale.of(1, 0.7071), Scale.of(1, 1))
+    pairs = [(1, 0.5), [1, 0.7071], (1.0, 1)]
+    baseline = Baseline(batch=8, frames=16, size=64, clips=800, epochs=10, lr=0.1)
+    assert cascade(baseline, shapes=pairs) == cascade(baseline, shapes=scales)
+    assert multigrid(baseline, long_shapes=pairs) == multigrid(baseline, long_shapes=scales)

@@ -151,7 +151,7 @@ def test_a_missing_key_is_named_and_further_faults_are_counted(refusal):
     [
         ("a: [", "not valid YAML: "),
         ("a:\n\tb: 1", "not valid YAML: "),
-        ("", "a recipe is a mapping of sections, this is NoneType"),
+        ("", "the file is empty; a recipe is a mapping of sections"),
         ("[1, 2]", "a recipe is a mapping of sections, this is list"),
         ("just words", "a recipe is a mapping of sections, this is str"),
         ("1: 2\n" + TEXT, "key '1' is 1: keys should be strings"),
@@ -268,3 +268,18 @@ def test_another_model_keeps_the_options_given_with_it_in_either_order(order):
 
 def test_naming_the_recipes_own_model_keeps_its_options():
     assert load_recipe("videos/small", ["model=r3d_small"]) == load_recipe("videos/small")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("training: {epochs: 3}\nbase: videos/small\ntraining: {batch: 8}\n",
+         r"own\.yaml: not valid YAML: key 'training' is given twice \(first in line 1\) in .*, line 3"),
+        ("base: videos/small\ntraining:\n  batch: 8\n  lr: 1\n  batch: 4\n",
+         r"own\.yaml: not valid YAML: key 'batch' is given twice \(first in line 3\) in .*, line 5"),
+    ],
+)  # fmt: skip
+def test_of_a_key_that_is_given_twice_neither_value_is_lost_in_silence(tmp_path, text, message):
+    (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(RecipeError, match=message):
+        load_recipe(str(tmp_path / "own.yaml"))

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
+from numbers import Integral, Real
+from typing import get_args
 
 from vcycle.errors import PlanError
 from vcycle.plan.rates import (
@@ -65,6 +67,7 @@ class Baseline:
     """Laws of parameter groups, by role."""
 
     def __post_init__(self) -> None:
+        self._check_kinds()
         for name in ("batch", "frames", "size", "clips", "bn_batch"):
             if getattr(self, name) < 1:
                 raise PlanError(f"baseline {name} is {getattr(self, name)}: at least 1 is needed")
@@ -79,6 +82,22 @@ class Baseline:
         if not 0 < self.length < math.inf:
             raise PlanError(f"baseline length is {self._measured(self.length)}: a number above 0 is needed")
         self._check_laws()
+
+    def _check_kinds(self) -> None:
+        """Refuse what is of another kind, here rather than where it is first computed with."""
+        whole, number = (Integral,), (Real,)
+        wanted: tuple[tuple[str, tuple[type, ...], str, bool], ...] = (
+            *((name, whole, "a whole number", False) for name in ("batch", "frames", "size", "clips", "bn_batch")),
+            *((name, whole, "a whole number", True) for name in ("lr_batch", "steps")),
+            ("lr", number, "a number", False),
+            ("epochs", number, "a number", True),
+            ("decay", get_args(Decay), "NoDecay(), CosineDecay() or StepDecay(milestones=...)", False),
+            ("warmup", get_args(Warmup), "RampWarmup(...), FactorWarmup(...) or None", True),
+        )
+        for name, kinds, accepted, optional in wanted:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not (isinstance(value, kinds) or (optional and value is None)):
+                raise PlanError(f"baseline {name} is {value!r}: {accepted} is needed")
 
     def _check_laws(self) -> None:
         end = self._measured(self.length)

@@ -52,7 +52,7 @@ def constant(
 def multigrid(
     baseline: Baseline,
     *,
-    long_shapes: Sequence[Scale] = LONG_SHAPES,
+    long_shapes: Sequence[Scale | Sequence[float]] = LONG_SHAPES,
     short_sizes: Sequence[Fraction] = SHORT_SIZES,
     epoch_factor: float = 1.5,
     steps: int | None = None,
@@ -65,7 +65,8 @@ def multigrid(
     Args:
         baseline: The recipe. With LR drops, one long cycle runs per LR stage but the last; a law without
             drops has `cycles` long cycles over the first 82 % of the samples.
-        long_shapes: Base shapes of a long cycle, coarse to fine; empty for the short cycle alone.
+        long_shapes: Base shapes of a long cycle, coarse to fine, as scales or as pairs of fractions of the frames and of
+            the side; empty for the short cycle alone.
         short_sizes: Areas of the short cycle, as fractions of the *baseline's*; empty for the long cycle
             alone.
         epoch_factor: Samples of the plan, in samples of the baseline. The paper: 1.5.
@@ -84,7 +85,7 @@ def multigrid(
     """
     if cycles < 1:
         raise PlanError(f"cycles {cycles} is below 1")
-    longs, shorts = tuple(long_shapes), tuple(short_sizes)
+    longs, shorts = Scale.each(long_shapes), tuple(short_sizes)
     if not all(0 < area <= 1 for area in shorts):
         raise PlanError(f"short sizes {[float(area) for area in shorts]} must be areas in (0, 1]")
     name = "+".join(part for part, used in (("long", longs), ("short", shorts)) if used) or "constant"
@@ -98,7 +99,7 @@ def multigrid(
 def cascade(
     baseline: Baseline,
     *,
-    shapes: Sequence[Scale] = SPACE_FIRST,
+    shapes: Sequence[Scale | Sequence[float]] = SPACE_FIRST,
     weights: Sequence[float] | None = None,
     epoch_factor: float = 1.0,
     steps: int | None = None,
@@ -110,7 +111,8 @@ def cascade(
 
     Args:
         baseline: The recipe.
-        shapes: Grid scales, coarse to fine; the last is the full grid.
+        shapes: Grid scales, coarse to fine, or pairs of fractions of the frames and of the side; the last is the full
+            grid, `(1, 1)`.
         weights: Relative numbers of steps per shape; equal if None.
         epoch_factor: Samples of the plan, in samples of the baseline.
         steps: The budget in steps instead.
@@ -127,7 +129,7 @@ def cascade(
     """
     if not 0 <= batch_growth <= 1:
         raise PlanError(f"batch_growth {batch_growth} is out of range: 0 (the batch stays) to 1 (the work stays)")
-    scales = tuple(shapes)
+    scales = Scale.each(shapes)
     if not scales or scales[-1] != FULL:
         raise PlanError(f"cascade shapes [{', '.join(map(str, scales))}] must end with the full grid [1, 1]")
     shares = [Fraction(1)] * len(scales) if weights is None else [_positive(w, "weights") for w in weights]

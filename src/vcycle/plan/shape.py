@@ -1,6 +1,7 @@
 """Shapes of clips and batches, the fractions that scale them, and what a model asks of them."""
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -75,6 +76,12 @@ class Scale:
     area: Fraction
 
     def __post_init__(self) -> None:
+        for name, value in (("time", self.time), ("area", self.area)):
+            if not isinstance(value, Fraction | int):
+                raise PlanError(
+                    f"grid scale: its {name} is {value!r}, and an exact fraction is needed; "
+                    "Scale.of(0.5, 0.7071) takes numbers: of the frames, and of the side"
+                )
         if not (0 < self.time <= 1 and 0 < self.area <= 1):
             raise PlanError(
                 f"grid scale [{float(self.time):g}, {math.sqrt(self.area):g}] is out of range: "
@@ -87,6 +94,25 @@ class Scale:
         if not (math.isfinite(time) and math.isfinite(space)):
             raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers")
         return cls(_simple(time), _simple(space * space))
+
+    @classmethod
+    def each(cls, shapes: Iterable["Scale | Sequence[float]"]) -> tuple["Scale", ...]:
+        """Scales, some of which may be written as recipes write them: `(0.5, 0.7071)`, of frames and of the side.
+
+        Raises:
+            PlanError: for what is neither.
+        """
+        return tuple(shape if isinstance(shape, Scale) else cls._of_pair(shape) for shape in shapes)
+
+    @classmethod
+    def _of_pair(cls, pair: Sequence[float]) -> "Scale":
+        try:
+            time, space = map(float, pair)
+        except (TypeError, ValueError):
+            raise PlanError(
+                f"grid scale {pair!r}: a pair of numbers is accepted, of the frames and of the side: (0.5, 0.7071)"
+            ) from None
+        return cls.of(time, space)
 
     @property
     def batch_factor(self) -> Fraction:

@@ -101,6 +101,8 @@ def _read(written: Written) -> dict[str, Any]:
         data = read_yaml(written.text)
     except ValueError as error:
         raise RecipeError(f"{written.source}: not valid YAML: {error}") from None
+    if data is None:
+        raise RecipeError(f"{written.source}: the file is empty; a recipe is a mapping of sections")
     if not isinstance(data, dict):
         raise RecipeError(f"{written.source}: a recipe is a mapping of sections, this is {type(data).__name__}")
     return data

@@ -29,6 +29,18 @@ class _Plain(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem="aliases (*name) are not accepted", problem_mark=mark)
         return super().compose_node(parent, index)
 
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        """Refuse what YAML leaves open: of a key that is given twice, the first value would be lost in silence."""
+        node = super().compose_mapping_node(anchor)
+        first: dict[Any, Any] = {}
+        for key, _ in node.value:
+            if (before := first.setdefault((key.tag, str(key.value)), key)) is not key:
+                line = before.start_mark.line + 1
+                raise yaml.MarkedYAMLError(
+                    problem=f"key {key.value!r} is given twice (first in line {line})", problem_mark=key.start_mark
+                )
+        return node
+
 
 def read_yaml(text: str) -> Any:
     """The value that a text stands for, of dictionaries, lists, text, numbers, booleans and None.
