@@ -14,6 +14,7 @@ from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
 from vcycle.recipes import load_recipe
 from vcycle.recipes.opened import open_model, read_kept
+from vcycle.train.checkpoint import load_checkpoint
 
 SHORT = ["plan=constant", "training.steps=2", "training.decay=constant"]
 
@@ -73,6 +74,34 @@ def test_an_export_lies_in_the_runs_folder_unless_told_otherwise(vcycle, trained
     assert (run / "model.safetensors").is_file()
 
 
+def test_each_of_a_runs_checkpoints_is_taken_by_its_name(vcycle, trained, here, videos, monkeypatch):
+    run = shutil.copytree(trained[0], here / "run")
+    ran = vcycle("export", "run/checkpoints/step-000000004.pt")
+    assert ran.out.startswith(f"{run}/step-000000004.safetensors: ")
+    assert open_model(run / "step-000000004.safetensors").step == 4
+    for file in ("step-000000004.pt", "best.pt"):
+        shown = json.loads(vcycle("eval", f"run/checkpoints/{file}", "--json").out)
+        assert shown["weights"] == f"run/checkpoints/{file}"
+        assert shown["file"] == "run/checkpoints/eval-val-1x1.json"
+    assert vcycle("predict", "run/checkpoints/best.pt", videos / "val/left/0.mp4").code == 0
+    assert vcycle("train", "tiny.yaml", f"data={videos}", "init=run/checkpoints/best.pt", "--out", "more").code == 0
+    monkeypatch.chdir(run / "checkpoints")
+    assert json.loads(vcycle("eval", "best.pt", "--json").out)["step"] == shown["step"]
+
+
+def test_the_weights_themselves_are_taken_past_their_average(vcycle, here, videos):
+    assert vcycle("train", "tiny.yaml", f"data={videos}", "training.ema=0.9", "--out", "run").code == 0
+    checkpoint = load_checkpoint(here / "run/checkpoints/step-000000006.pt")
+    for raw, state in (([], checkpoint.averaged), (["--raw"], checkpoint.model)):
+        assert vcycle("export", "run", *raw, "-o", "x.safetensors").code == 0
+        written = safetensors.torch.load_file("x.safetensors")
+        assert all(torch.equal(value, written[key]) for key, value in state.items())
+    averaged, raw = (json.loads(vcycle("eval", "run", *flag, "--json").out) for flag in ([], ["--raw"]))
+    assert averaged["loss"] != raw["loss"]
+    refused(vcycle("eval", "x.safetensors", "--raw"), "x.safetensors is not of a run with training.ema")
+    refused(vcycle("eval", "tiny.yaml", "--raw"), "--raw goes with a run: tiny.yaml is a recipe")
+
+
 @pytest.mark.parametrize("naming", ["vcycle", "pyslowfast", "pytorchvideo"])
 def test_what_was_exported_opens_as_what_the_run_holds(vcycle, trained, here, naming):
     assert vcycle("export", trained[0], "-o", "x.safetensors", "--to", naming).code == 0
@@ -110,7 +139,11 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, he
         (["nowhere"], ["nowhere is not the folder of a run"]),
         (["videos"], ["videos is not the folder of a run: it has no recipe.yaml"]),
         (["run/checkpoints"], ["run/checkpoints is not the folder of a run: it has no recipe.yaml (is run meant?)"]),
-        (["run/checkpoints/step-000000006.pt"], ["is not the folder of a run (is run meant?)"]),
+        (["run/checkpoints/step-000000009.pt"], ["step-000000009.pt cannot be read: [Errno 2] No such file"]),
+        (
+            ["run", "--raw"],
+            ["has one set of weights: raw ones beside an average are of training.ema"],
+        ),
         (["run", "--to", "onnx"], ["--to 'onnx' is unknown: vcycle, pyslowfast, pytorchvideo, basicsr or mmagic"]),
         (["run", "-o", "x.pth"], ["--out x.pth: a name that ends in .safetensors is accepted"]),
         (["run", "-o", "tiny.yaml/x.safetensors"], ["tiny.yaml/x.safetensors cannot be written: File exists"]),

@@ -11,7 +11,7 @@ from vcycle.errors import RecipeError
 if TYPE_CHECKING:
     from vcycle.recipes.load import AnyRecipe
 
-__all__ = ["Json", "Out", "Overrides", "RecipeArgument", "load_any", "names_recipe"]
+__all__ = ["Json", "Out", "Overrides", "Raw", "RecipeArgument", "load_any", "names_recipe"]
 
 RecipeArgument = Annotated[
     str,
@@ -24,6 +24,9 @@ Overrides = Annotated[
     typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for everything that is written.")]
+Raw = Annotated[
+    bool, typer.Option("--raw", help="The weights themselves, where a run keeps an average of them (training.ema) too.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 

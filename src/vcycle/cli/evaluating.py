@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 import typer
 
 from vcycle.cli import restoration
-from vcycle.cli.arguments import names_recipe
+from vcycle.cli.arguments import Raw, names_recipe
 from vcycle.cli.figures import check_figure, save_figure
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.cli.restoration import is_restoration
+from vcycle.cli.restoration import is_restoration, refuse_raw
 from vcycle.cli.sharing import shared
 from vcycle.cli.telling import accuracy_line, warn_of_precision, warn_of_workers
 from vcycle.errors import RecipeError
@@ -46,7 +46,8 @@ def evaluate(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="The folder of a run, what `vcycle export` wrote, or a recipe with init=WEIGHTS."
+            metavar="MODEL",
+            help="The folder of a run, one of its checkpoints, what `vcycle export` wrote, or a recipe with init=FILE.",
         ),
     ],
     overrides: Annotated[
@@ -58,6 +59,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the results; by default the run's.")
     ] = None,
+    raw: Raw = False,
     figure: Annotated[Path | None, typer.Option("--figure", help="Save who is taken for whom as a picture.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
@@ -71,14 +73,13 @@ def evaluate(
     if is_restoration(model):
         if views is not None or figure is not None:
             raise RecipeError(f"{model} is one of super-resolution: --views and --figure go with recognition")
-        restoration.evaluate(model, overrides or (), split, out=out or _folder(model), json=json)
+        restoration.evaluate(model, overrides or (), split, raw=raw, out=out or _folder(model), json=json)
         return
     if figure is not None:
         check_figure(figure)  # before what may take hours
     with shared() as ranks:
-        found = _evaluate(
-            model, [*(overrides or ()), *views_as_changes(views)], split, ranks, pictured=figure is not None
-        )
+        changes = [*(overrides or ()), *views_as_changes(views)]
+        found = _evaluate(model, changes, split, ranks, raw=raw, pictured=figure is not None)
         if found is None:
             return
         _tell(found, model, split, out, figure, json)
@@ -95,7 +96,9 @@ class _Found:
     scores: "Scores"
 
 
-def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", *, pictured: bool) -> _Found | None:
+def _evaluate(
+    name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", *, raw: bool, pictured: bool
+) -> _Found | None:
     """Score this rank's share, and all of them on the first rank."""
     from vcycle.recipes.evaluating import (
         check_classes,
@@ -108,19 +111,21 @@ def _evaluate(name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", 
         views_of,
     )
     from vcycle.recipes.load import load_recipe, with_absolute_paths
+    from vcycle.recipes.opened import run_of
     from vcycle.tasks.recognition import Scores
 
     opened = None
     if names_recipe(name):
+        refuse_raw(name, raw)
         recipe = with_absolute_paths(load_recipe(str(name), overrides))
         check_initial(recipe)
     else:
-        opened = open_trained(name, message)
+        opened = open_trained(name, message, raw=raw)
         recipe = changed(opened.recipe, overrides, str(name))
     if pictured and recipe.training.multi_label:
         raise RecipeError("--figure: a confusion matrix needs one class a video, and these may have several")
     views = views_of(recipe)
-    work = _folder(name).parent if names_recipe(name) else name.parent
+    work = _folder(name).parent if names_recipe(name) else (run_of(name) or name).parent
     if ranks.first:
         warn_of_workers(recipe)
         # Alone, so that a cache is built once; the others then find it.

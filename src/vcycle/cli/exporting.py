@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vcycle.cli.arguments import Json, Raw
 from vcycle.cli.output import message, print_json, result
 from vcycle.errors import RecipeError
 
@@ -18,7 +19,7 @@ _NAMINGS: tuple["Naming", ...] = ("vcycle", "pyslowfast", "pytorchvideo", "basic
 
 
 def export(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or one of its checkpoints.")],
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="What to write; by default RUN/model.safetensors."),
@@ -26,14 +27,18 @@ def export(
     to: Annotated[
         str, typer.Option("--to", metavar="|".join(_NAMINGS), help="Whose names the tensors get.")
     ] = _NAMINGS[0],
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    raw: Raw = False,
+    json: Json = False,
 ) -> None:
-    """Write a run's newest weights into one file.
+    """Write a run's newest weights, or those of one of its checkpoints, into one file.
 
     The file (safetensors) holds the recipe, the plan and the names of the classes too: `vcycle eval`, `vcycle predict`,
     `vcycle upscale` and `init=FILE` take it wherever it is.
     """
-    file = out or run / f"model{_ENDING}"
+    from vcycle.recipes.opened import read_kept, run_meant, run_of
+
+    folder = run_of(run)
+    file = out or ((folder or run) / f"{'model' if run.is_dir() else run.stem}{_ENDING}")
     if file.suffix != _ENDING:
         raise RecipeError(f"--out {file}: a name that ends in {_ENDING} is accepted")
     naming = next((naming for naming in _NAMINGS if naming == to), None)
@@ -41,11 +46,10 @@ def export(
         raise RecipeError(f"--to {to!r} is unknown: {', '.join(_NAMINGS[:-1])} or {_NAMINGS[-1]}")
 
     from vcycle.recipes.exported import export as write
-    from vcycle.recipes.opened import read_kept, run_meant
 
-    if not run.is_dir():
+    if folder is None and not run.is_dir():
         raise RecipeError(f"{run} is not the folder of a run{run_meant(run)}")
-    kept = read_kept(run, message)
+    kept = read_kept(run, message, raw=raw)
     tensors = write(kept, file, naming=naming)
     step = 0 if kept.trained is None else kept.trained.step
     if json:

@@ -8,6 +8,8 @@ import typer
 
 from vcycle.cli.evaluating import ViewsOption, changed, views_as_changes
 from vcycle.cli.output import message, print_json, result
+from vcycle.cli.restoration import is_restoration
+from vcycle.errors import RecipeError
 
 __all__ = ["predict"]
 
@@ -29,6 +31,10 @@ def predict(
     from vcycle.recipes.findings import top_classes
     from vcycle.train.ranks import Ranks
 
+    if is_restoration(model):
+        raise RecipeError(
+            f"{model} is one of super-resolution, which sees no classes: `vcycle upscale` restores a video"
+        )
     opened = open_trained(model, message)
     recipe = changed(opened.recipe, views_as_changes(views), str(model))
     taken = views_of(recipe)

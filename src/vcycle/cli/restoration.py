@@ -12,6 +12,7 @@ from vcycle.cli.output import message, message_of_rank, plain, print_json, resul
 from vcycle.cli.progress import progress
 from vcycle.cli.sharing import shared
 from vcycle.cli.telling import warn_of_precision
+from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
     from vcycle.cli.progress import Progress
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
-__all__ = ["evaluate", "is_restoration", "planned", "train"]
+__all__ = ["evaluate", "is_restoration", "planned", "refuse_raw", "train"]
 
 
 def is_restoration(model: Path) -> bool:
@@ -32,6 +33,16 @@ def is_restoration(model: Path) -> bool:
     from vcycle.recipes.opened import task_of
 
     return task_of(model) == "superresolution"
+
+
+def refuse_raw(recipe: Path, raw: bool) -> None:
+    """Refuse to go past an average that a recipe's first weights do not have.
+
+    Raises:
+        RecipeError: saying what has one.
+    """
+    if raw:
+        raise RecipeError(f"--raw goes with a run: {recipe} is a recipe, whose init is one set of weights")
 
 
 def planned(recipe: "SuperresRecipe") -> "Plan":
@@ -84,7 +95,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
 
 
-def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path, json: bool) -> None:
+def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out: Path, json: bool) -> None:
     """Measure a network on the whole clips of a split, on any number of ranks."""
     from vcycle.cli.evaluating import changed
     from vcycle.data import Replacement
@@ -96,10 +107,11 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, out: Path, jso
 
     with shared() as ranks:
         if names_recipe(name):
+            refuse_raw(name, raw)
             opened = open_initial(load_any(str(name), overrides), message)
             recipe = opened.recipe
         else:
-            opened = open_run(name, message)
+            opened = open_run(name, message, raw=raw)
             recipe = changed(opened.recipe, overrides, str(name))
         dataset = dataset_of(recipe, split_of(recipe, split))
         device = ranks.device(recipe.run.device, message)

@@ -102,9 +102,9 @@ def upscale(
 
 def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
     """A network, what it is in a line, and its precision: of a run or what was exported, or of weights alone."""
-    from vcycle.recipes.opened import is_exported
+    from vcycle.recipes.opened import is_exported, run_of
 
-    if not model.is_dir() and not is_exported(model):
+    if not model.is_dir() and run_of(model) is None and not is_exported(model):
         from vcycle.nn.weights.superres import open_network
 
         opened = open_network(model)

@@ -245,7 +245,7 @@ def check_classes(dataset: "VideoDataset", classes: tuple[str, ...], origin: str
     )
 
 
-def open_trained(path: Path, on_message: Callable[[str], None] = lambda _: None) -> "Opened":
+def open_trained(path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False) -> "Opened":
     """Open a model as `vcycle.recipes.opened.open_model` does, unless it has not been trained at all.
 
     Raises:
@@ -253,7 +253,7 @@ def open_trained(path: Path, on_message: Callable[[str], None] = lambda _: None)
     """
     from vcycle.recipes.opened import open_model, refuse_untrained
 
-    opened = open_model(path, on_message)
+    opened = open_model(path, on_message, raw=raw)
     refuse_untrained(path, opened.origin, opened.step)
     return opened
 

@@ -16,7 +16,7 @@ from vcycle.plan import Plan
 from vcycle.recipes.build import build_model
 from vcycle.recipes.load import AnyRecipe, load_any, parse_any, recognition
 from vcycle.recipes.schema import Recipe
-from vcycle.train.checkpoint import latest_checkpoint
+from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
 from vcycle.train.run import RunFolder
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "read_kept",
     "refuse_untrained",
     "run_meant",
+    "run_of",
     "task_of",
     "without_downloads",
 ]
@@ -77,12 +78,14 @@ class Opened:
     """Steps that it was trained for."""
 
 
-def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Opened:
+def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False) -> Opened:
     """Open a trained model of recognition.
 
     Args:
-        path: The folder of a run, of which the newest readable checkpoint is taken, or what `vcycle export` wrote.
+        path: The folder of a run, of which the newest readable checkpoint is taken, one of its checkpoints, or what
+            `vcycle export` wrote.
         on_message: Told of checkpoints that cannot be read and are passed over.
+        raw: As in `read_kept`.
 
     Raises:
         CheckpointError: if there is no trained model, it cannot be read, or its file does not say what it is.
@@ -90,7 +93,7 @@ def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -
     """
     if RunFolder(path).recipe.is_file():
         recognition(load_any(str(path)), str(path))  # before what a run of another task may lack
-    kept = read_kept(path, on_message)
+    kept = read_kept(path, on_message, raw=raw)
     trained = kept.trained
     if trained is None:
         raise CheckpointError(
@@ -109,19 +112,24 @@ def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None) -
     )
 
 
-def read_kept(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Kept:
+def read_kept(path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False) -> Kept:
     """Read weights, and how they came about where that is known.
 
     Args:
-        path: The folder of a run, of which the newest readable checkpoint is taken, or any file of weights.
+        path: The folder of a run, of which the newest readable checkpoint is taken, one of its checkpoints, or any file
+            of weights.
         on_message: Told of checkpoints that cannot be read and are passed over.
+        raw: Whether the weights themselves are wanted where a run keeps an average of them too, which is what is
+            evaluated.
 
     Raises:
-        CheckpointError: if there are no weights, or they cannot be read.
+        CheckpointError: if there are no weights, or they cannot be read, or there is no average for `raw` to go past.
         RecipeError: if their recipe is not one that can be read here.
     """
-    if path.is_dir():
-        return _of_run(path, on_message)
+    if path.is_dir() or run_of(path) is not None:
+        return _of_run(path, on_message, raw=raw)
+    if raw:
+        raise CheckpointError(f"{path} is not of a run with training.ema: only the checkpoints of one have raw weights")
     weights = read_weights(path)
     own = f"{METADATA}recipe" in weights.metadata
     return Kept(weights=weights, trained=_trained_in(weights.metadata, path) if own else None)
@@ -142,12 +150,22 @@ def task_of(path: Path) -> str | None:
     Raises:
         RecipeError: if its recipe is not one that can be read here.
     """
-    if path.is_dir():
-        return load_any(str(path)).task if RunFolder(path).recipe.is_file() else None
+    run = run_of(path)
+    if run is not None or path.is_dir():
+        return None if run is None else load_any(str(run)).task
     if not is_exported(path):
         return None
     with safetensors.safe_open(path, framework="pt") as file:
         return parse_any(file.metadata()[f"{METADATA}recipe"], f"the recipe in {path}").task
+
+
+def run_of(path: Path) -> Path | None:
+    """The run that a path names: its folder, or one of its checkpoints; None where it names something else."""
+    whole = path.absolute()
+    folder = whole if path.is_dir() else whole.parent.parent
+    run = RunFolder(folder)
+    meant = run.recipe.is_file() and (path.is_dir() or whole.parent == run.checkpoints)
+    return (path if path.is_dir() else folder) if meant else None
 
 
 def refuse_untrained(path: Path, origin: str, step: int) -> None:
@@ -179,18 +197,17 @@ def run_meant(path: Path) -> str:
     return ""
 
 
-def _of_run(path: Path, on_message: Callable[[str], None]) -> Kept:
-    run = RunFolder(path)
-    if not run.recipe.is_file():
-        raise CheckpointError(f"{path} is not the folder of a run: it has no {run.recipe.name}{run_meant(path)}")
-    recipe = load_any(str(path))
+def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> Kept:
+    folder = run_of(path)
+    if folder is None:
+        raise CheckpointError(
+            f"{path} is not the folder of a run: it has no {RunFolder(path).recipe.name}{run_meant(path)}"
+        )
+    run, recipe = RunFolder(folder), load_any(str(folder))
     classes = run.read_classes() if isinstance(recipe, Recipe) else ()
-    found = latest_checkpoint(run.checkpoints)
-    if found is None:
-        raise CheckpointError(f"{path} has no checkpoint yet")
-    checkpoint, source, passed = found
-    for fault in passed:
-        on_message(f"passed over: {fault}")
+    checkpoint, source = _newest(run, on_message) if path.is_dir() else (load_checkpoint(path), path)
+    if raw and checkpoint.averaged is None:
+        raise CheckpointError(f"{source} has one set of weights: raw ones beside an average are of training.ema")
     curve = checkpoint.totals.get("curve")
     trained = Trained(
         recipe=recipe,
@@ -199,7 +216,18 @@ def _of_run(path: Path, on_message: Callable[[str], None]) -> Kept:
         step=checkpoint.step,
         evaluation=curve[-1]["evaluation"] if curve else None,
     )
-    return Kept(weights=Weights(state=checkpoint.weights, source=str(source)), trained=trained)
+    state = checkpoint.model if raw else checkpoint.weights
+    return Kept(weights=Weights(state=state, source=str(source)), trained=trained)
+
+
+def _newest(run: RunFolder, on_message: Callable[[str], None]) -> tuple[Checkpoint, Path]:
+    found = latest_checkpoint(run.checkpoints)
+    if found is None:
+        raise CheckpointError(f"{run.path} has no checkpoint yet")
+    checkpoint, source, passed = found
+    for fault in passed:
+        on_message(f"passed over: {fault}")
+    return checkpoint, source
 
 
 def _trained_in(metadata: Mapping[str, str], path: Path) -> Trained:

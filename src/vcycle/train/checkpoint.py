@@ -19,7 +19,19 @@ from torch import Tensor, nn
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
 
-__all__ = ["Checkpoint", "checkpoint_name", "latest_checkpoint", "load_checkpoint", "load_weights", "save_checkpoint"]
+__all__ = [
+    "BEST",
+    "Checkpoint",
+    "checkpoint_name",
+    "latest_checkpoint",
+    "load_checkpoint",
+    "load_weights",
+    "save_best",
+    "save_checkpoint",
+]
+
+BEST = "best.pt"
+"""The file of the weights that the best validation was of, beside the checkpoints."""
 
 _FORMAT = 1
 _KEEP = 2
@@ -70,7 +82,25 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     Raises:
         CheckpointError: if it cannot be written. The checkpoints before it stay as they were.
     """
-    path = folder / checkpoint_name(checkpoint.step)
+    path = _written(folder / checkpoint_name(checkpoint.step), checkpoint)
+    # What is not needed any more: older ones, and what a kill left half written.
+    for old in [p for _, p in _numbered(folder)[:-_KEEP]] + list(folder.glob(f"*{_ASIDE}")):
+        with contextlib.suppress(OSError):
+            old.unlink()
+    return path
+
+
+def save_best(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write the weights that the best validation was of, over those of the best before.
+
+    Raises:
+        CheckpointError: if they cannot be written. Those before stay as they were.
+    """
+    return _written(folder / BEST, checkpoint)
+
+
+def _written(path: Path, checkpoint: Checkpoint) -> Path:
+    folder = path.parent
     aside = path.with_suffix(_ASIDE)
     data = {f.name: value for f in fields(checkpoint) if (value := getattr(checkpoint, f.name)) is not None}
     data |= {"format": _FORMAT, "plan": checkpoint.plan.to_json()}
@@ -88,10 +118,6 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         kept = _numbered(folder)
         rest = f"the last one is {kept[-1][1]}" if kept else "there is none before it"
         raise CheckpointError(f"checkpoint {path} cannot be saved ({_reason(error)}); {rest}") from error
-    # What is not needed any more: older ones, and what a kill left half written.
-    for old in [p for _, p in _numbered(folder)[:-_KEEP]] + list(folder.glob(f"*{_ASIDE}")):
-        with contextlib.suppress(OSError):
-            old.unlink()
     return path
 
 

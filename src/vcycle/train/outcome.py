@@ -1,5 +1,6 @@
 """What a training tells and leaves behind: steps, validations, totals."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -84,6 +85,12 @@ class Totals:
     """How many of these were the last."""
     unevaluated: bool = False
     """Whether a wish to end has cut short what is due after the last step: a resumed run begins with it."""
+
+    @property
+    def best(self) -> Point | None:
+        """The validation of the highest value, the first of equals; None before one that is a number."""
+        known = [point for point in self.curve if not math.isnan(point.evaluation.value)]
+        return max(known, key=lambda point: point.evaluation.value, default=None)
 
     def as_data(self) -> dict[str, Any]:
         """The totals as plain data, for a checkpoint."""

@@ -9,7 +9,7 @@ from torch import nn
 
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
-from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_checkpoint
+from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_best, save_checkpoint
 from vcycle.train.ema import Ema
 from vcycle.train.outcome import Evaluation, Totals
 from vcycle.train.run import RunFolder
@@ -33,6 +33,8 @@ class TrainState:
 
     outline: nn.Module | None = None
     """The model without its weights, where ranks have parts of them."""
+    _noted: Checkpoint | None = field(default=None, init=False)
+    """The weights of the best validation, where it came after the last checkpoint."""
 
     def best(self) -> nn.Module:
         """The model that is evaluated: the average of the weights, where there is one.
@@ -42,8 +44,27 @@ class TrainState:
         best = self.model if self.ema is None else self.ema.model
         return best if self.outline is None else assembled(best, self.outline)
 
+    def note_best(self, step: int, *, write: bool = True) -> None:
+        """Hold the weights of the best validation so far, until the next checkpoint is saved; all ranks call this.
+
+        Args:
+            step: Steps done.
+            write: Whether this rank is the one that writes.
+        """
+        weights = gathered((self.model if self.ema is None else self.ema).state_dict(), keep=write)
+        if write:
+            self._noted = Checkpoint(
+                step=step,
+                plan=self.plan,
+                seed=self.seed,
+                model={key: value.detach().to("cpu", copy=True) for key, value in weights.items()},
+                optimizer={"param_groups": []},
+                optimizer_kind=type(self.optimizer).__name__,
+                totals=self.totals.as_data(),
+            )
+
     def save(self, step: int, *, write: bool = True) -> None:
-        """Write a checkpoint of `step` steps done; all ranks call this.
+        """Write a checkpoint of `step` steps done, and before it the best weights if they are new; all ranks call this.
 
         Args:
             step: How many.
@@ -54,6 +75,9 @@ class TrainState:
         """
         checkpoint = self._checkpoint(step, keep=write)
         if write:
+            if self._noted is not None:
+                save_best(self.run.checkpoints, self._noted)
+                self._noted = None
             save_checkpoint(self.run.checkpoints, checkpoint)
 
     def _checkpoint(self, step: int, *, keep: bool) -> Checkpoint:

@@ -10,6 +10,7 @@ from torch import nn
 
 from vcycle.data import Batch
 from vcycle.plan import Plan, Step
+from vcycle.train.checkpoint import BEST
 from vcycle.train.clock import Clock
 from vcycle.train.feeding import Feed
 from vcycle.train.fitting import Fitting
@@ -75,6 +76,7 @@ class Training:
                 self.update.rehearse(step, batch)
             ending = self._learn(step, batch, waited)
             self._do_what_is_due(step.index + 1, ending)
+        self._tell_of_best()
         return self._fitted()
 
     def _take(self, step: Step) -> tuple[Batch, float]:
@@ -170,6 +172,8 @@ class Training:
         totals.unevaluated = False
         if found is not None:
             totals.curve.append(_point(self.plan, done, totals, found))
+            if totals.best is totals.curve[-1]:
+                self.state.note_best(done, write=self.ranks.first)
             self.log.validation(totals.curve[-1])
             self.on_point(totals.curve[-1])
         return True
@@ -194,6 +198,15 @@ class Training:
     def _tell_of_waiting(self, step: Step, message: str) -> None:
         self.log.slow_data(step, message)
         self.say(message)
+
+    def _tell_of_best(self) -> None:
+        """Say where the training was at its best, if that was not its end."""
+        curve, best = self.state.totals.curve, self.state.totals.best
+        if best is not None and best is not curve[-1]:
+            self.say(
+                f"the best validation was after step {best.step:,}, {best.evaluation.headline}, and the last is "
+                f"{curve[-1].evaluation.headline}: {self.state.run.checkpoints / BEST} has the weights of then"
+            )
 
     def _fitted(self) -> Fitted:
         totals = self.state.totals

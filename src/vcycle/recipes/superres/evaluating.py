@@ -126,13 +126,14 @@ def open_initial(recipe: AnyRecipe, on_message: Callable[[str], None] = lambda _
     return Opened(model=model.eval(), recipe=recipe, origin=recipe.init.path, step=0)
 
 
-def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> Opened:
+def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False) -> Opened:
     """Open a trained network.
 
     Args:
-        path: The folder of a run, of which the newest readable checkpoint is taken, or what `vcycle export` wrote;
-            averaged weights where there are some.
+        path: The folder of a run, of which the newest readable checkpoint is taken, one of its checkpoints, or what
+            `vcycle export` wrote; averaged weights where there are some.
         on_message: Told of checkpoints that cannot be read and are passed over.
+        raw: Whether to take the weights themselves all the same.
 
     Raises:
         CheckpointError: if there is none that was trained, it does not fit its recipe, or its weights are no numbers to
@@ -141,7 +142,7 @@ def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> 
     """
     from vcycle.recipes.superres.build import build_model
 
-    kept = read_kept(path, on_message)
+    kept = read_kept(path, on_message, raw=raw)
     trained, source = kept.trained, kept.weights.source
     if trained is None:
         raise CheckpointError(
@@ -150,7 +151,9 @@ def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None) -> 
         )
     recipe = trained.recipe
     if not isinstance(recipe, SuperresRecipe):
-        raise CheckpointError(f"{path} is a model of {recipe.task}: one of super-resolution is accepted")
+        raise CheckpointError(
+            f"{path} is a model of {recipe.task}, which restores nothing: `vcycle eval` and `predict` take it"
+        )
     refuse_untrained(path, source, trained.step)
     state = dict(kept.weights.state)
     if dialect_of(state) in ("basicsr", "mmagic"):
