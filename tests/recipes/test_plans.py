@@ -5,11 +5,14 @@ import sys
 
 import pytest
 
-from vcycle.errors import PlanError, RecipeError
+from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import StepDecay
 from vcycle.recipes import load_recipe
 from vcycle.recipes.build import check_plan
+from vcycle.recipes.load import load_any
 from vcycle.recipes.plans import PLAN_NAMES, baseline_of, control_name, lengthened, plan_of
+from vcycle.recipes.schema import Recipe
+from vcycle.recipes.superres.plans import plan_of as superres_plan_of
 
 KINETICS = "kinetics/slowfast_8x8_r50"
 DEMO = "demo/digits"
@@ -216,3 +219,18 @@ def test_a_length_in_steps_is_as_it_is_given():
     recipe = load_recipe(DEMO, [*FEW, "training.epochs=null", "training.steps=50", "training.decay=constant"])
     assert baseline_of(recipe, 40).total_steps == 50
     assert lengthened(recipe, 40) is None
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "message"),
+    [
+        ("videos/small", ["training.steps=100"], r"training\.epochs is .* and training\.steps is 100: .*training\.epochs=null"),
+        ("videos/small", ["training.epochs=null"], r"training\.epochs is null and training\.steps is null: exactly one"),
+        ("videos/small", ["plans.cascade.shapes=[[1, 0.5], [1, 1]]"], r"plans\.cascade: 4 weights for 2 cascade shapes"),
+        ("demo/superresolution", ["plans.hierarchical.sizes=[64, 32]"], r"plans\.hierarchical: sizes \[64, 32\] must increase"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_plan_is_named_by_its_key(recipe, changes, message):
+    with pytest.raises(VcycleError, match=message):
+        loaded = load_any(recipe, changes)
+        (plan_of if isinstance(loaded, Recipe) else superres_plan_of)(loaded, 400)

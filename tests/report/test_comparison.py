@@ -144,6 +144,13 @@ def test_a_verdict_says_what_it_is_about_and_what_it_lacks(split, paired, verdic
     assert statements({**DATA, "split": split, "arms": {**ARMS, "cascade": best}})[0].endswith(f"; {words}")
 
 
+def test_of_one_seed_no_spread_is_shown():
+    data = {**DATA, "arms": {name: a | {"seeds": 1, "value_std": 0.0} for name, a in ARMS.items()}}
+    table = shown(comparison_table(data, "tiny"))
+    assert "±" not in table
+    assert "of one seed; 1/2 means half the time" in table
+
+
 def test_a_restoration_is_told_of_in_decibels():
     restored = {name: arm(a["train_seconds"], 27.125 + a["value"]) for name, a in ARMS.items()}
     restored["cascade"] |= {"over_control": gain(2.0, 0.012, None, "shown")}

@@ -279,6 +279,12 @@ def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
         record_environment(run, 7, torch.device("cpu"), world=2)
         line = list(JsonLines(run.environment).read())[-1]
         assert line["command"] == f"{told} train 'x y'"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
+    for here, nodes in (("2", "--standalone"), ("1", "--nnodes 2")):
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", here)
+        record_environment(run, 7, torch.device("cpu"), world=2)
+        line = list(JsonLines(run.environment).read())[-1]
+        assert line["command"] == f"torchrun {nodes} --nproc-per-node {here} -m vcycle train 'x y'"
     assert (line["step"], line["ranks"], line["device"], line["torch"]) == (
         7,
         2,

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from vcycle import plan as planning
-from vcycle.errors import RecipeError, did_you_mean
+from vcycle.errors import PlanError, RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
 from vcycle.plan.shape import FULL
@@ -72,12 +72,15 @@ def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -
     """
     name = recipe.plan if name is None else name
     base, is_control, epoch_factor = _parts(name)
-    baseline = baseline_of(recipe, clips)
-    if is_control:
-        options = getattr(recipe.plans, base.replace("+", "_"))
-        length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
-        return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
-    return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
+    baseline, section = baseline_of(recipe, clips), base.replace("+", "_")
+    try:
+        if is_control:
+            options = getattr(recipe.plans, section)
+            length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
+            return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
+        return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
+    except PlanError as error:
+        raise PlanError(f"plans.{section}: {error}") from error
 
 
 def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:
@@ -199,8 +202,12 @@ def _parts(name: str) -> tuple[str, bool, float | None]:
 def _check_lengths(training: TrainingSection) -> None:
     """Refuse a training that ends before its warm-up or its last milestone: mostly one that was shortened for a try."""
     unit, length = ("epochs", training.epochs) if training.epochs is not None else ("steps", training.steps)
-    if length is None:
-        return
+    if length is None or (training.epochs is not None and training.steps is not None):
+        given = f"{training.epochs} and training.steps is {training.steps}".replace("None", "null")
+        raise RecipeError(
+            f"training.epochs is {given}: exactly one of the two is needed; the other is null, such as "
+            f"training.{'steps' if length is None else 'epochs'}=null"
+        )
     asked = f"training.{unit}={length:g}"
     warmup = 0.0 if training.warmup is None else training.warmup.length
     if warmup >= length:

@@ -34,18 +34,22 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
             f"{arm['cpu_seconds']:.1f} s",
             f"{arm['steps']:,}",
             f"{arm['samples']:,}",
-            f"{_text(measure, arm['value'])} ± {_number(measure, arm['value_std'])}",
+            _ended(measure, arm),
             _times(arm.get("over_constant")),
             _times(arm.get("over_control")),
             *([] if target is None else [_soon(arm["to_target"])]),
         )
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
-    table.caption = (
-        f"mean over {'up to ' * (len(seeds) > 1)}{most} seed{'s' * (most > 1)}, ± standard deviation; "
-        "1/2 means half the time"
-    )
+    over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "of one seed"
+    table.caption = f"{over}; 1/2 means half the time"
     return table
+
+
+def _ended(measure: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
+    """What a plan ends at, and by how much its seeds differ; of one seed nothing is known of that."""
+    spread = f" ± {_number(measure, arm['value_std'])}" if arm["seeds"] > 1 else ""
+    return f"{_text(measure, arm['value'])}{spread}"
 
 
 def statements(data: Mapping[str, Any]) -> list[str]:

@@ -48,10 +48,14 @@ def environment(device: torch.device) -> dict[str, Any]:
     return {"device": name, "threads": torch.get_num_threads(), **machine(), **versions()}
 
 
-def command() -> str:
-    """How this process was called, as a shell takes it."""
+def command(world: int = 1) -> str:
+    """How this process was called, as a shell takes it; where torchrun started several, how it was called."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    if world > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+        nodes = "--standalone" if here == world else f"--nnodes {world // here}"
+        name = f"torchrun {nodes} --nproc-per-node {here} -m vcycle"
     return f"{name} {shlex.join(sys.argv[1:])}".strip()
 
 
@@ -68,7 +72,7 @@ def record_environment(run: RunFolder, step: int, device: torch.device, *, world
         VcycleError: if it cannot be written.
     """
     with JsonLines(run.environment) as file:
-        file.write(step=step, command=command(), folder=os.getcwd(), ranks=world, **environment(device))
+        file.write(step=step, command=command(world), folder=os.getcwd(), ranks=world, **environment(device))
 
 
 def _processor() -> str:

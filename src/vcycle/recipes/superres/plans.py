@@ -131,17 +131,20 @@ def _built(recipe: SuperresRecipe, clips: int | None, nesting: str, length: floa
     if nesting not in NESTINGS:
         return planning.constant(baseline, epoch_factor=length)
     options = getattr(recipe.plans, nesting)
-    return planning.superresolution(
-        baseline,
-        nesting=nesting,
-        sizes=getattr(options, "sizes", None),
-        frames=getattr(options, "frames", None),
-        mirrored=recipe.sampling.mirrored,
-        batch="scaled" if scaled else "constant",
-        lr_scaling=options.lr_scaling,
-        stage_lrs=options.stage_lrs,
-        epoch_factor=length,
-    )
+    try:
+        return planning.superresolution(
+            baseline,
+            nesting=nesting,
+            sizes=getattr(options, "sizes", None),
+            frames=getattr(options, "frames", None),
+            mirrored=recipe.sampling.mirrored,
+            batch="scaled" if scaled else "constant",
+            lr_scaling=options.lr_scaling,
+            stage_lrs=options.stage_lrs,
+            epoch_factor=length,
+        )
+    except PlanError as error:
+        raise PlanError(f"plans.{nesting}: {error}") from error
 
 
 def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
