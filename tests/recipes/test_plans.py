@@ -224,13 +224,17 @@ def test_a_length_in_steps_is_as_it_is_given():
 @pytest.mark.parametrize(
     ("recipe", "changes", "message"),
     [
-        ("videos/small", ["training.steps=100"], r"training\.epochs is .* and training\.steps is 100: .*training\.epochs=null"),
-        ("videos/small", ["training.epochs=null"], r"training\.epochs is null and training\.steps is null: exactly one"),
-        ("videos/small", ["plans.cascade.shapes=[[1, 0.5], [1, 1]]"], r"plans\.cascade: 4 weights for 2 cascade shapes"),
-        ("demo/superresolution", ["plans.hierarchical.sizes=[64, 32]"], r"plans\.hierarchical: sizes \[64, 32\] must increase"),
+        (
+            "videos/small",
+            ["training.steps=100"],
+            r"training\.epochs is .*training\.steps is 100: .*training\.epochs=null",
+        ),
+        ("videos/small", ["training.epochs=null"], r"training\.epochs is null and training\.steps is null: exactly"),
+        ("videos/small", ["plans.cascade.shapes=[[1, 0.5], [1, 1]]"], r"plans\.cascade: 4 weights for 2 cascade"),
+        ("demo/superresolution", ["plans.hierarchical.sizes=[64, 32]"], r"plans\.hierarchical: sizes \[64, 32\]"),
     ],
-)  # fmt: skip
+)
 def test_what_makes_no_plan_is_named_by_its_key(recipe, changes, message):
+    loaded = load_any(recipe, changes)
     with pytest.raises(VcycleError, match=message):
-        loaded = load_any(recipe, changes)
         (plan_of if isinstance(loaded, Recipe) else superres_plan_of)(loaded, 400)
