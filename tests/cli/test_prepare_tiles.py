@@ -5,36 +5,40 @@ import os
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib.image import imsave
 
 from vcycle.data import PairedDataset, SampleRequest, TileStore, read_pairs
 from vcycle.plan import Shape
+from vcycle.recipes.load import load_any
+from vcycle.recipes.superres.clips import find_clips
 
 
 def test_a_store_of_tiles_comes_from_a_folder_of_videos_and_feeds_pairs(vcycle, here, videos):
-    ran = vcycle("prepare", videos, "tiles", "--to", "tiles", "--scale", "2", "--workers", "1")
+    ran = vcycle("prepare", videos / "train", "tiles", "--to", "tiles", "--scale", "2", "--workers", "1")
     assert ran.code == 0, ran.err
     assert "of disk, where" in ran.err  # said before
-    assert "32 of 32 clips, 0 failed" in ran.out
+    assert "16 of 16 clips, 0 failed" in ran.out
     sample = PairedDataset(read_pairs(here / "tiles"))[SampleRequest(0, Shape(3, 4, 4), (0, 0, 0))]
     assert (tuple(sample.lr.shape), tuple(sample.hr.shape)) == ((3, 4, 4, 3), (3, 8, 8, 3))
 
 
 def test_given_again_nothing_changes_and_other_settings_are_refused(vcycle, here, videos):
-    assert vcycle("prepare", videos, "tiles", "--to", "tiles", "--degradation", "none").code == 0
+    assert vcycle("prepare", videos / "train", "tiles", "--to", "tiles", "--degradation", "none").code == 0
     before = (here / "tiles/frames.json").read_bytes()
-    again = vcycle("prepare", videos, "tiles", "--to", "tiles", "--degradation", "none", "--json")
-    assert (again.code, json.loads(again.out)["clips"]) == (0, 32)
+    again = vcycle("prepare", videos / "train", "tiles", "--to", "tiles", "--degradation", "none", "--json")
+    assert (again.code, json.loads(again.out)["clips"]) == (0, 16)
     assert (here / "tiles/frames.json").read_bytes() == before
     assert TileStore(here / "tiles").low is None
-    other = vcycle("prepare", videos, "tiles", "--to", "tiles", "--degradation", "bd")
+    other = vcycle("prepare", videos / "train", "tiles", "--to", "tiles", "--degradation", "bd")
     assert (other.code, "name another folder" in other.err) == (2, True)
 
 
 def test_a_dry_run_writes_nothing(vcycle, here, videos):
-    ran = vcycle("prepare", videos, "tiles", "--to", "tiles", "--dry-run", "--json")
+    ran = vcycle("prepare", videos / "train", "tiles", "--to", "tiles", "--dry-run", "--json")
     estimate = json.loads(ran.out)["estimate"]
-    assert estimate["clips"] == 32
+    assert estimate["clips"] == 16
     assert estimate["bytes"] > 0 < estimate["seconds"]
     assert not (here / "tiles").exists()
 
@@ -53,11 +57,34 @@ def test_names_that_are_not_utf8_or_too_long_do_not_stop_the_others(vcycle, here
 
 
 def test_frames_can_be_made_smaller_first(vcycle, here, videos):
-    assert vcycle("prepare", videos, "whole", "--to", "tiles", "--degradation", "none").code == 0
-    ran = vcycle("prepare", videos, "half", "--to", "tiles", "--degradation", "none", "--resize", "0.5")
+    assert vcycle("prepare", videos / "train", "whole", "--to", "tiles", "--degradation", "none").code == 0
+    ran = vcycle("prepare", videos / "train", "half", "--to", "tiles", "--degradation", "none", "--resize", "0.5")
     assert ran.code == 0, ran.err
     whole, half = (TileStore(here / name).clips[0] for name in ("whole", "half"))
     assert (half.height, half.width) == (whole.height // 2, whole.width // 2)
+
+
+def test_low_resolution_frames_that_are_there_are_stored_as_they_are(vcycle, here):
+    for folder, side, grey in (("clips", 16, 50), ("low", 4, 200)):
+        (here / folder / "a").mkdir(parents=True)
+        for number in range(3):
+            imsave(here / folder / f"a/{number}.png", np.full((side, side, 3), grey, dtype=np.uint8))
+    for out, given, grey in (("made", [], 50), ("read", ["--low", "low"], 200)):
+        ran = vcycle("prepare", "clips", out, "--to", "tiles", *given)
+        assert ran.code == 0, ran.err
+        sample = PairedDataset(read_pairs(here / out))[SampleRequest(0, Shape(3, 4, 4), (0, 0, 0))]
+        assert (sample.lr == grey).all()
+        assert (sample.hr == 50).all()
+
+
+def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
+    for folder, side in (("clips", 16), ("low", 5)):
+        (here / folder / "a").mkdir(parents=True)
+        imsave(here / folder / "a/0.png", np.zeros((side, side, 3), dtype=np.uint8))
+    ran = vcycle("prepare", "clips", "out", "--to", "tiles", "--low", "low")
+    assert ran.code == 2
+    assert "1 frames of 5 × 5 at low resolution, where 1 of 4 × 4 fit" in ran.err
+    assert not (here / "out/frames.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -76,7 +103,7 @@ def test_frames_can_be_made_smaller_first(vcycle, here, videos):
     ],
 )
 def test_options_that_do_not_go_together_are_refused_in_a_line(vcycle, videos, options, words):
-    ran = vcycle("prepare", videos, "out", *options)
+    ran = vcycle("prepare", videos / "train", "out", *options)
     assert (ran.code, ran.out) == (2, "")
     assert words in ran.err
     assert "Traceback" not in ran.err
@@ -89,9 +116,9 @@ def test_a_folder_without_clips_is_refused(vcycle, here):
 
 
 def test_check_compares_a_store_with_what_was_written(vcycle, here, videos):
-    assert vcycle("prepare", videos, "tiles", "--to", "tiles").code == 0
+    assert vcycle("prepare", videos / "train", "tiles", "--to", "tiles").code == 0
     for recipe in ([], ["--recipe", "reds/basicvsr"]):
-        assert vcycle("check", "tiles", *recipe).out == "32 clips: 0 bad, 0 damaged\n"
+        assert vcycle("check", "tiles", *recipe).out == "16 clips: 0 bad, 0 damaged\n"
     file = TileStore(Path("tiles")).high.path(3)
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     ran = vcycle("check", "tiles", "--json")
@@ -119,3 +146,16 @@ def test_clips_are_not_prepared_as_videos(vcycle, here, videos):
     ran = vcycle("prepare", videos, "fast", "--recipe", "reds/basicvsr")
     assert ran.code == 2
     assert "is of super-resolution: `--to tiles` prepares clips for it" in ran.err
+
+
+def test_splits_stay_apart_and_are_trained_and_validated_on(vcycle, here, videos):
+    ran = vcycle("prepare", videos, "tiles", "--to", "tiles", "--json")
+    assert json.loads(ran.out)["clips"] == 32
+    assert {split: len(TileStore(here / "tiles" / split)) for split in ("train", "val", "test")} == {
+        "train": 16,
+        "val": 8,
+        "test": 8,
+    }
+    assert vcycle("check", "tiles").out == "32 clips: 0 bad, 0 damaged\n"
+    found = find_clips(load_any("demo/superresolution", ["data=tiles"]))
+    assert [len(pairs) for pairs in (found.train, found.val, found.test)] == [16, 8, 8]

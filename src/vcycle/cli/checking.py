@@ -95,11 +95,11 @@ def _clips(
     from vcycle.data.superres.store import is_store
     from vcycle.recipes.load import load_any
     from vcycle.recipes.schema import Recipe
-    from vcycle.recipes.superres.clips import every_clip
+    from vcycle.recipes.superres.clips import SPLITS, every_clip
 
-    if is_store(folder):
+    if stores := [place for place in (folder, *(folder / split for split in SPLITS)) if is_store(place)]:
         refuse(_PREPARED, {"--layout": layout, "KEY=VALUE": overrides})
-        return {"all": read_pairs(folder)}
+        return {str(place): read_pairs(place) for place in stores}
     if recipe is None or isinstance(load_any(recipe), Recipe):
         return None
     meant = dataset_of(str(folder), recipe, layout, overrides)

@@ -26,7 +26,7 @@ def prepare_tiles(
     dry_run: bool,
     json: bool,
 ) -> float:
-    """Write the clips of a folder into a store of tiles, low-resolution frames beside them.
+    """Write the clips of a folder into a store of tiles, low-resolution frames beside them; or those of each split.
 
     Returns:
         The share of the clips that cannot be read.
@@ -43,16 +43,21 @@ def prepare_tiles(
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
-    pairs = read_pairs(data, low=low, degradation=made)
+    stores = {
+        out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
+        for split in _splits(data)
+    }
     if resize is not None:
-        pairs = resized_pairs(pairs, _factor(resize))
+        stores = {folder: resized_pairs(pairs, _factor(resize)) for folder, pairs in stores.items()}
     keep_low = low is not None or degradation != "none"
-    needed, seconds = store_needs(pairs, low=keep_low, workers=workers)
+    needs = [store_needs(pairs, low=keep_low, workers=workers) for pairs in stores.values()]
+    needed, seconds = (sum(each) for each in zip(*needs, strict=True))
+    clips = sum(map(len, stores.values()))
     if dry_run and json:
-        print_json({"out": str(out), "estimate": {"clips": len(pairs), "bytes": needed, "seconds": seconds}})
+        print_json({"out": str(out), "estimate": {"clips": clips, "bytes": needed, "seconds": seconds}})
         return 0
     estimated = (
-        f"{len(pairs):,} clips: {as_size(needed)} of disk, where {as_size(free_bytes(out))} are free, and about "
+        f"{clips:,} clips: {as_size(needed)} of disk, where {as_size(free_bytes(out))} are free, and about "
         f"{duration(seconds)}; less what is done already"
     )
     if dry_run:
@@ -60,14 +65,18 @@ def prepare_tiles(
         return 0
     message(estimated)
     with process.resumable("what is done is kept: the same command goes on with it"), progress() as shown:
-        prepared = write_store(
-            pairs,
-            out,
-            low=keep_low,
-            workers=workers,
-            progress=lambda done, total: shown.count("preparing clips", done, total),
-        )
-    done, failed = len(prepared.store.clips), prepared.failed
+        prepared = [
+            write_store(
+                pairs,
+                folder,
+                low=keep_low,
+                workers=workers,
+                progress=lambda done, total: shown.count("preparing clips", done, total),
+            )
+            for folder, pairs in stores.items()
+        ]
+    done = sum(len(each.store.clips) for each in prepared)
+    failed = [fault for each in prepared for fault in each.failed]
     if json:
         print_json(
             {"out": str(out), "clips": done, "bytes": needed, "failed": {fault.path: fault.cause for fault in failed}}
@@ -75,9 +84,17 @@ def prepare_tiles(
     else:
         for fault in failed[:_SHOWN]:
             message(f"failed: {fault}")
-        more = f", listed in {out / 'failed.jsonl'}" if failed else ""
-        result(f"{out}: {done:,} of {len(pairs):,} clips, {len(failed):,} failed{more}")
-    return len(failed) / len(pairs)
+        lists = [folder / "failed.jsonl" for folder, each in zip(stores, prepared, strict=True) if each.failed]
+        more = f", listed in {' and '.join(map(str, lists))}" if lists else ""
+        result(f"{out}: {done:,} of {clips:,} clips, {len(failed):,} failed{more}")
+    return len(failed) / clips
+
+
+def _splits(data: Path) -> list[str]:
+    """The folders of splits that are kept apart, as training takes them; the folder itself where there are none."""
+    from vcycle.recipes.superres.clips import SPLITS
+
+    return [split for split in SPLITS if (data / split).is_dir()] if (data / "train").is_dir() else [""]
 
 
 def _factor(text: str) -> Fraction:
