@@ -12,7 +12,7 @@ from matplotlib.image import imsave
 from vcycle.data import PairedDataset, SampleRequest, TileStore, read_pairs
 from vcycle.plan import Shape
 from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.clips import find_clips
+from vcycle.recipes.superres.clips import every_clip
 
 
 def test_a_store_of_tiles_comes_from_a_folder_of_videos_and_feeds_pairs(vcycle, here, videos):
@@ -157,5 +157,5 @@ def test_splits_stay_apart_and_are_trained_and_validated_on(vcycle, here, videos
         "test": 8,
     }
     assert vcycle("check", "tiles").out == "32 clips: 0 bad, 0 damaged\n"
-    found = find_clips(load_any("demo/superresolution", ["data=tiles"]))
-    assert [len(pairs) for pairs in (found.train, found.val, found.test)] == [16, 8, 8]
+    found = every_clip(load_any("demo/superresolution", ["data=tiles"]))
+    assert {split: len(pairs) for split, pairs in found.items()} == {"train": 16, "val": 8, "test": 8}
