@@ -294,6 +294,14 @@ def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
     assert line["folder"] == os.getcwd()
 
 
+def test_a_study_stands_for_all_its_runs(tmp_path):
+    for name in ("b", "a"):
+        write_run(tmp_path / "study/runs" / name, steps=2)
+    app(["report", str(tmp_path / "study"), "-o", str(tmp_path / "x.html")], standalone_mode=False)
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert text.index("<h2>a</h2>") < text.index("<h2>b</h2>")
+
+
 def test_what_is_no_run_is_refused_in_a_line(tmp_path):
     with pytest.raises(VcycleError, match=r"is not the folder of a run: it has no plan\.json and recipe\.yaml"):
         app(["report", str(tmp_path)], standalone_mode=False)

@@ -21,7 +21,7 @@ __all__ = ["report"]
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of what `vcycle compare` has trained.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the summary and what it was found by as Markdown, too.")
@@ -36,7 +36,8 @@ def report(
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
 
-    found = [_read(folder, _name(folder, runs)) for folder in runs]
+    folders = [run for folder in runs for run in _held(folder)]
+    found = [_read(folder, _name(folder, folders)) for folder in folders]
     text = page(found, versions=versions())
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -88,6 +89,12 @@ def _file_names(names: Sequence[str]) -> list[str]:
         taken.add(own.lower())
         found.append(own)
     return found
+
+
+def _held(folder: Path) -> list[Path]:
+    """The runs that a folder stands for: itself or, of a study, all that have begun."""
+    held = sorted(log.parent for log in folder.glob("runs/*/log.jsonl"))
+    return [folder] if (folder / "log.jsonl").is_file() or not held else held
 
 
 def _read(folder: Path, name: str) -> "RunData":
