@@ -2,8 +2,8 @@
 
 python folds.py train RECIPE [KEY=VALUE...] --data FOLDER --plans PLAN,PLAN --seeds 20-24 [--folds 3] [--shuffled]
     [--out folds.jsonl]
-python folds.py table RESULTS...
-python folds.py picture OUT.png SET=RESULTS...
+python folds.py table RESULTS... [--times RESULTS...]
+python folds.py picture OUT.png SET=RESULTS,RESULTS...
 
 The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
 blocks; each is tested once. A training adds a line to the results, and those that are there already are not repeated.
@@ -55,17 +55,25 @@ def main() -> None:
     training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
     table = commands.add_parser("table")
     table.add_argument("results", type=Path, nargs="+")
+    table.add_argument(
+        "--times", type=Path, nargs="+", help="whose processor times are shown: of trainings that took turns"
+    )
     picture = commands.add_parser("picture")
     picture.add_argument("out", type=Path)
     picture.add_argument("results", nargs="+", metavar="SET=RESULTS")
     asked = parser.parse_args()
     if asked.command == "picture":
         sets = dict(argument.split("=") for argument in asked.results)
-        drawn = {name: comparison(read(Path(file))) for name, file in sets.items()}
+        drawn = {
+            name: comparison([run for file in files.split(",") for run in read(Path(file))])
+            for name, files in sets.items()
+        }
         lengths_figure(drawn, "cpu_seconds").savefig(asked.out, dpi=110)
         return
     if asked.command == "table":
-        print("\n".join(lines_of([run for file in asked.results for run in read(file)])))
+        runs = [run for file in asked.results for run in read(file)]
+        timed = [run for file in asked.times or asked.results for run in read(file)]
+        print("\n".join(lines_of(runs, timed)))
         return
     first, _, last = asked.seeds.partition("-")
     done = {(run["fold"], run["plan"], run["seed"]) for run in read(asked.out)}
@@ -146,8 +154,8 @@ def read(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
 
 
-def lines_of(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """Each plan, and each cascade beside the others."""
+def lines_of(runs: list[dict[str, Any]], timed: list[dict[str, Any]]) -> Iterator[str]:
+    """Each plan, and each cascade beside the others; times are those of the trainings in `timed`."""
     plans = list(dict.fromkeys(run["plan"] for run in runs))
     yield "| plan | trainings | steps | processor time | loss on test | accuracy on test |"
     yield "|---|---:|---:|---:|---:|---:|"
@@ -156,7 +164,8 @@ def lines_of(runs: list[dict[str, Any]]) -> Iterator[str]:
         shares = [fmean(run["right"]) for run in own]
         yield (
             f"| {plan} | {len(own)} | {fmean(run['steps'] for run in own):,.0f} "
-            f"| {fmean(run['cpu_seconds'] for run in own):.1f} s | {fmean(run['nll'] for run in own):.3f} "
+            f"| {fmean(run['cpu_seconds'] for run in timed if run['plan'] == plan):.1f} s "
+            f"| {fmean(run['nll'] for run in own):.3f} "
             f"| {np.nanmean(table_of(own)):.1%} ± {100 * (stdev(shares) if len(shares) > 1 else 0):.1f} |"
         )
     yield ""
@@ -167,7 +176,8 @@ def lines_of(runs: list[dict[str, Any]]) -> Iterator[str]:
             a, b = paired(runs, plan, other)
             found = paired_bootstrap(table_of(a), table_of(b))
             difference, low, high = (math.nan,) * 3 if found is None else found[:3]
-            ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in zip(a, b, strict=True))
+            pairs = zip(*paired(timed, plan, other), strict=True)
+            ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
             yield (
                 f"| {plan} | {other} | {100 * difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) "
                 f"| 1/{1 / median(ratios):.2f} (1/{1 / ratios[-1]:.2f} to 1/{1 / ratios[0]:.2f}) |"

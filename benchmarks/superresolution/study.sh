@@ -12,11 +12,15 @@ plans=constant,control:hierarchical,spatial,temporal,synchronous,hierarchical,hi
 taskset -c "${CORE:-0}" vcycle compare superres.yaml "data=$out/clips" "plan=$plans" seeds=10-12 --out "$out/study"
 taskset -c "${CORE:-0}" vcycle compare superres.yaml "data=$out/clips" \
     plan=constant,control:hierarchical,hierarchical seeds=13-13 --out "$out/study"
+taskset -c "${CORE:-0}" vcycle compare superres.yaml "data=$out/clips" \
+    plan=constant,control:hierarchical,hierarchical seeds=20-25 --out "$out/again"
 taskset -c "${CORE:-0}" vcycle bench superres.yaml data.epoch=104 --plans "$plans" --repeats 3 --seconds 0.5 --json \
     >steps.json
 for run in "$out"/study/runs/*; do
     [ -f "$run/eval-test.json" ] || vcycle eval "$run" --split test
 done
 cp "$out/study/results.jsonl" results.jsonl
+cp "$out/again/results.jsonl" again.jsonl
+python pooled.py results.jsonl again.jsonl
 cp "$out/study/environments.json" environment.json
 python summary.py "$out/study" "$out/clips" | tee summary.txt

@@ -35,13 +35,14 @@ from vcycle.plan import (
 
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
-    from vcycle.nn import apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "GridSampler": "vcycle.data",
     "SampleRequest": "vcycle.data",
+    "Sharing": "vcycle.nn",
     "VideoDataset": "vcycle.data",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
@@ -66,6 +67,7 @@ __all__ = [
     "SampleRequest",
     "Scale",
     "Shape",
+    "Sharing",
     "Step",
     "StepDecay",
     "VcycleError",

@@ -179,6 +179,50 @@ class Clips:
         return self.wrap(clip.permute(*("CTHW".index(axis) for axis in self.layout)).contiguous(), index)
 
 
+DTYPES = [
+    *(torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.uint16),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+]
+
+
+@pytest.mark.parametrize("antialias", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_clip_of_any_type_is_resampled_as_floats_are_and_keeps_its_type(dtype, antialias):
+    grids = GridSampler(frames=16, size=32, antialias=antialias)
+    asked = request(4, 3, Shape(4, 16, 20))
+    clip, _ = ResampledDataset(Clips(dtype=dtype), grids)[asked]
+    exact, _ = ResampledDataset(Clips(), grids)[asked]
+    assert clip.dtype == dtype
+    assert clip.float() == pytest.approx(exact, abs=0.51 if not dtype.is_floating_point else 0.2)
+    whole, _ = ResampledDataset(Clips(dtype=dtype), grids)[request(4, 3, Shape(16, 32, 40))]
+    assert torch.equal(whole, Clips(dtype=dtype)[4][0])
+
+
+@pytest.mark.parametrize("change", ["as it is", "backwards", "read-only"])
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.filterwarnings("error")
+def test_a_clip_may_be_an_array(change, alone):
+    def wrap(clip, index):
+        array = clip.numpy()
+        if change == "backwards":
+            array = array[::-1]
+        if change == "read-only":
+            array.flags.writeable = False
+        return array if alone else (array, index)
+
+    asked = request(2, 0, Shape(4, 16, 20))
+    given = ResampledDataset(Clips(wrap=wrap), GridSampler(frames=16, size=32))[asked]
+    clip = given if alone else given[0]
+    expected, _ = ResampledDataset(Clips(), GridSampler(frames=16, size=32))[asked]
+    assert torch.equal(clip, expected.flip(0) if change == "backwards" else expected)
+
+
+def test_an_array_of_no_numbers_is_refused():
+    dataset = ResampledDataset(Clips(wrap=lambda clip, _: clip.numpy().astype(object)), GridSampler(frames=16, size=32))
+    with pytest.raises(DataError, match="item 2: a clip of object is none: numbers are accepted"):
+        dataset[request(2)]
+
+
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
 @pytest.mark.parametrize("layout", ["CTHW", "TCHW", "THWC"])
 def test_a_plain_dataset_is_resampled_in_its_own_layout(layout, dtype):

@@ -11,6 +11,7 @@ from vcycle.data import (
     PlanBatchSampler,
     ResampledDataset,
     VideoDataset,
+    VideoError,
     Views,
     evaluation_loader,
     loader,
@@ -142,8 +143,62 @@ def test_an_error_that_a_user_can_mend_is_one_line_wherever_it_arises(workers):
 
     with pytest.raises(DataError) as caught:
         next(iter(loader(NoClips(), PLAN, workers=workers)))
-    assert str(caught.value).endswith("a clip tensor, or a tuple that starts with one, is accepted")
+    assert str(caught.value).endswith("a clip as a tensor or an array, or a tuple that starts with one, is accepted")
     assert "\n" not in str(caught.value)
+
+
+class Spoilt(Clips):
+    """A file of these is broken."""
+
+    samples_grids = False
+
+    def __getitem__(self, item):
+        index = item.index if self.samples_grids else item
+        if index == 3:
+            raise VideoError("x.mp4", "broken")
+        clip = torch.zeros(3, *item.shape) if self.samples_grids else torch.zeros(3, 16, 32, 32)
+        return clip, index, float(torch.rand(()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("samples_grids", [False, True])
+def test_a_bad_item_of_a_users_dataset_is_replaced_by_a_keyed_draw_and_named_once(samples_grids, workers):
+    dataset = Spoilt()
+    dataset.samples_grids = samples_grids
+    with pytest.warns(UserWarning, match=r"^bad x\.mp4: broken; another takes its place$") as told:
+        batches = list(loader(dataset, PLAN, workers=workers))
+    assert len(told) == 1
+    assert len(batches) == len(PLAN)
+    with pytest.warns(UserWarning, match="bad x"):
+        again = list(loader(dataset, PLAN))
+    untouched = list(loader(Clips(), PLAN))
+    replaced = 0
+    for batch, same_batch, meant in zip(batches, again, untouched, strict=True):
+        assert batch[1].tolist() == same_batch[1].tolist()
+        assert 3 not in batch[1].tolist()
+        assert all(index in (3, used) for index, used in zip(meant[1].tolist(), batch[1].tolist(), strict=True))
+        replaced += int((meant[1] == 3).sum())
+    assert replaced > 2
+
+
+def test_a_users_dataset_without_a_good_item_stops_the_run():
+    class Broken(Clips):
+        def __getitem__(self, index):
+            raise VideoError(f"{index}.mp4", "broken")
+
+    for workers in (0, 1):
+        with pytest.raises(DataError, match=r"5 items in a row cannot be read, the last: \d\.mp4: broken"):
+            list(loader(Broken(), PLAN, workers=workers))
+
+
+def test_a_dataset_without_numbered_items_is_refused_in_a_sentence():
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            yield torch.zeros(3, 16, 32, 32)
+
+    for dataset in (Stream(), iter([torch.zeros(3, 16, 32, 32)])):
+        with pytest.raises(DataError, match=r"in an order of its own: a dataset with len\(dataset\) and dataset\[i\]"):
+            loader(dataset, PLAN)
 
 
 def test_workers_use_one_thread_each():

@@ -1,7 +1,10 @@
 import os
+import random
 import shutil
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 
 from vcycle.data import PrepareSettings, check_prepared, check_videos, load_index, prepare_videos, read_videos
@@ -55,9 +58,6 @@ def test_bad_files_are_listed_with_their_causes(root, write_video, quick):
 
 
 def test_files_without_a_picture_or_a_permission_are_bad(root):
-    import av
-    import numpy as np
-
     with av.open(str(root / "run/sound.mp4"), "w") as container:
         stream = container.add_stream("aac", rate=8000, layout="mono")
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), dtype=np.float32), format="fltp", layout="mono")
@@ -74,8 +74,6 @@ def test_files_without_a_picture_or_a_permission_are_bad(root):
 
 
 def test_damaged_frames_are_told_apart_from_bad_files(root, write_video):
-    import av
-
     path = write_video(root / "run/hole.mkv", 12, codec="mjpeg", options={"strict": "unofficial"})
     with av.open(str(path)) as container:
         payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
@@ -125,3 +123,15 @@ def test_real_odd_files_are_all_readable(shared_data, tmp_path):
     report, bad = check(tmp_path / "set")
     assert bad == {}
     assert [Path(path).name for path in report.damaged] == ["decord__corrupted.mp4"]
+
+
+def test_a_video_of_which_no_frame_is_whole_is_bad_and_is_not_prepared(root, write_video, tmp_path):
+    path = write_video(root / "run/grey.mp4", 12, codec="mpeg4", options={"g": "99"})
+    with av.open(str(path)) as container:
+        first = next(bytes(packet) for packet in container.demux(video=0) if packet.size)
+    half = len(first) // 2
+    path.write_bytes(path.read_bytes().replace(first[half:], random.Random(0).randbytes(len(first) - half)))
+    cause = "none of its 12 frames is undamaged"
+    assert check(root)[1] == {"grey.mp4": cause}
+    videos = {"train": read_videos(root, "train", val_fraction=0)}
+    assert prepare_videos(videos, tmp_path / "out", PrepareSettings(levels=(24,))).failed == {str(path): cause}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vcycle.data import PlanBatchSampler, rank_slice
+from vcycle.data import PlanBatchSampler
 from vcycle.errors import PlanError
-from vcycle.plan import Baseline, BatchShape, ConstantRate, Plan, Stage, constant, multigrid
+from vcycle.plan import Baseline, BatchShape, ConstantRate, Plan, Stage, constant, multigrid, rank_slice
 
 BASELINE = Baseline(batch=4, frames=8, size=64, clips=37, epochs=12, lr=0.1)
 PLAN = multigrid(BASELINE)

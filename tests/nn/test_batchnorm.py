@@ -1,6 +1,9 @@
 """Sub-batch BatchNorm: blocks in training, the whole batch in the running statistics, plain everywhere else."""
 
 import copy
+import io
+import pickle
+from itertools import pairwise
 
 import pytest
 import torch
@@ -11,7 +14,9 @@ from torch.utils.checkpoint import checkpoint
 
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn import SubBatchNorm, convert_batchnorm, one_step, revert_batchnorm, set_bn_batch
+from vcycle.nn.blocks import blocks_of
 from vcycle.nn.moments import Moments, merge_moments
+from vcycle.nn.traced import normalise_blocks_traced
 
 FORMATS = [torch.contiguous_format, torch.channels_last_3d]
 PLAIN = {2: nn.BatchNorm1d, 3: nn.BatchNorm1d, 4: nn.BatchNorm2d, 5: nn.BatchNorm3d}
@@ -33,9 +38,19 @@ def plain(channels, dimensions=5, **options):
     return layer
 
 
+def split(x, bn_batch):
+    """The blocks of a batch: none of them has a single value per channel."""
+    if x.dim() == 2:
+        bn_batch = max(bn_batch, 2)
+    blocks = list(x.split(bn_batch))
+    if len(blocks) > 1 and blocks[-1].shape[0] * blocks[-1].shape[2:].numel() == 1:
+        blocks[-2:] = [torch.cat(blocks[-2:])]
+    return blocks
+
+
 def by_block(layer, x, bn_batch):
     """What plain BatchNorm makes of each block alone."""
-    return torch.cat([copy.deepcopy(layer)(block) for block in x.split(bn_batch)])
+    return torch.cat([copy.deepcopy(layer)(block) for block in split(x, bn_batch)])
 
 
 def assert_same_statistics(layer, reference, **tolerance):
@@ -56,8 +71,7 @@ def test_each_block_is_normalised_alone_and_running_statistics_are_the_batchs(ba
         x = x.contiguous(memory_format=torch.channels_last if len(extent) == 2 else torch.channels_last_3d)
     layer = plain(3, x.dim())
     ours = convert_batchnorm(copy.deepcopy(layer), bn_batch)
-    smallest = batch % bn_batch or min(batch, bn_batch)
-    if smallest == 1 and not extent:
+    if batch == 1 and not extent:
         with pytest.raises(PlanError, match="more than 1 value"):
             ours(x)
         return
@@ -69,6 +83,52 @@ def test_each_block_is_normalised_alone_and_running_statistics_are_the_batchs(ba
     ours.eval()
     layer.eval()
     torch.testing.assert_close(ours(x), layer(x))
+
+
+@pytest.mark.parametrize(
+    ("batch", "bn_batch", "sizes"), [(5, 4, [5]), (9, 4, [4, 5]), (5, 1, [2, 3]), (10, 4, [4, 4, 2])]
+)
+def test_a_last_clip_of_one_value_per_channel_joins_the_block_before(batch, bn_batch, sizes):
+    x = clips(batch, 8).requires_grad_()
+    layer = plain(8, 2)
+    ours = convert_batchnorm(nn.Sequential(copy.deepcopy(layer)), bn_batch)
+    toward = torch.randn_like(x)
+    y = ours(x)
+    expected = torch.cat([copy.deepcopy(layer)(block) for block in x.split(sizes)])
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(torch.autograd.grad(y, x, toward), torch.autograd.grad(expected, x, toward))
+    layer(x)
+    assert_same_statistics(ours[0], layer)
+
+
+def test_a_last_clip_of_several_values_is_a_block_of_its_own():
+    x = clips(5, 3, 2, dtype=torch.float64)
+    y = convert_batchnorm(nn.BatchNorm1d(3).double(), 4)(x)
+    torch.testing.assert_close(y[4:].mean(2), torch.zeros(1, 3, dtype=torch.float64))
+
+
+def test_blocks_written_out_for_a_compiler_are_the_same():
+    for shape, bn_batch in [((9, 8), 4), ((5, 8), 4), ((5, 8), 1), ((9, 8, 2), 4), ((8, 8), 4), ((3, 8), 4)]:
+        x, layer = clips(*shape), plain(8, len(shape))
+        blocks = blocks_of(shape[0], bn_batch, x.shape[2:].numel())
+        y, moments = normalise_blocks_traced(x, layer.weight, layer.bias, blocks, layer.eps)
+        torch.testing.assert_close(y, by_block(layer, x, bn_batch))
+        torch.testing.assert_close(moments.mean, x.transpose(0, 1).flatten(1).mean(1))
+        torch.testing.assert_close(moments.m2, x.transpose(0, 1).flatten(1).var(1) * (moments.values - 1))
+
+
+@given(clips_=st.integers(1, 40), bn_batch=st.integers(1, 12), values=st.sampled_from([1, 2, 49]))
+def test_blocks_cover_the_batch_and_have_more_than_one_value(clips_, bn_batch, values):
+    blocks = blocks_of(clips_, bn_batch, values)
+    assert sum(blocks.sizes) == clips_
+    assert blocks.is_one == (len(blocks.sizes) == 1)
+    if clips_ * values > 1:
+        assert min(blocks.sizes) * values > 1
+    if values > 1:
+        assert blocks.sizes == [len(range(clips_)[first : first + bn_batch]) for first in range(0, clips_, bn_batch)]
+    number = [block for block, size in enumerate(blocks.sizes) for _ in range(size)]
+    assert [blocks.holding(clip) for clip in range(clips_)] == number
+    assert [blocks.begins_at(clip) for clip in range(1, clips_)] == [a != b for a, b in pairwise(number)]
 
 
 @pytest.mark.parametrize("memory_format", FORMATS)
@@ -198,7 +258,7 @@ def test_a_step_that_fails_commits_nothing_and_leaves_the_layer_usable():
     layer = convert_batchnorm(plain(4), 2)
     with pytest.raises(PlanError), one_step(layer):  # noqa: PT012
         layer(clips(4, 4, 2, 3, 3))
-        layer(clips(5, 4))
+        layer(clips(1, 4))
     assert layer.num_batches_tracked == 0
     layer(clips(4, 4, 2, 3, 3))
     assert layer.num_batches_tracked == 1
@@ -315,7 +375,96 @@ def test_a_cumulative_average_begins_with_the_first_step_that_is_kept():
     assert_same_statistics(layer, reference)
 
 
-@pytest.mark.parametrize("kind", [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm])
+KINDS = [nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm]
+
+
+class Named(nn.BatchNorm3d):
+    """A BatchNorm of somebody's own, with plain BatchNorm's forward."""
+
+    gain = 2
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Named])
+def test_a_converted_layer_is_still_found_by_its_own_class(kind):
+    network = convert_batchnorm(nn.Sequential(nn.Linear(2, 2), kind(4)))
+    assert [isinstance(module, kind) for module in network] == [False, True]
+    assert isinstance(network[1], SubBatchNorm)
+    assert not any(isinstance(network[1], other) for other in KINDS if not issubclass(kind, other))
+    assert repr(network[1]).startswith(f"Sub{kind.__name__}(4, eps=1e-05, ")
+    assert repr(network[1]).endswith("bn_batch=8)")
+    assert type(network[1]) is type(convert_batchnorm(kind(3)))
+
+
+def test_what_a_class_of_batchnorm_has_beside_its_forward_stays():
+    assert convert_batchnorm(Named(4)).gain == 2
+    sync = nn.SyncBatchNorm(4, process_group="mine")
+    assert convert_batchnorm(sync).process_group == "mine"
+
+
+def test_a_layer_made_directly_is_of_the_plain_class_too():
+    assert isinstance(SubBatchNorm(2), nn.BatchNorm3d)
+    layer = SubBatchNorm(2, plain_class=nn.BatchNorm1d)
+    assert isinstance(layer, nn.BatchNorm1d)
+    assert type(revert_batchnorm(layer)) is nn.BatchNorm1d
+
+
+def saved_and_loaded(model):
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, copy.copy, lambda x: pickle.loads(pickle.dumps(x)), saved_and_loaded]
+)
+@pytest.mark.parametrize("kind", [*KINDS, Named])
+def test_copies_of_a_model_keep_class_group_and_state(kind, copied):
+    layer = convert_batchnorm(kind(4), 2)
+    layer.register_buffer("more", torch.ones(1))
+    layer.running_mean.uniform_()
+    twin = copied(layer)
+    assert type(twin) is type(layer)
+    assert twin.bn_batch == 2
+    assert all(torch.equal(value, layer.state_dict()[key]) for key, value in twin.state_dict().items())
+    x = clips(5, 4, *[3] * {nn.BatchNorm1d: 1, nn.BatchNorm2d: 2}.get(kind, 3))
+    assert torch.equal(twin(x), layer(x))
+    assert type(revert_batchnorm(twin)) is kind
+    assert isinstance(layer, SubBatchNorm)
+
+
+def test_a_sync_batchnorm_normalises_by_block_on_each_rank(on_ranks):
+    first, second = on_ranks(2, _of_sync)
+    assert not torch.equal(first, second)
+    for rank, found in enumerate((first, second)):
+        torch.testing.assert_close(found, plain_statistics(clips(4, 3, 2, 2, 2, seed=rank)))
+
+
+def plain_statistics(x):
+    layer = nn.BatchNorm3d(3)
+    layer(x)
+    return layer.running_mean
+
+
+def _of_sync(rank, world):
+    layer = convert_batchnorm(nn.SyncBatchNorm(3), 8)
+    layer(clips(4, 3, 2, 2, 2, seed=rank))
+    return layer.running_mean
+
+
+@pytest.mark.parametrize("kind", [nn.BatchNorm3d, nn.SyncBatchNorm])
+def test_a_compiler_traces_a_converted_layer(kind):
+    network = convert_batchnorm(nn.Sequential(nn.Conv3d(3, 4, 1), kind(4)), 2)
+    reference = copy.deepcopy(network)
+    x = clips(5, 3, 2, 3, 3)
+    fast = torch.compile(network, backend="eager", fullgraph=True)
+    with one_step(network):
+        y = fast(x)
+    torch.testing.assert_close(y, reference(x), rtol=1e-4, atol=1e-5)
+    assert_same_statistics(network[1], reference[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_reverting_restores_the_very_layer(kind):
     network = nn.Sequential(kind(4))
     layer, attributes = network[0], dict(network[0].__dict__)

@@ -1,6 +1,8 @@
 """Freezing for fine-tuning: what stays as it is stays so, whatever is done with the model."""
 
+import copy
 import multiprocessing
+import pickle
 
 import pytest
 import torch
@@ -90,8 +92,9 @@ def test_freezing_and_conversion_may_come_in_either_order_and_keep_the_state_pla
     before, after = freeze(convert_batchnorm(small(), 2), "batchnorm"), convert_batchnorm(freeze(small(), "batchnorm"))
     for model in (before, after):
         assert list(model.state_dict()) == list(small().state_dict())
-        kinds = {type(module) for module in model.modules() if isinstance(module, SubBatchNorm)}
-        assert kinds == {FrozenBatchNorm}
+        norms = [module for module in model.modules() if isinstance(module, SubBatchNorm)]
+        assert norms
+        assert all(isinstance(module, FrozenBatchNorm) and isinstance(module, nn.BatchNorm3d) for module in norms)
     assert torch.equal(before.train()(CLIPS), after.train()(CLIPS))
 
 
@@ -102,6 +105,15 @@ def test_reverting_the_conversion_leaves_what_is_frozen_frozen():
     norms = tuple(name for name, module in model.named_modules() if isinstance(module, nn.BatchNorm3d | SubBatchNorm))
     assert norms
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items() if key.startswith(norms))
+
+
+def test_what_is_frozen_is_found_by_its_own_class_and_stays_frozen_in_a_copy():
+    for layer in (freeze(nn.BatchNorm2d(3), "batchnorm"), freeze(convert_batchnorm(nn.BatchNorm2d(3)), "batchnorm")):
+        assert isinstance(layer, nn.BatchNorm2d)
+        assert repr(layer).startswith("FrozenBatchNorm2d(3, ")
+        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert type(twin) is type(layer)
+            assert not twin.train().training
 
 
 def test_dropout_still_drops_before_a_classifier_that_learns():

@@ -30,6 +30,14 @@ def test_each_group_gets_the_rate_of_its_role_times_its_scale():
     assert [group["lr"] for group in optimizer.param_groups] == [0.5, 2.0, 0.5, 0.0]
 
 
+def test_a_rate_that_a_group_was_given_gives_way_to_the_steps():
+    layers = [nn.Linear(2, 2) for _ in range(2)]
+    groups = [{"params": layers[0].parameters(), "lr": 0.001}, {"params": layers[1].parameters()}]
+    optimizer = torch.optim.SGD(groups, lr=9.0)
+    apply(step(), nn.ModuleList(layers), optimizer)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.5]
+
+
 def test_a_rate_that_is_a_tensor_is_filled_and_not_replaced():
     layer = nn.Linear(2, 2)
     lr = torch.tensor(1.0)
@@ -44,6 +52,12 @@ def test_the_sub_batch_is_set_in_every_layer():
     model = convert_batchnorm(nn.Sequential(nn.BatchNorm3d(2), nn.BatchNorm3d(2)))
     apply(step(bn_batch=32), model, torch.optim.SGD(model.parameters(), lr=1.0))
     assert [layer.bn_batch for layer in model] == [32, 32]
+
+
+def test_layers_of_different_sub_batches_all_get_the_steps():
+    model = nn.Sequential(convert_batchnorm(nn.BatchNorm3d(2), 8), convert_batchnorm(nn.BatchNorm3d(2), 4))
+    apply(step(bn_batch=8), model, torch.optim.SGD(model.parameters(), lr=1.0))
+    assert [layer.bn_batch for layer in model] == [8, 8]
 
 
 def test_layers_are_left_alone_while_the_sub_batch_stays(monkeypatch):

@@ -92,7 +92,7 @@ def test_classes_without_a_video_are_named(load, digit_videos, charades, tmp_pat
     files = sorted(digit_videos.rglob("*.mp4"))
     (tmp_path / "train.txt").write_text("".join(f"{file} {number % 2 * 5}\n" for number, file in enumerate(files)))
     (tmp_path / "val.txt").write_text(f"{files[0]} 3\n")
-    (note,) = find_videos(load(f"data={tmp_path}/train.txt", f"data.val={tmp_path}/val.txt"), tmp_path).notes
+    *_, note = find_videos(load(f"data={tmp_path}/train.txt", f"data.val={tmp_path}/val.txt"), tmp_path).notes
     assert note == f"{tmp_path}/train.txt: no video to train on for 4 of 6 classes: '1', '2', '3', …"
     notes = find_videos(load(f"data={charades}"), tmp_path).notes
     assert notes[-1].endswith("no video to train on for 1 of 3 classes: 'Nothing'")

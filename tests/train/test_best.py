@@ -87,7 +87,13 @@ def test_it_is_kept_whenever_checkpoints_are_saved_and_told_of_at_the_end(run, t
     ]
 
 
-def test_where_the_end_is_the_best_there_is_nothing_to_tell(run, tmp_path):
+def test_where_the_end_is_as_good_there_is_nothing_to_tell(run, tmp_path):
+    said, _ = run((0.3, 0.2, 0.3))
+    assert not [line for line in said if "best" in line]
+    assert load_checkpoint(tmp_path / "checkpoints" / BEST).step < len(PLAN)
+
+
+def test_where_the_end_is_the_best_its_weights_are(run, tmp_path):
     said, weights = run((0.1, 0.2, 0.3))
     assert not [line for line in said if "best" in line]
     kept = load_checkpoint(tmp_path / "checkpoints" / BEST)

@@ -21,7 +21,7 @@ from vcycle.cli.datasets import (
     refuse,
     videos_of,
 )
-from vcycle.cli.output import print_json, result
+from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def check(
     its recipes. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, check_videos, is_prepared, load_index
-    from vcycle.recipes.videos import every_video
+    from vcycle.recipes.videos import every_video, left_out
 
     folder = Path(data).expanduser()
     of_videos: dict[str, object] = {"--quick": quick, "--timeout": timeout}
@@ -70,6 +70,8 @@ def check(
             report, kind = _check_clips(clips.values(), shown.count), "clip"
         else:
             listed = every_video(videos_of(data, recipe, layout, overrides), cut=False, vanished=True)
+            for note in left_out(listed.values()):
+                message(note)
             patience = timeout or PATIENCE
             report, kind = (
                 check_videos(listed, quick=quick, workers=workers, patience=patience, progress=shown.count),

@@ -21,7 +21,9 @@ __all__ = ["report"]
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of what `vcycle compare` has trained.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of what `vcycle compare` has trained.")
+    ],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the summary and what it was found by as Markdown, too.")

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from vcycle.data.request import SampleRequest as SampleRequest
     from vcycle.data.resampled import ResampledDataset as ResampledDataset
     from vcycle.data.sampler import PlanBatchSampler as PlanBatchSampler
-    from vcycle.data.sampler import rank_slice as rank_slice
     from vcycle.data.source import FileSource as FileSource
     from vcycle.data.source import FrameSource as FrameSource
     from vcycle.data.stream import SampleStream as SampleStream
@@ -117,7 +116,6 @@ _MODULES = {
     "prepare_frames": "superres.prepare",
     "prepare_videos": "prepare.run",
     "probe": "video",
-    "rank_slice": "sampler",
     "read_folder": "layouts",
     "read_frames": "video",
     "read_list": "layouts",

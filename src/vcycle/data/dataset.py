@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from vcycle.data.generators import keyed_global_generators
+from vcycle.data.generators import KeyedDraws
 from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.images import ImageSource
 from vcycle.data.info import VideoInfo
@@ -33,14 +34,18 @@ __all__ = [
     "VideoDataset",
     "candidates",
     "first_readable",
+    "refuse_number",
     "stack_labels",
     "trying",
+    "unreplaced",
 ]
 
 _Read = TypeVar("_Read")
 
 trying: ContextVar[Callable[[int], None]] = ContextVar("trying", default=lambda item: None)
 """Told of each item that is about to be read for a sample: which one, should it hang or kill the process."""
+
+_replacing: ContextVar[bool] = ContextVar("replacing", default=True)
 
 _ATTEMPTS = 16
 _REPLACE = 1  # purpose of keyed draws; 0 is the sampling grid, and `generators` has another
@@ -64,7 +69,7 @@ def candidates(request: SampleRequest, size: int) -> Iterator[int]:
 def first_readable(
     request: SampleRequest, size: int, read: Callable[[int], _Read], *, what: str
 ) -> tuple[int, _Read, list[tuple[int, VideoError]]]:
-    """Read the item asked for, or the first of its ``candidates`` that can be read.
+    """Read the item asked for, or the first of its ``candidates`` that can be read; within ``unreplaced``, that alone.
 
     Args:
         request: What is asked of the dataset.
@@ -77,7 +82,10 @@ def first_readable(
 
     Raises:
         DataError: If none of 16 (or of all of a smaller dataset) can be read.
+        VideoError: Within ``unreplaced``, if the item cannot be read.
     """
+    if not _replacing.get():
+        return request.index, read(request.index), []
     failed: list[tuple[int, VideoError]] = []
     for index in candidates(request, size):
         trying.get()(index)
@@ -86,6 +94,29 @@ def first_readable(
         except VideoError as error:
             failed.append((index, error))
     raise DataError(f"{len(failed)} {what}, the last: {failed[-1][1]}")
+
+
+@contextmanager
+def unreplaced() -> Iterator[None]:
+    """Have no bad item replaced for a while: for what asks for items of a part, and replaces them from the whole."""
+    token = _replacing.set(False)
+    try:
+        yield
+    finally:
+        _replacing.reset(token)
+
+
+def refuse_number(dataset: object, request: object) -> None:
+    """Refuse what is no request: a number does not say which shape.
+
+    Raises:
+        DataError: naming what asks for one.
+    """
+    if not isinstance(request, SampleRequest):
+        raise DataError(
+            f"{type(dataset).__name__}[{request!r}]: it samples clips at the shape asked for, and a number names none: "
+            "vcycle.loader(dataset, plan) gives batches, dataset[SampleRequest(index, shape, key)] a single clip"
+        )
 
 
 class Replacement(NamedTuple):
@@ -163,14 +194,15 @@ class VideoDataset(Dataset[Sample]):
             source: Where frames come from, such as a ``FrameCache``; by default the video files, or the
                 pictures in the videos' folders.
             transform: Changes each clip to train on, uint8 ``(T, H, W, 3)`` in and out. What it draws from the
-                global generators of Python, NumPy and torch is keyed to the request; the clip may be shared
-                memory and is not to be written to.
+                global generators of Python, NumPy and torch, and from those that it holds, is keyed to the request;
+                the clip may be shared memory and is not to be written to.
         """
         self.videos = videos
         self.grids = grids
         self.transform = transform
         plain = FileSource if videos.frame_rate is None else ImageSource
         self.source: FrameSource = plain(videos) if source is None else source
+        self._draws = KeyedDraws()
 
     def __len__(self) -> int:
         """Number of videos."""
@@ -193,28 +225,30 @@ class VideoDataset(Dataset[Sample]):
         return self._sample(request, memory)
 
     def _sample(self, request: SampleRequest, memory: Tensor | None) -> Sample:
-        def read(item: int) -> tuple[Tensor, str | None, int | NDArray[np.float32]]:
-            info, first = self._part(item)
-            grid = self.grids.train(request, info)
-            return *self._read(item, info, first, grid, memory), self._label(item, first, grid)
+        refuse_number(self, request)
+        index, sample, failed = first_readable(
+            request,
+            len(self),
+            lambda item: self._read_for(request, item, memory),
+            what="videos in a row cannot be read",
+        )
+        if not failed:
+            return sample
+        replaced = tuple(
+            Replacement(position=request.position, video=bad, replacement=index, path=error.path, cause=error.cause)
+            for bad, error in failed
+        )
+        return replace(sample, replaced=replaced)
 
-        index, (clip, fault, label), failed = first_readable(
-            request, len(self), read, what="videos in a row cannot be read"
-        )
-        if self.transform is not None:
-            with keyed_global_generators(request):
-                clip = self.transform(clip).contiguous()
-        return Sample(
-            clip=clip,
-            label=label,
-            index=index,
-            position=request.position,
-            fault=fault,
-            replaced=tuple(
-                Replacement(position=request.position, video=bad, replacement=index, path=error.path, cause=error.cause)
-                for bad, error in failed
-            ),
-        )
+    def _read_for(self, request: SampleRequest, item: int, memory: Tensor | None) -> Sample:
+        """The clip of a video under a request's key."""
+        info, first = self._part(item)
+        grid = self.grids.train(request, info)
+        clip, fault = self._read(item, info, first, grid, memory)
+        label = self._label(item, first, grid)
+        if (transform := self.transform) is not None:
+            clip = self._draws.make(request, transform, lambda: transform(clip).contiguous())
+        return Sample(clip=clip, label=label, index=item, position=request.position, fault=fault)
 
     def center(self, item: int, shape: Shape) -> Sample:
         """The clip for evaluation during training: the middle of a video, without randomness.

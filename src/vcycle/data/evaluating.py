@@ -8,20 +8,22 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import ConcatDataset, Subset
 
 from vcycle.data.batch import Batch, collate_any, pin
+from vcycle.data.composed import ComposedDataset, looked_through
 from vcycle.data.dataset import Replacement, Sample, VideoDataset
 from vcycle.data.loading import TIMEOUT, Loader
 from vcycle.data.pool.work import Room
-from vcycle.data.sampler import rank_slice
 from vcycle.data.video import VideoError
 from vcycle.data.views import Views
+from vcycle.plan import rank_slice
 
 __all__ = ["evaluation_loader"]
 
 
 def evaluation_loader(
-    dataset: VideoDataset,
+    dataset: VideoDataset | Subset[Sample] | ConcatDataset[Sample],
     views: Views,
     *,
     batch: int,
@@ -41,7 +43,7 @@ def evaluation_loader(
     and listed in ``Batch.replaced``; a batch may be empty for that reason. So are those that hang or kill a worker.
 
     Args:
-        dataset: The videos.
+        dataset: The videos; also some of them, as PyTorch's ``Subset`` or ``ConcatDataset``.
         views: What is taken of each.
         batch: Views in a batch, at most; more where one clip alone has more crops.
         workers: As all that follows, as in ``loader``.
@@ -52,7 +54,7 @@ def evaluation_loader(
         pin_memory: Whether to put batches in page-locked memory.
     """
     pin_memory = pin_memory and torch.cuda.is_available()
-    work = _Evaluation(dataset, views, batch, rank=rank, world=world, pinned=pin_memory)
+    work = _Evaluation(looked_through(dataset), views, batch, rank=rank, world=world, pinned=pin_memory)
     return Loader(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
 
 
@@ -68,7 +70,16 @@ class _Clip:
 class _Evaluation:
     """The views of an evaluation as work; a task is one clip with all of its crops, which are decoded at once."""
 
-    def __init__(self, dataset: VideoDataset, views: Views, batch: int, *, rank: int, world: int, pinned: bool) -> None:
+    def __init__(
+        self,
+        dataset: VideoDataset | ComposedDataset,
+        views: Views,
+        batch: int,
+        *,
+        rank: int,
+        world: int,
+        pinned: bool,
+    ) -> None:
         self._dataset = dataset
         self._views = views
         clips = max(1, batch // views.crops)

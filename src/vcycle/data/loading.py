@@ -15,18 +15,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import IterableDataset
 
 from vcycle.data.batch import collate_any, pin
-from vcycle.data.dataset import Replacement, Sample, candidates
+from vcycle.data.composed import looked_through, name_of, sample_bytes_of
+from vcycle.data.dataset import Replacement, Sample, candidates, first_readable
 from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Room, Work
 from vcycle.data.request import SampleRequest
 from vcycle.data.resampled import Layout, ResampledDataset
-from vcycle.data.sampler import PlanBatchSampler, rank_slice
+from vcycle.data.sampler import PlanBatchSampler
 from vcycle.data.superres.dataset import PairedSample, replacements
 from vcycle.errors import DataError
-from vcycle.plan import Plan, Shape
+from vcycle.plan import Plan, Shape, rank_slice
 
 __all__ = ["TIMEOUT", "Loader", "loader"]
 
@@ -34,9 +36,6 @@ TIMEOUT = 60.0
 """Seconds that a worker may take over a sample by default."""
 _AHEAD = 4
 """Samples that each worker loads ahead by default."""
-_SAMPLE_BYTES = 12
-"""Shared memory per voxel for a dataset that does not say what it needs: three colours as float32. What is not written
-to is not used up, and larger samples go another, slower way."""
 
 
 class Loader:
@@ -107,11 +106,13 @@ def loader(
     """Load one batch per step of a plan.
 
     A dataset that samples grids itself (``samples_grids``, as ``VideoDataset`` does) is asked
-    ``dataset[SampleRequest]``. Any other map-style dataset is asked ``dataset[i]`` and its clip resampled;
-    its batches are what ``default_collate`` makes of its items.
+    ``dataset[SampleRequest]``, and so are such datasets in PyTorch's ``Subset`` and ``ConcatDataset``. Any other
+    map-style dataset is asked ``dataset[i]`` and its clip resampled; its batches are what ``default_collate`` makes of
+    its items.
 
-    With workers, a sample that takes longer than ``timeout``, or that kills its process twice, is replaced by another,
-    drawn under the request's key: batches of samples say so in ``replaced``, for others there is a warning.
+    An item for which the dataset raises ``VideoError`` is replaced by another, drawn under the request's key. So is,
+    with workers, one that takes longer than ``timeout``, or that kills its process twice. Batches of samples say so in
+    ``replaced``, for others there is a warning.
 
     Example:
         ``for step, batch in zip(plan, loader(dataset, plan)): ...``
@@ -135,9 +136,15 @@ def loader(
 
     Raises:
         PlanError: If the steps are not in the plan or a batch is smaller than the number of ranks.
-        DataError: If the dataset is empty, ``grids`` are given for one that has its own, or an argument is out of
-            range.
+        DataError: If the dataset is empty or has no numbered items, ``grids`` are given for one that has its own, or
+            an argument is out of range.
     """
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise DataError(
+            f"{type(dataset).__name__} gives items in an order of its own: a dataset with len(dataset) and dataset[i] "
+            "is accepted, as a plan says which item comes when"
+        )
+    dataset = looked_through(dataset)
     samples_grids = getattr(dataset, "samples_grids", False)
     if samples_grids and grids is not None:
         raise DataError(f"grids={grids}: {type(dataset).__name__} samples grids of its own; set them there")
@@ -199,15 +206,23 @@ class _Training:
 
     def load(self, task: _Ask, memory: Tensor | None) -> Any:
         into = None if memory is None else getattr(self._dataset, "load_into", None)
-        item = self._dataset[task.request] if into is None else into(task.request, memory)
-        if not task.failed:
+
+        def read(index: int) -> Any:
+            request = task.request if index == task.request.index else replace(task.request, index=index)
+            return self._dataset[request] if into is None else into(request, memory)
+
+        # Those that replace bad items themselves raise no VideoError.
+        used, item, unreadable = first_readable(
+            task.request, len(self._dataset), read, what="items in a row cannot be read"
+        )
+        failed = [(index, self._name(index), cause) for index, cause in task.failed]
+        failed += [(index, error.path, error.cause) for index, error in unreadable]
+        if not failed:
             return item
-        used = item.index if isinstance(item, Sample | PairedSample) else task.request.index
+        used = item.index if isinstance(item, Sample | PairedSample) else used
         replaced = tuple(
-            Replacement(
-                position=task.request.position, video=index, replacement=used, path=self._name(index), cause=cause
-            )
-            for index, cause in task.failed
+            Replacement(position=task.request.position, video=index, replacement=used, path=path, cause=cause)
+            for index, path, cause in failed
         )
         if isinstance(item, Sample):
             return replace(item, replaced=replaced + item.replaced)
@@ -253,15 +268,14 @@ class _Training:
         return pin(batch) if self._pinned else batch
 
     def _bytes(self, shape: Shape) -> int:
-        own = getattr(self._dataset, "sample_bytes", None)
-        return int(own(shape)) if own is not None else _SAMPLE_BYTES * shape.voxels
+        return sample_bytes_of(self._dataset, shape)
 
     def _name(self, index: int) -> str:
-        own = getattr(self._dataset, "name", None)
-        return str(own(index)) if callable(own) else f"item {index}"
+        return name_of(self._dataset, index)
 
     def _warn_of(self, replaced: tuple[Replacement, ...]) -> None:
         for bad in replaced:
             if bad.video not in self._named:
                 self._named.add(bad.video)
-                warnings.warn(f"bad {bad.path}: it {bad.cause}; another takes its place", stacklevel=2)
+                said = f"{bad.path}: {bad.cause}" if bad.cause else bad.path
+                warnings.warn(f"bad {said}; another takes its place", stacklevel=2)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sized
 from typing import Any, Literal, Protocol, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from vcycle.data.generators import keyed_global_generators
+from vcycle.data.generators import KeyedDraws
 from vcycle.data.grids import GridSampler
 from vcycle.data.info import VideoInfo
 from vcycle.data.request import SampleRequest
@@ -32,9 +34,9 @@ class _Items(Sized, Protocol):
 class ResampledDataset(Dataset[Any]):
     """Any map-style dataset of whole clips, resampled to the shapes asked for; itself untouched.
 
-    An item is a clip, or a tuple or list whose first element is one; the rest passes through. The random
-    choices that the dataset makes with Python's, NumPy's or torch's global generators are keyed too, so that
-    they do not depend on workers or on a resume.
+    An item is a clip, a tensor or an array, or a tuple or list whose first element is one; the rest passes through.
+    The random choices that the dataset makes with Python's, NumPy's or torch's global generators, or with generators
+    that it or its transforms hold, are keyed too, so that they do not depend on workers or on a resume.
     """
 
     samples_grids = True
@@ -55,6 +57,7 @@ class ResampledDataset(Dataset[Any]):
         self.layout = layout
         self._to_thwc = tuple(layout.index(axis) for axis in "THWC")
         self._back = tuple("THWC".index(axis) for axis in layout)
+        self._draws = KeyedDraws()
 
     def __len__(self) -> int:
         """Length of the wrapped dataset."""
@@ -68,16 +71,17 @@ class ResampledDataset(Dataset[Any]):
         """The item that a request names, its clip resampled.
 
         Raises:
-            DataError: If the item has no clip tensor of four dimensions.
+            DataError: If the item has no clip of four dimensions.
         """
-        with keyed_global_generators(request):
-            item = self.dataset[request.index]
-        if isinstance(item, Tensor):
-            return self._resample(item, request)
-        if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor):
-            rest = [self._resample(item[0], request), *item[1:]]
+        item = self._draws.make(request, self.dataset, lambda: self.dataset[request.index])
+        if isinstance(item, Tensor | np.ndarray):
+            return self._resample(_as_tensor(item, request), request)
+        if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor | np.ndarray):
+            rest = [self._resample(_as_tensor(item[0], request), request), *item[1:]]
             return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
-        raise DataError(f"item {request.index}: a clip tensor, or a tuple that starts with one, is accepted")
+        raise DataError(
+            f"item {request.index}: a clip as a tensor or an array, or a tuple that starts with one, is accepted"
+        )
 
     def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
         if clip.ndim != 4:
@@ -93,6 +97,17 @@ class ResampledDataset(Dataset[Any]):
         frames = torch.from_numpy(info.frame_at(grid.times))
         clip = resample(clip[frames], grid.resized, grid.crop, antialias=self.grids.antialias)
         return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
+
+
+def _as_tensor(clip: Tensor | NDArray[Any], request: SampleRequest) -> Tensor:
+    if isinstance(clip, Tensor):
+        return clip
+    if not clip.flags.writeable or min(clip.strides, default=0) < 0:
+        clip = clip.copy()  # torch has no tensors that run backwards, and warns of those that cannot be written to
+    try:
+        return torch.as_tensor(clip)
+    except TypeError as error:
+        raise DataError(f"item {request.index}: a clip of {clip.dtype} is none: numbers are accepted") from error
 
 
 def _layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:

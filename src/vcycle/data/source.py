@@ -23,6 +23,9 @@ __all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_cli
 
 Box = tuple[int, int, int, int]
 
+_RESIZED_AS_THEY_ARE = (torch.uint8, torch.float32, torch.float64)
+"""Types of pixels that torch resizes; others are resized as float32."""
+
 
 class Frames(NamedTuple):
     """Frames as they were asked for."""
@@ -64,7 +67,7 @@ def resample(
     """The crop of a resized clip, the cheap way round: first the part that the crop shows, then the resize.
 
     Args:
-        pixels: ``(T, H, W, C)``, uint8 or floating.
+        pixels: ``(T, H, W, C)``, of any type.
         resized: Height and width that the whole picture would be resized to.
         crop: Top, left, height and width in the resized picture.
         antialias: Average over the pixels between samples when shrinking.
@@ -93,7 +96,11 @@ def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool, out: Tenso
     if pixels.shape[1:3] != size:
         # Channels last is the layout that torch has fast uint8 kernels for, once the pixels are contiguous.
         planes = pixels.contiguous().permute(0, 3, 1, 2)
-        pixels = interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1)
+        if pixels.dtype not in _RESIZED_AS_THEY_ARE:
+            planes = planes.float()
+        resized = interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1)
+        whole = not pixels.dtype.is_floating_point and resized.is_floating_point()
+        pixels = (resized.round() if whole else resized).to(pixels.dtype)
     return pixels.contiguous() if out is None else out.copy_(pixels)
 
 

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from vcycle.nn.freezing import freeze
     from vcycle.nn.models.head import fully_convolutional
     from vcycle.nn.selfcheck import conv3d_is_sound
+    from vcycle.nn.sharing import Sharing
     from vcycle.nn.steps import apply
 
 __all__ = [
+    "Sharing",
     "SubBatchNorm",
     "apply",
     "build",
@@ -36,6 +38,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Sharing": "sharing",
     "SubBatchNorm": "batchnorm",
     "apply": "steps",
     "conv3d_is_sound": "selfcheck",

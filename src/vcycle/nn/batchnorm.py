@@ -3,21 +3,22 @@
 A plan changes the batch from 1 to 16 times the baseline's. BatchNorm's regularisation depends on how many clips
 share their statistics, so those are kept near constant: a batch is cut along its first dimension into consecutive
 blocks of ``bn_batch`` clips, each normalised by its own mean and variance (Wu et al. 2020, section 3.3). A remainder
-is a block of its own, so any batch size works.
+is a block of its own, unless it has a single value per channel: it then joins the block before. So any batch works
+that plain BatchNorm takes.
 
 The *running* statistics, which ``eval()`` uses, are those of the whole batch: block moments are merged by the law
 of total variance and committed once per step, with the unbiased variance that BatchNorm keeps. A forward in training
 mode is one step unless it runs inside :func:`one_step`. ``eval()`` needs no further call, and ``state_dict()`` is
 plain BatchNorm's key for key in every mode.
 
-The first dimension must be clips: a 2-D network fed frames as ``(B*T, C, H, W)`` would mix up the blocks, and must
-either be converted with ``bn_batch`` counted in frames or not at all.
+The first dimension must be clips. In a 2-D network fed frames as ``(B*T, C, H, W)`` it is frames, and so ``bn_batch``
+must count frames: :func:`set_bn_batch` sets it, each time after :func:`vcycle.apply`, which sets clips.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +28,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from vcycle.errors import PlanError, RecipeError
+from vcycle.nn.blocks import Blocks, blocks_of
 from vcycle.nn.moments import Moments, merge_equal, merge_moments
 from vcycle.nn.sharing import Sharing, merge_over_ranks, normalise_shared
 from vcycle.nn.traced import normalise_blocks_traced
@@ -38,6 +40,8 @@ __all__ = [
     "one_step",
     "revert_batchnorm",
     "set_bn_batch",
+    "sub_batch_class",
+    "sub_batch_layers",
 ]
 
 _Model = TypeVar("_Model", bound=nn.Module)
@@ -47,7 +51,8 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
     """Make every BatchNorm of a model a :class:`SubBatchNorm`, in place.
 
     Modules keep their identity (only their class changes, as torch's own lazy modules do it), and with it their
-    parameters, buffers, hooks and names: optimizers built before stay valid, zero-initialised gammas stay zero.
+    parameters, buffers, hooks and names: optimizers built before stay valid, zero-initialised gammas stay zero. The
+    new class derives from the old one too, so that code which looks for BatchNorm by class still finds it.
 
     Args:
         model: any module; it may itself be a BatchNorm. Layers that are sub-batch already only get ``bn_batch``.
@@ -63,8 +68,8 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
     Example:
         >>> import torch
         >>> model = convert_batchnorm(torch.nn.Sequential(torch.nn.BatchNorm3d(4)), bn_batch=8)
-        >>> type(model[0]).__name__, model[0].bn_batch
-        ('SubBatchNorm', 8)
+        >>> model[0].bn_batch, isinstance(model[0], SubBatchNorm), isinstance(model[0], torch.nn.BatchNorm3d)
+        (8, True, True)
     """
     _check_bn_batch(bn_batch)
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
@@ -81,8 +86,8 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
             )
     for _, module in layers:
         if not isinstance(module, SubBatchNorm):
-            module.__dict__.update(plain_class=type(module), _pending=None, _sharing=None)
-            module.__class__ = SubBatchNorm
+            module.__dict__.update(_pending=None, _sharing=None)
+            module.__class__ = sub_batch_class(SubBatchNorm, type(module))
         module.__dict__["bn_batch"] = bn_batch
     return model
 
@@ -95,9 +100,9 @@ def revert_batchnorm(model: _Model) -> _Model:
     Returns:
         The same model, with the same parameters and buffers.
     """
-    for module in [layer for layer in _sub_batch_layers(model) if type(layer) is SubBatchNorm]:
+    for module in [layer for layer in sub_batch_layers(model) if layer.kind is SubBatchNorm]:
         module.__class__ = module.plain_class  # type: ignore[assignment]
-        for attribute in ("plain_class", "bn_batch", "_pending", "_sharing"):
+        for attribute in ("bn_batch", "_pending", "_sharing"):
             delattr(module, attribute)
     return model
 
@@ -109,8 +114,13 @@ def set_bn_batch(model: nn.Module, clips: int) -> None:
         PlanError: ``clips`` is not a positive integer.
     """
     _check_bn_batch(clips)
-    for module in _sub_batch_layers(model):
+    for module in sub_batch_layers(model):
         module.bn_batch = clips
+
+
+def sub_batch_layers(model: nn.Module) -> Iterator["SubBatchNorm"]:
+    """Every sub-batch BatchNorm of a model."""
+    return (module for module in model.modules() if isinstance(module, SubBatchNorm))
 
 
 @dataclass
@@ -132,13 +142,14 @@ def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commi
 
     Args:
         model: Any module.
-        sharing: How ranks share the step's batch, if they do: all of them enter together, and what is committed is
-            the whole batch's. Where a block lies on several ranks, a rank's clips must come in one forward.
+        sharing: How ranks share the step's batch, if they do, such as ``Sharing.of(step, rank=rank,
+            world=world)``: all of them enter together, blocks are those of the whole batch, and so is what is
+            committed. Where a block lies on several ranks, a rank's clips must come in one forward.
 
     Yields:
         What decides whether they are committed at all.
     """
-    modules = [module for module in _sub_batch_layers(model) if module._pending is None]
+    modules = [module for module in sub_batch_layers(model) if module._pending is None]
     for module in modules:
         module._pending, module._sharing = [], sharing
     commitment = Commitment()
@@ -148,7 +159,7 @@ def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commi
             return
         used = [module for module in modules if module._pending]
         found = [merge_moments(module._pending or ()) for module in used]
-        if sharing is not None and used and sharing.has_whole_blocks(used[0].bn_batch):
+        if sharing is not None:
             found = merge_over_ranks(found, sharing)
         _commit(used, found, commitment.keep)
     finally:
@@ -163,6 +174,8 @@ class SubBatchNorm(_BatchNorm):
     keeps. Statistics are computed in fp32 (fp64 for fp64 input); the output has the input's dtype. A layer without
     running statistics normalises by block in ``eval()`` too, as plain BatchNorm normalises by batch.
 
+    Every layer is of a class that derives from this one and from a plain BatchNorm (see :func:`sub_batch_class`).
+
     A forward that runs inside a backward recomputes activations (``torch.utils.checkpoint``): it does not touch the
     running statistics a second time.
 
@@ -175,11 +188,14 @@ class SubBatchNorm(_BatchNorm):
         device: of parameters and buffers.
         dtype: of parameters and buffers.
         bn_batch: clips per block.
-        plain_class: what :func:`revert_batchnorm` turns the layer into.
+        plain_class: the BatchNorm that the layer is too, and that :func:`revert_batchnorm` turns it into.
     """
 
     bn_batch: int
+    kind: "type[SubBatchNorm]"
+    """What its class makes of BatchNorm; set by :func:`sub_batch_class`."""
     plain_class: type[_BatchNorm]
+    """The BatchNorm that it is made of; likewise."""
     _pending: list[Moments] | None
     _sharing: Sharing | None
 
@@ -199,29 +215,33 @@ class SubBatchNorm(_BatchNorm):
         _check_bn_batch(bn_batch)
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device=device, dtype=dtype)
         self.bn_batch = bn_batch
-        self.plain_class = plain_class
         self._pending = None
         self._sharing = None
+        if type(self) is SubBatchNorm:
+            self.__class__ = sub_batch_class(SubBatchNorm, plain_class)
 
     def forward(self, input: Tensor) -> Tensor:
         """Normalise ``input``, by block in training and by the running statistics in ``eval()``.
 
         Raises:
-            PlanError: the input has no channel dimension, or a block has one value per channel.
+            PlanError: the input has no channel dimension, or one value per channel in all.
         """
+        # Not super().forward: SyncBatchNorm's own would have ranks exchange what one_step does or nobody asked for.
         self._check_input_dim(input)
         tracked = self.running_mean is not None
         if tracked and not self.training:
-            return super().forward(input)
+            return _BatchNorm.forward(self, input)
         recomputed = not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
-        if self._sharing is not None and not self._sharing.has_whole_blocks(self.bn_batch):
+        values = input.shape[2:].numel()
+        if self._sharing is not None and not self._sharing.has_whole_blocks(self.bn_batch, values):
             self._check_shared(input.shape, self._sharing)
             output, moments = normalise_shared(input, self.weight, self.bias, self.bn_batch, self.eps, self._sharing)
         else:
-            self._check_blocks(input.shape[0], input.shape)
-            if input.shape[0] <= self.bn_batch and self._pending is None and not recomputed:
-                return super().forward(input)  # one block, committed at once: plain BatchNorm, bit for bit
-            output, moments = _normalise_blocks(input, self.weight, self.bias, self.bn_batch, self.eps)
+            self._check_values(input.shape[0], input.shape)
+            blocks = blocks_of(input.shape[0], self.bn_batch, values)
+            if blocks.is_one and self._pending is None and not recomputed:
+                return _BatchNorm.forward(self, input)  # committed at once: plain BatchNorm, bit for bit
+            output, moments = _normalise_blocks(input, self.weight, self.bias, blocks, self.eps)
         if tracked and not recomputed:
             if self._pending is None:
                 _commit([self], [moments])
@@ -232,6 +252,13 @@ class SubBatchNorm(_BatchNorm):
     def extra_repr(self) -> str:
         """Return what ``repr`` shows."""
         return f"{super().extra_repr()}, bn_batch={self.bn_batch}"  # type: ignore[no-untyped-call]
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Copy and pickle by what its class is made of: no module has the class under its name."""
+        reduced = super().__reduce_ex__(protocol)
+        if type(self) is not sub_batch_class(self.kind, self.plain_class):  # derived from it once more
+            return reduced
+        return _blank, (self.kind, self.plain_class), *reduced[2:]
 
     def _check_input_dim(self, input: Tensor) -> None:
         if input.dim() not in (2, 3, 4, 5) or input.shape[1] != self.num_features:
@@ -247,17 +274,39 @@ class SubBatchNorm(_BatchNorm):
                 f"BatchNorm got {shape[0]} clips, and this rank has {own} of a batch whose blocks of {self.bn_batch} "
                 "clips lie on several ranks; accepted: all its clips in one forward"
             )
-        self._check_blocks(sharing.starts[-1], shape)
+        self._check_values(sharing.starts[-1], shape)
 
-    def _check_blocks(self, clips: int, shape: torch.Size) -> None:
-        values = shape[2:].numel()
-        smallest = clips % self.bn_batch or min(clips, self.bn_batch)
-        if smallest * values <= 1:
+    def _check_values(self, clips: int, shape: torch.Size) -> None:
+        values = clips * shape[2:].numel()
+        if values <= 1:
             raise PlanError(
-                f"BatchNorm needs more than 1 value per channel in each block of clips: input of shape "
-                f"{tuple(shape)} with bn_batch {self.bn_batch} has a block of {smallest} clip(s) with {values} "
-                "value(s) each; accepted: a batch whose last block has at least 2 clips, or a larger shape"
+                f"BatchNorm needs more than 1 value per channel in training: input of shape {tuple(shape)} has "
+                f"{values}; accepted: at least 2 clips in one forward, or a larger shape"
             )
+
+
+_CLASSES: dict[tuple[type[SubBatchNorm], type[_BatchNorm]], type[SubBatchNorm]] = {}
+
+
+def sub_batch_class(kind: type[SubBatchNorm], plain: type[_BatchNorm]) -> type[SubBatchNorm]:
+    """Return the class of layers that are of a kind of sub-batch BatchNorm and of a plain BatchNorm.
+
+    Example:
+        >>> made = sub_batch_class(SubBatchNorm, nn.BatchNorm3d)
+        >>> made.__name__, issubclass(made, SubBatchNorm), issubclass(made, nn.BatchNorm3d)
+        ('SubBatchNorm3d', True, True)
+    """
+    if (kind, plain) not in _CLASSES:
+        name = kind.__name__.removesuffix("BatchNorm") + plain.__name__
+        body = {"__module__": kind.__module__, "__doc__": kind.__doc__, "kind": kind, "plain_class": plain}
+        _CLASSES[kind, plain] = type(name, (kind, plain), body)
+    return _CLASSES[kind, plain]
+
+
+def _blank(kind: type[SubBatchNorm], plain: type[_BatchNorm]) -> SubBatchNorm:
+    """A layer that has nothing yet, for a copy to fill."""
+    made = sub_batch_class(kind, plain)
+    return made.__new__(made)
 
 
 class _BlockNorm(torch.autograd.Function):
@@ -268,10 +317,10 @@ class _BlockNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
+        ctx: Any, x: Tensor, weight: Tensor | None, bias: Tensor | None, sizes: list[int], eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         output = torch.empty_like(x)
-        blocks, outputs = torch.split(x, bn_batch), torch.split(output, bn_batch)
+        blocks, outputs = torch.split(x, sizes), torch.split(output, sizes)
         # The kernel writes mean and unbiased variance into its "running" buffers when momentum is 1.
         rows = x.new_zeros((4, len(blocks), x.shape[1]), dtype=_statistics_dtype(x))
         means, variances, centers, inverse_stds = rows.unbind()
@@ -286,7 +335,7 @@ class _BlockNorm(torch.autograd.Function):
         ):
             torch.native_batch_norm(block, weight, bias, mean, variance, True, 1.0, eps, out=(out, center, inverse_std))
         ctx.save_for_backward(x, weight, centers, inverse_stds)
-        ctx.bn_batch, ctx.eps = bn_batch, eps
+        ctx.sizes, ctx.eps = sizes, eps
         ctx.mark_non_differentiable(means, variances)
         ctx.set_materialize_grads(False)
         return output, means, variances
@@ -303,8 +352,8 @@ class _BlockNorm(torch.autograd.Function):
                 grad_block, block, weight, None, None, center, inverse_std, True, ctx.eps, wanted
             )
             for grad_block, block, center, inverse_std in zip(
-                torch.split(grad, ctx.bn_batch),
-                torch.split(x, ctx.bn_batch),
+                torch.split(grad, ctx.sizes),
+                torch.split(x, ctx.sizes),
                 centers.unbind(),
                 inverse_stds.unbind(),
                 strict=True,
@@ -349,25 +398,26 @@ def _commit(layers: Sequence[SubBatchNorm], found: Sequence[Moments], keep: bool
 
 
 def _normalise_blocks(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, blocks: Blocks, eps: float
 ) -> tuple[Tensor, Moments]:
     """Return the output and the whole batch's moments."""
     dtype = _statistics_dtype(x)
     weight = None if weight is None else weight.to(dtype)
     bias = None if bias is None else bias.to(dtype)
     if torch.compiler.is_compiling():
-        return normalise_blocks_traced(x, weight, bias, bn_batch, eps)
-    clips, values = x.shape[0], x.shape[2:].numel()
-    if clips <= bn_batch:
+        return normalise_blocks_traced(x, weight, bias, blocks, eps)
+    values = x.shape[2:].numel()
+    if blocks.is_one:
+        count = x.shape[0] * values
         mean, variance = x.new_zeros((2, x.shape[1]), dtype=dtype).unbind()
         output = F.batch_norm(x, mean, variance, weight, bias, True, 1.0, eps)
-        return output, Moments(clips * values, mean, variance * (clips * values - 1))
-    output, means, variances = _BlockNorm.apply(_dense(x), weight, bias, bn_batch, eps)
-    whole, rest = divmod(clips, bn_batch)
-    moments = merge_equal(bn_batch * values, means[:whole], variances[:whole])
-    if rest:
-        last = Moments(rest * values, means[whole], variances[whole] * (rest * values - 1))
-        moments = merge_moments([moments, last])
+        return output, Moments(count, mean, variance * (count - 1))
+    output, means, variances = _BlockNorm.apply(_dense(x), weight, bias, blocks.sizes, eps)
+    equal = blocks.equal
+    moments = merge_equal(blocks.clips * values, means[:equal], variances[:equal])
+    if blocks.rest:
+        count = blocks.rest * values
+        moments = merge_moments([moments, Moments(count, means[equal], variances[equal] * (count - 1))])
     return output, moments
 
 
@@ -381,10 +431,6 @@ def _dense(x: Tensor) -> Tensor:
 
 def _statistics_dtype(x: Tensor) -> torch.dtype:
     return torch.float64 if x.dtype == torch.float64 else torch.float32
-
-
-def _sub_batch_layers(model: nn.Module) -> Iterator[SubBatchNorm]:
-    return (module for module in model.modules() if isinstance(module, SubBatchNorm))
 
 
 def _check_bn_batch(clips: int) -> None:

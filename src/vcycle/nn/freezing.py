@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.errors import RecipeError
-from vcycle.nn.batchnorm import SubBatchNorm, convert_batchnorm
+from vcycle.nn.batchnorm import SubBatchNorm, convert_batchnorm, sub_batch_class, sub_batch_layers
 from vcycle.nn.heads import classifier_of
 
 __all__ = ["Frozen", "FrozenBatchNorm", "freeze"]
@@ -68,10 +68,9 @@ def freeze(model: _Model, what: Frozen) -> _Model:
     plain = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SubBatchNorm)]
     for layer in plain:
         convert_batchnorm(layer)
-    for module in model.modules():
-        if isinstance(module, SubBatchNorm):
-            module.requires_grad_(False)
-            if module.running_mean is not None:
-                module.__class__ = FrozenBatchNorm
-                module.eval()
+    for module in sub_batch_layers(model):
+        module.requires_grad_(False)
+        if module.running_mean is not None:
+            module.__class__ = sub_batch_class(FrozenBatchNorm, module.plain_class)
+            module.eval()
     return model

@@ -19,6 +19,8 @@ class Moments(NamedTuple):
     """Mean, shape ``(C,)``."""
     m2: Tensor
     """Sum of squared deviations from the mean, shape ``(C,)``."""
+    of_all_ranks: bool = False
+    """Whether they are those of the whole batch that ranks share, rather than of this rank's clips."""
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:
@@ -41,4 +43,5 @@ def _merge_two(a: Moments, b: Moments) -> Moments:
     values = a.values + b.values
     delta = b.mean - a.mean
     mean = a.mean + delta * (b.values / values)
-    return Moments(values, mean, a.m2 + b.m2 + delta.square() * (a.values * b.values / values))
+    m2 = a.m2 + b.m2 + delta.square() * (a.values * b.values / values)
+    return Moments(values, mean, m2, a.of_all_ranks and b.of_all_ranks)

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor, distributed
 from torch.autograd.function import once_differentiable
 
+from vcycle.nn.blocks import blocks_of
 from vcycle.nn.moments import Moments, merge_moments
+from vcycle.plan import BatchShape, Step, rank_slice
 
 __all__ = ["Sharing", "merge_over_ranks", "normalise_shared"]
 
@@ -40,34 +42,78 @@ class Sharing:
     group: Any = None
     """The process group of the ranks; None for the default one."""
 
+    @classmethod
+    def of(
+        cls,
+        step: Step | BatchShape,
+        *,
+        rank: int,
+        world: int,
+        group: Any = None,
+    ) -> "Sharing":
+        """How ranks share the batch of a step, as ``vcycle.loader`` hands its clips out to them.
+
+        Args:
+            step: ``plan[index]``, or a batch shape of the plan.
+            rank: This rank, in ``[0, world)``.
+            world: Number of ranks.
+            group: The process group of the ranks; None for the default one.
+
+        Raises:
+            PlanError: ``rank`` is not one of ``world``.
+
+        Example:
+            >>> cell = BatchShape(frames=8, size=112, batch=10, bn_batch=4)
+            >>> Sharing.of(cell, rank=1, world=2).clips
+            (4, 6)
+        """
+        rank_slice(step.batch, step.bn_batch, rank, world)  # refuses a rank that there is not
+        places = [rank_slice(step.batch, step.bn_batch, each, world) for each in range(world)]
+        return cls(clips=tuple(map(len, places)), rank=rank, group=group)
+
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """Where in the batch each rank's clips begin, and where the batch ends."""
         return tuple(accumulate(self.clips, initial=0))
 
-    def has_whole_blocks(self, bn_batch: int) -> bool:
-        """Whether no block of ``bn_batch`` clips lies on two ranks."""
-        return all(start % bn_batch == 0 for start in self.starts[:-1])
+    def has_whole_blocks(self, bn_batch: int, values: int = 2) -> bool:
+        """Whether no block of ``bn_batch`` clips lies on two ranks.
 
-    def pieces(self, bn_batch: int) -> list[_Piece]:
-        """The batch cut at the edges of blocks and of ranks, in order."""
-        cuts = sorted({*self.starts, *range(0, self.starts[-1], bn_batch)})
+        Args:
+            bn_batch: Clips in a block.
+            values: Values of a channel in one clip; how many does not matter as long as there are several.
+        """
+        blocks = blocks_of(self.starts[-1], bn_batch, values)
+        return all(blocks.begins_at(start) for start in self.starts[:-1])
+
+    def pieces(self, bn_batch: int, values: int = 2) -> list[_Piece]:
+        """The batch cut at the edges of blocks and of ranks, in order; arguments as for ``has_whole_blocks``."""
+        blocks = blocks_of(self.starts[-1], bn_batch, values)
+        cuts = sorted({*self.starts, *accumulate(blocks.sizes)})
         found, rank = [], 0
         for first, end in pairwise(cuts):
             while first >= self.starts[rank + 1]:
                 rank += 1
-            found.append(_Piece(block=first // bn_batch, rank=rank, clips=end - first))
+            found.append(_Piece(block=blocks.holding(first), rank=rank, clips=end - first))
         return found
 
 
 def merge_over_ranks(layers: Sequence[Moments], sharing: Sharing) -> list[Moments]:
-    """Each layer's moments of this rank's clips, merged to those of the whole batch in one exchange."""
-    mine = torch.cat([part for moments in layers for part in (moments.mean, moments.m2)])
-    sizes = [len(part) for moments in layers for part in (moments.mean, moments.m2)]
+    """Each layer's moments of this rank's clips, merged to those of the whole batch in one exchange.
+
+    Those of layers that share blocks are the whole batch's already, and stay as they are.
+    """
+    open_ones = [moments for moments in layers if not moments.of_all_ranks]
+    if not open_ones:
+        return list(layers)
+    mine = torch.cat([part for moments in open_ones for part in (moments.mean, moments.m2)])
+    sizes = [len(part) for moments in open_ones for part in (moments.mean, moments.m2)]
     ranks = [iter(torch.split(vector, sizes)) for vector in _gathered(mine, sharing)]
     own = sharing.clips[sharing.rank]
     return [
-        merge_moments(
+        moments
+        if moments.of_all_ranks
+        else merge_moments(
             [
                 Moments(moments.values // own * clips, next(parts), next(parts))
                 for clips, parts in zip(sharing.clips, ranks, strict=True)
@@ -90,10 +136,10 @@ def normalise_shared(
         eps: Added to the variance.
         sharing: How the ranks share the batch.
     """
-    pieces = sharing.pieces(bn_batch)
+    pieces = sharing.pieces(bn_batch, x.shape[2:].numel())
     output, counts, means, m2s = _SharedNorm.apply(x, weight, bias, eps, pieces, sharing)
     blocks = [Moments(values, mean, m2) for values, mean, m2 in zip(counts, means.unbind(), m2s.unbind(), strict=True)]
-    return output, merge_moments(blocks)
+    return output, merge_moments(blocks)._replace(of_all_ranks=True)
 
 
 class _SharedNorm(torch.autograd.Function):
@@ -178,6 +224,8 @@ class _SharedNorm(torch.autograd.Function):
 
 def _gathered(mine: Tensor, sharing: Sharing) -> list[Tensor]:
     """What each rank has in a tensor's place, in their order."""
+    if len(sharing.clips) == 1:
+        return [mine]  # a loop for several ranks runs on one too, without a process group
     everyone = [torch.empty_like(mine) for _ in sharing.clips]
     distributed.all_gather(everyone, mine.contiguous(), group=sharing.group)
     return everyone

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from vcycle.nn.batchnorm import SubBatchNorm, set_bn_batch
+from vcycle.nn.batchnorm import set_bn_batch, sub_batch_layers
 from vcycle.plan import Step
 
 __all__ = ["apply"]
@@ -18,7 +18,7 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
     Args:
         step: ``plan[index]``.
         model: a model, converted by :func:`vcycle.nn.convert_batchnorm` or not.
-        optimizer: any optimizer; its groups' ``lr`` are overwritten.
+        optimizer: any optimizer; its groups' ``lr`` are overwritten, whatever they were made with.
 
     Example:
         >>> from types import SimpleNamespace
@@ -34,6 +34,5 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
             group["lr"].fill_(lr)
         else:
             group["lr"] = lr
-    first = next((module for module in model.modules() if isinstance(module, SubBatchNorm)), None)
-    if first is not None and first.bn_batch != step.bn_batch:
+    if any(layer.bn_batch != step.bn_batch for layer in sub_batch_layers(model)):
         set_bn_batch(model, step.bn_batch)

@@ -7,13 +7,14 @@ activation that follows. Written out, statistics and outputs are those of the ke
 import torch
 from torch import Tensor
 
+from vcycle.nn.blocks import Blocks
 from vcycle.nn.moments import Moments, merge_moments
 
 __all__ = ["normalise_blocks_traced"]
 
 
 def normalise_blocks_traced(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, blocks: Blocks, eps: float
 ) -> tuple[Tensor, Moments]:
     """Return the output and the whole batch's moments.
 
@@ -21,11 +22,11 @@ def normalise_blocks_traced(
         x: Shape ``(B, C, ...)``.
         weight: Scale in the statistics' dtype, or None.
         bias: Shift, likewise.
-        bn_batch: Clips per block; a remainder is a block of its own.
+        blocks: How the clips are cut.
         eps: Added to the variance.
     """
-    whole = x.shape[0] // bn_batch * bn_batch
-    pieces = [(x[:whole], bn_batch), (x[whole:], x.shape[0] - whole)]
+    whole = blocks.equal * blocks.clips
+    pieces = [(x[:whole], blocks.clips), (x[whole:], blocks.rest)]
     parts = [_equal_blocks(piece, weight, bias, clips, eps) for piece, clips in pieces if piece.shape[0]]
     outputs = [output for output, _ in parts]
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0], merge_moments([moments for _, moments in parts])

@@ -9,6 +9,7 @@ plan must be compared with).
 
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.control import control
+from vcycle.plan.ranks import rank_slice
 from vcycle.plan.rates import (
     ConstantRate,
     CosineDecay,
@@ -49,5 +50,6 @@ __all__ = [
     "control",
     "large_minibatch",
     "multigrid",
+    "rank_slice",
     "superresolution",
 ]

@@ -65,8 +65,8 @@ def multigrid(
     Args:
         baseline: The recipe. With LR drops, one long cycle runs per LR stage but the last; a law without
             drops has `cycles` long cycles over the first 82 % of the samples.
-        long_shapes: Base shapes of a long cycle, coarse to fine, as scales or as pairs of fractions of the frames and of
-            the side; empty for the short cycle alone.
+        long_shapes: Base shapes of a long cycle, coarse to fine, as scales or as pairs of fractions of the frames and
+            of the side; empty for the short cycle alone.
         short_sizes: Areas of the short cycle, as fractions of the *baseline's*; empty for the long cycle
             alone.
         epoch_factor: Samples of the plan, in samples of the baseline. The paper: 1.5.

@@ -1,12 +1,13 @@
 """The videos of a recipe: where they lie, which splits there are, and whether its task takes them. Needs no torch."""
 
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
 from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
-from vcycle.data.layouts.files import refuse_video
+from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
@@ -30,10 +31,12 @@ class Videos:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user should know: a layout that was recognised, videos listed but not there, classes without any."""
+        """What a user should know: the layout recognised, videos not taken or in two splits, classes without any."""
         found = [videos for videos in (self.train, self.val, self.test) if videos is not None]
         notes = [] if self.layout in ("folder", "list") else [f"layout: {self.layout}, by {self.train.source}"]
         notes += left_out(found)
+        if self.layout != "folder":  # a file lies in one folder
+            notes += _shared(self.train, {"val": self.val} | ({} if self.test is None else {"test": self.test}))
         empty = sorted(set(range(len(self.train.classes))) - set(self.train.labels))
         if empty:
             names = ", ".join(repr(self.train.classes[label]) for label in empty[:3])
@@ -45,12 +48,38 @@ class Videos:
 
 
 def left_out(lists: Iterable[VideoList]) -> list[str]:
-    """What a user should know of lists whose videos are not all there."""
-    return [
-        f"{videos.source}: {videos.missing:,} of {len(videos) + videos.missing:,} videos have no file and are left out"
-        for videos in lists
-        if videos.missing
-    ]
+    """What a user should know of lists whose videos are not all there, and of folders not all of which is taken."""
+    notes = []
+    for videos in lists:
+        if videos.missing:
+            listed = len(videos) + videos.missing
+            notes.append(f"{videos.source}: {videos.missing:,} of {listed:,} videos have no file and are left out")
+        if videos.beside:
+            notes.append(f"{videos.source}: {videos.beside}")
+    return list(dict.fromkeys(notes))  # splits that were cut from one folder have the same beside them
+
+
+def _shared(train: VideoList, others: Mapping[str, VideoList]) -> list[str]:
+    """How many videos of each other split are trained on as well, by their paths and the parts of them."""
+    trained = set(_identities(train))
+    notes = []
+    for split, videos in others.items():
+        shared = [item for item, identity in enumerate(_identities(videos)) if identity in trained]
+        if shared:
+            notes.append(
+                f"{videos.source}: {len(shared):,} of {len(videos):,} videos of {split} are in train too, such as "
+                f"{printable(videos.paths[shared[0]])}: they tell nothing of videos that the model has not seen"
+            )
+    return notes
+
+
+def _identities(videos: VideoList) -> Iterator[str | tuple[str, float, float]]:
+    """What each video is known by: its path, and its part where a film has several. No file is looked at."""
+    root = os.path.abspath(videos.root)
+    for item, path in enumerate(videos.paths):
+        plain = not (path.startswith("/") or "//" in path or "./" in path)  # as most are, and it takes half the time
+        whole = f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
+        yield (whole, *videos.span(item)) if videos.spans else whole
 
 
 def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None) -> Videos:

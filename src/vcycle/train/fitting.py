@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import torch
 
-from vcycle.data import Batch, rank_slice
+from vcycle.data import Batch
 from vcycle.errors import VcycleError
 from vcycle.nn import apply
 from vcycle.nn.batchnorm import SubBatchNorm
-from vcycle.plan import BatchShape, Plan, Step
+from vcycle.plan import BatchShape, Plan, Step, rank_slice
 from vcycle.train.memory import is_out_of_memory, memory_of, release, undone
 from vcycle.train.nonfinite import Learned
 from vcycle.train.ranks import Ranks

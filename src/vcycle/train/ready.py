@@ -4,8 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from vcycle.data import rank_slice
-from vcycle.plan import BatchShape
+from vcycle.plan import BatchShape, rank_slice
 from vcycle.train.fitting import attempted, shapes_from
 from vcycle.train.memory import undone
 from vcycle.train.ranks import Ranks

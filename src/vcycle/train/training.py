@@ -200,9 +200,9 @@ class Training:
         self.say(message)
 
     def _tell_of_best(self) -> None:
-        """Say where the training was at its best, if that was not its end."""
+        """Say where the training was at its best, if its end is not as good."""
         curve, best = self.state.totals.curve, self.state.totals.best
-        if best is not None and best is not curve[-1]:
+        if best is not None and not curve[-1].evaluation.value >= best.evaluation.value:
             self.say(
                 f"the best validation was after step {best.step:,}, {best.evaluation.headline}, and the last is "
                 f"{curve[-1].evaluation.headline}: {self.state.run.checkpoints / BEST} has the weights of then"

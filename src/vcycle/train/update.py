@@ -9,7 +9,6 @@ import json
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache
 from inspect import signature
 from typing import Any, Literal, Protocol
 
@@ -18,7 +17,7 @@ from lightning_fabric import Fabric
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from vcycle.data import Batch, rank_slice
+from vcycle.data import Batch
 from vcycle.errors import VcycleError
 from vcycle.nn import apply, one_step
 from vcycle.nn.batchnorm import Commitment, SubBatchNorm
@@ -215,7 +214,8 @@ class Update:
             return self._recorder((clips.shape, step.bn_batch, share), work, clips, labels)
 
     def _sharing(self, step: Step) -> Sharing | None:
-        return None if self._ranks.world == 1 else _sharing(step.batch, step.bn_batch, self._ranks)
+        ranks = self._ranks
+        return None if ranks.world == 1 else Sharing.of(step, rank=ranks.rank, world=ranks.world)
 
     def _exchanging(self, step: Step, last: bool) -> AbstractContextManager[Any]:
         """Gradients are exchanged once, with those of the last micro-batch."""
@@ -244,7 +244,7 @@ class Update:
 def _refuse_shared_compiled(plan: Plan, ranks: Ranks) -> None:
     """Refuse to compile BatchNorm's exchange of statistics within a layer."""
     for cell in plan.shapes if ranks.world > 1 else ():
-        if not _sharing(cell.batch, cell.bn_batch, ranks).has_whole_blocks(cell.bn_batch):
+        if not Sharing.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
             raise VcycleError(
                 f"run.compile is true, and blocks of {cell.bn_batch} clips of a batch of {cell} lie on several of the "
                 f"{ranks.world} ranks: false, a smaller training.bn_batch or fewer ranks are accepted"
@@ -264,7 +264,7 @@ def refuse_shared_mixing(task: Task, plan: Plan, ranks: Ranks) -> None:
     if ranks.world == 1 or not task.mixes:
         return
     for cell in plan.shapes:
-        if not _sharing(cell.batch, cell.bn_batch, ranks).has_whole_blocks(cell.bn_batch):
+        if not Sharing.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
             raise VcycleError(
                 f"augment.mixup and augment.cutmix mix clips of one block of {cell.bn_batch} (training.bn_batch), and "
                 f"blocks of a batch of {cell} lie on several of the {ranks.world} ranks: a smaller training.bn_batch "
@@ -293,12 +293,6 @@ def _over_ranks(model: nn.Module, ranks: Ranks, compress: Literal["fp16", "bf16"
         hooks = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}
         shared.register_comm_hook(None, hooks[compress])
     return shared
-
-
-@cache
-def _sharing(batch: int, bn_batch: int, ranks: Ranks) -> Sharing:
-    clips = tuple(len(rank_slice(batch, bn_batch, rank, ranks.world)) for rank in range(ranks.world))
-    return Sharing(clips=clips, rank=ranks.rank)
 
 
 def _step_seed(seed: int, step: int, *place: int) -> int:

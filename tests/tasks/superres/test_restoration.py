@@ -175,7 +175,7 @@ def test_the_model_is_left_in_the_mode_in_which_it_came():
 
 
 def test_four_clips_on_eight_ranks_are_each_measured_once():
-    from vcycle.data import rank_slice
+    from vcycle.plan import rank_slice
 
     shares = [rank_slice(4, 1, rank, 8) for rank in range(8)]
     assert sorted(item for share in shares for item in share) == [0, 1, 2, 3]

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.data import Batch, rank_slice
+from vcycle.data import Batch
 from vcycle.nn import convert_batchnorm
-from vcycle.plan import Baseline, cascade
+from vcycle.plan import Baseline, cascade, rank_slice
 from vcycle.train.fitting import Fitting
 from vcycle.train.loop import Settings, make_fabric
 from vcycle.train.optimizer import OptimizerSpec

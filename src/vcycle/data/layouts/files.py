@@ -26,14 +26,17 @@ __all__ = [
     "first_file",
     "first_folder",
     "folders",
+    "is_video",
     "key_of",
     "label_in",
     "names_in",
+    "printable",
     "read_table",
     "read_text",
     "refuse_video",
     "shown",
     "stems",
+    "videos_among",
 ]
 
 SPLITS = ("train", "val", "test")
@@ -41,8 +44,10 @@ SPLITS = ("train", "val", "test")
 VIDEO_SUFFIXES = frozenset(
     f".{name}"
     for name in (
-        *("3gp", "asf", "avi", "flv", "h264", "m2ts", "m4v", "mjpeg", "mkv", "mov", "mp4"),
-        *("mpeg", "mpg", "mts", "ogv", "ts", "vob", "webm", "wmv"),
+        *("264", "265", "3g2", "3gp", "amv", "asf", "avi", "divx", "dv", "f4v", "flv", "gif", "gxf", "h264", "h265"),
+        *("hevc", "ivf", "m1v", "m2t", "m2ts", "m2v", "m4v", "mjpeg", "mjpg", "mk3d", "mkv", "mov", "mp4", "mp4v"),
+        *("mpe", "mpeg", "mpg", "mts", "mxf", "nut", "obu", "ogm", "ogv", "qt", "rm", "rmvb", "ts", "vob", "webm"),
+        *("wmv", "wtv", "xvid", "y4m"),
     )
 )
 
@@ -101,6 +106,21 @@ def names_in(folder: Path) -> list[str]:
         raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
 
 
+def is_video(name: str) -> bool:
+    """Whether a name is a video's, by its ending."""
+    return os.path.splitext(name)[1].lower() in VIDEO_SUFFIXES
+
+
+def videos_among(names: Sequence[str]) -> list[str]:
+    """Those of some names that are videos', in their order; a GIF beside a video of its name is a preview of that."""
+    found = [name for name in names if is_video(name)]
+    previews = {name for name in found if name.lower().endswith(".gif")}
+    if not previews:
+        return found
+    stems = {os.path.splitext(name)[0] for name in found if name not in previews}
+    return [name for name in found if name not in previews or os.path.splitext(name)[0] not in stems]
+
+
 def folders(root: Path) -> list[Path]:
     """Folders directly under a folder, sorted by name, without hidden ones."""
     return [root / name for name in names_in(root) if os.path.isdir(root / name)]
@@ -116,10 +136,11 @@ def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
         depth: 1 looks in the folder alone, 2 in its folders as well.
     """
     found: dict[str, str] = {}
-    for name in names_in(folder):
-        stem, suffix = os.path.splitext(name)
-        if suffix.lower() in VIDEO_SUFFIXES:
-            found.setdefault(stem, name)
+    names = names_in(folder)
+    videos = set(videos_among(names))
+    for name in names:
+        if name in videos:
+            found.setdefault(os.path.splitext(name)[0], name)
         elif depth > 1 and os.path.isdir(folder / name):
             for inner, path in stems(folder / name, depth=depth - 1).items():
                 found.setdefault(inner, f"{name}/{path}")
@@ -167,8 +188,13 @@ def refuse_video(path: Path) -> None:
     Raises:
         DataError: If it has a video's name.
     """
-    if path.suffix.lower() in VIDEO_SUFFIXES:
+    if is_video(path.name):
         raise DataError(f"{path}: a video; a folder with a folder per class in it, or a list of videos, is accepted")
+
+
+def printable(name: str) -> str:
+    """A name of a file for a message; it may be of another encoding."""
+    return name.encode(errors="backslashreplace").decode()
 
 
 def shown(names: Sequence[str]) -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from vcycle.data.layouts.files import SPLITS, VIDEO_SUFFIXES, folders, key_of, names_in
+from vcycle.data.layouts.beside import Beside
+from vcycle.data.layouts.files import SPLITS, VIDEO_SUFFIXES, folders, key_of, names_in, videos_among
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -45,13 +46,13 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fract
             raise DataError(f"{root}: no folder {split}; it has {', '.join(sorted(splits))}")
         base = root / split
         classes = [folder.name for folder in folders(root / "train")]
-        by_class = _videos_by_class(base)
+        by_class, beside = _videos_by_class(base)
         if strangers := sorted(set(by_class) - set(classes)):
             raise DataError(f"{base / strangers[0]}: no class of this name in {root / 'train'}")
     else:
         base = root
         _check_fractions(val_fraction, test_fraction)
-        whole = _videos_by_class(root)
+        whole, beside = _videos_by_class(root)
         by_class = {name: _keyed_part(name, files, split, val_fraction, test_fraction) for name, files in whole.items()}
         classes = list(by_class)
         if not any(by_class.values()):
@@ -66,12 +67,14 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fract
         labels=[label_of[name] for name, files in by_class.items() for _ in files],
         classes=tuple(classes),
         source=base,
+        beside=beside.told(),
     )
 
 
-def _videos_by_class(root: Path) -> dict[str, list[str]]:
-    """Names of the video files in each class folder under a folder, both sorted."""
-    found = {folder.name: _videos_in(folder) for folder in folders(root)}
+def _videos_by_class(root: Path) -> tuple[dict[str, list[str]], Beside]:
+    """Names of the video files in each class folder under a folder, both sorted; and what lies beside them."""
+    beside = Beside(root)
+    found = {folder.name: beside.videos_in(folder.name) for folder in folders(root)}
     empty = next((name for name, files in found.items() if not files), None)
     if empty is not None:
         if (meant := _deeper(root)) is not None:
@@ -79,19 +82,20 @@ def _videos_by_class(root: Path) -> dict[str, list[str]]:
         raise DataError(
             f"{root / empty}: the class has no videos; files ending in {' '.join(sorted(VIDEO_SUFFIXES))} are"
         )
-    if not found and _videos_in(root):
+    beside.outside = _videos_in(root)
+    if not found and beside.outside:
         raise DataError(
             f"{root}: its videos lie in no class folders: give the folder above it, if it is a class itself "
             f"({root.absolute().parent}), or move the videos of each class into a folder of its own"
         )
     if not found:
         raise DataError(f"{root}: no class folders with videos, no {', '.join(s + '.csv' for s in SPLITS)}")
-    return found
+    return found, beside
 
 
 def _videos_in(folder: Path) -> list[str]:
     """Names of all in a folder that has a video's name, sorted."""
-    return [name for name in names_in(folder) if Path(name).suffix.lower() in VIDEO_SUFFIXES]
+    return videos_among(names_in(folder))
 
 
 def _deeper(root: Path) -> Path | None:

@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.layouts.files import VIDEO_SUFFIXES, first_file, first_folder, label_in, names_in, read_text
+from vcycle.data.layouts.files import first_file, first_folder, label_in, names_in, read_text, videos_among
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -54,7 +54,7 @@ def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files
     path = _needed(root, _LISTS[split])
     folder = videos or first_folder(root, _FOLDERS)
     names = names_in(folder)
-    files = {name[: -len(suffix)]: name for name in names if (suffix := _suffix(name)) in VIDEO_SUFFIXES}
+    files = {os.path.splitext(name)[0]: name for name in videos_among(names)}
     as_frames = not files
     if as_frames:
         files = {name: name for name in names if not _suffix(name)}

@@ -103,6 +103,9 @@ class VideoList:
     missing: int = 0
     """Videos that ``source`` lists and that are left out here, as they have no file."""
 
+    beside: str = ""
+    """What lies in folders per class and is not taken, in words; empty where that is nothing to speak of."""
+
     def __post_init__(self) -> None:
         if not isinstance(self.paths, Strings):
             object.__setattr__(self, "paths", Strings(self.paths))

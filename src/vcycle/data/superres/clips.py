@@ -23,6 +23,7 @@ from vcycle.errors import DataError
 __all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
 
 _SUFFIXES = tuple(sorted(PICTURE_SUFFIXES))
+_VIDEOS = VIDEO_SUFFIXES - {".gif"}  # 256 colours, dithered, are no ground truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +184,7 @@ def _look(root: Path, name: str, above: frozenset[str], folders: list[str], vide
             _look(root, inside, above | {real}, folders, videos)
         elif below.lower().endswith(_SUFFIXES):
             pictures = True
-        elif Path(below).suffix.lower() in VIDEO_SUFFIXES:
+        elif Path(below).suffix.lower() in _VIDEOS:
             videos.append(inside)
     if pictures:
         folders.append(name)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from vcycle.data.batch import Batch
-from vcycle.data.dataset import Replacement, first_readable
+from vcycle.data.dataset import Replacement, first_readable, refuse_number
 from vcycle.data.request import SampleRequest
 from vcycle.data.source import Box
 from vcycle.data.superres.clips import ClipInfo
@@ -120,13 +120,13 @@ class PairedDataset(Dataset[PairedSample]):
             DataError: If 16 clips in a row (or all of a smaller dataset) cannot be read, or the shape has an odd
                 number of frames where clips are mirrored.
         """
-        if self.mirrored and request.shape.frames % 2:
-            raise DataError(f"{request.shape.frames} frames: mirrored clips have even numbers of frames")
-        index, (lr, hr), failed = first_readable(
-            request, len(self), lambda item: self._sample(request, item), what="clips in a row cannot be used"
+        refuse_number(self, request)
+        _, sample, failed = first_readable(
+            request, len(self), lambda item: self._read_for(request, item), what="clips in a row cannot be used"
         )
-        replaced = json.dumps([(bad, error.path, error.cause) for bad, error in failed]) if failed else ""
-        return PairedSample(lr=lr, hr=hr, index=index, position=request.position, replaced=replaced)
+        if not failed:
+            return sample
+        return sample._replace(replaced=json.dumps([(bad, error.path, error.cause) for bad, error in failed]))
 
     def whole(self, item: int) -> PairedSample:
         """All frames of a clip at their full size, for evaluation: no crop, no flip, not mirrored.
@@ -147,7 +147,9 @@ class PairedDataset(Dataset[PairedSample]):
         """Shared memory that a sample takes: both clips."""
         return pair_bytes(shape, self.pairs.degradation.scale)
 
-    def _sample(self, request: SampleRequest, item: int) -> tuple[Tensor, Tensor]:
+    def _read_for(self, request: SampleRequest, item: int) -> PairedSample:
+        if self.mirrored and request.shape.frames % 2:
+            raise DataError(f"{request.shape.frames} frames: mirrored clips have even numbers of frames")
         # All draws at once, so that an option that is off shifts no other draw.
         start, above, before, left_right, upside_down, exchange = request.generator().random(6).tolist()
         shape = request.shape
@@ -166,7 +168,8 @@ class PairedDataset(Dataset[PairedSample]):
         )
         lr, hr = self._read(item, info, range(first, first + wanted), (top, left, height, width))
         flips = [axis for axis, draw in ((2, left_right), (1, upside_down)) if self.flip and draw < 0.5]
-        return self._turned(lr, flips, transposed), self._turned(hr, flips, transposed)
+        lr, hr = self._turned(lr, flips, transposed), self._turned(hr, flips, transposed)
+        return PairedSample(lr=lr, hr=hr, index=item, position=request.position)
 
     def _room(self, info: ClipInfo, height: int, width: int) -> tuple[int, int]:
         """Places that a low-resolution crop can be moved by, down and to the right."""

@@ -196,10 +196,15 @@ def every_frame(index: VideoIndex) -> Iterator[tuple[VideoFrame, bool]]:
     """Every frame in the order shown, as it was coded, and whether it is damaged or shows another instead.
 
     Raises:
-        VideoError: If the file cannot be opened, has changed since it was indexed, or nothing of it decodes.
+        VideoError: If the file cannot be opened, has changed since it was indexed, or not one frame of it is whole.
     """
     index.check()
-    yield from _in_order(index, np.arange(index.info.frames))
+    whole, damaged = index.info.frames, 0
+    for frame, is_damaged in _in_order(index, np.arange(whole)):
+        damaged += is_damaged
+        if damaged == whole:  # what a decoder makes of that is grey
+            raise VideoError(index.path, f"none of its {whole} frames is undamaged")
+        yield frame, is_damaged
 
 
 def _read_through(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> None:

@@ -8,10 +8,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vcycle.data import PairedDataset, Replacement, rank_slice
+from vcycle.data import PairedDataset, Replacement
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.nn.weights.loading import check_values
 from vcycle.nn.weights.superres_keys import dialect_of, to_ours
+from vcycle.plan import rank_slice
 from vcycle.recipes.load import AnyRecipe
 from vcycle.recipes.opened import read_kept, refuse_untrained
 from vcycle.recipes.superres.initial import initialise

@@ -1,0 +1,33 @@
+"""How ranks cut the batch of a step."""
+
+from vcycle.errors import PlanError
+
+__all__ = ["rank_slice"]
+
+
+def rank_slice(batch: int, bn_batch: int, rank: int, world: int) -> range:
+    """The places in the global batch that a rank computes.
+
+    Ranks take whole BatchNorm groups, in order and as evenly as possible, where there are at least as many
+    groups as ranks; otherwise the batch is cut as evenly as possible and a group is shared by ranks.
+
+    Args:
+        batch: Clips in the global batch.
+        bn_batch: Clips in a BatchNorm group; the last group of a batch may be smaller.
+        rank: This rank, in ``[0, world)``.
+        world: Number of ranks.
+
+    Raises:
+        PlanError: if there is no such rank.
+
+    Example:
+        >>> [list(rank_slice(10, 4, rank, 2)) for rank in range(2)]
+        [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9]]
+    """
+    if not 0 <= rank < world:
+        raise PlanError(f"rank {rank} is not one of {world} ranks: 0 to {world - 1} are")
+    groups = -(-batch // bn_batch)
+    unit = bn_batch if groups >= world else 1
+    units = -(-batch // unit)
+    first, last = rank * units // world, (rank + 1) * units // world
+    return range(min(first * unit, batch), min(last * unit, batch))
