@@ -53,6 +53,16 @@ def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
     assert imread(tmp_path / "pictures/c.png").shape[:2] == (4 * before.height, 8 * before.width)
 
 
+def test_a_higher_crf_makes_a_smaller_file_and_17_is_the_default(model, video, tmp_path):
+    sizes = []
+    for crf, given in ((5, ["--crf", 5]), (17, []), (45, ["--crf", 45])):
+        out = tmp_path / f"{crf}.mp4"
+        upscale(model, video, "-o", out, *given)
+        assert f" crf={crf}.0 ".encode() in out.read_bytes()  # x264 writes down its settings
+        sizes.append(out.stat().st_size)
+    assert sizes == sorted(sizes, reverse=True)
+
+
 def test_what_cannot_be_is_refused_in_a_line(model, video, tmp_path):
     with pytest.raises(VcycleError, match="is the video itself"):
         upscale(model, video, "-o", video)

@@ -132,6 +132,14 @@ def test_too_many_bad_videos_stop_the_run_and_the_message_names_their_list(make_
     assert tolerant.run(tmp_path / "run", resume=True).replaced > 3
 
 
+@pytest.mark.parametrize(("clips", "enough"), [(24, 24), (200, 200), (5000, 200)])
+def test_a_share_of_bad_samples_counts_from_200_on_or_from_all_clips_of_a_smaller_set(tmp_path, clips, enough):
+    with Journal(tmp_path / "bad_samples.jsonl", Totals(), first=0, clips=clips, limit=0.1) as journal:
+        journal.count(enough - 1, enough - 1)
+        with pytest.raises(DataError, match=rf"{enough} of the first {enough} samples could not be read"):
+            journal.count(1, 1)
+
+
 def test_a_set_without_a_readable_video_stops_the_run_at_once(make_training, digit_videos, tmp_path):
     videos = tmp_path / "videos"
     shutil.copytree(digit_videos, videos)

@@ -129,10 +129,11 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(training, whole, recor
 
     path = run_and_die(work)
     names = sorted(file.name for file in (path / "checkpoints").iterdir())
-    assert names == ["step-000000006.pt", "step-000000007.pt", "step-000000008.tmp"]
+    assert names == ["best.pt", "step-000000006.pt", "step-000000007.pt", "step-000000008.tmp"]
     training.run(path, resume=True)
     assert record_of(path) == whole
-    assert sorted(file.name for file in (path / "checkpoints").iterdir()) == ["step-000000028.pt", "step-000000029.pt"]
+    names = sorted(file.name for file in (path / "checkpoints").iterdir())
+    assert names == ["best.pt", "step-000000028.pt", "step-000000029.pt"]
 
 
 def test_a_finished_run_that_is_resumed_has_nothing_left_to_do(training, whole, record_of, tmp_path):

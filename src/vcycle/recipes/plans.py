@@ -11,7 +11,7 @@ from vcycle.plan.shape import FULL
 from vcycle.recipes.plan_sections import LongPlan, PlansSection, ShortPlan
 from vcycle.recipes.schema import DecaySection, Recipe, TrainingSection, WarmupSection
 
-__all__ = ["PLAN_NAMES", "baseline_of", "check_name", "control_name", "factor_of", "lengthened", "plan_of"]
+__all__ = ["PLAN_NAMES", "baseline_of", "by_key", "check_name", "control_name", "factor_of", "lengthened", "plan_of"]
 
 PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
 _CONTROL = "control:"
@@ -80,7 +80,13 @@ def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -
             return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
         return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
     except PlanError as error:
-        raise PlanError(f"plans.{section}: {error}") from error
+        raise by_key(error, section) from error
+
+
+def by_key(error: PlanError, section: str) -> PlanError:
+    """The error of a plan that cannot be built, with the recipe's section that its options stand in."""
+    said = str(error)
+    return PlanError(said if said.startswith("plan ") else f"plans.{section}: {said}")
 
 
 def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:

@@ -6,7 +6,7 @@ from vcycle import plan as planning
 from vcycle.errors import PlanError, RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
 from vcycle.plan.superresolution import NESTINGS
-from vcycle.recipes.plans import factor_of
+from vcycle.recipes.plans import by_key, factor_of
 from vcycle.recipes.superres.schema import FactorWarmupSection, MinibatchSection, SuperresRecipe
 
 __all__ = [
@@ -144,7 +144,7 @@ def _built(recipe: SuperresRecipe, clips: int | None, nesting: str, length: floa
             epoch_factor=length,
         )
     except PlanError as error:
-        raise PlanError(f"plans.{nesting}: {error}") from error
+        raise by_key(error, nesting) from error
 
 
 def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
