@@ -11,7 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, cast
 
 from vcycle.errors import DataError
 
@@ -26,6 +26,7 @@ except ImportError as error:  # a broken decoder is said once, at start, not onc
     raise ImportError(f"PyAV, which decodes videos, cannot be imported ({error}): pip install av") from error
 
 __all__ = [
+    "ANY_TAGS",
     "Decoder",
     "InputContainer",
     "Packet",
@@ -38,6 +39,8 @@ __all__ = [
     "seek",
 ]
 
+ANY_TAGS: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+"""Arguments of `av.open` for files whose tags are of any encoding; PyAV 19 takes them as they are."""
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -102,7 +105,7 @@ def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer,
     try:
         # With the protocol said, no file's name is taken for an address.
         options = {} if analyse else _NO_ANALYSIS
-        with av.open(f"file:{path}", options=options, metadata_errors="replace") as container:
+        with av.open(f"file:{path}", options=options, **ANY_TAGS) as container:
             chosen = _video_stream(path, container)
             chosen.codec_context.thread_count = 1
             chosen.codec_context.thread_type = "SLICE"

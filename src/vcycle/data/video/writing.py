@@ -18,7 +18,7 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vcycle.data.video.colours import name_colours, to_yuv
-from vcycle.data.video.container import Packet, opened
+from vcycle.data.video.container import ANY_TAGS, Packet, opened
 from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
@@ -151,7 +151,7 @@ def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path
     with opened(source) as (_, pictures):
         # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
         begin = float((pictures.start_time or 0) * (pictures.time_base or 0))
-    heard = stack.enter_context(av.open(f"file:{source}", metadata_errors="replace"))
+    heard = stack.enter_context(av.open(f"file:{source}", **ANY_TAGS))
     if not heard.streams.audio:
         return None
     stream = heard.streams.audio[0]
