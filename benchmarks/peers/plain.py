@@ -4,7 +4,7 @@ python benchmarks/peers/plain.py [RECIPE] [KEY=VALUE ...] [--workers 0] [--out r
 
 The user's is PyTorch's `DataLoader` over a dataset that decodes each video with PyAV, then resizes, crops and
 normalises the clip, and a loop over `optimizer.step()`. Both train the constant shape for as many steps, with the same
-optimizer and LR law; the recipe's own plan is trained beside them. In turns, each twice; the second time counts.
+optimizer and LR law; the recipe's own plan is trained beside them. In turns, each twice.
 """
 
 import argparse
