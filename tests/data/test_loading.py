@@ -147,6 +147,34 @@ def test_an_error_that_a_user_can_mend_is_one_line_wherever_it_arises(workers):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("item", "words"),
+    [
+        (None, "is NoneType: a clip as"),
+        ((1, 2), "is tuple that starts with int: a clip as"),
+        (torch.zeros(3, 0, 20, 20), r"a clip of shape \(3, 0, 20, 20\) has no pixels"),
+        (torch.zeros(3, 20, 20), r"a clip of shape \(3, 20, 20\) is not CTHW"),
+    ],
+)
+def test_what_is_no_clip_is_named_with_what_it_is(item, words):
+    class Odd(Clips):
+        def __getitem__(self, index):
+            return item
+
+    with pytest.raises(DataError, match=rf"item \d+.* {words}"):
+        next(iter(loader(Odd(), PLAN)))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_items_that_make_no_batch_are_told_in_a_line(workers):
+    class Growing(Clips):
+        def __getitem__(self, index):
+            return super().__getitem__(index)[0], torch.zeros(index + 1)
+
+    with pytest.raises(DataError, match=r"items of a batch do not fit together: .*must have one shape in all of them"):
+        next(iter(loader(Growing(), PLAN, workers=workers)))
+
+
 class Spoilt(Clips):
     """A file of these is broken."""
 

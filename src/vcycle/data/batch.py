@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from vcycle.data.dataset import Replacement, Sample, stack_labels
+from vcycle.errors import DataError
 
 __all__ = ["Batch", "collate", "collate_any", "pin"]
 
@@ -65,8 +66,22 @@ def collate_any(items: list[Any], memory: Tensor | None = None) -> Any:
     if all(isinstance(item, tuple | list) and item and isinstance(item[0], Tensor) for item in items):
         # Clips that are there in one piece need not be copied; the collation of the rest does not depend on them.
         clips = _stack([item[0] for item in items], memory)
-        return _with_first(default_collate([_with_first(item, _STAND_IN) for item in items]), clips)
-    return default_collate(items)
+        return _with_first(_collated([_with_first(item, _STAND_IN) for item in items]), clips)
+    return _collated(items)
+
+
+def _collated(items: list[Any]) -> Any:
+    """As PyTorch puts items together.
+
+    Raises:
+        DataError: If they do not fit together.
+    """
+    try:
+        return default_collate(items)
+    except (RuntimeError, TypeError) as error:
+        raise DataError(
+            f"items of a batch do not fit together: {error}; what follows the clip must have one shape in all of them"
+        ) from error
 
 
 def _with_first(item: Any, first: Tensor) -> Any:

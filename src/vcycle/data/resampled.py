@@ -79,13 +79,17 @@ class ResampledDataset(Dataset[Any]):
         if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor | np.ndarray):
             rest = [self._resample(_as_tensor(item[0], request), request), *item[1:]]
             return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
+        first = f" that starts with {type(item[0]).__name__}" if isinstance(item, tuple | list) and item else ""
         raise DataError(
-            f"item {request.index}: a clip as a tensor or an array, or a tuple that starts with one, is accepted"
+            f"item {request.index} is {type(item).__name__}{first}: a clip as a tensor or an array, or a tuple that "
+            "starts with one, is accepted"
         )
 
     def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
         if clip.ndim != 4:
             raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} is not {self.layout}")
+        if clip.numel() == 0:
+            raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} has no pixels")
         if (meant := _layout_meant(tuple(clip.shape), self.layout)) is not None:
             raise DataError(
                 f"item {request.index}: a clip of shape {tuple(clip.shape)} would have "
