@@ -148,7 +148,7 @@ def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trai
         assert f"tensors of the network from {file}" in said[0]
         assert torch.equal(begun.head.last.weight, open_run(here / "run").model.head.last.weight)
     ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
-    assert ran.err == "error: moved/x.safetensors: key 'task' is superresolution: this takes recognition\n"
+    assert ran.err.startswith("error: moved/x.safetensors is one of super-resolution, which sees no classes: ")
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,10 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
         (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, and training.fra"),
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
         (("eval", "run", "--views", "10x3"), "error: run is one of super-resolution: --views and --figure go with"),
-        (("predict", "run", "x.mp4"), "error: run: key 'task' is superresolution: this takes recognition"),
+        (
+            ("predict", "run", "x.mp4"),
+            "error: run is one of super-resolution, which sees no classes: `vcycle upscale` restores",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(vcycle, here, clips, arguments, said):

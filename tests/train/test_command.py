@@ -93,9 +93,10 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(start, newest, tm
 
 
 @pytest.mark.timeout(300)
-def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, children, tmp_path):
+def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, children, tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "250")  # a torch that does not know it waits for 30 seconds
     folder = tmp_path / "run"
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--shutdown-timeout=250")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
     agent = start(folder, "run.save_every=200", launcher=torchrun)
     wait_for_steps(agent, folder, 1)
     # The first process is to wait for the reader of a pipe, the second one for the first.
