@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 import safetensors
@@ -82,9 +83,11 @@ def test_each_of_a_runs_checkpoints_is_taken_by_its_name(vcycle, trained, here, 
     for file in ("step-000000004.pt", "best.pt"):
         shown = json.loads(vcycle("eval", f"run/checkpoints/{file}", "--json").out)
         assert shown["weights"] == f"run/checkpoints/{file}"
-        assert shown["file"] == "run/checkpoints/eval-val-1x1.json"
+        assert shown["file"] == str(run / f"eval-val-1x1.{Path(file).stem}.json")
     assert vcycle("predict", "run/checkpoints/best.pt", videos / "val/left/0.mp4").code == 0
     assert vcycle("train", "tiny.yaml", f"data={videos}", "init=run/checkpoints/best.pt", "--out", "more").code == 0
+    (here / "link.pt").symlink_to(run / "checkpoints/best.pt")
+    assert json.loads(vcycle("eval", "link.pt", "--json").out)["step"] == shown["step"]
     monkeypatch.chdir(run / "checkpoints")
     assert json.loads(vcycle("eval", "best.pt", "--json").out)["step"] == shown["step"]
 
@@ -98,6 +101,10 @@ def test_the_weights_themselves_are_taken_past_their_average(vcycle, here, video
         assert all(torch.equal(value, written[key]) for key, value in state.items())
     averaged, raw = (json.loads(vcycle("eval", "run", *flag, "--json").out) for flag in ([], ["--raw"]))
     assert averaged["loss"] != raw["loss"]
+    assert raw["weights"] == "run/checkpoints/step-000000006.pt, raw"
+    assert (averaged["file"], raw["file"]) == ("run/eval-val-1x1.json", "run/eval-val-1x1.raw.json")
+    best = load_checkpoint(here / "run/checkpoints/best.pt")
+    assert best.step != 6 or all(torch.equal(value, best.weights[key]) for key, value in checkpoint.averaged.items())
     refused(vcycle("eval", "x.safetensors", "--raw"), "x.safetensors is not of a run with training.ema")
     refused(vcycle("eval", "tiny.yaml", "--raw"), "--raw goes with a run: tiny.yaml is a recipe")
 

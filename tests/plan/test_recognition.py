@@ -10,6 +10,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from itertools import accumulate
 
+import numpy as np
 import pytest
 
 from vcycle.plan import (
@@ -401,3 +402,9 @@ def test_shapes_may_be_written_as_recipes_write_them() -> None:
     baseline = Baseline(batch=8, frames=16, size=64, clips=800, epochs=10, lr=0.1)
     assert cascade(baseline, shapes=pairs) == cascade(baseline, shapes=scales)
     assert multigrid(baseline, long_shapes=pairs) == multigrid(baseline, long_shapes=scales)
+
+
+def test_numbers_of_numpy_and_fractions_are_numbers() -> None:
+    plain = Baseline(batch=8, frames=16, size=64, clips=800, epochs=10, lr=0.5)
+    odd = Baseline(batch=np.int64(8), frames=np.int32(16), size=64, clips=np.int64(800), epochs=10, lr=Fraction(1, 2))
+    assert cascade(odd).to_json() == cascade(plain).to_json()

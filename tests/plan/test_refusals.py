@@ -130,6 +130,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
         "grid scale 1: a pair of numbers is accepted, of the frames and of",
     ),
     (lambda: cascade(base(), shapes=["S/2"]), "grid scale 'S/2': a pair of numbers is accepted"),
+    (lambda: cascade(base(), shapes=["11"]), "grid scale '11': a pair of numbers is accepted"),
     (lambda: Scale.of(0, 1), "grid scale [0, 1] is out of range"),
     (lambda: Scale.of(1, 1.5), "grid scale [1, 1.5] is out of range"),
     (lambda: Scale.of(NAN, 1), "grid scale [nan, 1] is not a pair of finite numbers"),

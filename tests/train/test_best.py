@@ -117,3 +117,13 @@ def test_a_run_that_was_cut_short_ends_with_the_same_best(make_training, tmp_pat
     whole, cut = (load_checkpoint(tmp_path / name / "checkpoints" / BEST) for name in ("whole", "cut"))
     assert whole.step == cut.step
     assert all(torch.equal(value, cut.weights[key]) for key, value in whole.weights.items())
+
+
+def test_of_an_average_of_the_weights_it_is_the_average_that_is_kept(make_training, tmp_path):
+    training = make_training("data.cache=24", "training.ema=0.9", "run.validate_every=1")
+    fitted = training.run(tmp_path)
+    best = load_checkpoint(tmp_path / "checkpoints" / BEST)
+    (last,) = (tmp_path / "checkpoints").glob(f"step-{len(training.plan):09d}.pt")
+    if best.step == len(training.plan):
+        assert all(torch.equal(value, fitted.model.state_dict()[key]) for key, value in best.weights.items())
+    assert not all(torch.equal(value, load_checkpoint(last).model[key]) for key, value in best.weights.items())

@@ -57,8 +57,11 @@ def check(
     its recipes. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, check_videos, is_prepared, load_index
+    from vcycle.recipes.load import load_any
     from vcycle.recipes.videos import every_video, left_out
 
+    if recipe is not None:
+        load_any(recipe)  # where it does not say what the data is, it is one at least
     folder = Path(data).expanduser()
     of_videos: dict[str, object] = {"--quick": quick, "--timeout": timeout}
     with progress() as shown:

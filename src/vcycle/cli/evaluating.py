@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.recognition import Scores
     from vcycle.train.ranks import Ranks
 
-__all__ = ["ViewsOption", "changed", "evaluate", "views_as_changes"]
+__all__ = ["ViewsOption", "changed", "evaluate", "result_file", "views_as_changes"]
 
 _Recipe = TypeVar("_Recipe", "Recipe", "SuperresRecipe")
 
@@ -73,7 +73,7 @@ def evaluate(
     if is_restoration(model):
         if views is not None or figure is not None:
             raise RecipeError(f"{model} is one of super-resolution: --views and --figure go with recognition")
-        restoration.evaluate(model, overrides or (), split, raw=raw, out=out or _folder(model), json=json)
+        restoration.evaluate(model, overrides or (), split, raw=raw, out=out, json=json)
         return
     if figure is not None:
         check_figure(figure)  # before what may take hours
@@ -82,7 +82,8 @@ def evaluate(
         found = _evaluate(model, changes, split, ranks, raw=raw, pictured=figure is not None)
         if found is None:
             return
-        _tell(found, model, split, out, figure, json)
+        file = result_file(model, f"eval-{split}-{found.views.clips}x{found.views.crops}", out, raw=raw)
+        _tell(found, model, split, file, figure, json)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,23 +154,39 @@ def _evaluate(
     return _Found(opened=opened, dataset=dataset, views=views, protocol=protocol, scores=scores)
 
 
+def result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
+    """The file that an evaluation is written to: in the run's folder, or beside what it is of.
+
+    Args:
+        model: What is evaluated.
+        name: Of the evaluation.
+        out: Another folder.
+        raw: Whether it is of a run's weights past their average; like that of a checkpoint it has a name of its own.
+    """
+    from vcycle.recipes.opened import run_of
+
+    marks = [model.stem] if model.is_file() and run_of(model) is not None else []
+    marks += ["raw"] if raw else []
+    return (out or _folder(model)) / f"{'.'.join([name, *marks])}.json"
+
+
 def _folder(name: Path) -> Path:
-    """Where an evaluation is written: beside what it is of."""
+    from vcycle.recipes.opened import run_of
+
     if names_recipe(name):
         return Path("runs") / f"{name.stem}-init"
-    return name if name.is_dir() else name.parent
+    return run_of(name) or (name if name.is_dir() else name.parent)
 
 
-def _tell(found: _Found, model: Path, split: str, out: Path | None, figure: Path | None, json: bool) -> None:
+def _tell(found: _Found, model: Path, split: str, file: Path, figure: Path | None, json: bool) -> None:
     """Print what was found, then write it down: what took long is not lost to a full disk."""
     from vcycle.recipes.findings import class_rows, write_findings
     from vcycle.report.evaluation import confusion_figure, weakest_table
     from vcycle.tasks.recognition import confusion
     from vcycle.tasks.recognition import evaluate as evaluate_scores
 
-    opened, dataset, views = found.opened, found.dataset, found.views
+    opened, dataset = found.opened, found.dataset
     evaluation = evaluate_scores(found.scores, found.protocol)
-    file = (out or _folder(model)) / f"eval-{split}-{views.clips}x{views.crops}.json"
     about = {"model": str(model), "weights": opened.origin, "step": opened.step, "split": split}
     which = f"after step {opened.step:,}" if opened.step else f"weights {opened.origin}"
     headline = accuracy_line(evaluation, split, len(opened.classes))

@@ -128,7 +128,7 @@ def _read(folder: Path, name: str) -> "RunData":
         validations=[line for line in log if line["event"] == "validation"],
         notes=[line["message"] for line in log if line["event"] == "slow_data"],
         bad=[line for file in run.all_bad_samples for line in _lines(file, lambda _: lines.Replaced)],
-        evaluations=[_evaluation(file) for file in sorted(folder.glob("eval-*.json"))],
+        evaluations=[_evaluation(file) for file in sorted(folder.glob("eval-*.json")) if "." not in file.stem],
         environments=_lines(run.environment, lambda _: lines.Environment),
     )
 

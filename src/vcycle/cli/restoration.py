@@ -95,9 +95,9 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
 
 
-def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out: Path, json: bool) -> None:
+def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out: Path | None, json: bool) -> None:
     """Measure a network on the whole clips of a split, on any number of ranks."""
-    from vcycle.cli.evaluating import changed
+    from vcycle.cli.evaluating import changed, result_file
     from vcycle.data import Replacement
     from vcycle.recipes.findings import write_data
     from vcycle.recipes.superres.build import dataset_of
@@ -131,7 +131,7 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
         else:
             rows.append({"clip": dataset.pairs.high.names[found.clip], **asdict(found.quality)})
     quality: Quality = quality_of(everything, measuring_of(recipe))
-    file = out / f"eval-{split}.json"
+    file = result_file(name, f"eval-{split}", out, raw=raw)
     made_by = dataset.pairs.degradation
     low = f"{made_by.kind} ×{made_by.scale}"
     about = {"model": str(name), "weights": opened.origin, "step": opened.step, "split": split, "low_resolution": low}

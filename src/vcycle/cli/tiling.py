@@ -39,6 +39,8 @@ def prepare_tiles(
     from vcycle.data.prepare.estimate import free_bytes
     from vcycle.data.superres.prepare import store_needs
     from vcycle.data.superres.resized import resized_pairs
+    from vcycle.data.superres.store import is_store
+    from vcycle.recipes.superres.clips import SPLITS
 
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
@@ -47,6 +49,12 @@ def prepare_tiles(
         out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
         for split in _splits(data)
     }
+    for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
+        if is_store(other):
+            raise DataError(
+                f"{other} is a store of another preparation: splits lie in folders of their own, and a set without "
+                "splits in one; name another folder"
+            )
     if resize is not None:
         stores = {folder: resized_pairs(pairs, _factor(resize)) for folder, pairs in stores.items()}
     keep_low = low is not None or degradation != "none"

@@ -325,6 +325,8 @@ class VideoDataset(Dataset[Sample]):
         )
         if grid.flip:
             clip = clip.flip(2) if out is None else out.copy_(clip.flip(2))
+        if filled == len(frames):  # what a decoder makes of that is grey
+            raise VideoError(str(self.videos.path(item)), f"none of the {filled} frames of a clip can be decoded")
         fault = f"{self.videos.path(item)}: {filled} of {len(frames)} frames cannot be decoded" if filled else None
         return clip, fault
 

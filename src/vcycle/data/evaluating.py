@@ -17,6 +17,7 @@ from vcycle.data.loading import TIMEOUT, Loader
 from vcycle.data.pool.work import Room
 from vcycle.data.video import VideoError
 from vcycle.data.views import Views
+from vcycle.errors import DataError
 from vcycle.plan import rank_slice
 
 __all__ = ["evaluation_loader"]
@@ -52,9 +53,17 @@ def evaluation_loader(
         rank: This rank.
         world: Number of ranks; may be more than there are videos.
         pin_memory: Whether to put batches in page-locked memory.
+
+    Raises:
+        DataError: If the dataset has no videos.
     """
     pin_memory = pin_memory and torch.cuda.is_available()
-    work = _Evaluation(looked_through(dataset), views, batch, rank=rank, world=world, pinned=pin_memory)
+    found = looked_through(dataset)
+    if not getattr(found, "samples_grids", False):
+        raise DataError(
+            f"{type(dataset).__name__} has no videos to take views of: a VideoDataset is accepted, or parts"
+        )
+    work = _Evaluation(found, views, batch, rank=rank, world=world, pinned=pin_memory)
     return Loader(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
 
 

@@ -121,6 +121,9 @@ def generators_in(holder: Any) -> list[Any]:
 def _inside(held: Any) -> Iterable[Any]:
     """What an object holds directly."""
     inside: list[Any] = list(getattr(held, "__dict__", {}).values())
+    for slots in (vars(kind).get("__slots__", ()) for kind in type(held).__mro__):
+        names = (slots,) if isinstance(slots, str) else slots
+        inside += [getattr(held, name, None) for name in names if name not in ("__dict__", "__weakref__")]
     if isinstance(held, dict):
         inside += islice(held.values(), _MOST_EACH)
     elif isinstance(held, list | tuple):

@@ -100,7 +100,9 @@ def revert_batchnorm(model: _Model) -> _Model:
     Returns:
         The same model, with the same parameters and buffers.
     """
-    for module in [layer for layer in sub_batch_layers(model) if layer.kind is SubBatchNorm]:
+    for module in [
+        layer for layer in sub_batch_layers(model) if type(layer) in _CLASSES.values() and layer.kind is SubBatchNorm
+    ]:
         module.__class__ = module.plain_class  # type: ignore[assignment]
         for attribute in ("bn_batch", "_pending", "_sharing"):
             delattr(module, attribute)
@@ -194,7 +196,7 @@ class SubBatchNorm(_BatchNorm):
     bn_batch: int
     kind: "type[SubBatchNorm]"
     """What its class makes of BatchNorm; set by :func:`sub_batch_class`."""
-    plain_class: type[_BatchNorm]
+    plain_class: type[_BatchNorm] = nn.BatchNorm3d
     """The BatchNorm that it is made of; likewise."""
     _pending: list[Moments] | None
     _sharing: Sharing | None
@@ -256,7 +258,7 @@ class SubBatchNorm(_BatchNorm):
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         """Copy and pickle by what its class is made of: no module has the class under its name."""
         reduced = super().__reduce_ex__(protocol)
-        if type(self) is not sub_batch_class(self.kind, self.plain_class):  # derived from it once more
+        if type(self) not in _CLASSES.values():  # derived from one of them, or from this class, by its own name
             return reduced
         return _blank, (self.kind, self.plain_class), *reduced[2:]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import get_args
+from typing import Any, get_args
 
 from vcycle.errors import PlanError
 from vcycle.plan.rates import (
@@ -95,9 +95,12 @@ class Baseline:
             ("warmup", get_args(Warmup), "RampWarmup(...), FactorWarmup(...) or None", True),
         )
         for name, kinds, accepted, optional in wanted:
-            value = getattr(self, name)
+            value: Any = getattr(self, name)
             if isinstance(value, bool) or not (isinstance(value, kinds) or (optional and value is None)):
                 raise PlanError(f"baseline {name} is {value!r}: {accepted} is needed")
+            if kinds in (whole, number) and type(value) not in (int, float, type(None)):  # NumPy's, a fraction
+                plain: Any = int if kinds is whole else float
+                object.__setattr__(self, name, plain(value))
 
     def _check_laws(self) -> None:
         end = self._measured(self.length)

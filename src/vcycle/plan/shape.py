@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from vcycle.errors import PlanError
 
@@ -105,8 +105,10 @@ class Scale:
         return tuple(shape if isinstance(shape, Scale) else cls._of_pair(shape) for shape in shapes)
 
     @classmethod
-    def _of_pair(cls, pair: Sequence[float]) -> "Scale":
+    def _of_pair(cls, pair: Any) -> "Scale":
         try:
+            if isinstance(pair, str):
+                raise TypeError
             time, space = map(float, pair)
         except (TypeError, ValueError):
             raise PlanError(

@@ -161,11 +161,11 @@ def task_of(path: Path) -> str | None:
 
 def run_of(path: Path) -> Path | None:
     """The run that a path names: its folder, or one of its checkpoints; None where it names something else."""
-    whole = path.absolute()
-    folder = whole if path.is_dir() else whole.parent.parent
-    run = RunFolder(folder)
-    meant = run.recipe.is_file() and (path.is_dir() or whole.parent == run.checkpoints)
-    return (path if path.is_dir() else folder) if meant else None
+    if path.is_dir():
+        return path if RunFolder(path).recipe.is_file() else None
+    whole = path.resolve()
+    run = RunFolder(whole.parent.parent)
+    return run.path if run.recipe.is_file() and whole.parent == run.checkpoints else None
 
 
 def refuse_untrained(path: Path, origin: str, step: int) -> None:
@@ -217,7 +217,7 @@ def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> Kept
         evaluation=curve[-1]["evaluation"] if curve else None,
     )
     state = checkpoint.model if raw else checkpoint.weights
-    return Kept(weights=Weights(state=state, source=str(source)), trained=trained)
+    return Kept(weights=Weights(state=state, source=f"{source}{', raw' if raw else ''}"), trained=trained)
 
 
 def _newest(run: RunFolder, on_message: Callable[[str], None]) -> tuple[Checkpoint, Path]:

@@ -211,8 +211,8 @@ def _check_lengths(training: TrainingSection) -> None:
     if length is None or (training.epochs is not None and training.steps is not None):
         given = f"{training.epochs} and training.steps is {training.steps}".replace("None", "null")
         raise RecipeError(
-            f"training.epochs is {given}: exactly one of the two is needed; the other is null, such as "
-            f"training.{'steps' if length is None else 'epochs'}=null"
+            f"training.epochs is {given}: exactly one of the two is needed, and the other is null: "
+            "training.epochs=null or training.steps=null"
         )
     asked = f"training.{unit}={length:g}"
     warmup = 0.0 if training.warmup is None else training.warmup.length

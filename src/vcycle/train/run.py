@@ -30,7 +30,7 @@ class RunFolder:
     order of the model's outputs. `videos.json`: which videos, by digests of their names and labels. `log.jsonl`: one
     line per step and per validation. `bad_samples.jsonl`: the journal of replaced samples. `fit.json`: how each batch
     shape fits into memory. `environment.jsonl`: by which command, machine and versions it was carried out, a line each
-    time that it began or went on. `checkpoints/`: the newest two.
+    time that it began or went on. `checkpoints/`: the newest two, and the best.
     """
 
     path: Path

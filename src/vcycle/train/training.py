@@ -203,9 +203,10 @@ class Training:
         """Say where the training was at its best, if its end is not as good."""
         curve, best = self.state.totals.curve, self.state.totals.best
         if best is not None and not curve[-1].evaluation.value >= best.evaluation.value:
+            file = self.state.run.checkpoints / BEST
             self.say(
                 f"the best validation was after step {best.step:,}, {best.evaluation.headline}, and the last is "
-                f"{curve[-1].evaluation.headline}: {self.state.run.checkpoints / BEST} has the weights of then"
+                f"{curve[-1].evaluation.headline}{f': {file} has the weights of then' if file.is_file() else ''}"
             )
 
     def _fitted(self) -> Fitted:
