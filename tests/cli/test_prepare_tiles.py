@@ -159,3 +159,36 @@ def test_splits_stay_apart_and_are_trained_and_validated_on(vcycle, here, videos
     assert vcycle("check", "tiles").out == "32 clips: 0 bad, 0 damaged\n"
     found = every_clip(load_any("demo/superresolution", ["data=tiles"]))
     assert {split: len(pairs) for split, pairs in found.items()} == {"train": 16, "val": 8, "test": 8}
+
+
+def test_a_store_lies_beside_its_set_and_splits_beside_each_other(vcycle, here, videos):
+    shutil.copytree(videos, here / "clips")
+    for out in ("clips", "clips/tiles"):
+        ran = vcycle("prepare", "clips", out, "--to", "tiles")
+        assert (ran.code, f"{out} is the set itself, or lies in it" in ran.err) == (2, True)
+    assert vcycle("prepare", "clips/train", "one", "--to", "tiles").code == 0
+    assert vcycle("prepare", "clips", "three", "--to", "tiles").code == 0
+    for data, out, store in (("clips", "one", "one"), ("clips/train", "three", "three/train")):
+        ran = vcycle("prepare", data, out, "--to", "tiles")
+        assert (ran.code, f"{store} is a store of another preparation" in ran.err) == (2, True)
+
+
+def test_a_split_that_cannot_be_read_keeps_no_other_from_being_written_and_is_told(vcycle, here, videos):
+    shutil.copytree(videos, here / "clips")
+    for file in (here / "clips/val").rglob("*.mp4"):
+        file.write_text("no video")
+    ran = vcycle("prepare", "clips", "tiles", "--to", "tiles")
+    assert (ran.code, "not one clip can be read" in ran.err) == (2, True)
+    assert [len(TileStore(here / "tiles" / split)) for split in ("train", "test")] == [16, 8]
+    ran = vcycle("check", "tiles")
+    assert (ran.code, "tiles/val: is not prepared yet: the same `vcycle prepare` goes on" in ran.err) == (2, True)
+
+
+def test_low_resolution_clips_of_splits_are_taken_by_split(vcycle, here):
+    for folder, side in (("clips", 16), ("low", 4)):
+        for split, grey in (("train", 50), ("val", 90)):
+            (here / folder / split / "a").mkdir(parents=True)
+            imsave(here / folder / split / "a/0.png", np.full((side, side, 3), grey, dtype=np.uint8))
+    assert vcycle("prepare", "clips", "tiles", "--to", "tiles", "--low", "low").code == 0
+    for split, grey in (("train", 50), ("val", 90)):
+        assert (TileStore(here / "tiles" / split).low.read(0, [0]) == grey).all()

@@ -149,7 +149,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, he
         (["run/checkpoints/step-000000009.pt"], ["step-000000009.pt cannot be read: [Errno 2] No such file"]),
         (
             ["run", "--raw"],
-            ["has one set of weights: raw ones beside an average are of training.ema"],
+            ["has one set of weights: raw ones beside an average are in the numbered checkpoints"],
         ),
         (["run", "--to", "onnx"], ["--to 'onnx' is unknown: vcycle, pyslowfast, pytorchvideo, basicsr or mmagic"]),
         (["run", "-o", "x.pth"], ["--out x.pth: a name that ends in .safetensors is accepted"]),

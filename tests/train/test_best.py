@@ -1,14 +1,16 @@
 """The weights of the best validation: kept beside the checkpoints, and told of where the end is not the best."""
 
+import dataclasses
 import math
 
 import pytest
 import torch
 from torch import nn
 
+from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, StepDecay, cascade
 from vcycle.tasks.recognition import Evaluation
-from vcycle.train.checkpoint import BEST, load_checkpoint
+from vcycle.train.checkpoint import BEST, kept_best, load_checkpoint
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Point, Totals
@@ -127,3 +129,34 @@ def test_of_an_average_of_the_weights_it_is_the_average_that_is_kept(make_traini
     if best.step == len(training.plan):
         assert all(torch.equal(value, fitted.model.state_dict()[key]) for key, value in best.weights.items())
     assert not all(torch.equal(value, load_checkpoint(last).model[key]) for key, value in best.weights.items())
+
+
+def test_one_that_is_not_of_the_record_is_dropped_on_resume(make_training, tmp_path):
+    training = make_training("data.cache=24", "run.validate_every=1", "run.save_every=2")
+    training.run_until(13, tmp_path)
+    file = tmp_path / "checkpoints" / BEST
+    kept = load_checkpoint(file)
+    best = Totals.from_data(kept.totals, Evaluation).best
+    assert kept_best(tmp_path / "checkpoints", best) == kept.step
+    assert kept_best(tmp_path / "checkpoints", dataclasses.replace(best, step=best.step + 1)) is None
+    assert not file.exists()
+
+
+def test_a_training_that_ends_by_an_error_keeps_it(noise, brightness, tmp_path):
+    def fail(report):
+        if report.step.index == len(PLAN) - 2:
+            raise VcycleError("the offsets are too large")
+
+    with pytest.raises(VcycleError, match="offsets"):
+        fit(
+            plan=PLAN,
+            model=brightness(),
+            dataset=noise,
+            task=Loss(),
+            optimizer=OptimizerSpec(),
+            run=RunFolder(tmp_path),
+            settings=Settings(device="cpu", validate_every=2.0, save_every=1000),
+            validate=lambda *_: found(0.5),
+            on_step=fail,
+        )
+    assert load_checkpoint(tmp_path / "checkpoints" / BEST).step > 0

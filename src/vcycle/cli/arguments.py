@@ -27,6 +27,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for everyt
 Raw = Annotated[
     bool, typer.Option("--raw", help="The weights themselves, where a run keeps an average of them (training.ema) too.")
 ]
+_WEIGHTS = (".pt", ".pth", ".pkl", ".safetensors")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 
@@ -43,7 +44,8 @@ def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
 
 def names_recipe(name: Path) -> bool:
     """Whether a recipe is named, rather than a run or a file of weights."""
-    return not name.is_dir() and (name.suffix in (".yaml", ".yml") or not name.is_file())
+    weights = name.is_file() or name.suffix in _WEIGHTS
+    return not name.is_dir() and (name.suffix in (".yaml", ".yml") or not weights)
 
 
 def _changes(overrides: Sequence[str] | None) -> list[str]:

@@ -23,6 +23,7 @@ from vcycle.cli.datasets import (
 )
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
+from vcycle.errors import DataError
 
 if TYPE_CHECKING:
     from vcycle.data import CheckReport
@@ -102,7 +103,11 @@ def _clips(
     from vcycle.recipes.schema import Recipe
     from vcycle.recipes.superres.clips import SPLITS, every_clip
 
-    if stores := [place for place in (folder, *(folder / split for split in SPLITS)) if is_store(place)]:
+    places = (folder, *(folder / split for split in SPLITS))
+    unfinished = [place for place in places if (place / "journal.jsonl").is_file() and not is_store(place)]
+    if unfinished:
+        raise DataError(f"{unfinished[0]}: is not prepared yet: the same `vcycle prepare` goes on with it")
+    if stores := [place for place in places if is_store(place)]:
         refuse(_PREPARED, {"--layout": layout, "KEY=VALUE": overrides})
         return {str(place): read_pairs(place) for place in stores}
     if recipe is None or isinstance(load_any(recipe), Recipe):

@@ -38,7 +38,8 @@ def report(
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
 
-    folders = [run for folder in runs for run in _held(folder)]
+    held = [run for folder in runs for run in _held(folder)]
+    folders = list({run.resolve(): run for run in held}.values())
     found = [_read(folder, _name(folder, folders)) for folder in folders]
     text = page(found, versions=versions())
     try:
@@ -221,4 +222,5 @@ def _stage(stage: Any) -> dict[str, Any]:
 def _name(folder: Path, runs: list[Path]) -> str:
     """A folder's own name, or its path where another has the same."""
     name = folder.resolve().name
-    return name if sum(other.resolve().name == name for other in runs) == 1 else str(folder)
+    name = name if sum(other.resolve().name == name for other in runs) == 1 else str(folder)
+    return name.encode(errors="backslashreplace").decode()  # it may be no text, which nothing can draw

@@ -1,6 +1,7 @@
 """`vcycle prepare --to tiles`: frames in tiles, of which a random crop reads just its own, for super-resolution."""
 
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 from vcycle.cli.output import message, print_json, result
@@ -49,6 +50,10 @@ def prepare_tiles(
         out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
         for split in _splits(data)
     }
+    if any(
+        out.resolve() == place.resolve() or place.resolve() in out.resolve().parents for place in (data, low) if place
+    ):
+        raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")
     for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
         if is_store(other):
             raise DataError(
@@ -73,16 +78,15 @@ def prepare_tiles(
         return 0
     message(estimated)
     with process.resumable("what is done is kept: the same command goes on with it"), progress() as shown:
-        prepared = [
-            write_store(
-                pairs,
-                folder,
-                low=keep_low,
-                workers=workers,
-                progress=lambda done, total: shown.count("preparing clips", done, total),
-            )
-            for folder, pairs in stores.items()
-        ]
+        prepared, unreadable = [], list[DataError]()
+        for folder, pairs in stores.items():
+            try:
+                tell = partial(shown.count, "preparing clips")
+                prepared.append(write_store(pairs, folder, low=keep_low, workers=workers, progress=tell))
+            except DataError as error:  # of one split; the others are written all the same
+                unreadable.append(error)
+        if unreadable:
+            raise unreadable[0]
     done = sum(len(each.store.clips) for each in prepared)
     failed = [fault for each in prepared for fault in each.failed]
     if json:

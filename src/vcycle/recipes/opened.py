@@ -207,7 +207,10 @@ def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> Kept
     classes = run.read_classes() if isinstance(recipe, Recipe) else ()
     checkpoint, source = _newest(run, on_message) if path.is_dir() else (load_checkpoint(path), path)
     if raw and checkpoint.averaged is None:
-        raise CheckpointError(f"{source} has one set of weights: raw ones beside an average are of training.ema")
+        raise CheckpointError(
+            f"{source} has one set of weights: raw ones beside an average are in the numbered checkpoints of a run "
+            "with training.ema"
+        )
     curve = checkpoint.totals.get("curve")
     trained = Trained(
         recipe=recipe,

@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
+from vcycle.train.outcome import Point
 
 __all__ = [
     "BEST",
     "Checkpoint",
     "checkpoint_name",
+    "kept_best",
     "latest_checkpoint",
     "load_checkpoint",
     "load_weights",
@@ -97,6 +99,22 @@ def save_best(folder: Path, checkpoint: Checkpoint) -> Path:
         CheckpointError: if they cannot be written. Those before stay as they were.
     """
     return _written(folder / BEST, checkpoint)
+
+
+def kept_best(folder: Path, best: Point | None) -> int | None:
+    """The step of the best weights that are kept, if they are those of the best validation on record.
+
+    Others are removed: a resume from an older checkpoint has left them behind, and may not come by them again.
+    """
+    path = folder / BEST
+    if not path.exists():
+        return None
+    with contextlib.suppress(CheckpointError):
+        if best is not None and load_checkpoint(path).step == best.step:
+            return best.step
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+    return None
 
 
 def _written(path: Path, checkpoint: Checkpoint) -> Path:

@@ -9,7 +9,7 @@ from torch import nn
 
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
-from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_weights, save_best, save_checkpoint
+from vcycle.train.checkpoint import Checkpoint, kept_best, latest_checkpoint, load_weights, save_best, save_checkpoint
 from vcycle.train.ema import Ema
 from vcycle.train.outcome import Evaluation, Totals
 from vcycle.train.run import RunFolder
@@ -33,8 +33,10 @@ class TrainState:
 
     outline: nn.Module | None = None
     """The model without its weights, where ranks have parts of them."""
+    best_step: int | None = field(default=None, init=False)
+    """Steps after which the best validation's weights were, where they are kept."""
     _noted: Checkpoint | None = field(default=None, init=False)
-    """The weights of the best validation, where it came after the last checkpoint."""
+    """These weights, where they came after the last checkpoint."""
 
     def best(self) -> nn.Module:
         """The model that is evaluated: the average of the weights, where there is one.
@@ -51,6 +53,7 @@ class TrainState:
             step: Steps done.
             write: Whether this rank is the one that writes.
         """
+        self.best_step = step
         weights = gathered((self.model if self.ema is None else self.ema).state_dict(), keep=write)
         if write:
             self._noted = Checkpoint(
@@ -75,10 +78,18 @@ class TrainState:
         """
         checkpoint = self._checkpoint(step, keep=write)
         if write:
-            if self._noted is not None:
-                save_best(self.run.checkpoints, self._noted)
-                self._noted = None
+            self.save_noted()
             save_checkpoint(self.run.checkpoints, checkpoint)
+
+    def save_noted(self) -> None:
+        """Write the best weights, if they are new.
+
+        Raises:
+            CheckpointError: if they cannot be written; those before them stay as they were.
+        """
+        if self._noted is not None:
+            save_best(self.run.checkpoints, self._noted)
+            self._noted = None
 
     def _checkpoint(self, step: int, *, keep: bool) -> Checkpoint:
         return Checkpoint(
@@ -153,6 +164,7 @@ class TrainState:
             self.totals = Totals.from_data(checkpoint.totals, evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {error!r}") from error
+        self.best_step = kept_best(self.run.checkpoints, self.totals.best)
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step
 

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 
 import torch
 from torch import nn
 
 from vcycle.data import Batch
+from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan, Step
 from vcycle.train.checkpoint import BEST
 from vcycle.train.clock import Clock
@@ -70,12 +71,17 @@ class Training:
         )
         self.state.model.train()
         self._catch_up(start)
-        for step in self.plan.iterate(start):
-            batch, waited = self._take(step)
-            if self.ranks.world > 1 and step.index == start:
-                self.update.rehearse(step, batch)
-            ending = self._learn(step, batch, waited)
-            self._do_what_is_due(step.index + 1, ending)
+        try:
+            for step in self.plan.iterate(start):
+                batch, waited = self._take(step)
+                if self.ranks.world > 1 and step.index == start:
+                    self.update.rehearse(step, batch)
+                ending = self._learn(step, batch, waited)
+                self._do_what_is_due(step.index + 1, ending)
+        except VcycleError:
+            with suppress(CheckpointError):
+                self.state.save_noted()  # a training that diverges has nothing better to go on from
+            raise
         self._tell_of_best()
         return self._fitted()
 
@@ -203,10 +209,11 @@ class Training:
         """Say where the training was at its best, if its end is not as good."""
         curve, best = self.state.totals.curve, self.state.totals.best
         if best is not None and not curve[-1].evaluation.value >= best.evaluation.value:
-            file = self.state.run.checkpoints / BEST
+            kept = self.state.best_step == best.step
             self.say(
                 f"the best validation was after step {best.step:,}, {best.evaluation.headline}, and the last is "
-                f"{curve[-1].evaluation.headline}{f': {file} has the weights of then' if file.is_file() else ''}"
+                f"{curve[-1].evaluation.headline}"
+                f"{f': {self.state.run.checkpoints / BEST} has the weights of then' if kept else ''}"
             )
 
     def _fitted(self) -> Fitted:
