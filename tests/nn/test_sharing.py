@@ -59,6 +59,18 @@ def of_rank(rank, world, clips, bn_batch, momentum, micro):
     return compute(network(momentum), x[own], weights[own], bn_batch, sharing_of(clips, bn_batch, rank, world), micro)
 
 
+def assert_as_alone(ranks, alone):
+    """All that ranks have computed is what one process has, and their buffers are the same to the last bit."""
+    close = {"rtol": 1e-10, "atol": 1e-10}
+    torch.testing.assert_close(torch.cat([found["outputs"] for found in ranks]), alone["outputs"], **close)
+    torch.testing.assert_close(torch.cat([found["input"] for found in ranks]), alone["input"], **close)
+    summed = [sum(grads) for grads in zip(*(found["parameters"] for found in ranks), strict=True)]
+    torch.testing.assert_close(summed, alone["parameters"], **close)
+    for found in ranks:
+        torch.testing.assert_close(found["buffers"], alone["buffers"], **close)
+        assert all(torch.equal(a, b) for a, b in zip(found["buffers"], ranks[0]["buffers"], strict=True))
+
+
 @pytest.mark.parametrize(
     ("world", "clips", "bn_batch", "momentum", "micro"),
     [
@@ -71,14 +83,7 @@ def of_rank(rank, world, clips, bn_batch, momentum, micro):
 def test_ranks_give_what_one_process_gives(on_ranks, world, clips, bn_batch, momentum, micro):
     alone = compute(network(momentum), *batch(clips), bn_batch)
     ranks = on_ranks(world, of_rank, clips, bn_batch, momentum, micro)
-    close = {"rtol": 1e-10, "atol": 1e-10}
-    torch.testing.assert_close(torch.cat([found["outputs"] for found in ranks]), alone["outputs"], **close)
-    torch.testing.assert_close(torch.cat([found["input"] for found in ranks]), alone["input"], **close)
-    summed = [sum(grads) for grads in zip(*(found["parameters"] for found in ranks), strict=True)]
-    torch.testing.assert_close(summed, alone["parameters"], **close)
-    for found in ranks:
-        torch.testing.assert_close(found["buffers"], alone["buffers"], **close)
-        assert all(torch.equal(a, b) for a, b in zip(found["buffers"], ranks[0]["buffers"], strict=True))
+    assert_as_alone(ranks, alone)
 
 
 def pooled_network():
@@ -109,13 +114,7 @@ def test_ranks_agree_with_one_process_where_a_last_clip_joins_another_block(on_r
     x, weights = batch(clips)
     alone = compute(pooled_network(), x, weights[:, :, 0, 0, 0], bn_batch)
     ranks = on_ranks(world, of_pooled_rank, clips, bn_batch)
-    close = {"rtol": 1e-10, "atol": 1e-10}
-    torch.testing.assert_close(torch.cat([found["outputs"] for found in ranks]), alone["outputs"], **close)
-    torch.testing.assert_close(torch.cat([found["input"] for found in ranks]), alone["input"], **close)
-    summed = [sum(grads) for grads in zip(*(found["parameters"] for found in ranks), strict=True)]
-    torch.testing.assert_close(summed, alone["parameters"], **close)
-    for found in ranks:
-        torch.testing.assert_close(found["buffers"], alone["buffers"], **close)
+    assert_as_alone(ranks, alone)
 
 
 def two_groups(rank, world):

@@ -49,7 +49,7 @@ def found(value):
 def run(noise, brightness, tmp_path):
     """A training whose validations find given values: what it said, and the weights at each validation."""
 
-    def run(values, **settings):
+    def run(values, *, on_step=lambda report: None, **settings):
         said, weights, left = [], [], iter(values)
 
         def validate(model, device):
@@ -66,6 +66,7 @@ def run(noise, brightness, tmp_path):
             run=RunFolder(tmp_path),
             settings=Settings(device="cpu", validate_every=PLAN.epochs / len(values), **settings),
             validate=validate,
+            on_step=on_step,
             on_message=said.append,
         )
         return said, weights
@@ -142,21 +143,11 @@ def test_one_that_is_not_of_the_record_is_dropped_on_resume(make_training, tmp_p
     assert not file.exists()
 
 
-def test_a_training_that_ends_by_an_error_keeps_it(noise, brightness, tmp_path):
+def test_a_training_that_ends_by_an_error_keeps_it(run, tmp_path):
     def fail(report):
         if report.step.index == len(PLAN) - 2:
             raise VcycleError("the offsets are too large")
 
     with pytest.raises(VcycleError, match="offsets"):
-        fit(
-            plan=PLAN,
-            model=brightness(),
-            dataset=noise,
-            task=Loss(),
-            optimizer=OptimizerSpec(),
-            run=RunFolder(tmp_path),
-            settings=Settings(device="cpu", validate_every=2.0, save_every=1000),
-            validate=lambda *_: found(0.5),
-            on_step=fail,
-        )
+        run((0.5, 0.5, 0.5, 0.5), save_every=1000, on_step=fail)
     assert load_checkpoint(tmp_path / "checkpoints" / BEST).step > 0

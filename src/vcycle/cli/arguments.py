@@ -11,7 +11,7 @@ from vcycle.errors import RecipeError
 if TYPE_CHECKING:
     from vcycle.recipes.load import AnyRecipe
 
-__all__ = ["Json", "Out", "Overrides", "Raw", "RecipeArgument", "load_any", "names_recipe"]
+__all__ = ["Json", "Out", "Overrides", "Raw", "RecipeArgument", "load_any", "names_recipe", "refuse_raw"]
 
 RecipeArgument = Annotated[
     str,
@@ -27,8 +27,10 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for everyt
 Raw = Annotated[
     bool, typer.Option("--raw", help="The weights themselves, where a run keeps an average of them (training.ema) too.")
 ]
-_WEIGHTS = (".pt", ".pth", ".pkl", ".safetensors")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
+
+_WEIGHTS = (".pt", ".pth", ".pkl", ".safetensors")
+"""Endings of what is no recipe even where there is no such file."""
 
 
 def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
@@ -46,6 +48,16 @@ def names_recipe(name: Path) -> bool:
     """Whether a recipe is named, rather than a run or a file of weights."""
     weights = name.is_file() or name.suffix in _WEIGHTS
     return not name.is_dir() and (name.suffix in (".yaml", ".yml") or not weights)
+
+
+def refuse_raw(recipe: Path, raw: bool) -> None:
+    """Refuse to go past an average that a recipe's first weights do not have.
+
+    Raises:
+        RecipeError: saying what has one.
+    """
+    if raw:
+        raise RecipeError(f"--raw goes with a run: {recipe} is a recipe, whose init is one set of weights")
 
 
 def _changes(overrides: Sequence[str] | None) -> list[str]:

@@ -61,15 +61,15 @@ def check(
     from vcycle.recipes.load import load_any
     from vcycle.recipes.videos import every_video, left_out
 
-    if recipe is not None:
-        load_any(recipe)  # where it does not say what the data is, it is one at least
+    task = None if recipe is None else load_any(recipe).task
     folder = Path(data).expanduser()
     of_videos: dict[str, object] = {"--quick": quick, "--timeout": timeout}
+    kind = "file"
     with progress() as shown:
         if is_prepared(folder):
             refuse(_PREPARED, of_videos | {"--layout": layout, "KEY=VALUE": overrides})
-            report, kind = check_prepared(load_index(folder), workers=workers, progress=shown.count), "file"
-        elif (clips := _clips(folder, recipe, layout, overrides)) is not None:
+            report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
+        elif (clips := _clips(folder, recipe if task == "superresolution" else None, layout, overrides)) is not None:
             refuse("goes with videos, and these are clips of super-resolution", of_videos | {"--workers": workers})
             report, kind = _check_clips(clips.values(), shown.count), "clip"
         else:
@@ -77,10 +77,7 @@ def check(
             for note in left_out(listed.values()):
                 message(note)
             patience = timeout or PATIENCE
-            report, kind = (
-                check_videos(listed, quick=quick, workers=workers, patience=patience, progress=shown.count),
-                "file",
-            )
+            report = check_videos(listed, quick=quick, workers=workers, patience=patience, progress=shown.count)
     if json:
         print_json({"data": str(folder)} | asdict(report))
     else:
@@ -96,24 +93,28 @@ def check(
 def _clips(
     folder: Path, recipe: str | None, layout: str | None, overrides: Sequence[str] | None
 ) -> "Mapping[str, ClipPairs] | None":
-    """The clips of super-resolution that are there, by split; None where it is videos that are meant."""
+    """The clips of super-resolution that are there, by split; None where it is videos that are meant.
+
+    Args:
+        folder: Where.
+        recipe: One of super-resolution, if that was named.
+        layout: As given, like what follows.
+        overrides: Changes of the recipe.
+    """
+    from vcycle.data.superres.journal import is_begun
     from vcycle.data.superres.layouts import read_pairs
     from vcycle.data.superres.store import is_store
-    from vcycle.recipes.load import load_any
-    from vcycle.recipes.schema import Recipe
     from vcycle.recipes.superres.clips import SPLITS, every_clip
+    from vcycle.recipes.superres.schema import SuperresRecipe
 
     places = (folder, *(folder / split for split in SPLITS))
-    unfinished = [place for place in places if (place / "journal.jsonl").is_file() and not is_store(place)]
-    if unfinished:
-        raise DataError(f"{unfinished[0]}: is not prepared yet: the same `vcycle prepare` goes on with it")
-    if stores := [place for place in places if is_store(place)]:
+    if begun := next(filter(is_begun, places), None):
+        raise DataError(f"{begun}: is not prepared yet: the same `vcycle prepare` goes on with it")
+    if stores := list(filter(is_store, places)):
         refuse(_PREPARED, {"--layout": layout, "KEY=VALUE": overrides})
         return {str(place): read_pairs(place) for place in stores}
-    if recipe is None or isinstance(load_any(recipe), Recipe):
-        return None
-    meant = dataset_of(str(folder), recipe, layout, overrides)
-    return None if isinstance(meant, Recipe) else every_clip(meant)
+    meant = None if recipe is None else dataset_of(str(folder), recipe, layout, overrides)
+    return every_clip(meant) if isinstance(meant, SuperresRecipe) else None
 
 
 def _check_clips(splits: "Iterable[ClipPairs]", progress: "Progress") -> "CheckReport":

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 import typer
 
 from vcycle.cli import restoration
-from vcycle.cli.arguments import Raw, names_recipe
+from vcycle.cli.arguments import Raw, names_recipe, refuse_raw
 from vcycle.cli.figures import check_figure, save_figure
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
-from vcycle.cli.restoration import is_restoration, refuse_raw
+from vcycle.cli.restoration import is_restoration
 from vcycle.cli.sharing import shared
 from vcycle.cli.telling import accuracy_line, warn_of_precision, warn_of_workers
 from vcycle.errors import RecipeError

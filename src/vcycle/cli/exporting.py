@@ -35,18 +35,17 @@ def export(
     The file (safetensors) holds the recipe, the plan and the names of the classes too: `vcycle eval`, `vcycle predict`,
     `vcycle upscale` and `init=FILE` take it wherever it is.
     """
-    from vcycle.recipes.opened import read_kept, run_meant, run_of
-
-    folder = run_of(run)
-    file = out or ((folder or run) / f"{'model' if run.is_dir() else run.stem}{_ENDING}")
-    if file.suffix != _ENDING:
-        raise RecipeError(f"--out {file}: a name that ends in {_ENDING} is accepted")
+    if out is not None and out.suffix != _ENDING:
+        raise RecipeError(f"--out {out}: a name that ends in {_ENDING} is accepted")
     naming = next((naming for naming in _NAMINGS if naming == to), None)
     if naming is None:
         raise RecipeError(f"--to {to!r} is unknown: {', '.join(_NAMINGS[:-1])} or {_NAMINGS[-1]}")
 
     from vcycle.recipes.exported import export as write
+    from vcycle.recipes.opened import read_kept, run_meant, run_of
 
+    folder = run_of(run)
+    file = out or ((folder or run) / f"{'model' if run.is_dir() else run.stem}{_ENDING}")
     if folder is None and not run.is_dir():
         raise RecipeError(f"{run} is not the folder of a run{run_meant(run)}")
     kept = read_kept(run, message, raw=raw)

@@ -96,8 +96,11 @@ def _file_names(names: Sequence[str]) -> list[str]:
 
 def _held(folder: Path) -> list[Path]:
     """The runs that a folder stands for: itself or, of a study, all that have begun."""
-    held = sorted(log.parent for log in folder.glob("runs/*/log.jsonl"))
-    return [folder] if (folder / "log.jsonl").is_file() or not held else held
+    from vcycle.train.run import RunFolder
+
+    own = RunFolder(folder).log
+    held = sorted(log.parent for log in folder.glob(f"runs/*/{own.name}"))
+    return [folder] if own.is_file() or not held else held
 
 
 def _read(folder: Path, name: str) -> "RunData":

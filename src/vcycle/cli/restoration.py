@@ -6,13 +6,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcycle.cli.arguments import load_any, names_recipe
+from vcycle.cli.arguments import load_any, names_recipe, refuse_raw
 from vcycle.cli.carrying import carry_out
 from vcycle.cli.output import message, message_of_rank, plain, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.sharing import shared
 from vcycle.cli.telling import warn_of_precision
-from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
     from vcycle.cli.progress import Progress
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
-__all__ = ["evaluate", "is_restoration", "planned", "refuse_raw", "train"]
+__all__ = ["evaluate", "is_restoration", "planned", "train"]
 
 
 def is_restoration(model: Path) -> bool:
@@ -33,16 +32,6 @@ def is_restoration(model: Path) -> bool:
     from vcycle.recipes.opened import task_of
 
     return task_of(model) == "superresolution"
-
-
-def refuse_raw(recipe: Path, raw: bool) -> None:
-    """Refuse to go past an average that a recipe's first weights do not have.
-
-    Raises:
-        RecipeError: saying what has one.
-    """
-    if raw:
-        raise RecipeError(f"--raw goes with a run: {recipe} is a recipe, whose init is one set of weights")
 
 
 def planned(recipe: "SuperresRecipe") -> "Plan":

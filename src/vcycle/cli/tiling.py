@@ -41,18 +41,16 @@ def prepare_tiles(
     from vcycle.data.superres.prepare import store_needs
     from vcycle.data.superres.resized import resized_pairs
     from vcycle.data.superres.store import is_store
-    from vcycle.recipes.superres.clips import SPLITS
+    from vcycle.recipes.superres.clips import SPLITS, splits_in
 
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
     stores = {
         out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
-        for split in _splits(data)
+        for split in splits_in(data) or ("",)
     }
-    if any(
-        out.resolve() == place.resolve() or place.resolve() in out.resolve().parents for place in (data, low) if place
-    ):
+    if any(out.resolve().is_relative_to(place.resolve()) for place in (data, low) if place is not None):
         raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")
     for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
         if is_store(other):
@@ -100,13 +98,6 @@ def prepare_tiles(
         more = f", listed in {' and '.join(map(str, lists))}" if lists else ""
         result(f"{out}: {done:,} of {clips:,} clips, {len(failed):,} failed{more}")
     return len(failed) / clips
-
-
-def _splits(data: Path) -> list[str]:
-    """The folders of splits that are kept apart, as training takes them; the folder itself where there are none."""
-    from vcycle.recipes.superres.clips import SPLITS
-
-    return [split for split in SPLITS if (data / split).is_dir()] if (data / "train").is_dir() else [""]
 
 
 def _factor(text: str) -> Fraction:

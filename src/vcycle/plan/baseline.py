@@ -84,7 +84,7 @@ class Baseline:
         self._check_laws()
 
     def _check_kinds(self) -> None:
-        """Refuse what is of another kind, here rather than where it is first computed with."""
+        """Refuse what is of another kind here, not where it is first computed with; make numbers Python's own."""
         whole, number = (Integral,), (Real,)
         wanted: tuple[tuple[str, tuple[type, ...], str, bool], ...] = (
             *((name, whole, "a whole number", False) for name in ("batch", "frames", "size", "clips", "bn_batch")),

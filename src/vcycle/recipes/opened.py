@@ -91,8 +91,8 @@ def open_model(path: Path, on_message: Callable[[str], None] = lambda _: None, *
         CheckpointError: if there is no trained model, it cannot be read, or its file does not say what it is.
         RecipeError: if its recipe is not one that can be read here, or is of another task.
     """
-    if RunFolder(path).recipe.is_file():
-        recognition(load_any(str(path)), str(path))  # before what a run of another task may lack
+    if (run := run_of(path)) is not None:
+        recognition(load_any(str(run)), str(path))  # before what a run of another task may lack
     kept = read_kept(path, on_message, raw=raw)
     trained = kept.trained
     if trained is None:

@@ -1,6 +1,7 @@
 """From a recipe to its plans. Needs no torch: `vcycle plan` answers at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 
 from vcycle import plan as planning
@@ -11,7 +12,7 @@ from vcycle.plan.shape import FULL
 from vcycle.recipes.plan_sections import LongPlan, PlansSection, ShortPlan
 from vcycle.recipes.schema import DecaySection, Recipe, TrainingSection, WarmupSection
 
-__all__ = ["PLAN_NAMES", "baseline_of", "by_key", "check_name", "control_name", "factor_of", "lengthened", "plan_of"]
+__all__ = ["PLAN_NAMES", "baseline_of", "check_name", "control_name", "factor_of", "lengthened", "named_by", "plan_of"]
 
 PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
 _CONTROL = "control:"
@@ -73,20 +74,26 @@ def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -
     name = recipe.plan if name is None else name
     base, is_control, epoch_factor = _parts(name)
     baseline, section = baseline_of(recipe, clips), base.replace("+", "_")
-    try:
+    with named_by(section):
         if is_control:
             options = getattr(recipe.plans, section)
             length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
             return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
         return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
+
+
+@contextmanager
+def named_by(section: str) -> Iterator[None]:
+    """Name the recipe's section of a plan's options in errors that do not name the plan.
+
+    Raises:
+        PlanError: in place of one from within.
+    """
+    try:
+        yield
     except PlanError as error:
-        raise by_key(error, section) from error
-
-
-def by_key(error: PlanError, section: str) -> PlanError:
-    """The error of a plan that cannot be built, with the recipe's section that its options stand in."""
-    said = str(error)
-    return PlanError(said if said.startswith("plan ") else f"plans.{section}: {said}")
+        said = str(error)
+        raise PlanError(said if said.startswith("plan ") else f"plans.{section}: {said}") from error
 
 
 def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from vcycle.data.layouts.files import is_video, printable, videos_among
+from vcycle.data.layouts.files import is_video, printable, suffix_of, videos_among
 from vcycle.errors import DataError
 
 __all__ = ["Beside"]
@@ -56,7 +56,7 @@ class Beside:
         for inner in below:
             self._look(f"{name}/{inner}", _DEPTH)
         strange = (other for other in names if not is_video(other))
-        self._others += [f"{name}/{other}" for other in strange if _suffix(other) not in _COMPANIONS]
+        self._others += [f"{name}/{other}" for other in strange if suffix_of(other) not in _COMPANIONS]
         return videos_among(names)
 
     def told(self) -> str:
@@ -103,7 +103,3 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link to itself
         return False
-
-
-def _suffix(name: str) -> str:
-    return os.path.splitext(name)[1].lower()

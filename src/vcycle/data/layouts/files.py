@@ -36,6 +36,7 @@ __all__ = [
     "refuse_video",
     "shown",
     "stems",
+    "suffix_of",
     "videos_among",
 ]
 
@@ -106,9 +107,14 @@ def names_in(folder: Path) -> list[str]:
         raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
 
 
+def suffix_of(name: str) -> str:
+    """The ending of a file's name, in small letters."""
+    return os.path.splitext(name)[1].lower()
+
+
 def is_video(name: str) -> bool:
     """Whether a name is a video's, by its ending."""
-    return os.path.splitext(name)[1].lower() in VIDEO_SUFFIXES
+    return suffix_of(name) in VIDEO_SUFFIXES
 
 
 def videos_among(names: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.layouts.files import first_file, first_folder, label_in, names_in, read_text, videos_among
+from vcycle.data.layouts.files import first_file, first_folder, label_in, names_in, read_text, suffix_of, videos_among
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -57,7 +57,7 @@ def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files
     files = {os.path.splitext(name)[0]: name for name in videos_among(names)}
     as_frames = not files
     if as_frames:
-        files = {name: name for name in names if not _suffix(name)}
+        files = {name: name for name in names if not suffix_of(name)}
     label_of = {name: label for label, name in enumerate(classes)}
     paths, labels = list[str](), list[int]()
     for number, entry in enumerate(_json(path, list), 1):
@@ -78,10 +78,6 @@ def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files
         source=path,
         frame_rate=_FRAME_RATE if as_frames else None,
     )
-
-
-def _suffix(name: str) -> str:
-    return os.path.splitext(name)[1].lower()
 
 
 def _file(root: Path, name: str) -> Path | None:

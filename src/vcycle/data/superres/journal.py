@@ -15,13 +15,18 @@ from vcycle.data.stamp import Stamp
 from vcycle.data.superres.store import StoredClip, is_store
 from vcycle.errors import DataError
 
-__all__ = ["FrameJournal", "journal_of"]
+__all__ = ["FrameJournal", "is_begun", "journal_of"]
 
 _NAME = "journal.jsonl"
 _REMEDY = "name another folder, or delete this one"
 
 Stamps = Sequence[Stamp]
 """Of a clip's frames at high resolution, and of those at low resolution where it has its own."""
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a store was begun in a folder and is not finished."""
+    return (folder / _NAME).is_file() and not is_store(folder)
 
 
 class FrameJournal:

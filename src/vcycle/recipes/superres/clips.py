@@ -18,7 +18,7 @@ from vcycle.data.superres.store import TiledClips, is_store
 from vcycle.errors import DataError, RecipeError
 from vcycle.recipes.superres.schema import SuperresRecipe
 
-__all__ = ["SPLITS", "Clips", "every_clip", "find_clips", "split_of"]
+__all__ = ["SPLITS", "Clips", "every_clip", "find_clips", "split_of", "splits_in"]
 
 SPLITS = ("train", "val", "test")
 
@@ -54,6 +54,11 @@ def every_clip(recipe: SuperresRecipe) -> dict[str, ClipPairs]:
         DataError: if they are not as they should be.
     """
     return {split: split_of(recipe, split) for split in SPLITS if split == "train" or _has(recipe, split)}
+
+
+def splits_in(path: Path) -> tuple[str, ...]:
+    """The splits that a folder has folders of; none without one to train on."""
+    return tuple(split for split in SPLITS if (path / split).is_dir()) if (path / "train").is_dir() else ()
 
 
 def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
@@ -135,7 +140,7 @@ def _has(recipe: SuperresRecipe, split: str) -> bool:
         return given is not None
     path = Path(data.path)
     layout = _layout(path) if data.layout == "auto" else data.layout
-    return layout != "clips" or ((path / "train").is_dir() and (path / split).is_dir())
+    return layout != "clips" or split in splits_in(path)
 
 
 def _refuse_shared(train: ClipPairs, others: dict[str, ClipPairs]) -> None:

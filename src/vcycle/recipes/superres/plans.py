@@ -6,7 +6,7 @@ from vcycle import plan as planning
 from vcycle.errors import PlanError, RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
 from vcycle.plan.superresolution import NESTINGS
-from vcycle.recipes.plans import by_key, factor_of
+from vcycle.recipes.plans import factor_of, named_by
 from vcycle.recipes.superres.schema import FactorWarmupSection, MinibatchSection, SuperresRecipe
 
 __all__ = [
@@ -131,7 +131,7 @@ def _built(recipe: SuperresRecipe, clips: int | None, nesting: str, length: floa
     if nesting not in NESTINGS:
         return planning.constant(baseline, epoch_factor=length)
     options = getattr(recipe.plans, nesting)
-    try:
+    with named_by(nesting):
         return planning.superresolution(
             baseline,
             nesting=nesting,
@@ -143,8 +143,6 @@ def _built(recipe: SuperresRecipe, clips: int | None, nesting: str, length: floa
             stage_lrs=options.stage_lrs,
             epoch_factor=length,
         )
-    except PlanError as error:
-        raise by_key(error, nesting) from error
 
 
 def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
