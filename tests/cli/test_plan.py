@@ -7,7 +7,7 @@ import pytest
 
 KINETICS = "kinetics/slowfast_8x8_r50"
 
-# Wu et al. 2020, table 2 and section 3: base shapes, batches and LRs of the long cycle, sides of the short cycle.
+# Wu et al. 2020, section 3.2: base shapes, batches and LRs of the long cycle, sides of the short cycle.
 CYCLE = [(8, 158, 512, 8.0), (16, 158, 256, 4.0), (16, 224, 128, 2.0), (32, 224, 64, 1.0)]
 SHORT = {158: [112, 158, 158], 224: [112, 158, 224]}
 
@@ -25,10 +25,10 @@ def test_the_golden_schedule_is_printed(vcycle, golden):
     assert shown == [[(c["frames"], c["size"], c["batch"]) for c in s["pattern"]] for s in golden["stages"]]
 
 
-def test_three_long_cycles_and_a_fine_tuning_phase_save_3_42_times_the_steps(vcycle):
+def test_three_long_cycles_and_a_fine_tuning_phase_save_3_43_times_the_steps(vcycle):
     printed = json.loads(vcycle("plan", KINETICS, "--json").out)
-    assert printed["steps"] == 261_792
-    assert printed["saving"]["steps"] == pytest.approx(3.42, abs=0.005)
+    assert printed["steps"] == 261_485
+    assert printed["saving"]["steps"] == pytest.approx(3.427, abs=0.005)
     expected = [(t, s, b, 0.1 * x * decay) for decay in (1, 0.1, 0.01) for t, s, b, x in CYCLE]
     expected += [(32, 224, 64, 0.001), (32, 224, 64, 0.0001)]
     bases = [(s["frames"], s["size"], s["batch"], s["lr"]) for s in printed["stages"]]
@@ -60,7 +60,7 @@ def test_the_table_is_whole_when_it_is_piped(vcycle):
     assert "…" not in ran.out
     assert "cycle 1, T/4·S/√2" in ran.out
     assert "1024 512 512" in ran.out
-    assert "3.42× fewer steps" in ran.out
+    assert "3.43× fewer steps" in ran.out
 
 
 @pytest.mark.parametrize("columns", ["1", "20", "60"])
@@ -68,7 +68,7 @@ def test_no_column_is_lost_and_no_number_is_broken_on_a_narrow_terminal(vcycle, 
     monkeypatch.setenv("COLUMNS", columns)
     rows = vcycle("plan", KINETICS).out.splitlines()
     assert ["stage", "steps", "epoch", "frames", "size", "batch", "BN", "LR", "work"] in [row.split() for row in rows]
-    assert any({"25,741", "73.22", "512", "16", "0.4", "1.00"} <= set(row.split()) for row in rows)
+    assert any({"25,681", "73.05", "512", "16", "0.4", "1.00"} <= set(row.split()) for row in rows)
 
 
 def test_the_clips_of_a_folder_are_counted_and_not_taken_from_the_recipe(vcycle, videos):

@@ -42,7 +42,7 @@ def test_a_grid_always_fits_its_shape_and_its_video(frames, height, width, video
         assert grid.times[0] >= 0
 
 
-# Wu et al. 2020, section 3: a random stride in [τ, τ·T/t]; with τ = 2 at 30 fps and T = 32.
+# Wu et al. 2020, section 4: a random stride in [τ, τ·T/t]; with τ = 2 at 30 fps and T = 32.
 @pytest.mark.parametrize(("frames", "longest"), [(32, 2), (16, 4), (8, 8)])
 def test_strides_are_real_valued_and_uniform_from_the_baselines_to_its_whole_span(frames, longest):
     strides = strides_of(grids_of(KINETICS, Shape(frames, 224, 224))) * 30

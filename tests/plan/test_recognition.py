@@ -61,8 +61,8 @@ def reference_saving(ends: tuple[int, ...], epochs: int) -> Fraction:
 
 
 @pytest.mark.parametrize("name", REFERENCE)
-def test_each_edge_lies_within_one_epoch_of_the_references(plans: dict[str, Plan], name: str) -> None:
-    assert stage_ends(plans[name]) == pytest.approx(REFERENCE[name], abs=1)
+def test_each_edge_lies_within_one_epoch_of_the_references(references: dict[str, Plan], name: str) -> None:
+    assert stage_ends(references[name]) == pytest.approx(REFERENCE[name], abs=1)
 
 
 # Savings as measured on the reference; those of the two I3D recipes, which it does not ship, follow from its epochs.
@@ -77,18 +77,18 @@ def test_each_edge_lies_within_one_epoch_of_the_references(plans: dict[str, Plan
     ],
 )
 def test_the_total_of_steps_differs_from_the_references_by_its_rounding_alone(
-    plans: dict[str, Plan], name: str, saving: float, tolerance: float
+    references: dict[str, Plan], name: str, saving: float, tolerance: float
 ) -> None:
-    plan = plans[name]
+    plan = references[name]
     theirs = reference_saving(REFERENCE[name], round(plan.baseline.length))
     assert float(theirs) == pytest.approx(saving, abs=0.005)
     assert plan.saving().steps == pytest.approx(float(theirs), rel=tolerance)
 
 
 def test_kinetics_takes_the_references_iterations_and_saves_what_the_paper_says(
-    plans: dict[str, Plan],
+    references: dict[str, Plan],
 ) -> None:
-    plan = plans["kinetics_slowfast_8x8_r50"]
+    plan = references["kinetics_slowfast_8x8_r50"]
     assert plan.baseline.total_steps == 896_250
     assert len(plan) == pytest.approx(261_864, rel=0.001)
     assert round(plan.saving().steps, 2) == 3.42
@@ -162,8 +162,8 @@ def test_a_step_costs_what_a_step_of_the_baseline_costs(plans: dict[str, Plan]) 
         assert 0.9965 < mean < 0.9985
 
 
-def test_the_short_cycle_runs_over_global_steps(plans: dict[str, Plan]) -> None:
-    plan = plans["kinetics_slowfast_8x8_r50"]
+def test_the_short_cycle_runs_over_global_steps(references: dict[str, Plan]) -> None:
+    plan = references["kinetics_slowfast_8x8_r50"]
     first = plan.stages[0].steps  # 25,741 = 3·8,580 + 1: the second stage begins inside a short cycle
     assert first % 3 == 1
     assert [plan[first + i].shape.size for i in range(4)] == [158, 158, 112, 158]
@@ -171,8 +171,8 @@ def test_the_short_cycle_runs_over_global_steps(plans: dict[str, Plan]) -> None:
     assert [plan[len(plan) - len(plan) % 3 - 3 + i].shape.size for i in range(3)] == [112, 158, 224]
 
 
-def test_the_lr_follows_the_long_cycle_and_the_warmup_keeps_its_samples(plans: dict[str, Plan]) -> None:
-    plan = plans["kinetics_slowfast_8x8_r50"]
+def test_the_lr_follows_the_long_cycle_and_the_warmup_keeps_its_samples(references: dict[str, Plan]) -> None:
+    plan = references["kinetics_slowfast_8x8_r50"]
     # The reference's LR by epoch: a ramp over 34 epochs to the LR of eight times the batch.
     assert plan[0].lr == pytest.approx(0.01)
     assert lr_at_epoch(plan, 17) == pytest.approx(0.405, rel=0.001)
@@ -195,6 +195,8 @@ def test_a_larger_batch_scales_the_stated_lr(kinetics: Baseline) -> None:
     assert large.peak_lr == pytest.approx(0.8)
     assert multigrid(large).stages[0].rate.at(0) == pytest.approx(6.4)
     assert multigrid(large).stages[0].base.batch == 4096
+    # So is the LR that the ramp starts at.
+    assert (constant(large)[0].lr, constant(kinetics)[0].lr) == (pytest.approx(0.08), pytest.approx(0.01))
 
 
 def test_the_fine_tuning_phase_is_shortened_in_steps_like_the_cycles_before_it(kinetics: Baseline) -> None:

@@ -2,7 +2,7 @@
 
 A plan changes the batch from 1 to 16 times the baseline's. BatchNorm's regularisation depends on how many clips
 share their statistics, so those are kept near constant: a batch is cut along its first dimension into consecutive
-blocks of ``bn_batch`` clips, each normalised by its own mean and variance (Wu et al. 2020, section 3.3). A remainder
+blocks of ``bn_batch`` clips, each normalised by its own mean and variance (Wu et al. 2020, section 3.2). A remainder
 is a block of its own, unless it has a single value per channel: it then joins the block before. So any batch works
 that plain BatchNorm takes.
 

@@ -52,7 +52,8 @@ class Baseline:
     lr: float
     """Peak learning rate, for a batch of `lr_batch`."""
     lr_batch: int | None = None
-    """The batch that `lr` is stated for; another batch scales it linearly. None: `batch` itself."""
+    """The batch that `lr` and a ramp's `start_lr` are stated for; another batch scales both linearly. None: `batch`
+    itself."""
     epochs: float | None = None
     """Length of the training in epochs; either this or `steps`."""
     steps: int | None = None
@@ -132,7 +133,12 @@ class Baseline:
     @property
     def peak_lr(self) -> float:
         """The LR of this batch (linear scaling from `lr_batch`)."""
-        return self.lr if self.lr_batch is None else self.lr * self.batch / self.lr_batch
+        return self._at_this_batch(self.lr)
+
+    @property
+    def start_lr(self) -> float:
+        """The LR that a ramp warm-up starts at, for this batch; the peak without one."""
+        return self._at_this_batch(self.warmup.start_lr) if isinstance(self.warmup, RampWarmup) else self.peak_lr
 
     @property
     def group(self) -> int:
@@ -148,7 +154,7 @@ class Baseline:
 
         Args:
             scale: Fractions of the baseline's frames and area.
-            bn_factor: How many times the usual group BatchNorm takes (Wu et al. 2020, section 3.3).
+            bn_factor: How many times the usual group BatchNorm takes (Wu et al. 2020, section 3.2).
             growth: The power of the batch factor by which the batch grows instead, where that is less than 1.
         """
         factor = scale.grown(growth)
@@ -195,6 +201,10 @@ class Baseline:
             name: replace(role, frozen_until=round(role.frozen_until * ratio)) for name, role in self.roles.items()
         }
         return replace(self, warmup=warmup, roles=roles)
+
+    def _at_this_batch(self, lr: float) -> float:
+        """An LR stated for `lr_batch`, scaled linearly to `batch`."""
+        return lr if self.lr_batch is None else lr * self.batch / self.lr_batch
 
     def _measured(self, length: float) -> str:
         """A length with its unit."""

@@ -132,7 +132,9 @@ class RampWarmup:
     """A straight line from `start_lr` to the LR that is due at its end, in place of the law until then.
 
     `length` is in the baseline's unit (epochs or steps of the baseline); a plan keeps it in *samples*, so
-    that a plan with larger batches does not warm up ten times longer (Wu et al. 2020, section 4).
+    that a plan with larger batches does not warm up ten times longer. Wu et al. 2020 (section 4) give the
+    baseline's warm-up alone: counting it in samples is vcycle's choice. `start_lr` is for the baseline's `lr_batch`,
+    as its `lr` is.
     """
 
     length: float
@@ -147,7 +149,7 @@ class RampWarmup:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorWarmup:
-    """A factor on the law during the first `steps` steps, once (Lin et al. 2022, section 3.3).
+    """A factor on the law during the first `steps` steps, once (Lin et al. 2022, "Implementation Details").
 
     `linear`: `(step + 1) / steps`. `constant`: `factor` throughout. Steps are the baseline's: a plan keeps its samples,
     so that a larger batch does not warm up longer, and one that is shorter than the baseline takes as much of its own.

@@ -1,4 +1,4 @@
-"""Schedules for recognition: long and short cycles (Wu et al. 2020, section 3), and the cascade."""
+"""Schedules for recognition: long and short cycles (Wu et al. 2020, section 3.2), and the cascade."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -60,7 +60,7 @@ def multigrid(
     fine_tune: bool = True,
     lr_scaling: str = "linear",
 ) -> Plan:
-    """Long and short cycles over a baseline (Wu et al. 2020, sections 3.1 to 3.4).
+    """Long and short cycles over a baseline (Wu et al. 2020, sections 3.1 and 3.2).
 
     Args:
         baseline: The recipe. With LR drops, one long cycle runs per LR stage but the last; a law without
@@ -78,7 +78,7 @@ def multigrid(
             the short cycle's.
 
     Returns:
-        The plan. The default Kinetics recipe takes 3.42 times fewer steps than its baseline.
+        The plan. The default Kinetics recipe takes 3.43 times fewer steps than its baseline.
 
     Raises:
         PlanError: if the options contradict each other or the baseline.

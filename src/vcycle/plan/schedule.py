@@ -261,7 +261,8 @@ class Plan(Sequence[Step]):
         if isinstance(warmup, FactorWarmup):
             return warmup.at(first_sample / self.baseline.batch) * self._law(part, index)
         if isinstance(warmup, RampWarmup) and first_sample < self.warmup_samples:
-            return warmup.start_lr + (self._ramp_end - warmup.start_lr) * first_sample / self.warmup_samples
+            start = self.baseline.start_lr
+            return start + (self._ramp_end - start) * first_sample / self.warmup_samples
         return self._law(part, index)
 
     @cached_property

@@ -66,7 +66,7 @@ class Scale:
 
     The area is kept rather than the side, because the method's favourite side is 1/√2, whose
     square is exact. Batch factors come from these fractions, not from sizes rounded to pixels:
-    a batch of 64 becomes 512, not 515 (Wu et al. 2020, section 3).
+    a batch of 64 becomes 512, not 515 (Wu et al. 2020, section 3.2).
 
     >>> Scale.of(0.25, 0.7071).batch_factor
     Fraction(8, 1)

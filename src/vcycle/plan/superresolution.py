@@ -35,12 +35,16 @@ def superresolution(
     at the full LR and decays as a cosine over the *whole* training's length would; the last decays over its own length
     (equation 1; half-open stages, with the π that the printed formula lacks).
 
+    The defaults are the paper's: 32 and 64 pixels, 7, 11 and 15 frames ("Implementation Details"), and for
+    `synchronous` the first row of table 6a, 7 frames of 32 pixels and then 15 of 64.
+
     Args:
         baseline: The recipe: `size` in low-resolution pixels, `frames` of a clip, a cosine decay.
-        nesting: `hierarchical` (a temporal cycle in each spatial stage), `synchronous` (both grow together),
+        nesting: `hierarchical` (a temporal cycle in each spatial stage), `synchronous` (both grow at the same step),
             `spatial` or `temporal` alone.
-        sizes: Spatial stages; by default `max(32, S/2), S`.
-        frames: Temporal stages; by default `max(6, T/2), 3T/4, T`, rounded down.
+        sizes: Spatial stages; by default `max(32, S/2), S`. `synchronous` takes as many sizes as frames: where one list
+            alone is given, the other goes from half to all in even parts, with the same floors, rounded down.
+        frames: Temporal stages; by default `max(6, T/2), 3T/4, T`, rounded down; of `synchronous`, `max(6, T/2), T`.
         mirrored: Clips are raw frames followed by their mirror image (Vimeo-90K: 7 raw, 14 frames), so that
             lengths are even, rounded down: 6, 10, 14.
         batch: `constant` as in the paper, or `scaled`: grown as the shape shrinks, by `b·t·h·w`, so that a step costs
@@ -61,7 +65,7 @@ def superresolution(
     if not isinstance(baseline.decay, CosineDecay):
         raise PlanError(f"a super-resolution schedule restarts a cosine; the baseline's decay is {baseline.decay}")
     _check_lists(nesting, sizes, frames)
-    shapes = _nest(nesting, _sizes(baseline, sizes), _frames(baseline, frames, mirrored))
+    shapes = _shapes(nesting, baseline, sizes, frames, mirrored)
     peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else list(stage_lrs)
     if len(peaks) != len(shapes):
         raise PlanError(f"{len(peaks)} stage LRs for {len(shapes)} stages: one each is needed")
@@ -106,7 +110,7 @@ def large_minibatch(
 ) -> Baseline:
     """The baseline with `factor` times the batch and LR, and as many times fewer steps.
 
-    Lin et al. 2022, section 3.3; each of the three can be left out, as in the paper's ablations.
+    Lin et al. 2022, "Large Minibatch Training"; each of the three can be left out, as in table 4.
 
     Args:
         baseline: The recipe, its length in steps.
@@ -142,44 +146,59 @@ def _check_lists(nesting: str, sizes: Sequence[int] | None, frames: Sequence[int
             raise PlanError(f"{name} are empty: at least the baseline's is needed")
 
 
-def _sizes(baseline: Baseline, sizes: Sequence[int] | None) -> list[int]:
+def _shapes(
+    nesting: str, baseline: Baseline, sizes: Sequence[int] | None, frames: Sequence[int] | None, mirrored: bool
+) -> list[tuple[int, int]]:
+    """Stages as (frames, size)."""
+    stages = 2  # of each axis by default, but three of the frames where they do not follow the sizes
+    if nesting == "synchronous":
+        stages = len(sizes or frames or (1, 2))
+    sides = _sizes(baseline, sizes, stages)
+    lengths = _frames(baseline, frames, mirrored, stages if nesting == "synchronous" else 3)
+    if nesting == "synchronous":
+        if len(sides) != len(lengths):
+            raise PlanError(
+                f"sizes {sides} and frames {lengths}: synchronous stages change both at the same step, so as many of "
+                "each are needed"
+            )
+        return list(dict.fromkeys(zip(lengths, sides, strict=True)))
+    distinct_sides, distinct_lengths = dict.fromkeys(sides), dict.fromkeys(lengths)
+    if nesting == "spatial":
+        return [(lengths[-1], s) for s in distinct_sides]
+    if nesting == "temporal":
+        return [(t, sides[-1]) for t in distinct_lengths]
+    return [(t, s) for s in distinct_sides for t in distinct_lengths]
+
+
+def _parts(stages: int) -> list[Fraction]:
+    """Even parts from half to all: 1/2, 3/4 and 1 of three."""
+    return [1 - Fraction(stages - 1 - k, 2 * max(1, stages - 1)) for k in range(stages)]
+
+
+def _sizes(baseline: Baseline, sizes: Sequence[int] | None, stages: int) -> list[int]:
     full = baseline.size
     if sizes is None:
-        sizes = (min(max(32, full // 2), full), full)
+        sizes = [min(full, max(32, math.floor(full * part))) for part in _parts(stages)]
     return _ascending(sizes, full, "sizes")
 
 
-def _frames(baseline: Baseline, frames: Sequence[int] | None, mirrored: bool) -> list[int]:
+def _frames(baseline: Baseline, frames: Sequence[int] | None, mirrored: bool, stages: int) -> list[int]:
     full = baseline.frames
     if mirrored and full % 2:
         raise PlanError(f"a mirrored clip has an even number of frames; the baseline's has {full}")
     if frames is None:
         step = 2 if mirrored else 1
         # The paper's floor of 6 frames is no reason to exceed the clip; a mirrored half of 14 is 7, hence 6.
-        parts = (Fraction(1, 2), Fraction(3, 4))
-        frames = [*(min(full, max(6, math.floor(full * part / step) * step)) for part in parts), full]
+        frames = [min(full, max(6, math.floor(full * part / step) * step)) for part in _parts(stages)]
     if mirrored and any(t % 2 for t in frames):
         raise PlanError(f"frames {list(frames)}: mirrored clips have even numbers of frames")
     return _ascending(frames, full, "frames")
 
 
 def _ascending(values: Sequence[int], full: int, name: str) -> list[int]:
-    distinct = list(dict.fromkeys(values))
-    if distinct != sorted(distinct) or distinct[0] < 1 or distinct[-1] != full:
+    if list(values) != sorted(values) or values[0] < 1 or values[-1] != full:
         raise PlanError(f"{name} {list(values)} must increase from at least 1 to the baseline's {full}")
-    return distinct
-
-
-def _nest(nesting: str, sizes: list[int], frames: list[int]) -> list[tuple[int, int]]:
-    """Stages as (frames, size)."""
-    if nesting == "spatial":
-        return [(frames[-1], s) for s in sizes]
-    if nesting == "temporal":
-        return [(t, sizes[-1]) for t in frames]
-    if nesting == "hierarchical":
-        return [(t, s) for s in sizes for t in frames]
-    stages = max(len(sizes), len(frames))
-    return [(frames[k * len(frames) // stages], sizes[k * len(sizes) // stages]) for k in range(stages)]
+    return list(values)
 
 
 def _batch_shape(baseline: Baseline, frames: int, size: int, batch: str) -> BatchShape:

@@ -178,7 +178,7 @@ class WarmupSection(Section):
     length: NonNegativeFloat
     """In the unit of the training's length; 0 for none. A plan keeps it in samples."""
     start_lr: Annotated[float, Field(ge=0)] = 0.0
-    """Where it starts."""
+    """Where it starts; scaled to the batch as `training.lr` is."""
 
 
 class TrainingSection(Section):
@@ -199,7 +199,7 @@ class TrainingSection(Section):
     lr: PositiveFloat
     """Peak learning rate."""
     lr_batch: PositiveInt | None = None
-    """The batch that `lr` is stated for; another batch scales it linearly."""
+    """The batch that `lr` and `warmup.start_lr` are stated for; another batch scales both linearly."""
     decay: Annotated[DecaySection, as_mapping("law")] = DecaySection(law="constant")
     """How the LR falls."""
     warmup: WarmupSection | None = None

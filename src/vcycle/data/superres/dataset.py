@@ -2,7 +2,7 @@
 
 A request's shape is in low-resolution pixels, as the plans of super-resolution are. Frames are consecutive; crops
 are of the pictures as they are, never resized; a flip or transpose is the same for a whole clip and for both
-resolutions (Lin et al. 2022, section 4.1).
+resolutions (Lin et al. 2022, "Implementation Details").
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class RestorationInit(Section):
 
 
 class MinibatchSection(Section):
-    """A larger minibatch (Lin et al. 2022, section 3.3)."""
+    """A larger minibatch (Lin et al. 2022, "Large Minibatch Training")."""
 
     factor: PositiveInt = 1
     """How many times the batch it is."""
@@ -171,13 +171,23 @@ class CyclePlan(SpatialPlan, TemporalPlan):
     """Crops and clips grow."""
 
 
+class SynchronousPlan(StagePlan):
+    """Crops and clips grow at the same step."""
+
+    sizes: tuple[PositiveInt, ...] | None = None
+    """Sides of the crops, small to full, as many as `frames`; by default half (32 at least) and all."""
+    frames: tuple[PositiveInt, ...] | None = None
+    """Frames of the clips, few to all, as many as `sizes`; by default half (6 at least) and all. Where one of the two
+    lists alone is given, the other has as many values, in even parts from half to all."""
+
+
 class RestorationPlans(Section):
     """Options of the plans, used by whichever is chosen."""
 
     hierarchical: CyclePlan = CyclePlan()
     """A temporal cycle within each spatial stage: the paper's method."""
-    synchronous: CyclePlan = CyclePlan()
-    """Both grow together."""
+    synchronous: SynchronousPlan = SynchronousPlan()
+    """Both grow at the same step."""
     spatial: SpatialPlan = SpatialPlan()
     """The spatial cycle alone."""
     temporal: TemporalPlan = TemporalPlan()

@@ -1,4 +1,4 @@
-"""Recognition: what a clip's class is. Loss, evaluation at the full grid (Wu et al. 2020, section 4)."""
+"""Recognition: what a clip's class is. Loss, evaluation at the full grid (Wu et al. 2020, section 3.1)."""
 
 from vcycle.tasks.recognition.evaluation import ClassResult, Evaluation, class_results, confusion, evaluate
 from vcycle.tasks.recognition.scores import Scored, Scores, Scoring, score_each
