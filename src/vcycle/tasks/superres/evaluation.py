@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.data import PairedDataset, Replacement, VideoError
+from vcycle.data.request import answer
 from vcycle.errors import DataError
 from vcycle.nn.models.superres.clips import Restorer, chunked, restore
 from vcycle.nn.precision import at_precision
@@ -127,7 +128,7 @@ def restore_each(
         progress(done, total)
         for clip, own in frames:
             try:
-                pair = dataset.whole(clip)
+                pair = answer(dataset.name(clip), partial(dataset.whole, clip))
             except VideoError as error:
                 yield Replacement(position=-1, video=clip, replacement=-1, path=error.path, cause=error.cause)
             else:
