@@ -231,7 +231,7 @@ class Comparison:
     def bicubic(self) -> dict[str, float] | None:
         """What bicubic interpolation reaches by split, `val` and perhaps `test`; None where no run says so."""
         found = {"val": [r.val_bicubic for r in self.runs], "test": [r.test_bicubic for r in self.runs]}
-        known = {split: [v for v in values if v is not None] for split, values in found.items()}
+        known = {split: [v for v in values if v is not None and math.isfinite(v)] for split, values in found.items()}
         return {split: mean(values) for split, values in known.items() if values} or None
 
     def _arm_data(self, arm: Arm, constant: str | None, target: float | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 __all__ = ["RunData", "Waits", "bicubic", "measure", "points", "shown", "time_split"]
@@ -82,9 +83,9 @@ def measure(evaluation: Mapping[str, Any]) -> tuple[str, float | None]:
 
 
 def bicubic(evaluation: Mapping[str, Any]) -> float | None:
-    """The PSNR of bicubic interpolation that an evaluation of super-resolution states, in dB."""
+    """The PSNR of bicubic interpolation that an evaluation of super-resolution states, in dB; None if infinite."""
     value = evaluation.get("bicubic_psnr")
-    return None if value is None else float(value)
+    return float(value) if value is not None and isfinite(value) else None
 
 
 def shown(evaluation: Mapping[str, Any]) -> str:
