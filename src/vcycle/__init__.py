@@ -16,6 +16,7 @@ from vcycle.errors import CheckpointError, DataError, PlanError, RecipeError, Vc
 from vcycle.plan import (
     Baseline,
     CosineDecay,
+    CurveDecay,
     FactorWarmup,
     NoDecay,
     Plan,
@@ -55,6 +56,7 @@ __all__ = [
     "Baseline",
     "CheckpointError",
     "CosineDecay",
+    "CurveDecay",
     "DataError",
     "FactorWarmup",
     "GridSampler",
@@ -90,3 +92,7 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

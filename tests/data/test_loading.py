@@ -175,6 +175,79 @@ def test_items_that_make_no_batch_are_told_in_a_line(workers):
         next(iter(loader(Growing(), PLAN, workers=workers)))
 
 
+class Ending(Clips):
+    """What a bare `next(...)` raises leaves the dataset at item 3."""
+
+    def __init__(self, raised=StopIteration):
+        self.raised = raised
+
+    def __getitem__(self, item):
+        if getattr(item, "index", item) == 3:
+            raise self.raised
+        clip = super().__getitem__(0)[0]
+        return clip if isinstance(item, int) else clip[:, : item.shape.frames]
+
+
+class EndingGrids(Ending):
+    samples_grids = True
+
+
+ENDING = r"item 3 raised StopIteration, which would end the loop over the data: call next\(\) with a default"
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize(
+    "dataset",
+    [
+        Ending(),
+        EndingGrids(),
+        torch.utils.data.Subset(Ending(), range(5)),
+        torch.utils.data.ConcatDataset([EndingGrids()]),
+    ],
+    ids=["whole clips", "grids", "subset", "concat"],
+)
+def test_stop_iteration_in_a_dataset_is_an_error_that_names_the_item_and_not_the_end_of_the_data(dataset, workers):
+    batches = iter(loader(dataset, PLAN, workers=workers))
+    with pytest.raises(RuntimeError, match=ENDING):
+        for _, _ in zip(PLAN, batches, strict=False):
+            pass
+    assert list(batches) == []  # and not the next step's batch in place of this one's
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_iteration_is_an_error_under_a_loader_of_pytorch_too(videos, workers):
+    def ends(clip):
+        return next(iter([]))
+
+    spoilt = VideoDataset(videos, GRIDS, transform=ends)
+    for dataset in (spoilt, ResampledDataset(Ending(), GridSampler(frames=8, size=32))):
+        sampler = PlanBatchSampler(PLAN, 5)
+        with pytest.raises(RuntimeError, match=r"item \d raised StopIteration, which would end the loop"):
+            for _ in DataLoader(dataset, batch_sampler=sampler, num_workers=workers, collate_fn=list):
+                pass
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_stop_iteration_in_an_evaluation_names_the_video(videos, workers):
+    class Frames:
+        def info(self, item):
+            return next(iter([]))
+
+    dataset = VideoDataset(videos, GRIDS, source=Frames())
+    with pytest.raises(RuntimeError, match=r"class0/0\.mp4 raised StopIteration"):
+        list(evaluation_loader(dataset, Views(shape=Shape(8, 32, 32)), batch=4, workers=workers))
+
+
+def test_what_ends_a_program_leaves_the_loop_as_it_is():
+    for raised in (KeyboardInterrupt, GeneratorExit, SystemExit):
+        batches = iter(loader(Ending(raised), PLAN))
+        with pytest.raises(raised):
+            list(batches)
+        assert list(batches) == []
+        with pytest.raises(RuntimeError, match=rf"{raised.__name__}: .*in a worker that loaded item 3"):
+            list(loader(Ending(raised), PLAN, workers=1))
+
+
 class Spoilt(Clips):
     """A file of these is broken."""
 

@@ -14,6 +14,7 @@ from vcycle.plan import (
     Baseline,
     ConstantRate,
     CosineDecay,
+    CurveDecay,
     NoDecay,
     Plan,
     RampWarmup,
@@ -41,7 +42,9 @@ def baselines(draw: st.DrawFn, *, steps: int = 1_500) -> Baseline:
     total = float(length) if in_steps else length * batch / clips
     fractions = sorted(draw(st.sets(st.integers(5, 95), max_size=3)))
     milestones = tuple(total * f / 100 for f in fractions)
-    decay = draw(st.sampled_from([NoDecay(), CosineDecay(), CosineDecay(floor=1e-4), StepDecay(milestones=milestones)]))
+    curve = CurveDecay(points=((0, 0.1), (0.3, 1), (1, 0.01)))
+    laws = [NoDecay(), CosineDecay(), CosineDecay(floor=1e-4), StepDecay(milestones=milestones), curve]
+    decay = draw(st.sampled_from(laws))
     warmup = draw(st.sampled_from([None, 0.02, 0.1, 0.5]))
     return Baseline(
         batch=batch,

@@ -5,6 +5,7 @@ counts steps and rounds those. Hence each edge may differ by up to one epoch, an
 worth: 0.03 % for the 239 epochs of Kinetics, up to 1.9 % for recipes of 22 to 57 epochs.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from fractions import Fraction
@@ -17,6 +18,7 @@ from vcycle.plan import (
     LONG_SHAPES,
     Baseline,
     CosineDecay,
+    CurveDecay,
     NoDecay,
     Plan,
     RampWarmup,
@@ -268,6 +270,39 @@ def test_a_cosine_is_walked_by_samples_under_the_batch_factor(kinetics: Baseline
         step = plan[k]
         same = whole[round(step.first_sample / plan.samples * len(whole))]
         assert step.lr == pytest.approx(plan.stages[step.stage].lr_factor * same.lr, rel=1e-3, abs=1e-6)
+
+
+def triangle(fraction: float) -> float:
+    """A curve that no other law gives: up to 1 at a quarter of the training, down to 0.2 at its end."""
+    return 4 * fraction if fraction < 0.25 else 1 - 0.8 * (fraction - 0.25) / 0.75
+
+
+def test_a_curve_of_ones_own_is_followed_by_samples_under_the_batch_factor(kinetics: Baseline) -> None:
+    baseline = kinetics.with_(decay=CurveDecay.sampled(triangle), warmup=None)
+    for plan in (constant(baseline), multigrid(baseline), multigrid(baseline, long_shapes=())):
+        for step in (plan[k] for k in range(0, len(plan), 9_973)):
+            factor = 0.1 * plan.stages[step.stage].lr_factor
+            assert step.lr == pytest.approx(factor * triangle(step.first_sample / plan.samples), abs=1e-6)
+        assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_a_cascade_runs_a_curve_of_ones_own_from_its_start_to_its_end_at_the_full_shape(kinetics: Baseline) -> None:
+    plan = cascade(kinetics.with_(decay=CurveDecay.sampled(lambda fraction: (1 - fraction) ** 2), warmup=None))
+    *coarse, full = plan.stages
+    assert [stage.rate.at(f) for stage in coarse for f in (0, 1)] == pytest.approx([0.8, 0.8, 0.4, 0.4, 0.2, 0.2])
+    assert full.base == plan.baseline_shape
+    for fraction in (0, 0.3, 0.5, 0.9, 1):
+        assert full.rate.at(fraction) == pytest.approx(0.1 * (1 - fraction) ** 2, abs=1e-6)
+    assert control(plan).stages[-1].rate.at(0.5) == pytest.approx(0.025, abs=1e-6)
+
+
+def test_a_curve_of_a_cosine_gives_the_plans_of_the_cosine(kinetics: Baseline) -> None:
+    curve = CurveDecay.sampled(lambda fraction: (1 + math.cos(math.pi * fraction)) / 2)
+    for plan_of in (constant, multigrid, cascade):
+        curved, cosine = (plan_of(kinetics.with_(decay=decay)) for decay in (curve, CosineDecay()))
+        assert len(curved) == len(cosine)
+        steps = range(0, len(cosine), 9_973)
+        assert [curved[k].lr for k in steps] == pytest.approx([cosine[k].lr for k in steps], abs=1e-5)
 
 
 def test_a_warmup_may_outlast_a_shape(kinetics: Baseline) -> None:

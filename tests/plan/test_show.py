@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from vcycle.plan import Baseline, CosineDecay, Plan, constant, multigrid
+from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, constant, multigrid
 from vcycle.plan.show import summary
 
 pytest.importorskip("matplotlib")
@@ -82,3 +82,10 @@ def test_a_plan_prints_as_its_table(plans: dict[str, Plan]) -> None:
         assert lines == [line.rstrip() for line in printed(plan, 160)]
         assert f"{plan}" == str(plan)
         assert repr(plan).startswith("Plan(name=")
+
+
+def test_an_lr_curve_that_rises_and_falls_shows_its_peak() -> None:
+    curve = CurveDecay(points=((0, 0), (0.25, 1), (1, 0)))
+    plan = constant(Baseline(batch=8, frames=8, size=32, clips=100, epochs=10, lr=0.1, decay=curve))
+    assert "0→0.1→0" in str(plan)
+    plan.figure()

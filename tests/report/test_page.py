@@ -21,6 +21,7 @@ from vcycle.plan import Plan
 from vcycle.recipes.load import dump_recipe, load_recipe
 from vcycle.recipes.plans import plan_of
 from vcycle.report.page.figures import accuracy, drawn
+from vcycle.report.page.summary import summary_rows
 from vcycle.train.environment import record_environment
 from vcycle.train.run import JsonLines, RunFolder
 
@@ -172,6 +173,19 @@ def test_runs_of_other_measures_are_drawn_apart(page):
         assert second.get_lines()[0].get_ydata() == pytest.approx([20.0, 21.0, 22.0])
     with drawn(accuracy([fresh])) as figure:
         assert len(figure.axes) == 1
+
+
+def test_what_bicubic_reaches_is_a_line_in_the_picture_and_stands_beside_the_number(page):
+    digits = _read(page.parent / "one", "digits")
+    found = [{"psnr": 20.0 + k, "ssim": 0.5, "bicubic_psnr": 21.5} for k in range(3)]
+    lines = [{"seconds": 10.0 * k, "evaluation": evaluation} for k, evaluation in enumerate(found)]
+    clips = dataclasses.replace(digits, name="clips", validations=lines, evaluations=[])
+    with drawn(accuracy([clips])) as figure:
+        (axis,) = figure.axes
+        assert [line.get_label() for line in axis.get_lines()] == ["clips", "bicubic"]
+        assert set(axis.get_lines()[1].get_ydata()) == {21.5}
+        assert [text.get_text() for text in axis.get_legend().get_texts()] == ["clips", "bicubic"]
+    assert "22.00 dB (bicubic 21.50 dB)" in summary_rows([clips])[1]
 
 
 NO_EVALUATION = r"eval-test\.json is no evaluation that `vcycle eval` wrote: "

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,8 @@ import torch
 import vcycle as package
 from vcycle.cli import process
 from vcycle.cli.app import app
+from vcycle.data import Degradation
+from vcycle.data.pictures import read_picture
 from vcycle.nn.weights.superres_keys import foreign_keys
 from vcycle.recipes.load import load_any
 from vcycle.recipes.superres.build import build_model
@@ -90,6 +93,53 @@ def test_train_then_resume_then_eval(vcycle, here, clips, trained):
     assert (told["samples"], told["frames"], told["step"]) == (3, 15, 8)
     assert told["protocol"] == "Y channel, all frames, chunks of 2 + 2 × 4 frames"
     assert told["psnr"] == written["psnr"] == pytest.approx(sum(clip["psnr"] for clip in written["clips"]) / 3)
+
+
+def test_bicubic_stands_beside_every_psnr_and_a_network_below_it_is_warned_of(vcycle, here, clips, trained):
+    beside = r"PSNR \d+\.\d\d dB \(bicubic (\d+\.\d\d) dB\)"
+    (final,) = re.findall(rf"(?m)^{beside}, SSIM .* on 2 val clips", trained.out)
+    validations = re.findall(rf"epoch .* of 3\.2, step \d+: {beside} on validation", trained.err)
+    assert validations
+    assert set(validations) == {final}
+    warning = r"warning: the network is \d+\.\d\d dB below bicubic interpolation, \d+\.\d\d against " + re.escape(final)
+    assert len(re.findall(warning, trained.err)) == 1  # eight steps are too few
+
+    logged = [json.loads(line) for line in (here / "run" / "log.jsonl").read_text().splitlines()]
+    stored = {line["evaluation"]["bicubic_psnr"] for line in logged if line["event"] == "validation"}
+    assert {f"{value:.2f}" for value in stored} == {final}
+    assert len(stored) == 1
+
+    ran = vcycle("eval", "run")
+    assert ran.code == 0, ran.err
+    written = json.loads((here / "run" / "eval-val.json").read_text())
+    assert written["bicubic_psnr"] == pytest.approx(sum(clip["bicubic_psnr"] for clip in written["clips"]) / 2)
+    assert re.search(beside, ran.out)[1] == f"{written['bicubic_psnr']:.2f}" == final
+    assert re.search(warning, ran.err)
+    assert vcycle("report", "run").code == 0
+    assert vcycle("report", "run", "--markdown").out.count(f"dB (bicubic {final} dB)") == 2  # validation, evaluation
+
+
+def nearest(frames):
+    return frames[:, ::4, ::4]
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Degradation().whole, "bicubic ×4 (given files that match it)"),
+        (Degradation(kind="bd").whole, "bd ×4 (given files that match it)"),
+        (nearest, "given files, made by neither bicubic nor bd ×4 (PSNR "),
+    ],
+    ids=["bicubic", "blurred", "another kernel"],
+)
+def test_eval_says_what_the_low_resolution_files_are(vcycle, here, clips, trained, write_png, make, said):
+    for path in clips.rglob("*.png"):
+        low = make(torch.from_numpy(read_picture(path))[None])[0]
+        write_png(here / "low" / path.relative_to(clips), low.numpy())
+    ran = vcycle("eval", "run", f"data.low={here / 'low'}")
+    assert ran.code == 0, ran.err
+    assert f", low resolution {said}" in ran.out
+    assert json.loads((here / "run" / "eval-val.json").read_text())["low_resolution"].startswith(said)
 
 
 def test_how_far_a_validation_or_an_evaluation_is_is_shown(vcycle, here, clips, monkeypatch):

@@ -1,13 +1,21 @@
 """Plans of super-resolution really trained and compared, on tiny clips."""
 
+import io
 import json
+import re
 
 import pytest
+from rich.console import Console
 
 from vcycle.bench.study import compare_plans
 from vcycle.bench.subjects import subject_of
+from vcycle.data import imresize
 from vcycle.recipes.load import load_any
+from vcycle.recipes.superres.build import dataset_of
+from vcycle.recipes.superres.clips import split_of
 from vcycle.recipes.superres.plans import plan_of
+from vcycle.report.comparison import comparison_figure, comparison_table, statements
+from vcycle.tasks.superres import Protocol, clip_quality
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),
@@ -45,6 +53,35 @@ def test_a_restoration_is_compared_by_psnr_on_every_test_clip(study, recipe):
     assert (data["measure"]["unit"], data["plan"], data["control"]) == ("dB", "spatial", "control:spatial")
     gain = data["arms"]["spatial"]["over_control"]
     assert gain["paired"]["low"] <= gain["paired"]["difference"] <= gain["paired"]["high"]
+
+
+def test_bicubic_is_a_line_of_the_comparison_and_plans_below_it_are_named(study, recipe):
+    found, _ = study
+    data = found.as_data()
+    expected = {}
+    for split in ("val", "test"):
+        dataset, ratios = dataset_of(recipe, split_of(recipe, split)), []
+        for item in range(len(dataset)):
+            pair = dataset.whole(item)
+            enlarged, truth = (frames.movedim(-1, -3) for frames in (imresize(pair.lr, 4), pair.hr))
+            ratios.append(clip_quality(enlarged, truth, Protocol()).psnr)
+        expected[split] = pytest.approx(sum(ratios) / len(ratios))
+    assert data["bicubic"] == expected
+    rows = io.StringIO()
+    Console(file=rows, width=200).print(comparison_table(data, "tiny"))
+    assert re.search(rf"bicubic +{data['bicubic']['test']:.2f} dB", rows.getvalue())
+    figure = comparison_figure(data)
+    lines = [line for axis in figure.axes for line in axis.get_lines() if line.get_label() == "bicubic"]
+    assert [set(line.get_ydata()) for line in lines] == [{data["bicubic"]["val"]}, {data["bicubic"]["test"]}]
+
+    warned = statements(data | {"bicubic": {"test": 99.0}})[0]
+    assert warned.startswith("warning: every plan is below bicubic interpolation, 99.00 dB: ")
+    best = max(data["arms"], key=lambda name: data["arms"][name]["value"])
+    half = statements(data | {"bicubic": {"test": data["arms"][best]["value"]}})[0]
+    assert half.startswith("warning: ")
+    assert f"{best}," not in half.partition(" below bicubic")[0]
+    assert "warning" not in "".join(statements(data | {"bicubic": {"test": 1.0}}))
+    assert "warning" not in "".join(statements(data | {"bicubic": None}))
 
 
 def test_finished_runs_are_read_back_and_can_be_opened_from_their_folders(study, recipe):

@@ -220,11 +220,19 @@ class Comparison:
             "margin": self.accepted,
             "target": target,
             "target_of": constant if self.target is None else None,
+            "bicubic": self.bicubic,
             "arms": arms,
             "runs": [asdict(r) for r in self.runs],
             "failures": [asdict(f) for f in self.failures],
             "environments": list(self.environments),
         }
+
+    @property
+    def bicubic(self) -> dict[str, float] | None:
+        """What bicubic interpolation reaches by split, `val` and perhaps `test`; None where no run says so."""
+        found = {"val": [r.val_bicubic for r in self.runs], "test": [r.test_bicubic for r in self.runs]}
+        known = {split: [v for v in values if v is not None and math.isfinite(v)] for split, values in found.items()}
+        return {split: mean(values) for split, values in known.items() if values} or None
 
     def _arm_data(self, arm: Arm, constant: str | None, target: float | None) -> dict[str, Any]:
         runs, values = self.of(arm.name), self.values(arm.name)

@@ -73,6 +73,10 @@ class ArmRun:
     """The number of each video or clip of the test split, in the split's order (of top-1, 1 where it was recognised,
     else 0); None for one that could not be read, and altogether where there is no such split or the number is no mean
     over its videos."""
+    val_bicubic: float | None = None
+    """Of super-resolution, what bicubic interpolation reaches on the validation split."""
+    test_bicubic: float | None = None
+    """The same on the test split."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -108,6 +108,8 @@ def compare_plans(
             test=None if tested is None else tested.value,
             curve=[(p.seconds, p.samples, p.evaluation.value) for p in fitted.curve],
             each=None if tested is None else tested.each,
+            val_bicubic=getattr(fitted.curve[-1].evaluation, "bicubic_psnr", None),  # of super-resolution alone
+            test_bicubic=None if tested is None else tested.bicubic,
         )
 
     make_folder(out)

@@ -37,6 +37,8 @@ class Tested(NamedTuple):
     each: list[float | None] | None
     """The same of each video or clip, in the split's order; None for one that could not be read or has no such number,
     and altogether where the number is no mean over them."""
+    bicubic: float | None = None
+    """Of super-resolution, what bicubic interpolation reaches on the split."""
 
 
 class Subject(Protocol):
@@ -145,6 +147,7 @@ class _Restoration:
 
         self._recipe, self._on_progress, self._on_message = recipe, on_progress, on_message
         self._clips = find_clips(recipe)
+        self._bicubic: dict[int, float] = {}  # of test clips, the same for every network
         for note in notices(self._clips):
             on_message(f"warning: {note}")
 
@@ -182,14 +185,15 @@ class _Restoration:
             return None
         tell = partial(self._on_progress, "restoring frames")
         dataset = dataset_of(self._recipe, self._clips.test)
-        found = list(measured(self._recipe, dataset, model, device, progress=tell))
+        found = list(measured(self._recipe, dataset, model, device, bicubic=self._bicubic, progress=tell))
         for bad in found:
             if isinstance(bad, Replacement):
                 self._on_message(f"bad clip {bad.path}: {bad.cause}; left out of the evaluation")
         ratios = [None if isinstance(clip, Replacement) else clip.quality.psnr for clip in found]
         # A clip that equals the truth has no finite PSNR, and is not in the mean.
         each = [ratio if ratio is not None and isfinite(ratio) else None for ratio in ratios]
-        return Tested(quality_of(found, measuring_of(self._recipe)).value, each)
+        quality = quality_of(found, measuring_of(self._recipe))
+        return Tested(quality.value, each, quality.bicubic_psnr)
 
 
 def _own(recipe: AnyTask, name: str, seed: int) -> AnyTask:

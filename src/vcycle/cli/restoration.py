@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from vcycle.cli.arguments import load_any, names_recipe, refuse_raw
 from vcycle.cli.carrying import carry_out
@@ -67,7 +67,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
 
     def train_clips(shown: "Progress", on_point: "Callable[[Point], None]") -> "Fitted":
         shown.begin(scheduled.name, scheduled)
-        return train_recipe(
+        fitted = train_recipe(
             recipe,
             scheduled,
             clips,
@@ -80,6 +80,8 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
             on_message=message_of_rank,
             on_progress=shown.count,
         )
+        _warn(cast("Quality", fitted.curve[-1].evaluation))
+        return fitted
 
     carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
 
@@ -88,6 +90,7 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
     """Measure a network on the whole clips of a split, on any number of ranks."""
     from vcycle.cli.evaluating import changed, result_file
     from vcycle.data import Replacement
+    from vcycle.data.superres.check import low_resolution
     from vcycle.recipes.findings import write_data
     from vcycle.recipes.superres.build import dataset_of
     from vcycle.recipes.superres.clips import split_of
@@ -118,11 +121,11 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
         if isinstance(found, Replacement):
             message(f"bad clip {found.path}: {found.cause}; left out of the evaluation")
         else:
-            rows.append({"clip": dataset.pairs.high.names[found.clip], **asdict(found.quality)})
+            numbers = asdict(found.quality) | {"bicubic_psnr": found.bicubic_psnr}
+            rows.append({"clip": dataset.pairs.high.names[found.clip], **numbers})
     quality: Quality = quality_of(everything, measuring_of(recipe))
     file = result_file(name, f"eval-{split}", out, raw=raw)
-    made_by = dataset.pairs.degradation
-    low = f"{made_by.kind} ×{made_by.scale}"
+    low = low_resolution(dataset.pairs)
     about = {"model": str(name), "weights": opened.origin, "step": opened.step, "split": split, "low_resolution": low}
     if json:
         print_json(about | asdict(quality) | {"file": str(file)})
@@ -131,17 +134,24 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
         result(f"{_line(quality, split)}, low resolution {low}, {which}")
     write_data(file, plain({**about, **asdict(quality), "clips": rows}))
     message(f"each clip: {file}")
+    _warn(quality)
 
 
 def _line(evaluation: "Evaluation", split: str) -> str:
-    """PSNR and SSIM, over how many clips and frames, and the protocol."""
+    """PSNR beside bicubic's and SSIM, over how many clips and frames, and the protocol."""
     found = asdict(evaluation)
     equal = f", {found['identical']:,} of them equal to the truth" if found["identical"] else ""
     unread = f"; {found['unreadable']} more cannot be read" if found["unreadable"] else ""
     return (
-        f"PSNR {found['psnr']:.2f} dB, SSIM {found['ssim']:.4f} on {found['samples']:,} {split} clips "
+        f"{evaluation.headline}, SSIM {found['ssim']:.4f} on {found['samples']:,} {split} clips "
         f"({found['frames']:,} frames{equal}; {found['protocol']}{unread})"
     )
+
+
+def _warn(quality: "Quality") -> None:
+    """Say where a network restores less than bicubic interpolation does."""
+    if quality.warning is not None:
+        message(f"warning: {quality.warning}")
 
 
 def _planned(recipe: "SuperresRecipe", clips: int | None) -> "Plan":

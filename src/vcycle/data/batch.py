@@ -78,7 +78,7 @@ def _collated(items: list[Any]) -> Any:
     """
     try:
         return default_collate(items)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, StopIteration) as error:
         raise DataError(
             f"items of a batch do not fit together: {error}; what follows the clip must have one shape in all of them"
         ) from error

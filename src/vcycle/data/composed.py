@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from vcycle.data.dataset import Sample, unreplaced
-from vcycle.data.request import SampleRequest
+from vcycle.data.request import SampleRequest, answer
 from vcycle.data.superres.dataset import PairedSample
 from vcycle.data.views import Views
 from vcycle.errors import DataError
@@ -104,7 +104,7 @@ class ComposedDataset(Dataset[Any]):
         asked = replace(request, index=inner, avoid=tuple(item for other, item in found if other is part))
         into = None if memory is None else getattr(part, "load_into", None)
         with unreplaced():
-            sample = part[asked] if into is None else into(asked, memory)
+            sample = answer(name_of(part, inner), lambda: part[asked] if into is None else into(asked, memory))
         if isinstance(sample, Sample):
             return replace(sample, index=request.index)
         return sample._replace(index=request.index) if isinstance(sample, PairedSample) else sample

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -20,7 +21,7 @@ from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.images import ImageSource
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
-from vcycle.data.request import SampleRequest
+from vcycle.data.request import SampleRequest, answer
 from vcycle.data.source import FileSource, FrameSource
 from vcycle.data.stream import permute
 from vcycle.data.video import VideoError
@@ -83,14 +84,15 @@ def first_readable(
     Raises:
         DataError: If none of 16 (or of all of a smaller dataset) can be read.
         VideoError: Within ``unreplaced``, if the item cannot be read.
+        RuntimeError: If reading an item raises ``StopIteration``.
     """
     if not _replacing.get():
-        return request.index, read(request.index), []
+        return request.index, answer(f"item {request.index}", partial(read, request.index)), []
     failed: list[tuple[int, VideoError]] = []
     for index in candidates(request, size):
         trying.get()(index)
         try:
-            return index, read(index), failed
+            return index, answer(f"item {index}", partial(read, index)), failed
         except VideoError as error:
             failed.append((index, error))
     raise DataError(f"{len(failed)} {what}, the last: {failed[-1][1]}")

@@ -15,6 +15,7 @@ from vcycle.data.composed import ComposedDataset, looked_through
 from vcycle.data.dataset import Replacement, Sample, VideoDataset
 from vcycle.data.loading import TIMEOUT, Loader
 from vcycle.data.pool.work import Room
+from vcycle.data.request import answer
 from vcycle.data.video import VideoError
 from vcycle.data.views import Views
 from vcycle.errors import DataError
@@ -115,7 +116,10 @@ class _Evaluation:
         if task.cause is not None:
             return self._left_out(task.item, self._dataset.name(task.item), task.cause)
         try:
-            return self._dataset.view(task.item, self._views, task.number, memory)
+            return answer(
+                self._dataset.name(task.item),
+                lambda: self._dataset.view(task.item, self._views, task.number, memory),
+            )
         except VideoError as error:
             return self._left_out(task.item, error.path, error.cause)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import numpy as np
 
     from vcycle.plan import Shape
 
-__all__ = ["SampleRequest"]
+__all__ = ["SampleRequest", "answer"]
+
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,3 +60,25 @@ class SampleRequest:
         fields = struct.pack("<4q", *self.key, purpose)
         digest = hashlib.blake2b(fields, digest_size=16, person=b"vcycle sample").digest()
         return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+
+
+def answer(name: str, load: Callable[[], _Answer]) -> _Answer:
+    """What ``load`` returns; a ``StopIteration`` that leaves it becomes a ``RuntimeError``.
+
+    Iterators call datasets, and a ``for`` loop reads ``StopIteration`` as the end of the data: without this, a bare
+    ``next(...)`` in a dataset would end the training early and without a word. PEP 479 does the same for generators.
+
+    Args:
+        name: What is loaded, for the message.
+        load: Calls code that a user may have written.
+
+    Raises:
+        RuntimeError: if ``load`` raises ``StopIteration``.
+    """
+    try:
+        return load()
+    except StopIteration as error:
+        raise RuntimeError(
+            f"{name} raised StopIteration, which would end the loop over the data: call next() with a default in the "
+            "dataset, or catch StopIteration there"
+        ) from error

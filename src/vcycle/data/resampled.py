@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 from vcycle.data.generators import KeyedDraws
 from vcycle.data.grids import GridSampler
 from vcycle.data.info import VideoInfo
-from vcycle.data.request import SampleRequest
+from vcycle.data.request import SampleRequest, answer
 from vcycle.data.source import resample
 from vcycle.errors import DataError
 
@@ -73,7 +73,9 @@ class ResampledDataset(Dataset[Any]):
         Raises:
             DataError: If the item has no clip of four dimensions.
         """
-        item = self._draws.make(request, self.dataset, lambda: self.dataset[request.index])
+        item = self._draws.make(
+            request, self.dataset, lambda: answer(self.name(request.index), lambda: self.dataset[request.index])
+        )
         if isinstance(item, Tensor | np.ndarray):
             return self._resample(_as_tensor(item, request), request)
         if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor | np.ndarray):

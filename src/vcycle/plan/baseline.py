@@ -12,6 +12,8 @@ from vcycle.plan.rates import (
     ConstantRate,
     CosineDecay,
     CosineRate,
+    CurveDecay,
+    CurveRate,
     Decay,
     FactorWarmup,
     NoDecay,
@@ -92,7 +94,12 @@ class Baseline:
             *((name, whole, "a whole number", True) for name in ("lr_batch", "steps")),
             ("lr", number, "a number", False),
             ("epochs", number, "a number", True),
-            ("decay", get_args(Decay), "NoDecay(), CosineDecay() or StepDecay(milestones=...)", False),
+            (
+                "decay",
+                get_args(Decay),
+                "NoDecay(), CosineDecay(), StepDecay(milestones=...) or CurveDecay(points=...)",
+                False,
+            ),
             ("warmup", get_args(Warmup), "RampWarmup(...), FactorWarmup(...) or None", True),
         )
         for name, kinds, accepted, optional in wanted:
@@ -170,12 +177,7 @@ class Baseline:
     def lr_stages(self) -> list[tuple[Fraction, Rate]]:
         """The stages between LR drops as (steps, rate); a law without drops is one stage."""
         if not isinstance(self.decay, StepDecay):
-            rate = (
-                ConstantRate(lr=self.peak_lr)
-                if isinstance(self.decay, NoDecay)
-                else CosineRate(peak=self.peak_lr, floor=self.decay.floor)
-            )
-            return [(Fraction(self.length) * self.unit, rate)]
+            return [(Fraction(self.length) * self.unit, _smooth_rate(self.peak_lr, self.decay))]
         edges = [0.0, *self.decay.milestones, self.length]
         return [
             ((Fraction(b) - Fraction(a)) * self.unit, ConstantRate(lr=self.peak_lr * self.decay.factor(k)))
@@ -209,3 +211,10 @@ class Baseline:
     def _measured(self, length: float) -> str:
         """A length with its unit."""
         return f"{length:g} {'steps' if self.epochs is None else 'epochs'}"
+
+
+def _smooth_rate(peak: float, decay: NoDecay | CosineDecay | CurveDecay) -> Rate:
+    """The rate of a law without drops, over the whole training."""
+    if isinstance(decay, CurveDecay):
+        return CurveRate(lr=peak, points=decay.points)
+    return ConstantRate(lr=peak) if isinstance(decay, NoDecay) else CosineRate(peak=peak, floor=decay.floor)

@@ -5,8 +5,11 @@ is what a stage of a plan does with it. A *warm-up* and the *roles* of parameter
 """
 
 import math
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from numbers import Real
 
 from vcycle.errors import PlanError
 
@@ -14,6 +17,8 @@ __all__ = [
     "ConstantRate",
     "CosineDecay",
     "CosineRate",
+    "CurveDecay",
+    "CurveRate",
     "Decay",
     "FactorWarmup",
     "NoDecay",
@@ -71,7 +76,50 @@ class StepDecay:
         return self.gamma**stage if self.factors is None else self.factors[stage - 1]
 
 
-Decay = NoDecay | CosineDecay | StepDecay
+@dataclass(frozen=True, kw_only=True)
+class CurveDecay:
+    """An LR schedule of your own: factors of the LR at fractions of the training, straight lines between them.
+
+    A plan does with it what it does with a cosine: the long cycle follows it over all samples, the cascade runs it from
+    its start to its end at the full shape.
+
+    >>> half = CurveDecay.sampled(lambda fraction: 1 - fraction / 2, points=5)
+    >>> half.points
+    ((0.0, 1.0), (0.25, 0.875), (0.5, 0.75), (0.75, 0.625), (1.0, 0.5))
+
+    Raises:
+        PlanError: if fractions do not rise from 0 to 1, or factors are not numbers of which one is above 0.
+    """
+
+    points: tuple[tuple[float, float], ...]
+    """Fraction of the training, from 0 to 1, and what the LR is multiplied by there."""
+
+    def __post_init__(self) -> None:
+        pairs = [tuple(point) if isinstance(point, tuple | list) else (point,) for point in self.points]
+        if not all(len(pair) == 2 and all(isinstance(value, Real) for value in pair) for pair in pairs):
+            raise PlanError(f"points {self.points!r} of an LR curve: pairs of numbers (fraction, factor) are needed")
+        object.__setattr__(self, "points", tuple((float(at), float(factor)) for at, factor in pairs))
+        at, factors = [point[0] for point in self.points], [point[1] for point in self.points]
+        if len(at) < 2 or (at[0], at[-1]) != (0, 1) or not all(a < b for a, b in pairwise(at)):
+            raise PlanError(f"fractions {at} of an LR curve must increase from 0 to 1")
+        if not all(0 <= factor < math.inf for factor in factors) or not any(factors):
+            raise PlanError(f"factors {factors} of an LR curve must be 0 or more, and one above 0")
+
+    @classmethod
+    def sampled(cls, curve: Callable[[float], float], *, points: int = 1001) -> "CurveDecay":
+        """The curve of a function, kept as points so that the plan stays plain data.
+
+        Args:
+            curve: The LR's factor at a fraction of the training, from 0 to 1.
+            points: At how many places it is evaluated, equally far apart.
+        """
+        if points < 2:
+            raise PlanError(f"an LR curve of {points} points: at least 2 are needed")
+        at = [place / (points - 1) for place in range(points)]
+        return cls(points=tuple((fraction, curve(fraction)) for fraction in at))
+
+
+Decay = NoDecay | CosineDecay | StepDecay | CurveDecay
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +172,33 @@ class CosineRate:
         )
 
 
-Rate = ConstantRate | CosineRate
+@dataclass(frozen=True, kw_only=True)
+class CurveRate:
+    """A stage that follows an LR curve from fraction `begin` of it to fraction `end`, both in [0, 1]."""
+
+    lr: float
+    points: tuple[tuple[float, float], ...]
+    begin: float = 0.0
+    end: float = 1.0
+
+    def at(self, fraction: float) -> float:
+        """The LR at a fraction of the stage's samples."""
+        place = min(max(self.begin + (self.end - self.begin) * fraction, 0.0), 1.0)
+        right = min(max(bisect_right(self.points, place, key=lambda point: point[0]), 1), len(self.points) - 1)
+        (start, low), (stop, high) = self.points[right - 1 : right + 1]
+        return self.lr * (low + (high - low) * (place - start) / (stop - start))
+
+    def scaled(self, factor: float) -> "CurveRate":
+        """The same rate times `factor`."""
+        return replace(self, lr=self.lr * factor)
+
+    def part(self, begin: float, end: float) -> "CurveRate":
+        """The rate of the part of the stage between two fractions."""
+        span = self.end - self.begin
+        return replace(self, begin=self.begin + span * begin, end=self.begin + span * end)
+
+
+Rate = ConstantRate | CosineRate | CurveRate
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,6 +56,8 @@ def _kinds() -> dict[str, Callable[..., Any]]:
         rates.ConstantRate,
         rates.CosineDecay,
         rates.CosineRate,
+        rates.CurveDecay,
+        rates.CurveRate,
         rates.FactorWarmup,
         rates.NoDecay,
         rates.RampWarmup,

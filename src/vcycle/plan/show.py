@@ -159,7 +159,7 @@ def _draw_lr(axis: "Axes", plan: Plan, points: int = 300) -> None:
     axis.stairs(rates, [*epochs, plan.epochs], baseline=None, color="tab:purple", linewidth=1.5)
     axis.set_ylabel("learning rate")
     # Only the stages' own LRs decide the axis: a warm-up or the tail of a cosine comes near 0 in every plan.
-    peaks = [stage.rate.at(0.0) for stage in plan.stages]
+    peaks = [peak for stage in plan.stages if (peak := stage.rate.at(0.0)) > 0] or [max(rates)]
     if max(peaks) > _WIDE * min(peaks):
         axis.set_yscale("log")
         axis.set_ylim(min(peaks) / 3, max(peaks) * 2)
@@ -179,5 +179,7 @@ def _each(values: Sequence[int]) -> str:
 
 
 def _lr(stage: Stage) -> str:
-    begin, end = (f"{stage.rate.at(fraction):.3g}" for fraction in (0.0, 1.0))
-    return begin if begin == end else f"{begin}→{end}"
+    rates = [stage.rate.at(percent / 100) for percent in range(101)]
+    peak = [max(rates)] if max(rates) > max(rates[0], rates[-1]) else []  # a curve may rise and fall
+    shown = [f"{rate:.3g}" for rate in (rates[0], *peak, rates[-1])]
+    return shown[0] if len(set(shown)) == 1 else "→".join(shown)

@@ -39,6 +39,8 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
             _times(arm.get("over_control")),
             *([] if target is None else [_soon(arm["to_target"])]),
         )
+    if (reached := _bicubic(data)) is not None:
+        table.add_row("bicubic", "", "", "", "", _text(measure, reached))
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "of one seed"
@@ -57,7 +59,7 @@ def statements(data: Mapping[str, Any]) -> list[str]:
     best, measure = data["plan"], data["measure"]
     if best is None:
         return []
-    said = []
+    said = [] if (below := _below_bicubic(data)) is None else [below]
     for key, other in (("over_constant", "the constant shape"), ("over_control", "its LR-matched control")):
         gain = data["arms"][best].get(key)
         if gain is None:
@@ -74,6 +76,30 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         times = "; ".join(f"{name} {_soon_in_words(data['arms'][name]['to_target'])}" for name in arms)
         said.append(f"to {_text(measure, data['target'])} on validation{of}: {times}")
     return said
+
+
+def _bicubic(data: Mapping[str, Any]) -> float | None:
+    """What bicubic interpolation reaches on the split that is shown."""
+    return (data.get("bicubic") or {}).get(data["split"])
+
+
+def _below_bicubic(data: Mapping[str, Any]) -> str | None:
+    """Which plans restore less than bicubic interpolation does."""
+    reached, measure = _bicubic(data), data["measure"]
+    if reached is None:
+        return None
+    below = [name for name, arm in data["arms"].items() if arm["value"] < reached]
+    if not below:
+        return None
+    which = (
+        "every plan is"
+        if len(below) == len(data["arms"])
+        else f"{', '.join(below)} {'is' if len(below) == 1 else 'are'}"
+    )
+    return (
+        f"warning: {which} below bicubic interpolation, {_text(measure, reached)}: such a network has not learned to "
+        "restore, and what it gains means nothing; train for more steps"
+    )
 
 
 def failed(data: Mapping[str, Any]) -> list[str]:
@@ -123,6 +149,9 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
         axis.set_xlim(0, None)
         axis.grid(alpha=0.3)
+    for axis, value in ((curves, (data.get("bicubic") or {}).get("val")), (ends, _bicubic(data))):
+        if value is not None and (axis is curves or tested):
+            axis.axhline(scale * value, color="grey", linestyle="--", linewidth=1, label="bicubic")
     curves.legend(
         loc="lower right",
         title=f"range over seeds\n{'right' if tested else 'dot'}: at the end, ± sd",

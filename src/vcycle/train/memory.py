@@ -118,7 +118,9 @@ def undone(
                     tensor.copy_(value)
             optimizer.state.clear()
             optimizer.state.update(learned)
-            for group, values in zip(optimizer.param_groups, groups, strict=True):
-                group.update(values)
+            # New groups, as a checkpoint brings: their LR is not what apply set last.
+            optimizer.param_groups[:] = [
+                {**group, **values} for group, values in zip(optimizer.param_groups, groups, strict=True)
+            ]
             if scaler is not None and scale is not None:
                 scaler.load_state_dict(scale)

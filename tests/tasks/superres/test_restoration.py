@@ -1,20 +1,28 @@
+import weakref
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from vcycle.data import ClipPairs, PairedDataset, VideoError
+from vcycle.data import ClipPairs, PairedDataset, VideoError, imresize
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.errors import DataError
+from vcycle.nn.models.superres.clips import chunked
 from vcycle.tasks.superres import (
     Measured,
     Measuring,
     Protocol,
     Restoration,
     charbonnier,
+    clip_quality,
+    evaluation,
     quality_of,
     restore_each,
+    to_uint8,
 )
+from vcycle.tasks.superres.task import video_of
 
 
 class Enlarge(nn.Module):
@@ -69,9 +77,11 @@ def test_labels_are_no_truth():
 class Store:
     """Clips in memory; one of them may be unreadable."""
 
-    def __init__(self, count, scale, bad=()):
+    def __init__(self, count, scale, bad=(), frames=3):
         self.names = [f"clip{number}" for number in range(count)]
-        self._scale, self._bad = scale, bad
+        self._scale, self._bad, self._frames = scale, bad, frames
+        self.held = self.most = 0
+        """Frames that are held by whoever read them, now and at most."""
 
     def __len__(self):
         return len(self.names)
@@ -82,15 +92,23 @@ class Store:
     def info(self, item):
         if item in self._bad:
             raise VideoError(self.names[item], "is no clip")
-        return ClipInfo(frames=3, height=5 * self._scale, width=6 * self._scale)
+        return ClipInfo(frames=self._frames, height=5 * self._scale, width=6 * self._scale)
 
     def read(self, item, frames, box=None):
-        low = np.random.default_rng(item).integers(256, size=(3, 5, 6, 3), dtype=np.uint8)[list(frames)]
-        return low.repeat(self._scale, 1).repeat(self._scale, 2)
+        low = np.random.default_rng(item).integers(256, size=(self._frames, 5, 6, 3), dtype=np.uint8)[list(frames)]
+        pixels = low.repeat(self._scale, 1).repeat(self._scale, 2)
+        self.held += len(frames)
+        self.most = max(self.most, self.held)
+        weakref.finalize(pixels, self._let_go, len(frames))
+        return pixels
+
+    def _let_go(self, frames):
+        self.held -= frames
 
 
-def dataset(count=4, bad=()):
-    return PairedDataset(ClipPairs(high=Store(count, 4, bad), low=Store(count, 1), source="memory"))
+def dataset(count=4, bad=(), frames=3):
+    high, low = (Store(count, scale, bad * (scale > 1), frames) for scale in (4, 1))
+    return PairedDataset(ClipPairs(high=high, low=low, source="memory"))
 
 
 CPU = torch.device("cpu")
@@ -111,7 +129,7 @@ def test_equal_frames_are_counted_and_not_infinite_and_the_protocol_is_beside_th
     )
     assert (quality.samples, quality.frames, quality.identical) == (4, 4, 0)
     assert quality.protocol == "Y channel, centre frame, whole clips, mirrored"
-    assert quality.headline == f"PSNR {quality.psnr:.2f} dB"
+    assert quality.headline == f"PSNR {quality.psnr:.2f} dB (bicubic {quality.bicubic_psnr:.2f} dB)"
 
 
 @pytest.mark.parametrize("window", [None, 3])
@@ -134,6 +152,69 @@ def test_a_mirrored_clip_is_restored_with_its_mirror_image_and_both_are_averaged
     _, quality = measured(model, dataset(1), mirrored=True)
     assert model.seen == [((1, 6, 3, 5, 6), True)]
     assert quality.identical == 3
+
+
+@pytest.mark.parametrize("how", [{}, {"mirrored": True}], ids=["plain", "mirrored"])
+@pytest.mark.parametrize(("length", "overlap"), [(1, 0), (2, 1), (3, 2), (4, 0), (40, 3)])
+def test_chunks_that_are_measured_as_they_come_are_those_of_the_clip_with_its_mirror_image(how, length, overlap):
+    class Mean(Enlarge):
+        """Each frame with the mean of all that it is given with."""
+
+        def forward(self, video, *, mirrored=False):
+            return super().forward((video + video.mean(dim=1, keepdim=True)) / 2)
+
+    clips = dataset(1, frames=13)
+    low = video_of(clips.whole(0).lr)
+    low = torch.cat([low, low.flip(0)]) if how else low
+    wanted = torch.stack(list(chunked(Mean(), low, length=length, overlap=overlap)))
+    if how:
+        wanted = (wanted[:13] + wanted[13:].flip(0)) / 2
+    wanted = clip_quality(to_uint8(wanted), clips.whole(0).hr.movedim(-1, -3), Protocol())
+    (found,), _ = measured(Mean(), clips, chunk=length, overlap=overlap, **how)
+    assert found.quality == wanted
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("window", [None, 3])
+def test_with_chunks_memory_does_not_grow_with_the_frames_of_a_clip(window, mirrored):
+    most = []
+    for frames in (40, 400):
+        clips, model = dataset(1, frames=frames), Enlarge(window, 0.9)
+        _, quality = measured(model, clips, chunk=6, overlap=2, mirrored=mirrored)
+        assert quality.frames == frames
+        given = max(shape[1] for shape, _ in model.seen)
+        most.append((given, clips.pairs.high.most, clips.pairs.low.most))
+    assert most[0] == most[1]
+    assert most[0][0] <= 6 + 2 * 2
+    assert most[0][1] <= 60
+
+
+def test_bicubic_stands_beside_the_number_and_is_computed_once_for_each_clip(monkeypatch):
+    clips, calls = dataset(2), []
+    monkeypatch.setattr(
+        evaluation, "imresize", lambda pixels, scale: calls.append(len(pixels)) or imresize(pixels, scale)
+    )
+    known = {}
+    for factor in (0.9, 0.8):
+        found = list(
+            restore_each(Enlarge(factor=factor), clips, range(2), device=CPU, measuring=Measuring(), bicubic=known)
+        )
+    assert calls == [3, 3]
+    expected = []
+    for number in range(2):
+        pair = clips.whole(number)
+        enlarged, truth = (frames.movedim(-1, -3) for frames in (imresize(pair.lr, 4), pair.hr))
+        expected.append(clip_quality(enlarged, truth, Protocol()).psnr)
+    assert [clip.bicubic_psnr for clip in found] == [known[0], known[1]] == expected
+    assert quality_of(found, Measuring()).bicubic_psnr == sum(expected) / 2
+
+
+def test_a_network_below_bicubic_is_warned_of_and_one_above_is_not():
+    worse, better = (measured(Enlarge(factor=factor), dataset())[1] for factor in (0.3, 1.0))
+    below = worse.bicubic_psnr - worse.psnr
+    assert f"the network is {below:.2f} dB below bicubic interpolation, {worse.psnr:.2f} against" in worse.warning
+    assert better.warning is None
+    assert replace(worse, bicubic_psnr=None).warning is None
 
 
 def test_a_clip_that_cannot_be_read_is_left_out_and_counted():

@@ -62,13 +62,17 @@ class InProcess(Batches):
         tasks = next(self._todo)
         began = time.perf_counter()
         items = []
-        for task in tasks:
-            try:
-                items.append(self._work.load(task, None))
-            except Exception as error:
-                error.add_note(f"while {self._work.name(task)} was loaded")
-                raise
-        batch = self._work.collate(items, None)
+        try:
+            for task in tasks:
+                try:
+                    items.append(self._work.load(task, None))
+                except Exception as error:
+                    error.add_note(f"while {self._work.name(task)} was loaded")
+                    raise
+            batch = self._work.collate(items, None)
+        except BaseException:  # Ctrl-C among them: what would come next is not the plan's next batch
+            self.close()
+            raise
         self.spent = Spent(samples=len(items), main_seconds=time.perf_counter() - began)
         return batch
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from vcycle.data.superres.clips import ClipInfo
+from vcycle.data.superres.degrade import DEGRADATIONS
 from vcycle.data.superres.layouts import ClipPairs
 from vcycle.data.superres.store import TiledClips
 from vcycle.data.video import VideoError
 
-__all__ = ["SAME_DEGRADATION", "agreement", "check_clips", "survey"]
+__all__ = ["SAME_DEGRADATION", "agreement", "check_clips", "low_resolution", "survey"]
 
 SAME_DEGRADATION = 50.0
 """PSNR in dB above which two low-resolution pictures differ by rounding alone."""
@@ -79,3 +82,32 @@ def agreement(pairs: ClipPairs, item: int = 0) -> float:
     made = pairs.degradation.whole(torch.from_numpy(pairs.high.read(item, middle, (0, 0, info.height, info.width))))
     error = float(np.square(made.numpy().astype(np.float64) - pairs.low.read(item, middle)).mean())
     return 10 * math.log10(255**2 / error) if error else math.inf
+
+
+def low_resolution(pairs: ClipPairs) -> str:
+    """What the low-resolution frames of clips are, in words: made by a degradation, or files that match one or none.
+
+    Compares the middle frames of up to three clips that can be read: the first, the middle and the last.
+    """
+    own = pairs.degradation
+    named = f"{own.kind} ×{own.scale}"
+    if pairs.low is None:
+        return named
+    others = [replace(own, kind=kind) for kind in DEGRADATIONS if kind != own.kind]
+    for degradation in (own, *others):
+        found = _agreements(replace(pairs, degradation=degradation))
+        if not found:
+            return "given low-resolution files"
+        if min(found) >= SAME_DEGRADATION:
+            return f"{degradation.kind} ×{degradation.scale} (given files that match it)"
+    kinds = " nor ".join(degradation.kind for degradation in (own, *others))
+    return f"given files, made by neither {kinds} ×{own.scale} (PSNR {min(_agreements(pairs)):.1f} dB against {named})"
+
+
+def _agreements(pairs: ClipPairs) -> list[float]:
+    """The agreement of some clips that can be read."""
+    found = []
+    for item in sorted({0, len(pairs) // 2, len(pairs) - 1}):
+        with contextlib.suppress(VideoError):
+            found.append(agreement(pairs, item))
+    return found

@@ -128,15 +128,19 @@ class PairedDataset(Dataset[PairedSample]):
             return sample
         return sample._replace(replaced=json.dumps([(bad, error.path, error.cause) for bad, error in failed]))
 
-    def whole(self, item: int) -> PairedSample:
-        """All frames of a clip at their full size, for evaluation: no crop, no flip, not mirrored.
+    def whole(self, item: int, frames: range | None = None) -> PairedSample:
+        """Frames of a clip at their full size, for evaluation: no crop, no flip, not mirrored.
+
+        Args:
+            item: Which clip.
+            frames: Which of its frames; all by default.
 
         Raises:
             VideoError: If the clip cannot be read.
         """
         info = self.pairs.info(item)
         height, width = self.pairs.degradation.low((info.height, info.width))
-        lr, hr = self._read(item, info, range(info.frames), (0, 0, height, width))
+        lr, hr = self._read(item, info, range(info.frames) if frames is None else frames, (0, 0, height, width))
         return PairedSample(lr=lr, hr=hr, index=item, position=-1)
 
     def name(self, item: int) -> str:

@@ -59,11 +59,14 @@ def measured(
     *,
     rank: int = 0,
     world: int = 1,
+    bicubic: dict[int, float] | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Measured | Replacement]:
     """Restore and measure a rank's share of the clips; ranks may be more than clips. See `restore_each`."""
     share = rank_slice(len(dataset), 1, rank, world)
-    yield from restore_each(model, dataset, share, device=device, measuring=measuring_of(recipe), progress=progress)
+    yield from restore_each(
+        model, dataset, share, device=device, measuring=measuring_of(recipe), bicubic=bicubic, progress=progress
+    )
 
 
 def evaluator(
@@ -87,12 +90,13 @@ def evaluator(
     few = [place * len(dataset) // wanted for place in range(wanted)]
     measuring = measuring_of(recipe)
     named: set[int] = set()
+    bicubic: dict[int, float] = {}  # the same at every validation
 
     def evaluate(model: nn.Module, device: torch.device) -> Quality:
         share = rank_slice(len(few), 1, ranks.rank, ranks.world)
         own = [few[place] for place in share]
         tell = partial(on_progress, "restoring frames")
-        found = restore_each(model, dataset, own, device=device, measuring=measuring, progress=tell)
+        found = restore_each(model, dataset, own, device=device, measuring=measuring, bicubic=bicubic, progress=tell)
         return ranks.pooled(list(found), judge)
 
     def judge(found: list[Measured | Replacement]) -> Quality:

@@ -204,7 +204,7 @@ class RestorationEvaluation(Section):
     crop: Annotated[int, Field(ge=0)] = 0
     """Pixels that are left out along each border."""
     chunk: PositiveInt | None = None
-    """Frames restored at a time; by default the whole clip."""
+    """Frames restored at a time, which bounds memory; by default the whole clip."""
     overlap: Annotated[int, Field(ge=0)] = 4
     """Frames more on either side of a chunk."""
     validation_clips: PositiveInt = 4

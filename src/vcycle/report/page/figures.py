@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vcycle.report.page.runs import RunData, measure, points, time_split
+from vcycle.report.page.runs import RunData, bicubic, measure, points, time_split
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,7 +32,10 @@ class Picture:
 
 
 def accuracy(runs: Sequence[RunData]) -> Picture:
-    """What runs are judged by on validation against training time: a panel for each measure, a line for each run."""
+    """What runs are judged by on validation against training time: a panel for each measure, a line for each run.
+
+    Where it is known, what bicubic interpolation reaches is a dashed line.
+    """
     panels: dict[str, list[RunData]] = {}
     for run in runs:
         if run.validations:
@@ -44,10 +47,13 @@ def accuracy(runs: Sequence[RunData]) -> Picture:
             for run in own:
                 found = points(run)
                 axis.plot([x for x, _ in found], [y for _, y in found], "o-", label=run.name, markersize=3)
+            lines = sorted({value for run in own if (value := bicubic(run.validations[-1]["evaluation"])) is not None})
+            for number, value in enumerate(lines):
+                axis.axhline(value, color="grey", linestyle="--", linewidth=1, label="bicubic" if number == 0 else None)
             axis.set_xlabel("training time (s)")
             axis.set_ylabel(f"{name} on validation ({'dB' if name == 'PSNR' else '%'})")
             axis.set_xlim(0, None)
-            if len(runs) > 1 and own:
+            if (len(runs) > 1 and own) or lines:
                 axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")
 
     return Picture(draw, height=2.8 * len(panels))

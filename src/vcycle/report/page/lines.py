@@ -45,6 +45,7 @@ class _Numbers(_Kind):
     map: float | None = None
     top1: float | None = None
     psnr: float | None = None
+    bicubic_psnr: float | None = None
 
 
 class _Validation(_Kind):

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
-__all__ = ["RunData", "Waits", "measure", "points", "shown", "time_split"]
+__all__ = ["RunData", "Waits", "bicubic", "measure", "points", "shown", "time_split"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,11 +82,20 @@ def measure(evaluation: Mapping[str, Any]) -> tuple[str, float | None]:
     return "measure", None
 
 
-def shown(name: str, value: float | None) -> str:
-    """A measure for people."""
+def bicubic(evaluation: Mapping[str, Any]) -> float | None:
+    """The PSNR of bicubic interpolation that an evaluation of super-resolution states, in dB; None if infinite."""
+    value = evaluation.get("bicubic_psnr")
+    return float(value) if value is not None and isfinite(value) else None
+
+
+def shown(evaluation: Mapping[str, Any]) -> str:
+    """What an evaluation is about, for people; of PSNR with what bicubic interpolation reaches."""
+    name, value = measure(evaluation)
     if value is None:
         return "–"
-    return f"{value:.1%}" if name in _SHARES else f"{value:.2f} dB"
+    beside = bicubic(evaluation)
+    plain = "" if beside is None else f" (bicubic {beside:.2f} dB)"
+    return f"{value:.1%}" if name in _SHARES else f"{value:.2f} dB{plain}"
 
 
 def time_split(run: RunData) -> list[Waits]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vcycle.report.page.runs import RunData, measure, shown
+from vcycle.report.page.runs import RunData, shown
 from vcycle.report.spread import duration
 
 __all__ = ["environment_rows", "protocols", "summary_rows"]
@@ -17,8 +17,8 @@ def summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
     """A head, and a row for each run."""
     rows = [["run", "plan", "steps", "samples", "training time", "validation", "evaluations", "bad samples"]]
     for run in runs:
-        last = shown(*measure(run.validations[-1]["evaluation"])) if run.validations else "–"
-        found = [f"{one['split']} {shown(*measure(one))}" for one in run.evaluations]
+        last = shown(run.validations[-1]["evaluation"]) if run.validations else "–"
+        found = [f"{one['split']} {shown(one)}" for one in run.evaluations]
         taken = len(run.steps)
         samples = sum(line["batch"] for line in run.steps)
         rows.append(

@@ -20,8 +20,10 @@ from torch import Tensor
 from vcycle.errors import DataError
 
 __all__ = [
+    "FRAMES_AT_ONCE",
     "SMALLEST",
     "Channels",
+    "ClipMeter",
     "ClipQuality",
     "Protocol",
     "check_restored",
@@ -37,9 +39,10 @@ Channels = Literal["rgb", "y"]
 
 SMALLEST = 11
 """Pixels a side of the windows of SSIM."""
+FRAMES_AT_ONCE = 8
+"""Frames that are measured together: in double precision, a clip of REDS would take gigabytes."""
 _SIGMA = 1.5
 _PEAK = 255.0
-_FRAMES_AT_ONCE = 8
 _C1, _C2 = (0.01 * _PEAK) ** 2, (0.03 * _PEAK) ** 2
 
 
@@ -66,6 +69,10 @@ class Protocol:
             raise DataError(f"frames is {self.frames!r}; accepted: all, centre")
         if self.crop < 0:
             raise DataError(f"crop is {self.crop}; accepted: 0 or more pixels")
+
+    def counting(self, frames: int) -> range:
+        """Numbers of the frames that count, of a clip of so many."""
+        return range(frames) if self.frames == "all" else range(frames // 2, min(frames, frames // 2 + 1))
 
     def __str__(self) -> str:
         channels = {"rgb": "RGB", "y": "Y channel"}[self.channels]
@@ -174,19 +181,69 @@ def clip_quality(output: Tensor, target: Tensor, protocol: Protocol) -> ClipQual
     """
     if output.shape != target.shape:
         raise DataError(f"output {tuple(output.shape)} and target {tuple(target.shape)}; accepted: equal shapes")
-    if protocol.frames == "centre":
-        output, target = (frames[len(frames) // 2 :][:1] for frames in (output, target))
-    # A few at a time: in double precision, a clip of REDS takes gigabytes.
-    pieces = list(zip(torch.split(output, _FRAMES_AT_ONCE), torch.split(target, _FRAMES_AT_ONCE), strict=True))
-    ratios = torch.cat([psnr(*piece, channels=protocol.channels, crop=protocol.crop) for piece in pieces])
-    similarities = torch.cat([ssim(*piece, channels=protocol.channels, crop=protocol.crop) for piece in pieces])
-    differs = ratios[ratios.isfinite()]
-    return ClipQuality(
-        psnr=float(differs.mean()) if len(differs) else math.inf,
-        ssim=float(similarities.mean()),
-        frames=len(ratios),
-        identical=len(ratios) - len(differs),
-    )
+    counting = protocol.counting(len(output))
+    output, target = (frames[counting.start : counting.stop] for frames in (output, target))
+    meter = ClipMeter(protocol)
+    for piece in zip(torch.split(output, FRAMES_AT_ONCE), torch.split(target, FRAMES_AT_ONCE), strict=True):
+        meter.add(*piece)
+    return meter.quality
+
+
+class ClipMeter:
+    """How near a clip is to the truth, of frames that come a few at a time: it keeps two numbers a frame.
+
+    Example:
+        >>> meter = ClipMeter(Protocol())
+        >>> for level in (0, 1):
+        ...     meter.add(torch.full((1, 3, 16, 16), level, dtype=torch.uint8), torch.zeros(1, 3, 16, 16).byte())
+        >>> meter.quality.frames, meter.quality.identical, round(meter.psnr, 2)
+        (2, 1, 48.13)
+    """
+
+    def __init__(self, protocol: Protocol, *, similarity: bool = True) -> None:
+        """Begin without frames.
+
+        Args:
+            protocol: Which channels count, and which pixels; which frames do is up to the caller.
+            similarity: Whether to take SSIM as well, which takes longer than PSNR.
+        """
+        self._protocol = protocol
+        self._similarity = similarity
+        self._ratios: list[float] = []
+        self._similarities: list[float] = []
+
+    def add(self, output: Tensor, target: Tensor) -> None:
+        """Count frames, uint8 ``(T, 3, H, W)`` each.
+
+        Raises:
+            DataError: the frames are no such frames, or too small.
+        """
+        self._ratios += psnr(output, target, channels=self._protocol.channels, crop=self._protocol.crop).tolist()
+        if self._similarity:
+            self._similarities += ssim(
+                output, target, channels=self._protocol.channels, crop=self._protocol.crop
+            ).tolist()
+
+    @property
+    def psnr(self) -> float:
+        """Mean over the frames that differ from the truth, in dB; infinite if none does."""
+        differs = self._differing()
+        return float(differs.mean()) if len(differs) else math.inf
+
+    @property
+    def quality(self) -> ClipQuality:
+        """What the frames come to so far."""
+        frames = len(self._ratios)
+        return ClipQuality(
+            psnr=self.psnr,
+            ssim=float(torch.tensor(self._similarities, dtype=torch.float64).mean()),
+            frames=frames,
+            identical=frames - len(self._differing()),
+        )
+
+    def _differing(self) -> Tensor:
+        ratios = torch.tensor(self._ratios, dtype=torch.float64)
+        return ratios[ratios.isfinite()]
 
 
 def mean_quality(clips: Sequence[ClipQuality]) -> ClipQuality:

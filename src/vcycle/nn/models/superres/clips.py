@@ -9,7 +9,7 @@ from torch import Tensor
 
 from vcycle.errors import PlanError
 
-__all__ = ["Restorer", "chunked", "restore", "window_frames"]
+__all__ = ["Restorer", "chunked", "chunked_mirrored", "restore", "window_frames"]
 
 
 class Restorer(Protocol):
@@ -117,6 +117,51 @@ def _chunks(model: Restorer, source: Iterator[Tensor], length: int, overlap: int
         restored = restore(model, torch.stack(kept)[None])[0]
         yield from restored[done - first : stop - first].unbind()
         done = stop
+
+
+def chunked_mirrored(
+    model: Restorer, low: Callable[[range], Tensor], frames: int, *, length: int, overlap: int
+) -> Iterator[Tensor]:
+    """The mean over both restorations of a clip that is followed by its mirror image, chunk by chunk.
+
+    As ``chunked`` restores the clip and its mirror image. It goes through both at once, from the two ends of the whole
+    to its middle, so that no more than two chunks are kept.
+
+    Args:
+        model: A network, in evaluation mode.
+        low: Gives frames by number, ``(T, 3, H, W)`` in 0..1, RGB; asked for at most ``length + 2 · overlap``.
+        frames: Frames of the clip.
+        length: Frames of a chunk that are kept.
+        overlap: Frames on either side that are dropped.
+
+    Yields:
+        Frames ``(3, 4H, 4W)`` in fp32, in order.
+    """
+
+    def restored(window: range, kept: range) -> Tensor:
+        numbers = [min(number, 2 * frames - 1 - number) for number in window]
+        first = min(numbers)
+        read = low(range(first, max(numbers) + 1))
+        video = read[[number - first for number in numbers]]
+        return restore(model, video[None])[0][kept.start - window.start : kept.stop - window.start]
+
+    chunks = _windows(2 * frames, length, overlap)
+    there = (frame for chunk in chunks for frame in restored(*chunk).unbind())
+    back = (frame for chunk in reversed(chunks) for frame in reversed(restored(*chunk).unbind()))
+    for _, one, other in zip(range(frames), there, back, strict=False):
+        yield (one + other) / 2
+
+
+def _windows(frames: int, length: int, overlap: int) -> list[tuple[range, range]]:
+    """The chunks of a clip as ``chunked`` cuts them: frames that the network is given, and those that are kept."""
+    found, done = [], 0
+    while done < frames:
+        wanted = max(done, overlap) + length + overlap
+        end = min(frames, wanted)
+        stop = frames if frames < wanted else done + length
+        found.append((range(max(0, end - length - 2 * overlap), end), range(done, stop)))
+        done = stop
+    return found
 
 
 def _check(frames: list[Tensor]) -> None:
