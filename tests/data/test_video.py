@@ -1,3 +1,4 @@
+import struct
 import subprocess
 import sys
 
@@ -5,6 +6,7 @@ import av
 import numpy as np
 import pytest
 
+from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.video import VideoError, every_frame, probe, read_frames
 from vcycle.data.video.container import Decoder, packets
 
@@ -154,14 +156,42 @@ def test_resizing_happens_while_decoding(tmp_path, write_video, read_number):
     assert numbers_in(decoded.pixels, read_number) == [7, 21]
 
 
-@pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_rotated_videos_are_shown_upright(tmp_path, write_video, rotation):
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_turned_and_mirrored_videos_are_shown_as_a_player_shows_them(tmp_path, write_video, rotation, mirrored):
     plain = probe(str(write_video(tmp_path / "plain.mp4", 3)))
-    turned = probe(str(write_video(tmp_path / "turned.mp4", 3, rotation=rotation)))
-    assert (turned.info.height, turned.info.width) == ((48, 64) if rotation == 180 else (64, 48))
-    upright = read_frames(turned, [2]).pixels[0]
-    assert np.array_equal(upright, np.rot90(read_frames(plain, [2]).pixels[0], rotation // 90))
+    path = str(write_video(tmp_path / "turned.mp4", 3, rotation=rotation, mirrored=mirrored))
+    turned = probe(path)
+    assert (turned.info.height, turned.info.width) == ((48, 64) if rotation % 180 == 0 else (64, 48))
+    wanted = np.rot90(read_frames(plain, [2]).pixels[0], rotation // 90)
+    wanted = wanted[:, ::-1] if mirrored else wanted
+    assert np.array_equal(read_frames(turned, [2]).pixels[0], wanted)
     assert read_frames(turned, [2], height=20, width=30).pixels.shape == (1, 20, 30, 3)
+    whole = open_whole(path)
+    *_, (last, _) = whole.frames
+    assert np.array_equal(to_rgb(last, whole.orientation, wanted.shape[:2]).to_ndarray(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("mirrored", lambda coded: coded[:, ::-1]), ("upside_down_mirror", lambda coded: coded[::-1])]
+)
+def test_the_display_matrices_of_real_files_hold(shared_cases, name, shown):
+    path = str(shared_cases / f"{name}.mp4")
+    with av.open(path) as container:
+        coded = next(container.decode(video=0)).to_ndarray(format="rgb24", interpolation="BILINEAR")
+    assert np.array_equal(read_frames(probe(path), [0]).pixels[0], shown(coded))
+
+
+@pytest.mark.parametrize("matrix", [[0] * 9, [46340, 46341, 0, -46341, 46340, 0, 0, 0, 1 << 30]])
+def test_a_display_matrix_that_is_no_symmetry_gives_the_nearest(tmp_path, write_video, matrix):
+    path = write_video(tmp_path / "a.mp4", 2, rotation=90)
+    data = path.read_bytes()
+    header = data.index(b"tkhd")
+    at = data.index(struct.pack(">9i", 0, -65536, 0, 65536, 0, 0, 0, 48 << 16, 1 << 30)[:20], header)
+    path.write_bytes(data[:at] + struct.pack(">9i", *matrix) + data[at + 36 :])
+    index = probe(str(path))
+    assert sorted((index.info.height, index.info.width)) == [48, 64]
+    assert read_frames(index, [1]).pixels.shape == (1, index.info.height, index.info.width, 3)
 
 
 def test_variable_frame_rate_is_read_by_time(tmp_path, write_video, read_number):
@@ -274,7 +304,7 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
         keys = np.arange(index.info.frames) if index.sequential else index.pts[index.shown]
         missing = np.array([key not in expected for key in keys.tolist()])
         assert missing.sum() == ("corrupted" in path.name), path.name
-        height, width = (32, 24) if index.rotation % 2 else (24, 32)
+        height, width = index.orientation.size(24, 32)
         last = index.info.frames - 1
         starts = np.linspace(0, last, 3).astype(int) // LOOKED_AT * LOOKED_AT
         clips = [np.minimum(start + LOOKED_AT * np.arange(4), last) for start in starts]
@@ -282,9 +312,13 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
             decoded = read_frames(index, wanted, height=height, width=width)
             if "corrupted" not in path.name:
                 assert not decoded.filled.any(), path.name
-            coded = np.rot90(decoded.pixels, -index.rotation, axes=(1, 2)).astype(int)
-            pairs = [(pixels, expected.get(key)) for pixels, key in zip(coded, keys[wanted], strict=True)]
-            wrong = [np.abs(pixels - shown).mean() for pixels, shown in pairs if shown is not None]
+            pairs = [
+                (pixels.astype(int), expected.get(key))
+                for pixels, key in zip(decoded.pixels, keys[wanted], strict=True)
+            ]
+            wrong = [
+                np.abs(pixels - index.orientation.apply(coded)).mean() for pixels, coded in pairs if coded is not None
+            ]
             # How a damaged picture is mended depends on what was decoded before it.
             assert max(wrong) <= (1 if "corrupted" in path.name else 0), path.name
         found = list(every_frame(index))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.video import VideoIndex, every_frame, probe
+from vcycle.data.video.orientation import UPRIGHT, Orientation
 
 __all__ = ["Whole", "open_whole", "to_rgb", "whole_of"]
 
@@ -31,8 +32,8 @@ class Whole:
     pts: NDArray[np.int64]
     """Ticks at which each frame is shown, strictly increasing from 0."""
 
-    rotation: int
-    """Quarter turns, counterclockwise, from a frame as it is decoded to how it is displayed."""
+    orientation: Orientation
+    """From a frame as it is decoded to how it is displayed."""
 
     frames: Iterator[tuple[VideoFrame, bool]]
     """Every frame once, and whether it is missing and shows another instead."""
@@ -52,17 +53,17 @@ def open_whole(path: str, frame_rate: float | None = None) -> Whole:
 def whole_of(index: VideoIndex) -> Whole:
     """A file that has been indexed."""
     pts, clock = _stamps(index)
-    return Whole(info=index.info, clock=clock, pts=pts, rotation=index.rotation, frames=every_frame(index))
+    return Whole(info=index.info, clock=clock, pts=pts, orientation=index.orientation, frames=every_frame(index))
 
 
-def to_rgb(frame: VideoFrame, rotation: int, size: tuple[int, int]) -> VideoFrame:
+def to_rgb(frame: VideoFrame, orientation: Orientation, size: tuple[int, int]) -> VideoFrame:
     """A frame as it is displayed, resized, in RGB."""
-    height, width = reversed(size) if rotation % 2 else size
+    height, width = orientation.size(*size)
     # Without threads=1 the converter starts one thread per core.
     resized = frame.reformat(width=width, height=height, format="rgb24", interpolation="BILINEAR", threads=1)
-    if rotation == 0:
+    if orientation == UPRIGHT:
         return resized
-    turned = np.ascontiguousarray(np.rot90(resized.to_ndarray(), rotation), dtype=np.uint8)
+    turned = np.ascontiguousarray(orientation.apply(resized.to_ndarray()), dtype=np.uint8)
     return VideoFrame.from_ndarray(turned, format="rgb24")
 
 
@@ -116,7 +117,9 @@ def _folder(path: str, frame_rate: float) -> Whole:
             waiting = 0
             yield av.VideoFrame.from_ndarray(last, format="rgb24"), missing
 
-    return Whole(info=info, clock=_fraction(1 / frame_rate), pts=np.arange(info.frames), rotation=0, frames=frames())
+    return Whole(
+        info=info, clock=_fraction(1 / frame_rate), pts=np.arange(info.frames), orientation=UPRIGHT, frames=frames()
+    )
 
 
 def _picture(source: object, number: int, size: tuple[int, int]) -> NDArray[np.uint8] | None:

@@ -122,7 +122,7 @@ class _Writer:
 
     def __init__(self, path: str, size: tuple[int, int], whole: Whole, settings: PrepareSettings) -> None:
         self._size = size
-        self._rotation = whole.rotation
+        self._orientation = whole.orientation
         self._clock = whole.clock
         self.path = path
         try:
@@ -147,7 +147,7 @@ class _Writer:
         name_colours(context)
 
     def put(self, frame: av.VideoFrame, pts: int) -> None:
-        picture = to_yuv(to_rgb(frame, self._rotation, self._size))
+        picture = to_yuv(to_rgb(frame, self._orientation, self._size))
         picture.pict_type = 0  # not the source's
         picture.pts, picture.time_base = pts, self._clock
         self._mux(picture)

@@ -101,5 +101,5 @@ def _frames(whole: Whole, size: tuple[int, int], missing: list[int]) -> Iterator
     for number, (frame, filled) in enumerate(whole.frames):
         if filled:
             missing.append(number)
-        pixels = torch.from_numpy(to_rgb(frame, whole.rotation, size).to_ndarray())
+        pixels = torch.from_numpy(to_rgb(frame, whole.orientation, size).to_ndarray())
         yield pixels.permute(2, 0, 1).float() / 255
