@@ -5,6 +5,7 @@ import sys
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 
 from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.video import VideoError, every_frame, probe, read_frames
@@ -278,6 +279,41 @@ def test_missing_files_folders_and_sound_are_named(tmp_path):
         container.mux(stream.encode(frame))
     with pytest.raises(VideoError, match="no video stream"):
         probe(str(tmp_path / "sound.wav"))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "streams", "taken"),
+    [
+        ("mkv", [((32, 48), False), ((48, 64), True)], 1),
+        ("mkv", [((32, 48), True), ((48, 64), False)], 0),
+        ("mkv", [((32, 48), False), ((48, 64), False)], 1),
+        ("mkv", [((48, 64), True), ((48, 64), True)], 0),
+        ("mov", [((32, 48), False), ((48, 64), True)], 1),
+        ("mov", [((32, 48), True), ((48, 64), True)], 1),
+        ("ts", [((32, 48), False), ((48, 64), False)], 1),
+        ("avi", [((48, 64), False), ((32, 48), False)], 0),
+    ],
+)
+def test_of_two_video_streams_the_one_is_read_that_a_player_takes(tmp_path, draw_number, suffix, streams, taken):
+    path = tmp_path / f"a.{suffix}"
+    with av.open(str(path), "w", options={"default_mode": "passthrough"} if suffix == "mkv" else {}) as container:
+        written = []
+        for size, is_default in streams:
+            stream = container.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+            stream.height, stream.width, stream.pix_fmt = *size, "yuv420p"
+            stream.disposition = Disposition.default if is_default else Disposition(0)
+            written.append(stream)
+        for number in range(6):
+            for at, (stream, (size, _)) in enumerate(zip(written, streams, strict=True)):
+                shown = draw_number(number + 100 * (at == taken), *size)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
+        for stream in written:
+            container.mux(stream.encode())
+    index = probe(str(path))
+    height, width = streams[taken][0]
+    assert (index.info.frames, index.info.height, index.info.width) == (6, height, width)
+    wanted = draw_number(103, height, width).astype(int)
+    assert np.abs(read_frames(index, [3]).pixels[0] - wanted).mean() < 12
 
 
 def test_a_frame_that_does_not_exist_is_refused(tmp_path, write_video):
