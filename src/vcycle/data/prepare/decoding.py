@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
@@ -56,15 +57,33 @@ def whole_of(index: VideoIndex) -> Whole:
     return Whole(info=index.info, clock=clock, pts=pts, orientation=index.orientation, frames=every_frame(index))
 
 
-def to_rgb(frame: VideoFrame, orientation: Orientation, size: tuple[int, int]) -> VideoFrame:
-    """A frame as it is displayed, resized, in RGB."""
+def to_rgb(
+    frame: VideoFrame,
+    orientation: Orientation,
+    size: tuple[int, int],
+    *,
+    deep: bool = False,
+    matrix: int | None = None,
+) -> VideoFrame:
+    """A frame as it is displayed, resized, in RGB.
+
+    Args:
+        frame: As it was decoded.
+        orientation: From there to how it is displayed.
+        size: Height and width as displayed.
+        deep: In 16 bits for a colour rather than 8.
+        matrix: What its colours are coded by; by default what the frame says, BT.601 where it says nothing.
+    """
     height, width = orientation.size(*size)
+    pixels = "rgb48le" if deep else "rgb24"
     # Without threads=1 the converter starts one thread per core.
-    resized = frame.reformat(width=width, height=height, format="rgb24", interpolation="BILINEAR", threads=1)
+    resized = frame.reformat(
+        width=width, height=height, format=pixels, src_colorspace=matrix, interpolation="BILINEAR", threads=1
+    )
     if orientation == UPRIGHT:
         return resized
-    turned = np.ascontiguousarray(orientation.apply(resized.to_ndarray()), dtype=np.uint8)
-    return VideoFrame.from_ndarray(turned, format="rgb24")
+    turned = np.ascontiguousarray(orientation.apply(cast("NDArray[np.uint8]", resized.to_ndarray())))
+    return VideoFrame.from_ndarray(turned, format=pixels)
 
 
 def _stamps(index: VideoIndex) -> tuple[NDArray[np.int64], Fraction]:
