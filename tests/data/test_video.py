@@ -367,11 +367,12 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
 
 
 def plain_decode(path, counted):
-    """Every frame, by count or by time; the pictures of some."""
+    """Every frame of the stream that FFmpeg finds best, by count or by time; the pictures of some."""
     found = {}
     with av.open(path) as container:
-        container.streams.video[0].codec_context.thread_count = 1
-        for packet in container.demux(video=0):
+        stream = container.streams.best("video")
+        stream.codec_context.thread_count = 1
+        for packet in container.demux(stream):
             try:
                 frames = packet.decode()
             except av.error.FFmpegError:
