@@ -22,6 +22,16 @@ def test_the_run_folder_holds_recipe_plan_log_and_checkpoints(trained):
     assert (run / "checkpoints/step-000000006.pt").is_file()
 
 
+def test_videos_shorter_than_a_clip_are_told_once_in_a_training_and_its_validations(vcycle, here, videos):
+    copied = shutil.copytree(videos, here / "short")
+    sampling = ("sampling.span=null", "sampling.stride=8", "sampling.short=loop")
+    length = ("plan=constant", "training.steps=16", "training.decay=constant", "run.validate_every=1")
+    ran = vcycle("train", "tiny.yaml", f"data={copied}", *sampling, *length)
+    assert ran.code == 0
+    for split in ("train", "val"):
+        assert ran.err.count(f"short/{split}: videos shorter than a clip at its stride: they are looped") == 1
+
+
 def test_eval_finds_what_training_found(vcycle, trained):
     run, printed = trained
     found = json.loads(vcycle("eval", run, "--json").out)

@@ -1,11 +1,14 @@
 """`vcycle upscale`: a real file in, a real file out."""
 
 import json
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 import torch
-from matplotlib.image import imread
+from av.video.reformatter import ColorRange
+from matplotlib.image import imread, imsave
 
 from vcycle.cli.app import app
 from vcycle.data.video import probe, read_frames
@@ -51,6 +54,138 @@ def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
     averaged = large.reshape(before.height, 4, before.width, 4, 3).mean((1, 3))
     assert np.abs(averaged - small).mean() < 6
     assert imread(tmp_path / "pictures/c.png").shape[:2] == (4 * before.height, 8 * before.width)
+
+
+def write_video(path, *, size=(32, 48), pixels="yuv420p", colours=(2, 2, 2), aspect=None, rotation=0, mirrored=False):
+    """Four frames of a bright corner; coded by BT.2020 where the colours say so, as they are named."""
+    picture = np.full((*size, 3), (60, 90, 120), dtype=np.uint8)
+    picture[: size[0] // 2, : size[1] // 4] = (200, 40, 30)
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=10, options={"crf": "5"})
+        stream.height, stream.width, stream.pix_fmt = *size, pixels
+        context = stream.codec_context
+        context.colorspace, context.color_primaries, context.color_trc = colours
+        context.color_range = ColorRange.MPEG
+        if aspect is not None:
+            context.sample_aspect_ratio = aspect
+        if rotation or mirrored:
+            stream.set_display_rotation(rotation, hflip=mirrored)
+        matrix = 5 if colours[0] == 2 else colours[0]
+        for _ in range(4):
+            frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
+            container.mux(stream.encode(frame.reformat(format=pixels, dst_colorspace=matrix, dst_color_range=1)))
+        container.mux(stream.encode())
+    return path
+
+
+def described(path):
+    """Pixel format, matrix, primaries, transfer, range and sample aspect ratio."""
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        found = stream.codec_context
+        colours = (found.colorspace, found.color_primaries, found.color_trc, found.color_range)
+        return found.pix_fmt, colours, stream.sample_aspect_ratio or 1
+
+
+def planes(path):
+    """Luma and both chromas of the second frame as they are coded, in 0..1, at the size of the source."""
+    with av.open(str(path)) as container:
+        frame = list(container.decode(video=0))[1]
+    coded = frame.reformat(width=48, height=32, format="yuv444p16le", interpolation="AREA", threads=1)
+    return coded.to_ndarray(channel_last=True).astype(float) / 65535
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv", "mov"])
+@pytest.mark.parametrize(("rotation", "kept"), [(0, Fraction(32, 27)), (90, Fraction(27, 32)), (180, Fraction(32, 27))])
+def test_the_sample_aspect_ratio_is_kept_as_a_player_shows_it(model, tmp_path, suffix, rotation, kept):
+    video = write_video(tmp_path / "in.mp4", aspect=Fraction(32, 27), rotation=rotation)
+    upscale(model, video, "-o", tmp_path / f"out.{suffix}")
+    assert described(tmp_path / f"out.{suffix}")[2] == kept
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+@pytest.mark.parametrize(
+    ("named", "pixels", "written"),
+    [
+        ((9, 9, 16), "yuv420p10le", (9, 9, 16)),  # PQ
+        ((9, 9, 18), "yuv420p10le", (9, 9, 18)),  # HLG
+        ((9, 9, 14), "yuv420p", (9, 9, 14)),  # BT.2020 that is no HDR
+        ((6, 6, 6), "yuv420p", (6, 6, 6)),
+        ((5, 5, 5), "yuv420p", (5, 5, 5)),
+        ((1, 1, 1), "yuv420p", (1, 1, 1)),
+        ((2, 2, 2), "yuv420p", (6, 2, 2)),  # players take BT.601 at this size
+    ],
+)
+def test_colours_are_named_as_the_source_names_them_and_coded_alike(model, tmp_path, named, pixels, written, suffix):
+    video = write_video(tmp_path / "in.mp4", pixels=pixels, colours=named)
+    upscale(model, video, "-o", tmp_path / f"out.{suffix}")
+    assert described(tmp_path / f"out.{suffix}") == (pixels, (*written, ColorRange.MPEG), 1)
+    # What is enlarged by interpolation has the source's code values, but for the edge of the corner.
+    before, after = planes(video), planes(tmp_path / f"out.{suffix}")
+    wrong = np.abs(after - before)
+    assert wrong[20:, 16:].max() < 0.02
+    assert wrong[:12, :8].max() < 0.02
+
+
+def test_colours_that_are_not_named_are_those_of_the_sources_size(model, tmp_path):
+    upscale(model, write_video(tmp_path / "in.mp4", size=(16, 1280)), "-o", tmp_path / "out.mp4")
+    assert described(tmp_path / "out.mp4")[1] == (1, 2, 2, ColorRange.MPEG)
+
+
+def test_colours_that_cannot_be_converted_are_refused_in_a_line(model, tmp_path):
+    named = write_video(tmp_path / "named.mkv", colours=(14, 9, 16), pixels="yuv420p10le")
+    with pytest.raises(
+        DataError, match=r"named\.mkv: its colours are coded by matrix 14 of ITU-T H\.273, which cannot be"
+    ):
+        upscale(model, named, "-o", tmp_path / "out.mp4")
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_a_mirrored_video_is_restored_as_it_is_shown(model, tmp_path):
+    upscale(model, write_video(tmp_path / "in.mp4", mirrored=True), "-o", tmp_path / "out.mp4")
+    picture = read_frames(probe(str(tmp_path / "out.mp4")), [1]).pixels[0]
+    assert picture[20, -20, 0] > 150
+    assert picture[20, 20, 0] < 100
+
+
+@pytest.mark.parametrize("rate", [25, 0.5])
+def test_a_folder_of_pictures_is_restored_at_a_rate(model, tmp_path, capsys, rate):
+    for number in range(5):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        imsave(tmp_path / f"in/{number}.png", np.full((16, 24, 3), 20 + 40 * number, dtype=np.uint8))
+    out = tmp_path / "out.mp4"
+    upscale(model, tmp_path / "in", "-o", out, "--frame-rate", rate, "--compare", tmp_path / "c.png", "--json")
+    assert json.loads(capsys.readouterr().out)["frames"] == 5
+    index = probe(str(out))
+    assert (index.info.frames, index.info.height, index.info.width) == (5, 64, 96)
+    assert np.allclose(index.info.times, np.arange(5) / rate)
+    means = read_frames(index, range(5)).pixels.mean((1, 2, 3))
+    assert np.abs(means - (20 + 40 * np.arange(5))).max() < 6
+    assert imread(tmp_path / "c.png").shape[:2] == (64, 192)
+    assert described(out)[1] == (1, 1, 1, ColorRange.MPEG)
+
+
+def test_a_folder_without_a_rate_and_a_rate_of_a_file_are_refused(model, video, tmp_path):
+    (tmp_path / "in").mkdir()
+    out = ("-o", tmp_path / "out.mp4")
+    with pytest.raises(VcycleError, match=r"in is a folder: --frame-rate FPS says how many of its pictures are shown"):
+        upscale(model, tmp_path / "in", *out)
+    with pytest.raises(VcycleError, match=r"--frame-rate 25 goes with a folder of pictures, and .* is none"):
+        upscale(model, video, *out, "--frame-rate", 25)
+    with pytest.raises(VcycleError, match=r"--frame-rate 0: above 0 and up to 1000 pictures a second are accepted"):
+        upscale(model, tmp_path / "in", *out, "--frame-rate", 0)
+    with pytest.raises(DataError, match=r"in: no pictures; files ending in"):
+        upscale(model, tmp_path / "in", *out, "--frame-rate", 25)
+    assert not (tmp_path / "out.mp4").exists()
+
+
+def test_real_files_keep_their_colours_and_the_shape_of_their_pixels(model, shared_cases, tmp_path):
+    for name in ("anamorphic.mp4", "anamorphic.mkv", "hlg.mp4", "pq.mp4"):
+        upscale(model, shared_cases / name, "-o", tmp_path / name)
+        before, after = described(shared_cases / name), described(tmp_path / name)
+        assert after[2] == before[2], name
+        if before[1][0] != 2:
+            assert (after[0], after[1]) == (before[0], before[1]), name
 
 
 def test_a_higher_crf_makes_a_smaller_file_and_17_is_the_default(model, video, tmp_path):

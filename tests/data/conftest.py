@@ -54,6 +54,7 @@ def write_video() -> Callable[..., Path]:
         rate: int = 25,
         times: Sequence[float] | None = None,
         rotation: int = 0,
+        mirrored: bool = False,
         options: dict[str, str] | None = None,
         muxing: dict[str, str] | None = None,
         size: tuple[int, int] = (HEIGHT, WIDTH),
@@ -67,8 +68,8 @@ def write_video() -> Callable[..., Path]:
             stream.pix_fmt = pixels
             if times is not None:
                 stream.codec_context.time_base = Fraction(1, 1000)
-            if rotation:
-                stream.set_display_rotation(rotation)
+            if rotation or mirrored:
+                stream.set_display_rotation(rotation, hflip=mirrored)
             for number in range(frames):
                 frame = av.VideoFrame.from_ndarray(picture(number, *size), format="rgb24")
                 if times is not None:

@@ -161,6 +161,58 @@ def test_a_clip_longer_than_its_video_holds_the_last_frame():
     assert frames[0] < 5
 
 
+def frames_shown(sampler, info, frames=32):
+    """What clips show that are drawn to train on, and that of an evaluation."""
+    shape = Shape(frames, 32, 32)
+    drawn = grids_of(sampler, shape, info, count=20)
+    assert all(grid.short for grid in drawn)
+    return [info.frame_at(grid.times).tolist() for grid in (*drawn, center(sampler, shape, info))]
+
+
+@pytest.mark.parametrize("frames", [1, 2, 3, 4, 8, 15])
+def test_a_video_shorter_than_two_strides_shows_each_of_its_frames(frames):
+    info = VideoInfo.uniform(frames, 32, 32, fps=25)
+    there = list(range(frames))
+    for shown in frames_shown(GridSampler(frames=32, size=32, stride=8), info):
+        assert shown == there + [frames - 1] * (32 - frames)
+    for shown in frames_shown(GridSampler(frames=32, size=32, stride=8, short="loop"), info):
+        assert shown == (there * 32)[:32]
+
+
+def test_a_short_video_of_uneven_times_shows_each_of_its_frames():
+    info = VideoInfo(times=np.array([0, 0.3, 0.31, 0.8]), duration=0.9, height=32, width=32)
+    for short, then in (("hold", [3, 3]), ("loop", [0, 1])):
+        sampler = GridSampler(frames=6, size=32, stride=8, fps=10, short=short)
+        for shown in frames_shown(sampler, info, frames=6):
+            assert shown == [0, 1, 2, 3, *then]
+
+
+def test_of_a_short_video_with_more_frames_than_the_clip_they_are_taken_evenly():
+    info = VideoInfo.uniform(12, 32, 32, fps=25)
+    for short in ("hold", "loop"):
+        for shown in frames_shown(GridSampler(frames=4, size=32, stride=8, short=short), info, frames=4):
+            assert shown == [1, 4, 7, 10]
+
+
+def test_a_video_that_ends_within_the_clip_keeps_the_stride_and_is_held_or_looped():
+    info = VideoInfo.uniform(40, 32, 32, fps=25)
+    (*_, held) = frames_shown(GridSampler(frames=8, size=32, stride=8), info, frames=8)
+    assert held == [4, 12, 20, 28, 36, 39, 39, 39]
+    (*_, looped) = frames_shown(GridSampler(frames=8, size=32, stride=8, short="loop"), info, frames=8)
+    assert looped == [4, 12, 20, 28, 36, 4, 12, 20]
+    info = VideoInfo.uniform(44, 32, 32, fps=25)
+    (*_, looped) = frames_shown(GridSampler(frames=8, size=32, stride=8, short="loop"), info, frames=8)
+    assert looped == [4, 12, 20, 28, 36, 0, 8, 16]
+
+
+def test_a_video_as_long_as_the_clip_is_not_short():
+    info = VideoInfo.uniform(64, 32, 32, fps=25)
+    for short in ("hold", "loop"):
+        grid = center(GridSampler(frames=8, size=32, stride=8, short=short), Shape(8, 32, 32), info)
+        assert not grid.short
+        assert info.frame_at(grid.times).tolist() == list(range(4, 64, 8))
+
+
 def test_portrait_videos_and_oblong_shapes_are_covered():
     grid = center(KINETICS, Shape(8, 64, 128), VideoInfo.uniform(30, 640, 360, fps=30))
     assert grid.resized[0] >= 64
@@ -176,6 +228,7 @@ def test_portrait_videos_and_oblong_shapes_are_covered():
         ({"short_side": (64, 70), "field": (0.5, 1)}, "exclude each other"),
         ({"stride": 0}, "positive"),
         ({"fps": 30}, "only with a stride"),
+        ({"short": "mirror"}, "short='mirror': hold or loop is accepted"),
         ({"span": (0.9, 0.5)}, "ascending"),
         ({"span": (0.5, 1.5)}, "ascending"),
         ({"field": (0.0, 1.0)}, "ascending"),

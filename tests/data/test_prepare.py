@@ -22,6 +22,7 @@ from vcycle.data import (
     read_list,
     read_videos,
 )
+from vcycle.data.video.orientation import UPRIGHT
 from vcycle.plan import Shape
 
 VIDEO = PrepareSettings(levels=(24, 48))
@@ -85,7 +86,7 @@ def test_files_are_clean(prepare, video_set, tmp_path):
         assert (np.diff(index.pts) > 0).all()  # no B-frames: decoded in the order shown
         assert np.flatnonzero(index.keyframe).tolist() == list(range(0, index.info.frames, 12))
         assert index.info.times[0] == 0
-        assert index.rotation == 0
+        assert index.orientation == UPRIGHT
         sizes[str(path.relative_to(tmp_path / "out"))] = index.info.height, index.info.width
     assert sizes["24px/train/run/b frames.mp4"] == (24, 32)
     assert sizes["48px/train/run/b frames.mp4"] == (48, 64)
@@ -105,7 +106,8 @@ def test_the_index_says_what_probing_would(prepare, video_set, tmp_path):
         assert index.info.times == pytest.approx(probed.info.times)
         assert index.info.tolerance == probed.info.tolerance
         assert (index.info.height, index.info.width) == (probed.info.height, probed.info.width)
-        assert (index.rotation, index.sequential, index.quick, index.size) == (0, False, probed.quick, probed.size)
+        assert index.orientation == probed.orientation == UPRIGHT
+        assert (index.sequential, index.quick, index.size) == (False, probed.quick, probed.size)
 
 
 def test_the_smallest_level_that_is_large_enough_is_read(prepared):

@@ -29,15 +29,18 @@ SOURCES = {
     "full-709": {"matrix": 1, "limits": ColorRange.JPEG},
     "turned-709": {"matrix": 1, "limits": ColorRange.MPEG, "rotation": 90},
     "turned-full": {"limits": ColorRange.JPEG, "rotation": 180},
+    "pq": {"matrix": 9, "transfer": 16, "limits": ColorRange.MPEG},
+    "hlg": {"matrix": 9, "transfer": 18, "limits": ColorRange.MPEG},
     "odd-709": {"matrix": 1, "limits": ColorRange.MPEG, "size": (67, 75)},
     "odd-full": {"limits": ColorRange.JPEG, "size": (67, 75)},
 }
 """Sources by what is special about them; where nothing is named, the pixels are BT.601 of limited range."""
 
+LOW = PrepareSettings(levels=(32,))
 _MATRICES = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 
 
-def write_coloured(path, *, matrix=None, limits=None, rotation=0, size=(64, 96)):
+def write_coloured(path, *, matrix=None, transfer=None, limits=None, rotation=0, aspect=None, size=(64, 96)):
     """Six frames of a colour in each corner; of odd sizes with a full picture of chroma, as H.264 wants it."""
     pixels = "yuv444p" if size[0] % 2 else "yuv420p"
     rows, columns = (np.arange(side) * 2 // side for side in size)
@@ -47,9 +50,12 @@ def write_coloured(path, *, matrix=None, limits=None, rotation=0, size=(64, 96))
         stream.height, stream.width, stream.pix_fmt = *size, pixels
         context = stream.codec_context
         if matrix is not None:
-            context.colorspace = context.color_primaries = context.color_trc = matrix
+            context.colorspace = context.color_primaries = matrix
+            context.color_trc = transfer or matrix
         if limits is not None:
             context.color_range = limits
+        if aspect is not None:
+            context.sample_aspect_ratio = aspect
         if rotation:
             stream.set_display_rotation(rotation)
         for _ in range(6):
@@ -110,12 +116,26 @@ def test_prepared_videos_have_their_sources_colours_in_every_level(coloured, tmp
 
 
 def test_prepared_videos_say_how_their_colours_are_coded(coloured, tmp_path):
-    prepare_videos({"train": coloured}, tmp_path, PrepareSettings(levels=(32,)))
-    for path in tmp_path.rglob("*.mp4"):
-        with av.open(str(path)) as container:
+    prepare_videos({"train": coloured}, tmp_path, LOW)
+    for name, options in SOURCES.items():
+        primaries = options.get("matrix", 2)  # 2: not named
+        with av.open(str(tmp_path / f"32px/train/a/{name}.mp4")) as container:
             context = container.streams.video[0].codec_context
             named = context.colorspace, context.color_primaries, context.color_trc, context.color_range
-            assert named == (1, 1, 1, ColorRange.MPEG)
+            assert named == (1, primaries, options.get("transfer", primaries), ColorRange.MPEG), name
+
+
+def test_prepared_videos_keep_the_sample_aspect_ratio(tmp_path):
+    for name, aspect, rotation in (
+        ("wide", Fraction(32, 27), 0),
+        ("turned", Fraction(32, 27), 90),
+        ("square", None, 0),
+    ):
+        write_coloured(tmp_path / f"set/a/{name}.mp4", aspect=aspect, rotation=rotation)
+    prepare_videos({"train": read_videos(tmp_path / "set", "train", val_fraction=0)}, tmp_path / "out", LOW)
+    for name, wanted in (("wide", Fraction(32, 27)), ("turned", Fraction(27, 32)), ("square", 1)):
+        with av.open(str(tmp_path / f"out/32px/train/a/{name}.mp4")) as container:
+            assert (container.streams.video[0].sample_aspect_ratio or 1) == wanted, name
 
 
 def test_a_cache_and_tiles_have_them_too(coloured, tmp_path):

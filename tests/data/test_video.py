@@ -1,10 +1,13 @@
+import struct
 import subprocess
 import sys
 
 import av
 import numpy as np
 import pytest
+from av.stream import Disposition
 
+from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.video import VideoError, every_frame, probe, read_frames
 from vcycle.data.video.container import Decoder, packets
 
@@ -154,14 +157,42 @@ def test_resizing_happens_while_decoding(tmp_path, write_video, read_number):
     assert numbers_in(decoded.pixels, read_number) == [7, 21]
 
 
-@pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_rotated_videos_are_shown_upright(tmp_path, write_video, rotation):
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("rotation", [0, 90, 180, 270])
+def test_turned_and_mirrored_videos_are_shown_as_a_player_shows_them(tmp_path, write_video, rotation, mirrored):
     plain = probe(str(write_video(tmp_path / "plain.mp4", 3)))
-    turned = probe(str(write_video(tmp_path / "turned.mp4", 3, rotation=rotation)))
-    assert (turned.info.height, turned.info.width) == ((48, 64) if rotation == 180 else (64, 48))
-    upright = read_frames(turned, [2]).pixels[0]
-    assert np.array_equal(upright, np.rot90(read_frames(plain, [2]).pixels[0], rotation // 90))
+    path = str(write_video(tmp_path / "turned.mp4", 3, rotation=rotation, mirrored=mirrored))
+    turned = probe(path)
+    assert (turned.info.height, turned.info.width) == ((48, 64) if rotation % 180 == 0 else (64, 48))
+    wanted = np.rot90(read_frames(plain, [2]).pixels[0], rotation // 90)
+    wanted = wanted[:, ::-1] if mirrored else wanted
+    assert np.array_equal(read_frames(turned, [2]).pixels[0], wanted)
     assert read_frames(turned, [2], height=20, width=30).pixels.shape == (1, 20, 30, 3)
+    whole = open_whole(path)
+    *_, (last, _) = whole.frames
+    assert np.array_equal(to_rgb(last, whole.orientation, wanted.shape[:2]).to_ndarray(), wanted)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("mirrored", lambda coded: coded[:, ::-1]), ("upside_down_mirror", lambda coded: coded[::-1])]
+)
+def test_the_display_matrices_of_real_files_hold(shared_cases, name, shown):
+    path = str(shared_cases / f"{name}.mp4")
+    with av.open(path) as container:
+        coded = next(container.decode(video=0)).to_ndarray(format="rgb24", interpolation="BILINEAR")
+    assert np.array_equal(read_frames(probe(path), [0]).pixels[0], shown(coded))
+
+
+@pytest.mark.parametrize("matrix", [[0] * 9, [46340, 46341, 0, -46341, 46340, 0, 0, 0, 1 << 30]])
+def test_a_display_matrix_that_is_no_symmetry_gives_the_nearest(tmp_path, write_video, matrix):
+    path = write_video(tmp_path / "a.mp4", 2, rotation=90)
+    data = path.read_bytes()
+    header = data.index(b"tkhd")
+    at = data.index(struct.pack(">9i", 0, -65536, 0, 65536, 0, 0, 0, 48 << 16, 1 << 30)[:20], header)
+    path.write_bytes(data[:at] + struct.pack(">9i", *matrix) + data[at + 36 :])
+    index = probe(str(path))
+    assert sorted((index.info.height, index.info.width)) == [48, 64]
+    assert read_frames(index, [1]).pixels.shape == (1, index.info.height, index.info.width, 3)
 
 
 def test_variable_frame_rate_is_read_by_time(tmp_path, write_video, read_number):
@@ -250,6 +281,41 @@ def test_missing_files_folders_and_sound_are_named(tmp_path):
         probe(str(tmp_path / "sound.wav"))
 
 
+@pytest.mark.parametrize(
+    ("suffix", "streams", "taken"),
+    [
+        ("mkv", [((32, 48), False), ((48, 64), True)], 1),
+        ("mkv", [((32, 48), True), ((48, 64), False)], 0),
+        ("mkv", [((32, 48), False), ((48, 64), False)], 1),
+        ("mkv", [((48, 64), True), ((48, 64), True)], 0),
+        ("mov", [((32, 48), False), ((48, 64), True)], 1),
+        ("mov", [((32, 48), True), ((48, 64), True)], 1),
+        ("ts", [((32, 48), False), ((48, 64), False)], 1),
+        ("avi", [((48, 64), False), ((32, 48), False)], 0),
+    ],
+)
+def test_of_two_video_streams_the_one_is_read_that_a_player_takes(tmp_path, draw_number, suffix, streams, taken):
+    path = tmp_path / f"a.{suffix}"
+    with av.open(str(path), "w", options={"default_mode": "passthrough"} if suffix == "mkv" else {}) as container:
+        written = []
+        for size, is_default in streams:
+            stream = container.add_stream("libx264", rate=25, options={"preset": "ultrafast"})
+            stream.height, stream.width, stream.pix_fmt = *size, "yuv420p"
+            stream.disposition = Disposition.default if is_default else Disposition(0)
+            written.append(stream)
+        for number in range(6):
+            for at, (stream, (size, _)) in enumerate(zip(written, streams, strict=True)):
+                shown = draw_number(number + 100 * (at == taken), *size)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(shown, format="rgb24")))
+        for stream in written:
+            container.mux(stream.encode())
+    index = probe(str(path))
+    height, width = streams[taken][0]
+    assert (index.info.frames, index.info.height, index.info.width) == (6, height, width)
+    wanted = draw_number(103, height, width).astype(int)
+    assert np.abs(read_frames(index, [3]).pixels[0] - wanted).mean() < 12
+
+
 def test_a_frame_that_does_not_exist_is_refused(tmp_path, write_video):
     index = probe(str(write_video(tmp_path / "a.mp4", 5)))
     with pytest.raises(IndexError, match="0 to 4 exist"):
@@ -274,7 +340,7 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
         keys = np.arange(index.info.frames) if index.sequential else index.pts[index.shown]
         missing = np.array([key not in expected for key in keys.tolist()])
         assert missing.sum() == ("corrupted" in path.name), path.name
-        height, width = (32, 24) if index.rotation % 2 else (24, 32)
+        height, width = index.orientation.size(24, 32)
         last = index.info.frames - 1
         starts = np.linspace(0, last, 3).astype(int) // LOOKED_AT * LOOKED_AT
         clips = [np.minimum(start + LOOKED_AT * np.arange(4), last) for start in starts]
@@ -282,9 +348,13 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
             decoded = read_frames(index, wanted, height=height, width=width)
             if "corrupted" not in path.name:
                 assert not decoded.filled.any(), path.name
-            coded = np.rot90(decoded.pixels, -index.rotation, axes=(1, 2)).astype(int)
-            pairs = [(pixels, expected.get(key)) for pixels, key in zip(coded, keys[wanted], strict=True)]
-            wrong = [np.abs(pixels - shown).mean() for pixels, shown in pairs if shown is not None]
+            pairs = [
+                (pixels.astype(int), expected.get(key))
+                for pixels, key in zip(decoded.pixels, keys[wanted], strict=True)
+            ]
+            wrong = [
+                np.abs(pixels - index.orientation.apply(coded)).mean() for pixels, coded in pairs if coded is not None
+            ]
             # How a damaged picture is mended depends on what was decoded before it.
             assert max(wrong) <= (1 if "corrupted" in path.name else 0), path.name
         found = list(every_frame(index))
@@ -297,11 +367,12 @@ def test_odd_files_give_the_frames_of_a_full_decode(shared_data):
 
 
 def plain_decode(path, counted):
-    """Every frame, by count or by time; the pictures of some."""
+    """Every frame of the stream that FFmpeg finds best, by count or by time; the pictures of some."""
     found = {}
     with av.open(path) as container:
-        container.streams.video[0].codec_context.thread_count = 1
-        for packet in container.demux(video=0):
+        stream = container.streams.best("video")
+        stream.codec_context.thread_count = 1
+        for packet in container.demux(stream):
             try:
                 frames = packet.decode()
             except av.error.FFmpegError:

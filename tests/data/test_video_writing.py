@@ -16,7 +16,7 @@ def rewritten(source, out, size=(64, 96), **options):
     whole = open_whole(str(source))
     with written_video(out, size=size, clock=whole.clock, rate=whole.info.fps, **options) as writer:
         for number, (frame, _) in enumerate(whole.frames):
-            writer.put(to_rgb(frame, whole.rotation, size).to_ndarray(), int(whole.pts[number]))
+            writer.put(to_rgb(frame, whole.orientation, size).to_ndarray(), int(whole.pts[number]))
     return probe(str(source)), probe(str(out))
 
 

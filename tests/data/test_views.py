@@ -1,5 +1,7 @@
 """The views of an evaluation: where clips begin and crops lie."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -117,6 +119,23 @@ def test_views_are_said_in_words():
 def test_views_that_are_none_are_refused(wrong, said):
     with pytest.raises(DataError, match=said):
         Views(**{"shape": Shape(8, 32, 48), **wrong})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_videos_shorter_than_a_clip_are_told_once_for_a_dataset(tmp_path, write_video, read_number, workers):
+    for number in range(4):
+        write_video(tmp_path / f"train/class{number % 2}/{number}.mp4", 3)
+    grids = GridSampler(frames=32, size=48, stride=8, short="loop")
+    dataset = VideoDataset(read_videos(tmp_path, "train"), grids)
+    loader = partial(evaluation_loader, dataset, Views(shape=Shape(32, 48, 64)), batch=2, workers=workers)
+    with pytest.warns(UserWarning, match="shorter than a clip") as told:
+        batches = [batch.clips.clone() for _ in range(2) for batch in loader()]
+    for clip in torch.cat(batches).numpy():
+        assert [read_number(picture) for picture in clip] == ([0, 1, 2] * 11)[:32]
+    (said,) = [str(each.message) for each in told if "shorter" in str(each.message)]
+    assert str(tmp_path) in said
+    assert "they are looped (sampling.short=hold or loop); the first is" in said
+    assert said.endswith("0.mp4, 0.12 s")
 
 
 @pytest.fixture(scope="module")

@@ -17,13 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["upscale"]
 
+_FASTEST = 1000
+
 
 def upscale(
     model: Annotated[
         Path, typer.Argument(metavar="MODEL", help="A run's folder, or weights: exported, BasicSR's, mmagic's.")
     ],
-    video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file.")],
+    video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file, or a folder of pictures.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .mp4, .mov or .mkv.")],
+    frame_rate: Annotated[
+        float | None, typer.Option("--frame-rate", help="Pictures a second, of a folder of pictures.")
+    ] = None,
     chunk: Annotated[
         int, typer.Option("--chunk", min=1, help="Frames restored at a time; fewer need less memory.")
     ] = 15,
@@ -39,7 +44,7 @@ def upscale(
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Restore a video by a factor of four; its frame rate, time stamps and sound are kept.
+    """Restore a video by a factor of four; its frame rate, time stamps, colours, pixel shape and sound are kept.
 
     Memory does not grow with the video's length. What was cut short leaves no file. A GPU computes at the precision
     that a run was trained at, a CPU in fp32.
@@ -48,23 +53,24 @@ def upscale(
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
     if out.resolve() == video.resolve():
         raise VcycleError(f"--out {out} is the video itself: another file is needed")
+    _check_rate(video, frame_rate)
     if compare is not None:
         check_figure(compare)  # before what may take hours
 
     import torch
 
-    from vcycle.data.video import probe
-    from vcycle.tasks.superres.restoring import restore_file, side_by_side
+    from vcycle.data.prepare.decoding import open_whole
+    from vcycle.tasks.superres.restoring import restore_video
 
     if device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     network, description, precision = _opened(model)
     message(f"{model}: {description}")
-    info = probe(str(video)).info
+    info = open_whole(str(video), frame_rate).info
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
     with progress() as shown:
-        missing = restore_file(
+        missing, compared = restore_video(
             network.to(where),
             str(video),
             out,
@@ -72,6 +78,7 @@ def upscale(
             chunk=chunk,
             overlap=overlap,
             crf=crf,
+            frame_rate=frame_rate,
             precision=precision if where.type == "cuda" else "fp32",
             progress=lambda done, total: shown.count("restoring frames", done, total),
         )
@@ -82,7 +89,7 @@ def upscale(
 
         try:
             compare.parent.mkdir(parents=True, exist_ok=True)
-            imsave(compare, side_by_side(str(video), out, info.frames // 2))
+            imsave(compare, compared)
         except (OSError, ValueError) as error:
             raise VcycleError(f"picture {compare} cannot be written: {error}") from error
         message(f"picture: {compare} (bicubic, restored)")
@@ -98,6 +105,18 @@ def upscale(
         )
         return
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")
+
+
+def _check_rate(video: Path, frame_rate: float | None) -> None:
+    """Refuse a folder of pictures without a rate, and a rate of a file."""
+    if video.is_dir() and frame_rate is None:
+        raise VcycleError(f"{video} is a folder: --frame-rate FPS says how many of its pictures are shown a second")
+    if frame_rate is None:
+        return
+    if not video.is_dir():
+        raise VcycleError(f"--frame-rate {frame_rate:g} goes with a folder of pictures, and {video} is none")
+    if not 0 < frame_rate <= _FASTEST:
+        raise VcycleError(f"--frame-rate {frame_rate:g}: above 0 and up to {_FASTEST} pictures a second are accepted")
 
 
 def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":

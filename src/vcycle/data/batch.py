@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,8 @@ from vcycle.errors import DataError
 __all__ = ["Batch", "collate", "collate_any", "pin"]
 
 _STAND_IN = torch.zeros(())
+_TOLD: set[str] = set()
+"""Notes that this process has told: datasets and their loaders are made anew for each evaluation."""
 
 
 class Batch(NamedTuple):
@@ -45,7 +48,14 @@ def collate(samples: Sequence[Sample], memory: Tensor | None = None) -> Batch:
     Args:
         samples: At least one.
         memory: Clips that lie in it, one after another, stay there.
+
+    Warns:
+        UserWarning: Of each sample's note, once in this process.
     """
+    for sample in samples:
+        if (note := sample.note) is not None and note.about not in _TOLD:
+            _TOLD.add(note.about)
+            warnings.warn(f"{note.about}; the first is {note.example}", stacklevel=2)
     return Batch(
         clips=_stack([sample.clip for sample in samples], memory),
         labels=stack_labels([sample.label for sample in samples]),

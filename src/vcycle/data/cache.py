@@ -30,7 +30,7 @@ from vcycle.errors import DataError
 
 __all__ = ["FrameCache"]
 
-_FORMAT = 2
+_FORMAT = 3  # of the frames that are cached, and of how they are shown
 _SPLIT = "frames"
 
 

@@ -30,6 +30,7 @@ from vcycle.errors import DataError
 from vcycle.plan import Shape
 
 __all__ = [
+    "Note",
     "Replacement",
     "Sample",
     "VideoDataset",
@@ -121,6 +122,16 @@ def refuse_number(dataset: object, request: object) -> None:
         )
 
 
+class Note(NamedTuple):
+    """What a user should know of a dataset, and would not be told again for each clip."""
+
+    about: str
+    """What it says; once for each dataset."""
+
+    example: str
+    """The clip that it was seen in."""
+
+
 class Replacement(NamedTuple):
     """A video that could not be read, and the one that was used instead."""
 
@@ -162,6 +173,9 @@ class Sample:
 
     replaced: tuple[Replacement, ...] = ()
     """Videos that were tried before this one and could not be read."""
+
+    note: Note | None = None
+    """What is said once of all clips like this one."""
 
 
 def stack_labels(labels: Sequence[int | NDArray[np.float32]]) -> Tensor:
@@ -250,7 +264,8 @@ class VideoDataset(Dataset[Sample]):
         label = self._label(item, first, grid)
         if (transform := self.transform) is not None:
             clip = self._draws.make(request, transform, lambda: transform(clip).contiguous())
-        return Sample(clip=clip, label=label, index=item, position=request.position, fault=fault)
+        note = self._note(item, info, grid)
+        return Sample(clip=clip, label=label, index=item, position=request.position, fault=fault, note=note)
 
     def center(self, item: int, shape: Shape) -> Sample:
         """The clip for evaluation during training: the middle of a video, without randomness.
@@ -277,7 +292,18 @@ class VideoDataset(Dataset[Sample]):
         pixels, fault = self._read(item, info, first, grid, memory if views.crops == 1 else None)
         if views.crops > 1:
             pixels = _cut(pixels, views, memory)
-        return Sample(clip=pixels, label=self._label(item), index=item, position=-1, fault=fault)
+        note = self._note(item, info, grid)
+        return Sample(clip=pixels, label=self._label(item), index=item, position=-1, fault=fault, note=note)
+
+    def _note(self, item: int, info: VideoInfo, grid: Grid) -> Note | None:
+        """What is to be said of a clip that is longer than its video."""
+        if not grid.short:
+            return None
+        shown = {"hold": "their last frame is held", "loop": "they are looped"}[self.grids.short]
+        return Note(
+            f"{self.videos.source}: videos shorter than a clip at its stride: {shown} (sampling.short=hold or loop)",
+            f"{self.videos.path(item)}, {info.duration:.2f} s",
+        )
 
     def sample_bytes(self, shape: Shape) -> int:
         """Shared memory that a sample takes: uint8 of three colours."""
@@ -307,7 +333,7 @@ class VideoDataset(Dataset[Sample]):
         labels = self.videos.labels_of(item)
         if grid is not None and self.videos.label_spans:
             began = float(self.source.info(item).times[first]) if first else 0.0
-            labels = self.videos.labels_within(item, began + grid.times[0], began + grid.times[-1])
+            labels = self.videos.labels_within(item, began + grid.times.min(), began + grid.times.max())
         label = np.zeros(len(self.videos.classes), dtype=np.float32)
         label[list(labels)] = 1
         return label

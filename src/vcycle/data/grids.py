@@ -8,7 +8,7 @@ short side before it is cropped.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from vcycle.data.views import Views
     from vcycle.plan import Shape
 
-__all__ = ["Grid", "GridSampler"]
+__all__ = ["Grid", "GridSampler", "Short"]
+
+Short = Literal["hold", "loop"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,6 +41,9 @@ class Grid:
 
     flip: bool
     """Whether left and right are exchanged."""
+
+    short: bool = False
+    """Whether the video is shorter than the clip."""
 
 
 def _between(low: float, high: float, draw: float) -> float:
@@ -97,6 +102,12 @@ class GridSampler:
     flip: bool = False
     """Exchange left and right in half of the clips; off where they differ in meaning."""
 
+    short: Short = "hold"
+    """What a clip shows once a shorter video is over: ``hold`` its last frame, as PySlowFast does, or ``loop`` the
+    video from its start, as I3D does (Carreira and Zisserman 2017, section 2.5). The clip starts with the video. A
+    video that is shorter than two strides is shown frame by frame, or evenly where it has more frames than the clip:
+    the stride would skip most of it."""
+
     antialias: bool = True
     """Average the pixels between samples when a picture shrinks, rather than skip them."""
 
@@ -112,6 +123,8 @@ class GridSampler:
             raise DataError(f"stride={self.stride}: a positive number of source frames is accepted")
         if self.fps is not None and (self.stride is None or not self.fps > 0):
             raise DataError(f"fps={self.fps}: a positive rate is accepted, and only with a stride")
+        if self.short not in get_args(Short):
+            raise DataError(f"short={self.short!r}: {' or '.join(get_args(Short))} is accepted")
         if self.span is not None:
             _check_range("span", self.span, 0.01, 1.0)
         if self.field is not None:
@@ -204,10 +217,25 @@ class GridSampler:
             min(int((whole - part + 1) * p), whole - part)
             for whole, part, p in zip(resized, size, place[1:], strict=True)
         )
+        # Frames lie at the middle of their shares of the span: coarse and fine clips are centred alike.
+        times = start + (np.arange(frames, dtype=np.float64) + within) * stride
+        short = stride * frames > info.duration * (1 + 1e-9)
         return Grid(
-            # Frames lie at the middle of their shares of the span: coarse and fine clips are centred alike.
-            times=start + (np.arange(frames, dtype=np.float64) + within) * stride,
+            times=self._short_times(info, times, stride) if short else times,
             resized=resized,
             crop=(top, left, *size),
             flip=flip,
+            short=short,
         )
+
+    def _short_times(self, info: VideoInfo, times: NDArray[np.float64], stride: float) -> NDArray[np.float64]:
+        """Times of a clip, from its own, that is longer than its video."""
+        if info.duration >= 2 * stride:
+            # The end is the start again, also where rounding puts a time just before it.
+            return (times + info.tolerance) % info.duration if self.short == "loop" else times
+        over = len(times) - info.frames
+        if over <= 0:
+            return (np.arange(len(times), dtype=np.float64) + 0.5) * (info.duration / len(times))
+        if self.short == "loop":
+            return info.times[np.arange(len(times)) % info.frames]
+        return np.concatenate([info.times, info.duration * np.arange(1.0, over + 1)])

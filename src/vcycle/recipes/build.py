@@ -105,6 +105,7 @@ def grids_of(recipe: Recipe) -> "GridSampler":
         fps=s.fps,
         span=s.span,
         segments=s.segments,
+        short=s.short,
         short_side=s.short_side,
         field=s.field,
         flip=s.flip,

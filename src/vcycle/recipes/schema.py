@@ -122,6 +122,8 @@ class SamplingSection(Section):
     """Instead of a stride: the range of the clip's duration, as fractions of the video's."""
     segments: bool = False
     """Draw each frame at random from its own share of the clip, rather than take the middle of every share."""
+    short: Literal["hold", "loop"] = "hold"
+    """What a clip shows once a shorter video is over: its last frame, or the video again from its start."""
     short_side: tuple[PositiveInt, PositiveInt] | None = None
     """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340).
     A coarse crop of the same picture may show less of it, as in the paper."""

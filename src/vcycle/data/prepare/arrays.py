@@ -75,7 +75,7 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
             filled[number] = missing
             for writer in writers:
                 if writer is not None:
-                    writer.put(to_rgb(frame, whole.rotation, writer.place.size).to_ndarray().tobytes())
+                    writer.put(to_rgb(frame, whole.orientation, writer.place.size).to_ndarray().tobytes())
             tell((number + 1) / count)
     finally:
         stored = [None if writer is None else writer.close() for writer in writers]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.video import VideoIndex, every_frame, probe
+from vcycle.data.video.orientation import UPRIGHT, Orientation
 
 __all__ = ["Whole", "open_whole", "to_rgb", "whole_of"]
 
@@ -31,8 +33,8 @@ class Whole:
     pts: NDArray[np.int64]
     """Ticks at which each frame is shown, strictly increasing from 0."""
 
-    rotation: int
-    """Quarter turns, counterclockwise, from a frame as it is decoded to how it is displayed."""
+    orientation: Orientation
+    """From a frame as it is decoded to how it is displayed."""
 
     frames: Iterator[tuple[VideoFrame, bool]]
     """Every frame once, and whether it is missing and shows another instead."""
@@ -52,18 +54,36 @@ def open_whole(path: str, frame_rate: float | None = None) -> Whole:
 def whole_of(index: VideoIndex) -> Whole:
     """A file that has been indexed."""
     pts, clock = _stamps(index)
-    return Whole(info=index.info, clock=clock, pts=pts, rotation=index.rotation, frames=every_frame(index))
+    return Whole(info=index.info, clock=clock, pts=pts, orientation=index.orientation, frames=every_frame(index))
 
 
-def to_rgb(frame: VideoFrame, rotation: int, size: tuple[int, int]) -> VideoFrame:
-    """A frame as it is displayed, resized, in RGB."""
-    height, width = reversed(size) if rotation % 2 else size
+def to_rgb(
+    frame: VideoFrame,
+    orientation: Orientation,
+    size: tuple[int, int],
+    *,
+    deep: bool = False,
+    matrix: int | None = None,
+) -> VideoFrame:
+    """A frame as it is displayed, resized, in RGB.
+
+    Args:
+        frame: As it was decoded.
+        orientation: From there to how it is displayed.
+        size: Height and width as displayed.
+        deep: In 16 bits for a colour rather than 8.
+        matrix: What its colours are coded by; by default what the frame says, BT.601 where it says nothing.
+    """
+    height, width = orientation.size(*size)
+    pixels = "rgb48le" if deep else "rgb24"
     # Without threads=1 the converter starts one thread per core.
-    resized = frame.reformat(width=width, height=height, format="rgb24", interpolation="BILINEAR", threads=1)
-    if rotation == 0:
+    resized = frame.reformat(
+        width=width, height=height, format=pixels, src_colorspace=matrix, interpolation="BILINEAR", threads=1
+    )
+    if orientation == UPRIGHT:
         return resized
-    turned = np.ascontiguousarray(np.rot90(resized.to_ndarray(), rotation), dtype=np.uint8)
-    return VideoFrame.from_ndarray(turned, format="rgb24")
+    turned = np.ascontiguousarray(orientation.apply(cast("NDArray[np.uint8]", resized.to_ndarray())))
+    return VideoFrame.from_ndarray(turned, format=pixels)
 
 
 def _stamps(index: VideoIndex) -> tuple[NDArray[np.int64], Fraction]:
@@ -116,7 +136,9 @@ def _folder(path: str, frame_rate: float) -> Whole:
             waiting = 0
             yield av.VideoFrame.from_ndarray(last, format="rgb24"), missing
 
-    return Whole(info=info, clock=_fraction(1 / frame_rate), pts=np.arange(info.frames), rotation=0, frames=frames())
+    return Whole(
+        info=info, clock=_fraction(1 / frame_rate), pts=np.arange(info.frames), orientation=UPRIGHT, frames=frames()
+    )
 
 
 def _picture(source: object, number: int, size: tuple[int, int]) -> NDArray[np.uint8] | None:

@@ -19,7 +19,7 @@ from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
-from vcycle.data.video.colours import name_colours, to_yuv
+from vcycle.data.video.colours import BT709, PICTURES, Appearance, appearance_of, name_colours, to_yuv
 from vcycle.data.whole import PARTIAL, partial_of, too_long
 
 __all__ = ["EncodeTask", "encode_file"]
@@ -50,6 +50,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
     """
     _check_names(task)
     whole = open_whole(task.source, task.frame_rate)
+    appearance = appearance_of(task.source) if task.frame_rate is None else PICTURES
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
     partials = [
@@ -57,7 +58,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
     ]
     try:
         writers = [
-            _Writer(partial, size, whole, task.settings) if partial and size else None
+            _Writer(partial, size, whole, appearance, task.settings) if partial and size else None
             for partial, size in zip(partials, sizes, strict=True)
         ]
         filled = np.zeros(count, dtype=np.bool_)
@@ -120,9 +121,11 @@ class _Output(io.FileIO):
 class _Writer:
     """One file being encoded."""
 
-    def __init__(self, path: str, size: tuple[int, int], whole: Whole, settings: PrepareSettings) -> None:
+    def __init__(
+        self, path: str, size: tuple[int, int], whole: Whole, appearance: Appearance, settings: PrepareSettings
+    ) -> None:
         self._size = size
-        self._rotation = whole.rotation
+        self._orientation = whole.orientation
         self._clock = whole.clock
         self.path = path
         try:
@@ -144,10 +147,12 @@ class _Writer:
         context = self._stream.codec_context
         context.thread_count = 1  # the same bytes on any machine
         context.time_base = whole.clock
-        name_colours(context)
+        # Coded by BT.709, whatever the source is coded by; the rest is the source's, such as an HDR transfer.
+        self._colours = appearance.colours._replace(matrix=BT709.matrix)
+        name_colours(context, self._colours, appearance.pixel_aspect)
 
     def put(self, frame: av.VideoFrame, pts: int) -> None:
-        picture = to_yuv(to_rgb(frame, self._rotation, self._size))
+        picture = to_yuv(to_rgb(frame, self._orientation, self._size), self._colours)
         picture.pict_type = 0  # not the source's
         picture.pts, picture.time_base = pts, self._clock
         self._mux(picture)

@@ -14,6 +14,7 @@ from vcycle.data.prepare.index import PreparedIndex, load_index
 from vcycle.data.recent import Recent
 from vcycle.data.source import Box, Frames, part_shown, read_clip, resize
 from vcycle.data.video import VideoError, VideoIndex
+from vcycle.data.video.orientation import UPRIGHT
 from vcycle.errors import DataError
 
 __all__ = ["PreparedSource"]
@@ -100,7 +101,7 @@ class PreparedSource:
             info=VideoInfo(
                 times=info.times, duration=info.duration, height=height, width=width, tolerance=info.tolerance
             ),
-            rotation=0,
+            orientation=UPRIGHT,
             sequential=False,
             pts=pts,
             keyframe=np.arange(len(pts)) % self.index.settings.group == 0,

@@ -123,12 +123,23 @@ def _video_stream(path: str, container: InputContainer) -> VideoStream:
     moving = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
     if not moving:
         raise VideoError(path, "no video stream")
-    if getattr(moving[0], "codec_context", None) is None:
+    decodable = [stream for stream in moving if getattr(stream, "codec_context", None) is not None]
+    if not decodable:
         raise VideoError(path, "no decoder for its codec")
+    # Of several, the one a player takes. FFmpeg's own choice also counts packets that it has analysed, and would differ
+    # where it is kept from analysing.
+    chosen = max(decodable, key=_rank)
     for stream in container.streams:
-        if stream is not moving[0]:
+        if stream is not chosen:
             stream.discard = Discard.all  # not read from the disk
-    return moving[0]
+    return chosen
+
+
+def _rank(stream: VideoStream) -> tuple[int, int]:
+    """What players choose a stream by: its disposition, then the size of its pictures."""
+    is_default = bool(stream.disposition & Disposition.default)
+    is_for_all = not stream.disposition & (Disposition.hearing_impaired | Disposition.visual_impaired)
+    return is_default + is_for_all, stream.width * stream.height
 
 
 def _cause(error: Exception) -> str:

@@ -106,8 +106,8 @@ class _Clip:
         self.filled = np.zeros(frames, dtype=np.bool_)
         self._places = places
         self._part = slice(top, top + height), slice(left, left + width)
-        self._turns = index.rotation
-        self._height, self._width = reversed(size) if index.rotation % 2 else size
+        self._orientation = index.orientation
+        self._height, self._width = index.orientation.size(*size)
         self._interpolation = interpolation
 
     def put(self, number: int, frame: VideoFrame, *, filled: bool = False) -> None:
@@ -116,10 +116,8 @@ class _Clip:
         picture = frame.to_ndarray(
             format="rgb24", width=self._width, height=self._height, interpolation=self._interpolation, threads=1
         )
-        if self._turns:
-            picture = np.rot90(picture, self._turns)
         place = self._places[number]
-        self.pixels[place] = picture[self._part]
+        self.pixels[place] = self._orientation.apply(picture)[self._part]
         self.filled[place] = filled
 
 

@@ -19,6 +19,7 @@ from vcycle.data.video.container import (
     opened,
     packets,
 )
+from vcycle.data.video.orientation import Orientation
 
 __all__ = ["VideoIndex", "probe"]
 
@@ -36,8 +37,8 @@ class VideoIndex:
     info: VideoInfo
     """Times and displayed size of the frames shown."""
 
-    rotation: int
-    """Quarter turns, counterclockwise, from the coded picture to the displayed one."""
+    orientation: Orientation
+    """From the coded picture to the displayed one."""
 
     sequential: bool
     """Frames can only be told by counting them from the start."""
@@ -141,8 +142,8 @@ def probe(path: str) -> VideoIndex:
         times = (pts[shown] - pts[shown[0]]) * tick
     else:
         times = np.arange(len(shown)) / rate
-    quarter_turns = round(first.rotation / 90) % 4
-    height, width = (first.width, first.height) if quarter_turns % 2 else (first.height, first.width)
+    orientation = Orientation.of(first)
+    height, width = orientation.size(first.height, first.width)
     interval = float(np.median(np.diff(times))) if len(times) > 1 else 1 / rate
     return VideoIndex(
         path=path,
@@ -153,7 +154,7 @@ def probe(path: str) -> VideoIndex:
             width=width,
             tolerance=max(1e-6, min(tick / 2, interval / 8)),
         ),
-        rotation=quarter_turns,
+        orientation=orientation,
         sequential=sequential,
         pts=np.empty(0, dtype=np.int64) if sequential else pts,
         keyframe=np.array([row.keyframe for row in rows]),

@@ -22,10 +22,11 @@ import numpy as np
 from vcycle.data.info import VideoInfo
 from vcycle.data.video.container import file_status
 from vcycle.data.video.index import VideoIndex, probe
+from vcycle.data.video.orientation import Orientation
 
 __all__ = ["KeptIndexes"]
 
-_FORMAT = 1  # of what is kept, and of how `probe` finds it
+_FORMAT = 2  # of what is kept, and of how `probe` finds it
 _MOST_BYTES = 2 << 30  # of the file: a million videos of ten seconds, or so
 _PATIENCE = 0.5  # seconds to wait while others write
 _ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
@@ -109,7 +110,7 @@ class KeptIndexes:
 
 def _encoded(index: VideoIndex) -> bytes:
     arrays = {"times": index.info.times} | {name: getattr(index, name) for name in _ARRAYS if name != "times"}
-    about = {name: getattr(index, name) for name in ("rotation", "sequential", "quick")}
+    about = {name: getattr(index, name) for name in ("orientation", "sequential", "quick")}
     about |= {name: getattr(index.info, name) for name in ("duration", "height", "width", "tolerance")}
     about["lengths"] = [len(arrays[name]) for name in _ARRAYS]
     raw = b"".join(arrays[name].astype(kind).tobytes() for name, kind in _ARRAYS.items())
@@ -132,6 +133,7 @@ def _decoded(content: bytes, path: str, size: int, modified: int) -> VideoIndex 
             info=VideoInfo(times=arrays.pop("times"), **info),
             size=size,
             modified=modified,
+            orientation=Orientation(*about.pop("orientation")),
             **about,
             **arrays,
         )

@@ -17,8 +17,8 @@ from av.stream import Discard
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from vcycle.data.video.colours import name_colours, to_yuv
-from vcycle.data.video.container import ANY_TAGS, Packet, opened
+from vcycle.data.video.colours import PICTURES, Appearance, Colours, appearance_of, name_colours, to_yuv
+from vcycle.data.video.container import ANY_TAGS, Packet
 from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
@@ -31,16 +31,25 @@ FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 class VideoWriter:
     """A file being written; see ``written_video``."""
 
-    def __init__(self, container: OutputContainer, stream: VideoStream, clock: Fraction, sound: _Sound | None) -> None:
+    def __init__(
+        self,
+        container: OutputContainer,
+        stream: VideoStream,
+        clock: Fraction,
+        colours: Colours,
+        sound: _Sound | None,
+    ) -> None:
         self._container, self._stream, self._clock, self._sound = container, stream, clock, sound
+        self._colours = colours
 
-    def put(self, frame: NDArray[np.uint8], pts: int) -> None:
-        """Add a frame, uint8 ``(H, W, 3)``, RGB, shown from a tick of the clock on.
+    def put(self, frame: NDArray[np.uint8] | NDArray[np.uint16], pts: int) -> None:
+        """Add a frame, uint8 or uint16 ``(H, W, 3)``, RGB, shown from a tick of the clock on.
 
         Raises:
             DataError: if it cannot be written.
         """
-        picture = to_yuv(av.VideoFrame.from_ndarray(frame, format="rgb24"))
+        kind = "rgb24" if frame.dtype == np.uint8 else "rgb48le"
+        picture = to_yuv(av.VideoFrame.from_ndarray(frame, format=kind), self._colours, _pixels_of(self._colours))
         picture.pts, picture.time_base = pts, self._clock
         self._container.mux(self._stream.encode(picture))
         if self._sound is not None:
@@ -90,6 +99,10 @@ class _Sound:
             return None
 
 
+def _pixels_of(colours: Colours) -> str:
+    return "yuv420p10le" if colours.is_hdr else "yuv420p"
+
+
 @contextmanager
 def written_video(
     path: Path,
@@ -97,6 +110,7 @@ def written_video(
     size: tuple[int, int],
     clock: Fraction,
     rate: float,
+    appearance: Appearance = PICTURES,
     sound_of: str | None = None,
     crf: int = 17,
 ) -> Iterator[VideoWriter]:
@@ -107,6 +121,8 @@ def written_video(
         size: Height and width in pixels, both even.
         clock: Seconds in a tick of the frames' time stamps.
         rate: Frames a second, as the file says.
+        appearance: Of the video that the frames are made of: colours and shape of its pixels are kept. HDR is written
+            in 10 bits.
         sound_of: A video whose sound is copied, if it has any: from its first frame on, which is at 0 here.
         crf: Quality of the H.264: 0 is lossless, 17 looks like it.
 
@@ -129,12 +145,12 @@ def written_video(
             options = {"preset": "medium", "crf": str(crf)}
             stream = container.add_stream("libx264", rate=frames_a_second, options=options)
             stream.height, stream.width = size
-            stream.pix_fmt = "yuv420p"
+            stream.pix_fmt = _pixels_of(appearance.colours)
             context = stream.codec_context
             context.time_base = clock
-            name_colours(context)
+            name_colours(context, appearance.colours, appearance.pixel_aspect)
             sound = None if sound_of is None else _sound(stack, sound_of, container, path)
-            yield (writer := VideoWriter(container, stream, clock, sound))
+            yield (writer := VideoWriter(container, stream, clock, appearance.colours, sound))
             writer.end()
         with partial.open("rb") as handle:
             os.fsync(handle.fileno())
@@ -147,14 +163,13 @@ def written_video(
 
 
 def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path) -> _Sound | None:
-    """The first sound of a file, if it has any, with a place in the file that is written."""
-    with opened(source) as (_, pictures):
-        # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
-        begin = float((pictures.start_time or 0) * (pictures.time_base or 0))
+    """The sound of a file that a player takes, if it has any, with a place in the file that is written."""
+    # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
+    begin = appearance_of(source).begin
     heard = stack.enter_context(av.open(f"file:{source}", **ANY_TAGS))
     if not heard.streams.audio:
         return None
-    stream = heard.streams.audio[0]
+    stream = heard.streams.best("audio") or heard.streams.audio[0]
     for other in heard.streams:
         if other is not stream:
             other.discard = Discard.all  # not read from the disk

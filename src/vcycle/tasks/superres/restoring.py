@@ -1,25 +1,38 @@
-"""A video file restored: every frame four times as wide and high, its time stamps and sound kept."""
+"""A video restored: every frame four times as wide and high, its time stamps, colours and sound kept."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from vcycle.data.prepare.decoding import Whole, to_rgb, whole_of
-from vcycle.data.video import VideoError, probe
+from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
+from vcycle.data.video import VideoError
+from vcycle.data.video.colours import PICTURES, Appearance, appearance_of, check_convertible
 from vcycle.data.video.writing import written_video
 from vcycle.nn.models.superres.blocks import SCALE
 from vcycle.nn.models.superres.clips import Restorer, chunked
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
 
-__all__ = ["restore_file", "side_by_side"]
+__all__ = ["Restored", "restore_video"]
 
 
-def restore_file(
+class Restored(NamedTuple):
+    """What was written."""
+
+    missing: int
+    """Frames that could not be decoded and show another instead."""
+
+    compared: NDArray[np.uint8]
+    """The middle frame, uint8 ``(4H, 8W, 3)``: enlarged by bicubic interpolation, and beside it as restored."""
+
+
+def restore_video(
     model: Restorer,
     source: str,
     out: Path,
@@ -28,78 +41,91 @@ def restore_file(
     chunk: int,
     overlap: int,
     crf: int,
+    frame_rate: float | None = None,
     precision: str = "fp32",
     progress: Callable[[int, int], None] = lambda *_: None,
-) -> int:
+) -> Restored:
     """Restore a video, a chunk of frames at a time: memory does not grow with its length.
+
+    The network sees the source's code values as RGB, of HDR too, and the file is written with the source's matrix,
+    primaries, transfer and sample aspect ratio.
 
     Args:
         model: A network in evaluation mode, on the device.
-        source: A video file.
+        source: A video file, or a folder of pictures.
         out: The file to be written, H.264; there once it is whole.
         device: Where the model is.
         chunk: Frames restored at a time.
         overlap: Frames more on either side, for the network to see.
         crf: Quality of the H.264, as x264 counts.
+        frame_rate: Pictures a second, of a folder of pictures.
         precision: What the network computes in: `fp32`, `bf16` or `fp16`.
         progress: Told how many frames are done, of how many.
 
-    Returns:
-        How many frames could not be decoded and show another instead.
-
     Raises:
-        VideoError: if the source cannot be read.
+        VideoError: if the source cannot be read, or its colours cannot be converted.
         DataError: if the file cannot be written, the source's sound does not fit into it, or what the network makes of
             the video is not all numbers.
     """
-    whole = _opened(source)
-    size = (whole.info.height, whole.info.width)
-    missing: list[int] = []
-    frames = (pixels.to(device) for pixels in _frames(whole, size, missing))
+    whole = open_whole(source, frame_rate)
+    if not whole.info.frames:
+        raise VideoError(source, "has no frames")
+    appearance = PICTURES if frame_rate is not None else appearance_of(source)
+    check_convertible(source, appearance.colours)
+    frames = _Frames(whole, appearance, device)
     with (
         written_video(
             out,
-            size=(SCALE * size[0], SCALE * size[1]),
+            size=(SCALE * whole.info.height, SCALE * whole.info.width),
             clock=whole.clock,
             rate=whole.info.fps,
-            sound_of=source,
+            appearance=appearance,
+            sound_of=None if frame_rate is not None else source,
             crf=crf,
         ) as writer,
         at_precision(precision, device),
     ):
-        for number, frame in enumerate(chunked(model, frames, length=chunk, overlap=overlap)):
+        for number, frame in enumerate(chunked(model, iter(frames), length=chunk, overlap=overlap)):
             check_restored(frame, source, precision)
-            writer.put(to_uint8(frame).permute(1, 2, 0).cpu().numpy(), int(whole.pts[number]))
+            if number == frames.middle:
+                restored = _picture(to_uint8(frame))
+            writer.put(
+                _uint16(frame) if appearance.colours.is_hdr else _picture(to_uint8(frame)), int(whole.pts[number])
+            )
             progress(number + 1, whole.info.frames)
-    return len(missing)
+    enlarged = functional.interpolate(frames.kept[None], scale_factor=SCALE, mode="bicubic", align_corners=False)
+    return Restored(frames.missing, np.concatenate([_picture(to_uint8(enlarged)[0]), restored], axis=1))
 
 
-def side_by_side(source: str, restored: Path, number: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
-    """A frame enlarged by bicubic interpolation, and beside it as it was restored: uint8 ``(4H, 8W, 3)``.
-
-    Raises:
-        VideoError: if it cannot be read.
-    """
-    from vcycle.data.video import read_frames
-
-    index = probe(source)
-    frame = torch.from_numpy(read_frames(index, [number]).pixels).permute(0, 3, 1, 2).float() / 255
-    enlarged = functional.interpolate(frame, scale_factor=SCALE, mode="bicubic", align_corners=False)
-    left = to_uint8(enlarged)[0].permute(1, 2, 0).numpy()
-    return np.concatenate([left, read_frames(probe(str(restored)), [number]).pixels[0]], axis=1)
-
-
-def _opened(source: str) -> Whole:
-    whole = whole_of(probe(source))
-    if not whole.info.frames:
-        raise VideoError(source, "has no frames")
-    return whole
-
-
-def _frames(whole: Whole, size: tuple[int, int], missing: list[int]) -> Iterator[Tensor]:
+class _Frames:
     """Frames ``(3, H, W)`` in 0..1, RGB."""
-    for number, (frame, filled) in enumerate(whole.frames):
-        if filled:
-            missing.append(number)
-        pixels = torch.from_numpy(to_rgb(frame, whole.rotation, size).to_ndarray())
-        yield pixels.permute(2, 0, 1).float() / 255
+
+    def __init__(self, whole: Whole, appearance: Appearance, device: torch.device) -> None:
+        self._whole, self._appearance, self._device = whole, appearance, device
+        self.middle = whole.info.frames // 2
+        """Number of the frame that is kept."""
+        self.kept = torch.empty(0)
+        self.missing = 0
+
+    def __iter__(self) -> Iterator[Tensor]:
+        size = (self._whole.info.height, self._whole.info.width)
+        matrix = self._appearance.colours.matrix if self._appearance.guessed else None
+        deep = self._appearance.colours.is_hdr
+        highest = 65535 if deep else 255
+        for number, (frame, filled) in enumerate(self._whole.frames):
+            self.missing += filled
+            picture = to_rgb(frame, self._whole.orientation, size, deep=deep, matrix=matrix).to_ndarray()
+            pixels = torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1) / highest
+            if number == self.middle:
+                self.kept = pixels
+            yield pixels.to(self._device)
+
+
+def _picture(frame: Tensor) -> NDArray[np.uint8]:
+    """A picture ``(3, H, W)`` as ``(H, W, 3)``."""
+    return np.ascontiguousarray(frame.cpu().numpy().transpose(1, 2, 0))
+
+
+def _uint16(frame: Tensor) -> NDArray[np.uint16]:
+    """A picture ``(3, H, W)`` in 0..1 as ``(H, W, 3)`` of 16 bits."""
+    return _picture(frame.float().clamp(0, 1).mul(65535).round()).astype(np.uint16)
