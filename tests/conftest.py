@@ -138,6 +138,15 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_cases(shared_data: Path) -> Path:
+    """Find the folder of files that were once read wrongly: ``cases`` beside the real videos."""
+    folder = shared_data.parent / "cases"
+    if not folder.is_dir():
+        pytest.skip(f"no files that were once read wrongly at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def digit_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of tiny H.264 files in four classes: 24 videos to train on, 8 each to validate and test. Read only."""
     from vcycle.data.digits import DigitSettings, render_digits

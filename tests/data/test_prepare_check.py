@@ -33,8 +33,6 @@ def test_good_files_are_good(root, quick):
 @pytest.mark.parametrize("quick", [False, True])
 def test_bad_files_are_listed_with_their_causes(root, write_video, quick):
     run = root / "run"
-    whole = write_video(root.parent / "whole.mp4", 60, muxing={"movflags": "faststart"}).read_bytes()
-    (run / "cut.mp4").write_bytes(whole[: len(whole) * 2 // 3])
     (run / "empty.mp4").touch()
     (run / "text.mp4").write_text("no video at all")
     (run / "folder.mp4").mkdir()
@@ -44,9 +42,6 @@ def test_bad_files_are_listed_with_their_causes(root, write_video, quick):
     write_video(run / "picture.jpg", 1, codec="mjpeg", options={"strict": "unofficial"}, pixels="yuvj420p")
     os.replace(run / "picture.jpg", run / "picture.mp4")
     _, bad = check(root, quick=quick)
-    cut = bad.pop("cut.mp4")
-    assert cut.startswith("cut short: ")
-    assert cut.endswith(" of 60 frames are there")
     expected = {"empty.mp4", "text.mp4", "folder.mp4", "gone.mp4", "loop.mp4", "pipe.mp4", "picture.mp4"}
     assert set(bad) == expected
     assert bad["empty.mp4"] == "an empty file"
@@ -78,15 +73,9 @@ def test_damaged_frames_are_told_apart_from_bad_files(root, write_video):
     with av.open(str(path)) as container:
         payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
     path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
-    # Matroska counts no frames: that the end is missing shows in the time alone.
-    cut = write_video(root / "run/cut.mkv", 100)
-    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     report, bad = check(root)
     assert bad == {}
-    assert report.damaged.pop(str(path)) == "1 of 12 frames cannot be decoded"
-    assert list(report.damaged) == [str(cut)]
-    assert report.damaged[str(cut)].startswith("ends after ")
-    assert " of 4.0 s" in report.damaged[str(cut)]
+    assert report.damaged == {str(path): "1 of 12 frames cannot be decoded"}
 
 
 def test_nothing_is_written(root):

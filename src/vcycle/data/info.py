@@ -29,6 +29,9 @@ class VideoInfo:
     tolerance: float = 1e-6
     """Seconds by which stored times may be late, being rounded to the file's clock."""
 
+    cut: str = ""
+    """What is missing of a file that was cut, such as "ends after 4.0 of 8.0 s"; empty if nothing says so."""
+
     @classmethod
     def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> VideoInfo:
         """A video of evenly spaced frames, such as a clip that is already a tensor.
@@ -88,5 +91,6 @@ class VideoInfo:
             height=self.height,
             width=self.width,
             tolerance=self.tolerance,
+            cut=self.cut if end > self.duration else "",
         )
         return part, first

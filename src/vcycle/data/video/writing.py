@@ -18,7 +18,8 @@ from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
 from vcycle.data.video.colours import name_colours, to_yuv
-from vcycle.data.video.container import ANY_TAGS, Packet, opened
+from vcycle.data.video.container import Packet, open_input
+from vcycle.data.video.index import probe
 from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
@@ -148,10 +149,9 @@ def written_video(
 
 def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path) -> _Sound | None:
     """The first sound of a file, if it has any, with a place in the file that is written."""
-    with opened(source) as (_, pictures):
-        # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
-        begin = float((pictures.start_time or 0) * (pictures.time_base or 0))
-    heard = stack.enter_context(av.open(f"file:{source}", **ANY_TAGS))
+    # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
+    begin = probe(source).start
+    heard = stack.enter_context(open_input(source))
     if not heard.streams.audio:
         return None
     stream = heard.streams.audio[0]
