@@ -1,5 +1,7 @@
+import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -7,7 +9,17 @@ import av
 import numpy as np
 import pytest
 
-from vcycle.data import PrepareSettings, check_prepared, check_videos, load_index, prepare_videos, read_videos
+from vcycle.data import (
+    GridSampler,
+    PrepareSettings,
+    VideoDataset,
+    check_prepared,
+    check_videos,
+    load_index,
+    prepare_videos,
+    read_videos,
+)
+from vcycle.plan import Shape
 
 
 @pytest.fixture
@@ -76,6 +88,31 @@ def test_damaged_frames_are_told_apart_from_bad_files(root, write_video):
     report, bad = check(root)
     assert bad == {}
     assert report.damaged == {str(path): "1 of 12 frames cannot be decoded"}
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_check_preparation_and_training_agree_about_a_cut_file(root, write_video, tmp_path, suffix):
+    muxing = {"movflags": "faststart"} if suffix == "mp4" else {}
+    whole = write_video(tmp_path / f"whole.{suffix}", 100, muxing=muxing).read_bytes()
+    cut = root / f"run/cut.{suffix}"
+    cut.write_bytes(whole[: len(whole) // 2])
+    videos = {"train": read_videos(root, "train", val_fraction=0)}
+    for quick in (True, False):
+        report, bad = check(root, quick=quick)
+        assert bad == {}
+        assert list(report.damaged) == [str(cut)]
+        words = report.damaged[str(cut)]
+        assert re.match(r"ends after [0-3]\.[0-9] of 4\.0 s", words)
+    prepared = prepare_videos(videos, tmp_path / "out", PrepareSettings(levels=(24,)), workers=1)
+    assert prepared.failed == {}
+    assert prepared.cut == {str(cut): words.partition(";")[0]}
+    written = json.loads((tmp_path / "out/report.json").read_text())
+    assert written["cut"] == [{"path": str(cut), "cause": words.partition(";")[0]}]
+    dataset = VideoDataset(videos["train"], GridSampler(frames=4, size=16))
+    for item, path in enumerate(videos["train"].paths):
+        fault = dataset.center(item, Shape(4, 16, 16)).fault
+        assert (fault or "").startswith(f"{cut}: ends after " if path.endswith(f"cut.{suffix}") else "")
+        assert (fault is None) == (not path.endswith(f"cut.{suffix}"))
 
 
 def test_nothing_is_written(root):

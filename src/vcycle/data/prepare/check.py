@@ -91,7 +91,7 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
         VideoError: If it cannot be read.
     """
     path, frame_rate, quick = payload
-    whole = open_whole(path, frame_rate)
+    whole = open_whole(path, frame_rate, tell)
     damaged = 0
     if not quick:
         for number, (frame, missing) in enumerate(whole.frames, 1):

@@ -49,7 +49,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         OutputError: If the disk is full.
     """
     _check_names(task)
-    whole = open_whole(task.source, task.frame_rate)
+    whole = open_whole(task.source, task.frame_rate, tell)
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
     partials = [

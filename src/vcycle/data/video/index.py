@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -101,11 +101,15 @@ class _Timeline(NamedTuple):
     sequential: bool
 
 
-def probe(path: str) -> VideoIndex:
+def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIndex:
     """Index a file: times of its frames, displayed size, and which packets depend on which.
 
     One pass over the packets, decoding until the first frame appears. Where packets may not be frames one to one,
     or their times not be the order shown, the file is decoded once, and what comes out are its frames.
+
+    Args:
+        path: The file.
+        on_packet: Called after each packet of a file that is decoded once, which may take long.
 
     Raises:
         VideoError: If the file is missing, is no video, or not one frame of it decodes.
@@ -140,7 +144,7 @@ def probe(path: str) -> VideoIndex:
         if sure and pts is not None and not (counted and bidirectional):
             line = _from_packets(pts, rows, tick, sequential=counted)
         else:
-            line = _from_frames(path, None if counted else pts, rows, tick, rate)
+            line = _from_frames(path, None if counted else pts, rows, (tick, rate), on_packet)
         quarter_turns = round(first.rotation / 90) % 4
         height, width = (first.width, first.height) if quarter_turns % 2 else (first.height, first.width)
         interval = float(np.median(np.diff(line.times))) if len(line.times) > 1 else 1 / rate
@@ -205,15 +209,21 @@ def _from_packets(pts: NDArray[np.int64], rows: Sequence[_Row], tick: float, *, 
     return _Timeline(times, int(pts[shown[0]]), pts, shown, sequential)
 
 
-def _from_frames(path: str, pts: NDArray[np.int64] | None, rows: Sequence[_Row], tick: float, rate: float) -> _Timeline:
+def _from_frames(
+    path: str,
+    pts: NDArray[np.int64] | None,
+    rows: Sequence[_Row],
+    clock: tuple[float, float],
+    on_packet: Callable[[], None],
+) -> _Timeline:
     """The frames that come out of the decoder, and those that a broken packet takes away between them.
 
     Args:
         path: The file.
         pts: Times of the packets, if a frame may be known by them.
         rows: The packets.
-        tick: Seconds in one unit of the times.
-        rate: Frames a second where there are no times.
+        clock: Seconds in one unit of the times, and frames a second where there are no times.
+        on_packet: Called after each packet.
 
     Raises:
         VideoError: If there are none.
@@ -223,8 +233,10 @@ def _from_frames(path: str, pts: NDArray[np.int64] | None, rows: Sequence[_Row],
         stamps: list[tuple[int | None, int | None]] = []
         for packet in packets(container, stream):
             stamps.extend((frame.pts, frame.dts) for frame, _ in decoder.feed(packet))
+            on_packet()
     if not stamps:
         raise VideoError(path, "no frame can be decoded")
+    tick, rate = clock
     known = _ascending([shown for shown, _ in stamps])
     nothing = np.empty(0, dtype=np.int64)
     if known is None or tick <= 0:
