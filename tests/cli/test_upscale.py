@@ -113,7 +113,7 @@ def test_a_cut_file_is_restored_and_called_cut(model, write_cut_video, tmp_path,
     upscale(model, cut, "-o", tmp_path / "out.mp4", "--json")
     said = capsys.readouterr()
     info = probe(str(cut)).info
-    assert info.cut.startswith("ends after 2.")
-    assert f"warning: {cut}: {info.cut}; what is there is restored" in said.err.replace("\n", " ")
-    assert json.loads(said.out)["cut"] == info.cut
+    assert info.incomplete.startswith("ends after 2.")
+    assert f"warning: {cut}: {info.incomplete}; what is there is restored" in said.err.replace("\n", " ")
+    assert json.loads(said.out)["incomplete"] == info.incomplete
     assert probe(str(tmp_path / "out.mp4")).info.frames == info.frames

@@ -11,6 +11,7 @@ import pytest
 from vcycle.data.prepare.check import check_file
 from vcycle.data.video import every_frame, probe, read_frames
 from vcycle.data.video.container import Decoder
+from vcycle.data.video.writing import written_video
 
 FRAMES = 24
 B_FRAMES = {"bf": "2", "g": "8", "b_strategy": "0"}
@@ -221,6 +222,33 @@ def test_pictures_that_repeat_the_last_are_as_the_decoder_has_them(coded, tmp_pa
     agrees(rewritten(coded("mpeg4", "mkv"), tmp_path / f"a.{suffix}", uncoded))
 
 
+OVERWRITTEN = [
+    (kind, suffix)
+    for kind, suffix in itertools.product(CODED, ("mp4", "mkv", "webm", "avi", "h264"))
+    if suffix in CODED[kind][2] and "fields" not in kind and kind not in ("huffyuv", "ffv1")  # zeros are a picture
+]
+
+
+@pytest.mark.parametrize(("kind", "suffix"), OVERWRITTEN, ids=["-".join(pair) for pair in OVERWRITTEN])
+def test_a_frame_whose_packet_is_overwritten_is_reported(coded, tmp_path, kind, suffix):
+    source = coded(kind, suffix)
+    with av.open(str(source)) as container:
+        data = max([bytes(packet) for packet in container.demux(video=0) if packet.size][5:], key=len)
+    content = source.read_bytes()
+    assert content.count(data) == 1
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(content.replace(data, bytes(len(data))))
+    index = probe(str(path))
+    told = check_file((str(path), None, False), lambda _: None)
+    if len(index.pts):
+        assert index.info.frames == FRAMES
+        assert read_frames(index, range(FRAMES)).filled.any()
+        assert "of 24 frames cannot be decoded" in told
+    else:  # nothing tells where between the others the missing ones are
+        assert index.info.frames < FRAMES
+        assert "frames are missing" in told
+
+
 def test_a_comment_after_the_last_picture_of_a_gif_is_no_frame(coded, tmp_path):
     content = coded("gif", "gif").read_bytes()
     assert content.endswith(b";")
@@ -394,12 +422,12 @@ def cut(source: Path, path: Path, share=0.5) -> Path:
 @pytest.mark.parametrize("suffix", [suffix for suffix in SOUNDS if suffix != "ts"])
 def test_a_cut_file_with_sound_is_called_cut(sounding, tmp_path, suffix):
     info = probe(str(cut(sounding[suffix], tmp_path / f"a.{suffix}"))).info
-    words = info.cut.split()
+    words = info.incomplete.split()
     assert words[:2] == ["ends", "after"]
     assert float(words[2]) == pytest.approx(info.duration, abs=0.06)
     assert float(words[4]) == pytest.approx(8, abs=0.15)
     assert 3 < info.duration < 5
-    assert check_file((str(tmp_path / f"a.{suffix}"), None, True), lambda _: None) == info.cut
+    assert check_file((str(tmp_path / f"a.{suffix}"), None, True), lambda _: None) == info.incomplete
 
 
 @pytest.mark.parametrize("suffix", SOUNDS)
@@ -410,8 +438,41 @@ def test_a_cut_file_with_sound_is_called_cut(sounding, tmp_path, suffix):
 )
 def test_a_whole_file_is_called_healthy_whatever_its_sound(tmp_path, suffix, lengths):
     path = write_with_sound(tmp_path / f"a.{suffix}", **lengths)
-    assert probe(str(path)).info.cut == ""
+    assert probe(str(path)).info.incomplete == ""
     assert check_file((str(path), None, False), lambda _: None) == ""
+
+
+def heard(path):
+    """Time and size of every packet of sound."""
+    with av.open(str(path)) as container:
+        stream = container.streams.audio[0]
+        return [
+            (float(packet.pts * packet.time_base), packet.size) for packet in container.demux(stream) if packet.size
+        ]
+
+
+def test_sound_stays_in_time_where_the_first_frames_do_not_decode(sounding, tmp_path):
+    source = tmp_path / "a.ts"
+    with av.open(str(sounding["ts"])) as container, av.open(str(source), "w") as out:
+        into = {stream.index: out.add_stream_from_template(stream) for stream in container.streams}
+        first = container.streams.video[0].start_time / 90_000 + 1.3  # between the key frames at 1 and 2 seconds
+        for packet in container.demux():
+            if packet.size and packet.pts * packet.time_base >= first:
+                packet.stream = into[packet.stream.index]
+                out.mux(packet)
+    index = probe(str(source))
+    before = heard(source)
+    with av.open(str(source)) as container:
+        assert index.start == pytest.approx(container.streams.video[0].start_time / 90_000 + 0.7, abs=0.01)
+    written = tmp_path / "b.mkv"
+    clock = Fraction(1, 10)
+    with written_video(written, size=(48, 64), clock=clock, rate=10, sound_of=str(source)) as writer:
+        for number, pixels in enumerate(read_frames(index, range(index.info.frames)).pixels):
+            writer.put(pixels, number)
+    after = heard(written)
+    kept = [(time - index.start, size) for time, size in before if time >= index.start]
+    assert [size for _, size in after] == [size for _, size in kept]
+    assert np.allclose([time for time, _ in after], [time for time, _ in kept], atol=0.002)
 
 
 def test_a_tag_of_the_file_that_a_part_was_taken_from_is_not_believed(coded, tmp_path):
@@ -420,7 +481,7 @@ def test_a_tag_of_the_file_that_a_part_was_taken_from_is_not_believed(coded, tmp
     told = b"00:00:00.96"
     assert content.count(told) == 1
     path.write_bytes(content.replace(told, b"00:01:00.96"))
-    assert probe(str(path)).info.cut == ""
+    assert probe(str(path)).info.incomplete == ""
 
 
 def test_the_faults_that_files_have_shown(shared_cases):
@@ -435,7 +496,7 @@ def test_the_faults_that_files_have_shown(shared_cases):
         assert index.info.frames == counts.get(path.stem, index.info.frames), path.name
         lost = expected.get(path.name, 0)
         assert 0 <= index.info.frames - len(pictures) <= lost, path.name
-        assert bool(index.info.cut) == path.name.startswith("cut_"), path.name
+        assert bool(index.info.incomplete) == path.name.startswith("cut_"), path.name
         draw = np.random.default_rng(1)
         subsets = [range(len(pictures)), *itertools.repeat(None, 6)]
         for subset in subsets:

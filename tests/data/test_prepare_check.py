@@ -105,9 +105,9 @@ def test_check_preparation_and_training_agree_about_a_cut_file(root, write_video
         assert re.match(r"ends after [0-3]\.[0-9] of 4\.0 s", words)
     prepared = prepare_videos(videos, tmp_path / "out", PrepareSettings(levels=(24,)), workers=1)
     assert prepared.failed == {}
-    assert prepared.cut == {str(cut): words.partition(";")[0]}
+    assert prepared.incomplete == {str(cut): words.partition(";")[0]}
     written = json.loads((tmp_path / "out/report.json").read_text())
-    assert written["cut"] == [{"path": str(cut), "cause": words.partition(";")[0]}]
+    assert written["incomplete"] == [{"path": str(cut), "cause": words.partition(";")[0]}]
     dataset = VideoDataset(videos["train"], GridSampler(frames=4, size=16))
     for item, path in enumerate(videos["train"].paths):
         fault = dataset.center(item, Shape(4, 16, 16)).fault

@@ -63,8 +63,8 @@ def upscale(
     message(f"{model}: {description}")
     info = probe(str(video)).info
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
-    if info.cut:
-        message(f"warning: {video}: {info.cut}; what is there is restored")
+    if info.incomplete:
+        message(f"warning: {video}: {info.incomplete}; what is there is restored")
     with progress() as shown:
         missing = restore_file(
             network.to(where),
@@ -97,7 +97,7 @@ def upscale(
                 "height": 4 * info.height,
                 "missing": missing,
             }
-            | ({"cut": info.cut} if info.cut else {})
+            | ({"incomplete": info.incomplete} if info.incomplete else {})
         )
         return
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")

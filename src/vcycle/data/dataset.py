@@ -327,7 +327,7 @@ class VideoDataset(Dataset[Sample]):
             clip = clip.flip(2) if out is None else out.copy_(clip.flip(2))
         if filled == len(frames):  # what a decoder makes of that is grey
             raise VideoError(str(self.videos.path(item)), f"none of the {filled} frames of a clip can be decoded")
-        faults = [info.cut, f"{filled} of {len(frames)} frames cannot be decoded" if filled else ""]
+        faults = [info.incomplete, f"{filled} of {len(frames)} frames cannot be decoded" if filled else ""]
         told = "; ".join(fault for fault in faults if fault)
         return clip, f"{self.videos.path(item)}: {told}" if told else None
 

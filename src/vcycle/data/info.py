@@ -29,8 +29,8 @@ class VideoInfo:
     tolerance: float = 1e-6
     """Seconds by which stored times may be late, being rounded to the file's clock."""
 
-    cut: str = ""
-    """What is missing of a file that was cut, such as "ends after 4.0 of 8.0 s"; empty if nothing says so."""
+    incomplete: str = ""
+    """Which frames a file lacks, such as "ends after 4.0 of 8.0 s" of a cut one; empty if none is known to be."""
 
     @classmethod
     def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> VideoInfo:
@@ -91,6 +91,6 @@ class VideoInfo:
             height=self.height,
             width=self.width,
             tolerance=self.tolerance,
-            cut=self.cut if end > self.duration else "",
+            incomplete=self.incomplete if end > self.duration else "",
         )
         return part, first

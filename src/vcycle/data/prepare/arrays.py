@@ -92,7 +92,7 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
         pts=run_lengths(np.diff(whole.pts[:count])),
         filled=[[int(n), 1] for n in np.flatnonzero(filled)],
         levels=stored,
-        cut=whole.info.cut,
+        incomplete=whole.info.incomplete,
     )
 
 

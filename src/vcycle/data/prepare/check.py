@@ -98,7 +98,7 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
             damaged += missing or frame.is_corrupt
             tell(number / whole.info.frames)
     frames = f"{damaged} of {whole.info.frames} frames cannot be decoded" if damaged else ""
-    return "; ".join(part for part in (whole.info.cut, frames) if part)
+    return "; ".join(part for part in (whole.info.incomplete, frames) if part)
 
 
 def _part(index: PreparedIndex, row: int, level: int) -> Part:

@@ -94,7 +94,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         pts=run_lengths(np.diff(pts)),
         filled=[[int(n), 1] for n in np.flatnonzero(filled)],
         levels=[None if item is None else item[0] for item in stored],
-        cut=whole.info.cut,
+        incomplete=whole.info.incomplete,
     )
 
 

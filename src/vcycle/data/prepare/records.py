@@ -61,8 +61,8 @@ class Record:
     levels: Sequence[Stored | None]
     """By level; none where the level below is as large."""
 
-    cut: str = ""
-    """See ``VideoInfo.cut``."""
+    incomplete: str = ""
+    """See ``VideoInfo.incomplete``."""
 
     def to_json(self) -> dict[str, Any]:
         """As data."""

@@ -46,8 +46,8 @@ class PrepareReport:
     damaged: Mapping[str, int]
     """Files of which some frames could not be decoded, by path, and how many. They show the frames before."""
 
-    cut: Mapping[str, str]
-    """Files that end earlier than their headers say, by path, and how much. What is there of them is used."""
+    incomplete: Mapping[str, str]
+    """Files of which frames are missing, such as cut ones, by path, and how many. What is there of them is used."""
 
     left_over: int
     """Files in the folder that belong to none of the videos any more."""
@@ -317,7 +317,7 @@ class Preparation:
             damaged={
                 path_of[name]: len(record.filled) for name, record in sorted(state.records.items()) if record.filled
             },
-            cut={path_of[name]: record.cut for name, record in sorted(state.records.items()) if record.cut},
+            incomplete={path_of[name]: r.incomplete for name, r in sorted(state.records.items()) if r.incomplete},
             left_over=left_over,
             source_bytes=self.sources.bytes,
             bytes=sum(level.bytes for level in levels),
@@ -328,6 +328,6 @@ class Preparation:
 def _as_json(report: PrepareReport) -> dict[str, Any]:
     data = {name: getattr(report, name) for name in PrepareReport.__dataclass_fields__}
     data["failed"] = [{"path": path, "cause": cause} for path, cause in report.failed.items()]
-    data["cut"] = [{"path": path, "cause": cause} for path, cause in report.cut.items()]
+    data["incomplete"] = [{"path": path, "cause": cause} for path, cause in report.incomplete.items()]
     data["damaged"] = [{"path": path, "frames": frames} for path, frames in report.damaged.items()]
     return data

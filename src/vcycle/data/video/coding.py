@@ -1,7 +1,8 @@
 """What the bytes of a packet tell without decoding: whether it holds one whole frame, and whether that is shown.
 
 An index may be made from packets alone only where each of them is one frame and their times are the order shown.
-What cannot be seen here counts as unsure; the file is then decoded once instead.
+What cannot be seen here counts as unsure; the file is then decoded once instead. A packet that is damaged beyond
+recognition counts as a frame, which is missing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ _X264_444 = 151  # the build of x264 that writes 4:4:4 as the standard says; dec
 _X264_DIRECT = 34  # likewise of spatial direct prediction
 _NOT_CODED = 20  # bytes: an MPEG-4 packet so small may hold no picture
 _B_SLICE = 1
+_IDR = 5  # kind of a unit that needs no picture before, nor does any that follows
+_PARAMETERS = 7  # kind of the unit that describes a sequence
 _PICTURE = b"\0\0\1\0"
 _EXTENSION = b"\0\0\1\xb5"
 _VOP = b"\0\0\1\xb6"
@@ -35,6 +38,9 @@ class Coded(NamedTuple):
     bidirectional: bool = False
     """Its frame may refer to one that is shown later."""
 
+    opens: bool = False
+    """No frame that follows refers to one before; False if the bytes do not tell."""
+
     unreferenced: bool | None = None
     """No other frame refers to it; None if the bytes do not tell."""
 
@@ -49,12 +55,7 @@ def coding_of(stream: VideoStream) -> _Look:
     context = stream.codec_context
     name = context.codec.canonical_name
     if name == "h264":
-        extradata = context.extradata or b""
-        if len(extradata) < 7 or extradata[0] != 1:
-            return _unsure
-        length = (extradata[4] & 3) + 1
-        interlaced = _may_have_fields(_avcc_parameters(extradata))
-        return lambda packet: _h264(packet, length, interlaced=interlaced)
+        return _H264(context.extradata or b"")
     # The decoders of AV1 and HEVC give a frame for a packet; the header tells whether HEVC's are reordered.
     if name == "hevc":
         reordered = Coded(bidirectional=bool(context.has_b_frames))
@@ -88,35 +89,62 @@ def _unsure(packet: Packet[VideoStream]) -> Coded:
     return _UNSURE
 
 
-def _h264(packet: Packet[VideoStream], length: int, *, interlaced: bool) -> Coded:
+class _H264:
     """Slices of one picture agree on whether it is referred to; the first of each picture starts at macroblock 0."""
-    units = memoryview(packet)
-    pictures = 0
-    bidirectional = False
-    unreferenced: bool | None = None
+
+    def __init__(self, extradata: bytes) -> None:
+        described = len(extradata) >= 7 and extradata[0] == 1  # as MP4 and Matroska have it
+        self._length = (extradata[4] & 3) + 1 if described else 0
+        size = int.from_bytes(extradata[6:8], "big")
+        sets = [extradata[8 : 8 + size]] if described and extradata[5] & 31 else _marked(extradata)
+        self._fields = any(_may_have_fields(unit) for unit in sets if unit[0] & 31 == _PARAMETERS)
+
+    def __call__(self, packet: Packet[VideoStream]) -> Coded:
+        data = bytes(packet)
+        units = _measured(data, self._length) if self._length else _marked(data)
+        pictures = 0
+        bidirectional = unreferenced = opens = False
+        for unit in units:
+            kind = unit[0] & 31
+            if kind == _PARAMETERS:
+                self._fields |= _may_have_fields(unit)
+            elif 1 <= kind <= 5:
+                bits = _Bits(unit[1:12])
+                pictures += bits.unsigned() == 0
+                bidirectional |= bits.unsigned() % 5 == _B_SLICE
+                unreferenced = not unit[0] & 0x60
+                opens |= kind == _IDR
+        plain = (pictures == 1 or not units) and not self._fields
+        return Coded(plain=plain, bidirectional=bidirectional, opens=opens, unreferenced=unreferenced)
+
+
+def _measured(data: bytes, length: int) -> list[bytes]:
+    """Units of a packet, each after its length; none if these do not add up and no picture is among them."""
+    units: list[bytes] = []
     at = 0
-    while at + length < len(units):
-        size = int.from_bytes(units[at : at + length], "big")
-        header = units[at + length]
-        kind = header & 31
-        if kind == 7:
-            interlaced |= _may_have_fields(bytes(units[at + length : at + length + size]))
-        elif 1 <= kind <= 5:
-            bits = _Bits(bytes(units[at + length + 1 : at + length + 12]))
-            pictures += bits.unsigned() == 0
-            bidirectional |= bits.unsigned() % 5 == _B_SLICE
-            unreferenced = not header & 0x60
+    damaged = False
+    while at + length < len(data):
+        size = int.from_bytes(data[at : at + length], "big")
+        unit = data[at + length : at + length + size]
+        damaged |= len(unit) < size or not size
+        if unit:
+            units.append(unit)
         at += length + size
-    return Coded(
-        plain=pictures == 1 and not interlaced,
-        bidirectional=bidirectional,
-        unreferenced=bool(unreferenced),
-    )
+    damaged |= at != len(data)
+    return [] if damaged and not any(1 <= unit[0] & 31 <= 5 for unit in units) else units
+
+
+def _marked(data: bytes) -> list[bytes]:
+    """Units of a packet, each after a start code."""
+    units = data.split(b"\0\0\1")[1:]
+    return [unit for unit in units if unit]
 
 
 def _vp8(packet: Packet[VideoStream]) -> Coded:
     """RFC 6386, section 9.1: the fifth bit of a frame says whether it is shown."""
-    return Coded(shown=bool(memoryview(packet)[0] & 0x10))
+    data = bytes(memoryview(packet)[:6])
+    damaged = not data[0] & 1 and data[3:] != b"\x9d\x01\x2a"  # a key frame has this code
+    return Coded(shown=damaged or bool(data[0] & 0x10))
 
 
 def _vp9(packet: Packet[VideoStream]) -> Coded:
@@ -141,15 +169,17 @@ def _vp9(packet: Packet[VideoStream]) -> Coded:
 def _vp9_is_shown(first: int) -> bool:
     """Section 6.2: marker, two bits of profile, (in profile 3 one more,) existing frame, key frame, shown."""
     bits = first << 1 if first & 0x30 == 0x30 else first
-    return bool(bits & 0x08 or bits & 0x02)
+    return first & 0xC0 != 0x80 or bool(bits & 0x08 or bits & 0x02)
 
 
 def _mpeg4(packet: Packet[VideoStream]) -> Coded:
     """Packets may hold two pictures (packed B-frames) or one that repeats the last."""
     data = bytes(packet)
     at = data.find(_VOP)
-    if len(data) < _NOT_CODED or not 0 <= at < len(data) - len(_VOP) or data.count(_VOP) != 1:
+    if len(data) < _NOT_CODED or data.count(_VOP) > 1:
         return _UNSURE
+    if not 0 <= at < len(data) - len(_VOP):
+        return _PLAIN
     return Coded(bidirectional=data[at + 4] >> 6 == 2)
 
 
@@ -161,7 +191,9 @@ def _mpeg2(packet: Packet[VideoStream]) -> Coded:
     while extension >= 0 and extension + 6 < len(data) and data[extension + 4] >> 4 != 8:
         extension = data.find(_EXTENSION, extension + 4)
     whole = extension < 0 or (extension + 6 < len(data) and data[extension + 6] & 3 == 3)
-    if not 0 <= at < len(data) - 5 or data.count(_PICTURE) != 1 or not whole:
+    if not 0 <= at < len(data) - 5:
+        return _PLAIN
+    if data.count(_PICTURE) > 1 or not whole:
         return _UNSURE
     return Coded(bidirectional=data[at + 5] >> 3 & 7 == 3)
 
@@ -200,12 +232,6 @@ class _Bits:
     def signed(self) -> int:
         code = self.unsigned()
         return (code + 1) // 2 if code % 2 else -(code // 2)
-
-
-def _avcc_parameters(extradata: bytes) -> bytes:
-    """The first sequence parameter set of an H.264 header as MP4 and Matroska have it."""
-    size = int.from_bytes(extradata[6:8], "big")
-    return extradata[8 : 8 + size] if extradata[5] & 31 else b""
 
 
 def _may_have_fields(unit: bytes) -> bool:

@@ -85,6 +85,8 @@ class _Row(NamedTuple):
     keyframe: bool
     droppable: bool
     shown: bool
+    plain: bool
+    opens: bool
 
 
 class _Timeline(NamedTuple):
@@ -132,7 +134,8 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
                 sure &= coded.plain
                 bidirectional |= coded.bidirectional
                 droppable = packet.is_disposable if coded.unreferenced is None else coded.unreferenced
-                rows.append(_Row(packet.pts, packet.is_keyframe, droppable, coded.shown and not packet.is_discard))
+                shown = coded.shown and not packet.is_discard
+                rows.append(_Row(packet.pts, packet.is_keyframe, droppable, shown, coded.plain, coded.opens))
         if first is None or not any(row.shown for row in rows):
             raise VideoError(path, "no frame can be decoded")
         tick = float(stream.time_base or 0)
@@ -141,7 +144,10 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         pts = _stored_times(rows) if tick > 0 else None
         counted = bool(_TIMELESS_CONTAINERS & formats)
         sure = sure and pts is not None and _in_groups(pts, bidirectional=bidirectional)
-        if sure and pts is not None and not (counted and bidirectional):
+        codec = stream.codec_context.codec.canonical_name
+        # AVI numbers packets as they are decoded, and transport streams may join or lack any.
+        numbered = not counted or ("avi" in formats and codec != "h264" and not bidirectional)
+        if sure and pts is not None and numbered:
             line = _from_packets(pts, rows, tick, sequential=counted)
         else:
             line = _from_frames(path, None if counted else pts, rows, (tick, rate), on_packet)
@@ -149,9 +155,9 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         height, width = (first.width, first.height) if quarter_turns % 2 else (first.height, first.width)
         interval = float(np.median(np.diff(line.times))) if len(line.times) > 1 else 1 / rate
         duration = float(line.times[-1]) + interval
-        quick = bool(_DESCRIBING_CONTAINERS & formats) and stream.codec_context.name in _SELF_DESCRIBED_CODECS
+        quick = bool(_DESCRIBING_CONTAINERS & formats) and codec in _SELF_DESCRIBED_CODECS
         start = _start(stream, line.first, rows)
-        cut = missing_end(path, container, stream, packets=len(rows), start=start, duration=duration)
+        ending = missing_end(path, container, stream, packets=len(rows), start=start, duration=duration)
     return VideoIndex(
         path=path,
         info=VideoInfo(
@@ -160,7 +166,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
             height=height,
             width=width,
             tolerance=max(1e-6, min(tick / 2, interval / 8)),
-            cut=cut,
+            incomplete="; ".join(part for part in (ending, _lost(line, rows)) if part),
         ),
         rotation=quarter_turns,
         sequential=line.sequential,
@@ -174,6 +180,15 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         size=status.st_size,
         modified=status.st_mtime_ns,
     )
+
+
+def _lost(line: _Timeline, rows: Sequence[_Row]) -> str:
+    """How many frames did not come out of a decoder that are not known by their times, in words."""
+    if len(line.pts) or not rows[0].opens:
+        return ""
+    coded = sum(row.plain and row.shown for row in rows)
+    there = len(line.times)
+    return f"{coded - there} of {coded} frames are missing" if coded > there else ""
 
 
 def _start(stream: VideoStream, first: int | None, rows: Sequence[_Row]) -> float:
@@ -242,8 +257,9 @@ def _from_frames(
     if known is None or tick <= 0:
         times, begin = _guessed_times(stamps, tick, rate)
         return _Timeline(times, begin, nothing, nothing, sequential=True)
-    lost = {at for at in decoder.failed if at is not None and at > known[0]}
-    merged = np.union1d(known, np.array(sorted(lost), dtype=np.int64))
+    missing = [*decoder.failed, *(row.pts for row in rows if row.plain and row.shown)]
+    lost = [at for at in missing if at is not None and at > known[0]]
+    merged = np.union1d(known, np.array(lost, dtype=np.int64))
     if pts is not None:
         # Frames before the first one that decodes do not exist; the others may be packets one to one after all.
         shown = np.flatnonzero([row.shown for row in rows] & (pts >= merged[0]))

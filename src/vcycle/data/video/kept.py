@@ -29,7 +29,7 @@ _FORMAT = 2  # of what is kept, and of how `probe` finds it
 _MOST_BYTES = 2 << 30  # of the file: a million videos of ten seconds, or so
 _PATIENCE = 0.5  # seconds to wait while others write
 _ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
-_INFO = ("duration", "height", "width", "tolerance", "cut")
+_INFO = ("duration", "height", "width", "tolerance", "incomplete")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS indexes (
     path TEXT PRIMARY KEY, size INTEGER, modified INTEGER, maker TEXT, content BLOB
