@@ -1,19 +1,23 @@
 """`vcycle predict`: the classes of any file."""
 
 import json
+import re
 
 import av
 import numpy as np
 import pytest
 
 
-def write(path, frames, height=24, width=32):
-    """A grey video of any length and size."""
-    with av.open(str(path), "w") as container:
+def write(path, frames, height=24, width=32, *, noise=False):
+    """A video of any length and size, grey or of noise."""
+    draw = np.random.default_rng(0)
+    with av.open(str(path), "w", options={"movflags": "faststart"} if path.suffix == ".mp4" else {}) as container:
         stream = container.add_stream("libx264", rate=12, options={"preset": "ultrafast"})
         stream.height, stream.width, stream.pix_fmt = height, width, "yuv420p"
         for number in range(frames):
             picture = np.full((height, width, 3), 20 + number, dtype=np.uint8)
+            if noise:
+                picture = draw.integers(0, 256, size=(height, width, 3), dtype=np.uint8)
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
     return path
@@ -62,6 +66,33 @@ def test_what_is_no_video_is_told_in_a_line_and_the_others_go_on(vcycle, trained
     printed = json.loads(vcycle("predict", trained[0], bad[1], good, "--json").out)
     assert "a folder" in printed["videos"][0]["error"]
     assert list(printed["videos"][1]) == ["video", "classes"]
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_a_cut_file_is_classified_and_called_cut(vcycle, trained, tmp_path, suffix):
+    whole = write(tmp_path / f"whole.{suffix}", 60, noise=True)
+    cut = tmp_path / f"cut.{suffix}"
+    cut.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    ran = vcycle("predict", trained[0], cut, whole, "--views", "4x1")
+    assert ran.code == 0, ran.err
+    assert ran.out.count("%") == 4
+    (line,) = ran.err.splitlines()
+    assert re.fullmatch(f"damaged video {re.escape(str(cut))}: ends after 2\\.[0-9]+ of 5\\.0 s(; .*)?", line)
+    one, other = json.loads(vcycle("predict", trained[0], cut, whole, "--json").out)["videos"]
+    assert one["damaged"].startswith("ends after 2.")
+    assert "damaged" not in other
+
+
+@pytest.mark.parametrize("name", ["live.m3u8", "live.mp4"])
+def test_a_playlist_is_refused_and_not_waited_for(vcycle, trained, videos, tmp_path, name):
+    playlist = tmp_path / name
+    segment = videos / "val/left/0.mp4"
+    playlist.write_text(f"#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:9\n#EXTINF:9,\n{segment}\n")
+    ran = vcycle("predict", trained[0], playlist)
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        f"error: {playlist}: an HLS playlist, which names other files: only a file that holds its frames itself is read"
+    ]
 
 
 def test_an_exported_model_predicts_as_its_run_does(vcycle, trained, videos, tmp_path):

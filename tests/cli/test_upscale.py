@@ -25,6 +25,25 @@ def model(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def write_cut_video():
+    """Writes the first half of a file of 5 seconds."""
+
+    def write(path):
+        draw = np.random.default_rng(0)
+        with av.open(str(path), "w") as container:
+            stream = container.add_stream("libx264", rate=10, options={"preset": "ultrafast"})
+            stream.height, stream.width, stream.pix_fmt = 24, 32, "yuv420p"
+            for _ in range(50):
+                pixels = draw.integers(0, 256, size=(24, 32, 3), dtype=np.uint8)
+                container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+            container.mux(stream.encode())
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        return path
+
+    return write
+
+
 @pytest.fixture(scope="module")
 def video(digit_videos):
     return next(iter(sorted(digit_videos.rglob("*.mp4"))))
@@ -221,3 +240,14 @@ def test_output_that_is_not_numbers_ends_it_and_leaves_no_file(video, tmp_path):
     with pytest.raises(DataError, match=rf"{video.name}: the network's output is not numbers: its weights are not, or"):
         upscale(tmp_path / "large.pth", video, "-o", tmp_path / "x.mp4")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large.pth"]
+
+
+def test_a_cut_file_is_restored_and_called_cut(model, write_cut_video, tmp_path, capsys):
+    cut = write_cut_video(tmp_path / "cut.mkv")
+    upscale(model, cut, "-o", tmp_path / "out.mp4", "--json")
+    said = capsys.readouterr()
+    info = probe(str(cut)).info
+    assert info.incomplete.startswith("ends after 2.")
+    assert f"warning: {cut}: {info.incomplete}; what is there is restored" in said.err.replace("\n", " ")
+    assert json.loads(said.out)["incomplete"] == info.incomplete
+    assert probe(str(tmp_path / "out.mp4")).info.frames == info.frames

@@ -3,13 +3,15 @@
 import os
 import socket
 import tempfile
+from fractions import Fraction
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
-from vcycle.data.video import VideoError, probe, read_frames
+from vcycle.data.video import VideoError, container, probe, read_frames
+from vcycle.data.video.writing import written_video
 
 MJPEG = {"codec": "mjpeg", "options": {"strict": "unofficial"}}
 
@@ -107,6 +109,65 @@ def test_a_picture_with_a_videos_name_is_refused(tmp_path, codec):
     for name in ("b.mp4", "c%03d.mp4", "d.jpg"):
         assert cause_of(picture.rename(tmp_path / name)) == "a still image, not a video"
         picture = tmp_path / name
+
+
+LIVE = "#EXTM3U\n#EXT-X-VERSION:3\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\n{}\n"
+MANIFEST = """<?xml version="1.0"?>
+<MPD xmlns="urn:mpeg:dash:schema:mpd:2011" type="static" mediaPresentationDuration="PT4S" minBufferTime="PT1S"
+ profiles="urn:mpeg:dash:profile:isoff-on-demand:2011"><Period><AdaptationSet mimeType="video/mp4">
+<Representation id="1" bandwidth="1"><BaseURL>{}</BaseURL></Representation></AdaptationSet></Period></MPD>"""
+SESSION = "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=a\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\na=control:{}\n"
+NAMING = {
+    "an HLS playlist": LIVE,
+    "an HLS playlist that ends": LIVE + "#EXT-X-ENDLIST\n",
+    "an ffconcat list": "ffconcat version 1.0\nfile '{}'\n",
+    "a DASH manifest": MANIFEST,
+    "an SDP description": SESSION,
+    "an IMF playlist": '<?xml version="1.0"?>\n<CompositionPlaylist><Id>{}</Id></CompositionPlaylist>\n',
+}
+
+
+@pytest.mark.parametrize("name", ["a.mp4", "a.m3u8", "a.ffconcat", "a.mpd", "a.sdp"])
+@pytest.mark.parametrize("kind", NAMING)
+def test_a_file_that_names_others_is_refused_by_name_and_opens_none(tmp_path, write_video, kind, name):
+    outside = write_video(tmp_path / "outside/secret.ts", 12)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        server.setblocking(False)
+        for target in (str(outside), "outside/secret.ts", f"http://127.0.0.1:{server.getsockname()[1]}/secret.ts"):
+            (tmp_path / name).write_text(NAMING[kind].format(target))
+            assert cause_of(tmp_path / name) == (
+                f"{kind.removesuffix(' that ends')}, which names other files: "
+                "only a file that holds its frames itself is read"
+            )
+        with pytest.raises(BlockingIOError):
+            server.accept()
+
+
+def test_the_sound_of_a_file_that_names_others_is_not_read(tmp_path, write_video):
+    outside = write_video(tmp_path / "secret.ts", 12)
+    (tmp_path / "a.m3u8").write_text(LIVE.format(outside))
+    clock = Fraction(1, 25)
+    with (
+        pytest.raises(VideoError, match="an HLS playlist"),
+        written_video(tmp_path / "b.mkv", size=(48, 64), clock=clock, rate=25, sound_of=str(tmp_path / "a.m3u8")),
+    ):
+        pass
+    assert not (tmp_path / "b.mkv").exists()
+
+
+def test_a_pattern_of_pictures_is_no_video(tmp_path):
+    for number in range(3):
+        write_picture(tmp_path / f"{number}.jpg", "mjpeg")
+    write_picture(tmp_path / "9.jpg", "mjpeg").rename(tmp_path / "%d.jpg")
+    assert cause_of(tmp_path / "%d.jpg") == "a still image, not a video"
+
+
+def test_of_the_formats_that_are_accepted_none_names_other_files():
+    accepted = set(container._accepted_formats().split(","))
+    assert accepted >= {"mov", "matroska", "avi", "mpegts", "flv", "gif", "asf", "ogg", "nut", "ivf", "mxf"}
+    assert not accepted & {"hls", "concat", "dash", "imf", "sdp", "rtsp", "image2", "image2pipe", "lavfi", "vobsub"}
 
 
 @pytest.mark.parametrize("suffix", [".txt", ".nfo", ".ans"])

@@ -1,5 +1,7 @@
+import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -7,7 +9,17 @@ import av
 import numpy as np
 import pytest
 
-from vcycle.data import PrepareSettings, check_prepared, check_videos, load_index, prepare_videos, read_videos
+from vcycle.data import (
+    GridSampler,
+    PrepareSettings,
+    VideoDataset,
+    check_prepared,
+    check_videos,
+    load_index,
+    prepare_videos,
+    read_videos,
+)
+from vcycle.plan import Shape
 
 
 @pytest.fixture
@@ -33,8 +45,6 @@ def test_good_files_are_good(root, quick):
 @pytest.mark.parametrize("quick", [False, True])
 def test_bad_files_are_listed_with_their_causes(root, write_video, quick):
     run = root / "run"
-    whole = write_video(root.parent / "whole.mp4", 60, muxing={"movflags": "faststart"}).read_bytes()
-    (run / "cut.mp4").write_bytes(whole[: len(whole) * 2 // 3])
     (run / "empty.mp4").touch()
     (run / "text.mp4").write_text("no video at all")
     (run / "folder.mp4").mkdir()
@@ -44,9 +54,6 @@ def test_bad_files_are_listed_with_their_causes(root, write_video, quick):
     write_video(run / "picture.jpg", 1, codec="mjpeg", options={"strict": "unofficial"}, pixels="yuvj420p")
     os.replace(run / "picture.jpg", run / "picture.mp4")
     _, bad = check(root, quick=quick)
-    cut = bad.pop("cut.mp4")
-    assert cut.startswith("cut short: ")
-    assert cut.endswith(" of 60 frames are there")
     expected = {"empty.mp4", "text.mp4", "folder.mp4", "gone.mp4", "loop.mp4", "pipe.mp4", "picture.mp4"}
     assert set(bad) == expected
     assert bad["empty.mp4"] == "an empty file"
@@ -78,15 +85,34 @@ def test_damaged_frames_are_told_apart_from_bad_files(root, write_video):
     with av.open(str(path)) as container:
         payload = [bytes(packet) for packet in container.demux(video=0) if packet.size][5]
     path.write_bytes(path.read_bytes().replace(payload, bytes(len(payload))))
-    # Matroska counts no frames: that the end is missing shows in the time alone.
-    cut = write_video(root / "run/cut.mkv", 100)
-    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
     report, bad = check(root)
     assert bad == {}
-    assert report.damaged.pop(str(path)) == "1 of 12 frames cannot be decoded"
-    assert list(report.damaged) == [str(cut)]
-    assert report.damaged[str(cut)].startswith("ends after ")
-    assert " of 4.0 s" in report.damaged[str(cut)]
+    assert report.damaged == {str(path): "1 of 12 frames cannot be decoded"}
+
+
+@pytest.mark.parametrize("suffix", ["mp4", "mkv"])
+def test_check_preparation_and_training_agree_about_a_cut_file(root, write_video, tmp_path, suffix):
+    muxing = {"movflags": "faststart"} if suffix == "mp4" else {}
+    whole = write_video(tmp_path / f"whole.{suffix}", 100, muxing=muxing).read_bytes()
+    cut = root / f"run/cut.{suffix}"
+    cut.write_bytes(whole[: len(whole) // 2])
+    videos = {"train": read_videos(root, "train", val_fraction=0)}
+    for quick in (True, False):
+        report, bad = check(root, quick=quick)
+        assert bad == {}
+        assert list(report.damaged) == [str(cut)]
+        words = report.damaged[str(cut)]
+        assert re.match(r"ends after [0-3]\.[0-9] of 4\.0 s", words)
+    prepared = prepare_videos(videos, tmp_path / "out", PrepareSettings(levels=(24,)), workers=1)
+    assert prepared.failed == {}
+    assert prepared.incomplete == {str(cut): words.partition(";")[0]}
+    written = json.loads((tmp_path / "out/report.json").read_text())
+    assert written["incomplete"] == [{"path": str(cut), "cause": words.partition(";")[0]}]
+    dataset = VideoDataset(videos["train"], GridSampler(frames=4, size=16))
+    for item, path in enumerate(videos["train"].paths):
+        fault = dataset.center(item, Shape(4, 16, 16)).fault
+        assert (fault or "").startswith(f"{cut}: ends after " if path.endswith(f"cut.{suffix}") else "")
+        assert (fault is None) == (not path.endswith(f"cut.{suffix}"))
 
 
 def test_nothing_is_written(root):

@@ -111,7 +111,7 @@ import vcycle.data.video as video
 
 probe = video.probe
 
-def strange(path):
+def strange(path, **options):
     if path.endswith("crash.mp4"):
         os.kill(os.getpid(), signal.SIGSEGV)
     if path.endswith("hang.mp4"):

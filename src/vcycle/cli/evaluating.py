@@ -12,7 +12,7 @@ import typer
 from vcycle.cli import restoration
 from vcycle.cli.arguments import Raw, names_recipe, refuse_raw
 from vcycle.cli.figures import check_figure, save_figure
-from vcycle.cli.output import message, print_json, result
+from vcycle.cli.output import message, message_of_rank, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.restoration import is_restoration
 from vcycle.cli.sharing import shared
@@ -104,6 +104,7 @@ def _evaluate(
     from vcycle.recipes.evaluating import (
         check_classes,
         check_initial,
+        once_a_video,
         open_initial,
         open_trained,
         protocol_of,
@@ -143,7 +144,9 @@ def _evaluate(
     model = opened.model.to(device)
     with progress() as shown:
         tell = partial(shown.count, "evaluating videos")
-        own = list(scored(recipe, dataset, model, views, device, rank=ranks.rank, world=ranks.world, progress=tell))
+        place = {"rank": ranks.rank, "world": ranks.world}
+        on_fault = once_a_video(message_of_rank)
+        own = list(scored(recipe, dataset, model, views, device, **place, progress=tell, on_fault=on_fault))
     shares = ranks.gather(own)
     if shares is None:
         return None

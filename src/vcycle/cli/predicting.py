@@ -23,11 +23,12 @@ def predict(
 ) -> None:
     """Print the most likely classes of videos.
 
-    A file that cannot be read is told in a line and the others go on; the exit code is then 2.
+    A line names each file that cannot be read, and the exit code is then 2; the others are still classified. A line
+    names each file that is cut or has damaged frames, too: its classes are those of what is there.
     """
     from vcycle.data import Replacement, VideoDataset, VideoList
     from vcycle.recipes.build import grids_of
-    from vcycle.recipes.evaluating import open_trained, protocol_of, scored, views_of
+    from vcycle.recipes.evaluating import once_a_video, open_trained, protocol_of, scored, views_of
     from vcycle.recipes.findings import top_classes
     from vcycle.train.ranks import Ranks
 
@@ -51,7 +52,14 @@ def predict(
     dataset = VideoDataset(listed, grids_of(recipe))
     device = Ranks().device(recipe.run.device, message)
     rows: list[dict[str, Any]] = []
-    for found in scored(recipe, dataset, opened.model.to(device), taken, device):
+    faults: list[str] = []
+    telling = once_a_video(message)
+
+    def on_fault(fault: str) -> None:
+        faults.append(fault)
+        telling(fault)
+
+    for found in scored(recipe, dataset, opened.model.to(device), taken, device, on_fault=on_fault):
         row: dict[str, Any] = {"video": listed.paths[found.video]}
         if isinstance(found, Replacement):
             row["error"] = found.cause
@@ -61,9 +69,15 @@ def predict(
             if not json:
                 said = ", ".join(f"{name} {score:.1%}" for name, score in row["classes"].items())
                 result(f"{row['video']}: {said}")
-        rows.append(row)
+        damage = _of_video(faults, str(row["video"]))
+        rows.append(row | {"damaged": damage[0]} if damage else row)
     if json:
         protocol = protocol_of(recipe, len(opened.classes), taken)
         print_json({"model": str(model), "weights": opened.origin, "protocol": protocol, "videos": rows})
     if any("error" in row for row in rows):
         raise typer.Exit(2)
+
+
+def _of_video(faults: list[str], path: str) -> list[str]:
+    """What is wrong with a video's clips."""
+    return [fault.removeprefix(f"{path}: ") for fault in faults if fault.startswith(f"{path}: ")]

@@ -175,11 +175,14 @@ def _tell(out: Path, report: "PrepareReport") -> None:
         message(f"failed: {len(report.failed) - _SHOWN:,} more, listed in {out / REPORT}")
     for path, frames in list(report.damaged.items())[:_SHOWN]:
         message(f"damaged: {path}: {frames} frames cannot be decoded and show the ones before")
+    for path, cause in list(report.incomplete.items())[:_SHOWN]:
+        message(f"damaged: {path}: {cause}")
     if report.left_over:
         message(f"{report.left_over:,} files in {out} belong to no video any more and are not used")
     done = report.videos - len(report.failed)
+    damaged = len(report.damaged.keys() | report.incomplete.keys())
     kept = f" ({report.kept:,} of them before)" if report.kept else ""
     result(
-        f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {len(report.damaged):,} "
+        f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {damaged:,} "
         f"damaged; {as_size(report.source_bytes)} became {as_size(report.bytes)} in {duration(report.seconds)}"
     )

@@ -69,6 +69,8 @@ def upscale(
     message(f"{model}: {description}")
     info = open_whole(str(video), frame_rate).info
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
+    if info.incomplete:
+        message(f"warning: {video}: {info.incomplete}; what is there is restored")
     with progress() as shown:
         missing, compared = restore_video(
             network.to(where),
@@ -102,6 +104,7 @@ def upscale(
                 "height": 4 * info.height,
                 "missing": missing,
             }
+            | ({"incomplete": info.incomplete} if info.incomplete else {})
         )
         return
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")

@@ -169,7 +169,7 @@ class Sample:
     """Position in the sample stream; -1 in evaluation."""
 
     fault: str | None = None
-    """What is wrong with a clip that was usable all the same: some frames were missing."""
+    """What is wrong with a clip that was usable all the same: the file was cut, or some frames were missing."""
 
     replaced: tuple[Replacement, ...] = ()
     """Videos that were tried before this one and could not be read."""
@@ -355,8 +355,9 @@ class VideoDataset(Dataset[Sample]):
             clip = clip.flip(2) if out is None else out.copy_(clip.flip(2))
         if filled == len(frames):  # what a decoder makes of that is grey
             raise VideoError(str(self.videos.path(item)), f"none of the {filled} frames of a clip can be decoded")
-        fault = f"{self.videos.path(item)}: {filled} of {len(frames)} frames cannot be decoded" if filled else None
-        return clip, fault
+        faults = [info.incomplete, f"{filled} of {len(frames)} frames cannot be decoded" if filled else ""]
+        told = "; ".join(fault for fault in faults if fault)
+        return clip, f"{self.videos.path(item)}: {told}" if told else None
 
 
 def _placed(memory: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:

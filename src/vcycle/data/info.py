@@ -29,6 +29,9 @@ class VideoInfo:
     tolerance: float = 1e-6
     """Seconds by which stored times may be late, being rounded to the file's clock."""
 
+    incomplete: str = ""
+    """Which frames a file lacks, such as "ends after 4.0 of 8.0 s" of a cut one; empty if none is known to be."""
+
     @classmethod
     def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> VideoInfo:
         """A video of evenly spaced frames, such as a clip that is already a tensor.
@@ -88,5 +91,6 @@ class VideoInfo:
             height=self.height,
             width=self.width,
             tolerance=self.tolerance,
+            incomplete=self.incomplete if end > self.duration else "",
         )
         return part, first

@@ -1,6 +1,6 @@
 """From a recipe to an evaluation: views, batches, scores."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from vcycle.data import Loader, Replacement, VideoDataset, Views
+    from vcycle.data import Batch, Loader, Replacement, VideoDataset, Views
     from vcycle.recipes.opened import Opened
     from vcycle.tasks.recognition import Evaluation, Scored, Scores, Scoring
     from vcycle.train.ranks import Ranks
@@ -26,6 +26,7 @@ __all__ = [
     "check_classes",
     "check_initial",
     "evaluator",
+    "once_a_video",
     "open_initial",
     "open_trained",
     "protocol_of",
@@ -122,11 +123,12 @@ def scored(
     rank: int = 0,
     world: int = 1,
     progress: Callable[[int, int], None] = lambda *_: None,
+    on_fault: Callable[[str], None] = lambda _: None,
 ) -> "Iterator[Scored | Replacement]":
     """Score a rank's share of the videos, one after another; see `vcycle.tasks.recognition.score_each`.
 
     `progress` is told how many are done, of how many; of several ranks' shares, which are of whole batches, about so
-    many.
+    many. `on_fault` is told what is wrong with a clip that is scored all the same, such as one of a cut file.
 
     Raises:
         RecipeError: if the model has no fully convolutional test, and one is asked for.
@@ -140,12 +142,33 @@ def scored(
         stack.callback(batches.close)
         total = -(-len(dataset) // world)
         progress(0, total)
-        found = score_each(task, model, batches, views, device=device, scoring=scoring)
+        told = _telling(batches, on_fault)
+        found = score_each(task, model, told, views, device=device, scoring=scoring)
         for done, video in enumerate(found, start=1):
             yield video
             if done < total:
                 progress(done, total)
         progress(total, total)
+
+
+def _telling(batches: "Iterable[Batch]", on_fault: Callable[[str], None]) -> "Iterator[Batch]":
+    for batch in batches:
+        for fault in batch.faults:
+            on_fault(fault)
+        yield batch
+
+
+def once_a_video(tell: Callable[[str], None]) -> Callable[[str], None]:
+    """A function that tells of the first fault of each damaged video, for `scored`."""
+    named: set[str] = set()
+
+    def on_fault(fault: str) -> None:
+        path = fault.rpartition(": ")[0]
+        if path not in named:
+            named.add(path)
+            tell(f"damaged video {fault}")
+
+    return on_fault
 
 
 def _at_each_place(
@@ -172,7 +195,7 @@ def evaluator(
     Args:
         recipe: The recipe.
         dataset: The videos.
-        on_message: Told of each video that cannot be read, once.
+        on_message: Told of each video that cannot be read or is damaged, once.
         on_scores: Told of every evaluation's scores.
         ranks: The ranks that evaluate together, each its share of the videos; all of them find the same.
         on_progress: Told how far each evaluation is.
@@ -186,10 +209,12 @@ def evaluator(
     views = center_view(recipe)
     protocol = protocol_of(recipe, len(dataset.videos.classes), views)
     named: set[int] = set()
+    on_fault = once_a_video(on_message)
 
     def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
         tell = partial(on_progress, "evaluating videos")
-        found = scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world, progress=tell)
+        place = {"rank": shared.rank, "world": shared.world}
+        found = scored(recipe, dataset, model, views, device, **place, progress=tell, on_fault=on_fault)
         return shared.pooled(list(found), judge)
 
     def judge(everything: "list[Scored | Replacement]") -> "Evaluation":

@@ -50,7 +50,7 @@ class CopyTask:
 
 def measure_file(task: MeasureTask, tell: Callable[[float], None]) -> tuple[int, int, int]:
     """Frames, height and width of a video, by its packets."""
-    info = open_whole(task.source, task.frame_rate).info
+    info = open_whole(task.source, task.frame_rate, tell).info
     tell(1.0)
     return info.frames, info.height, info.width
 
@@ -62,7 +62,7 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
         VideoError: If it cannot be read, or is no longer what was measured.
         OutputError: If the array cannot be written.
     """
-    whole = open_whole(task.source, task.frame_rate)
+    whole = open_whole(task.source, task.frame_rate, tell)
     if whole.info.frames != task.frames:
         raise VideoError(task.source, f"it had {task.frames} frames and now has {whole.info.frames}")
     count = min(task.frames, task.limit or task.frames)
@@ -92,6 +92,7 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
         pts=run_lengths(np.diff(whole.pts[:count])),
         filled=[[int(n), 1] for n in np.flatnonzero(filled)],
         levels=stored,
+        incomplete=whole.info.incomplete,
     )
 
 

@@ -9,19 +9,13 @@ from dataclasses import dataclass
 from vcycle.data.cores import cores
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.crew import PATIENCE, Crew, Job
-from vcycle.data.prepare.decoding import open_whole, whole_of
+from vcycle.data.prepare.decoding import open_whole
 from vcycle.data.prepare.index import PreparedIndex
 from vcycle.data.prepare.parts import Part, compare_parts
 from vcycle.data.prepare.sources import find_sources
 from vcycle.data.prepare.work import Progress, each
-from vcycle.data.video import VideoError, VideoIndex, probe
-from vcycle.data.video.container import opened
 
 __all__ = ["CheckReport", "check_prepared", "check_videos"]
-
-# What a video may end too early where its header does not count frames: share of its duration, and seconds.
-_EARLY = 0.05
-_EARLY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,21 +88,17 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
     """What is damaged of a video, in words; nothing if it is whole.
 
     Raises:
-        VideoError: If it cannot be read, or not all of it is there.
+        VideoError: If it cannot be read.
     """
     path, frame_rate, quick = payload
-    if frame_rate is None:
-        index = probe(path)
-        early, whole = _missing_end(index), whole_of(index)
-    else:
-        early, whole = "", open_whole(path, frame_rate)
+    whole = open_whole(path, frame_rate, tell)
     damaged = 0
     if not quick:
         for number, (frame, missing) in enumerate(whole.frames, 1):
             damaged += missing or frame.is_corrupt
             tell(number / whole.info.frames)
     frames = f"{damaged} of {whole.info.frames} frames cannot be decoded" if damaged else ""
-    return "; ".join(part for part in (early, frames) if part)
+    return "; ".join(part for part in (whole.info.incomplete, frames) if part)
 
 
 def _part(index: PreparedIndex, row: int, level: int) -> Part:
@@ -120,26 +110,6 @@ def _part(index: PreparedIndex, row: int, level: int) -> Part:
         checksum=bytes(columns["checksum"][row, level]).hex(),
         whole=index.settings.to == "video",
     )
-
-
-def _missing_end(index: VideoIndex) -> str:
-    """How much earlier a file ends than its header says, in words.
-
-    Raises:
-        VideoError: If the header counts frames, and more of them than there are.
-    """
-    there, seconds = len(index.keyframe), 0.0
-    with opened(index.path) as (container, stream):
-        if "mp4" in container.format.name:  # its header lists every frame
-            if stream.frames > there:
-                raise VideoError(index.path, f"cut short: {there} of {stream.frames} frames are there")
-        elif stream.duration is not None and stream.time_base is not None:
-            seconds = float(stream.duration * stream.time_base)
-        elif container.duration is not None and len(container.streams) == 1:
-            seconds = container.duration / 1e6
-    if index.info.duration < seconds - max(_EARLY_SECONDS, _EARLY * seconds):
-        return f"ends after {index.info.duration:.1f} of {seconds:.1f} s"
-    return ""
 
 
 def _report(videos: int, bad: Mapping[str, str], damaged: Mapping[str, str], start: float) -> CheckReport:

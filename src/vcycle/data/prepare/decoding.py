@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -40,15 +40,20 @@ class Whole:
     """Every frame once, and whether it is missing and shows another instead."""
 
 
-def open_whole(path: str, frame_rate: float | None = None) -> Whole:
+def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float], None] = lambda _: None) -> Whole:
     """Open a file, or a folder of pictures shown at a rate.
+
+    Args:
+        path: The file or folder.
+        frame_rate: Pictures of a folder shown a second; None for a file.
+        tell: Called with 0 while a file is decoded to index it.
 
     Raises:
         VideoError: If it cannot be read; so do the frames as they are taken.
     """
     if frame_rate is not None:
         return _folder(path, frame_rate)
-    return whole_of(probe(path))
+    return whole_of(probe(path, on_packet=lambda: tell(0.0)))
 
 
 def whole_of(index: VideoIndex) -> Whole:

@@ -49,7 +49,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         OutputError: If the disk is full.
     """
     _check_names(task)
-    whole = open_whole(task.source, task.frame_rate)
+    whole = open_whole(task.source, task.frame_rate, tell)
     appearance = appearance_of(task.source) if task.frame_rate is None else PICTURES
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
@@ -95,6 +95,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         pts=run_lengths(np.diff(pts)),
         filled=[[int(n), 1] for n in np.flatnonzero(filled)],
         levels=[None if item is None else item[0] for item in stored],
+        incomplete=whole.info.incomplete,
     )
 
 

@@ -61,6 +61,9 @@ class Record:
     levels: Sequence[Stored | None]
     """By level; none where the level below is as large."""
 
+    incomplete: str = ""
+    """See ``VideoInfo.incomplete``."""
+
     def to_json(self) -> dict[str, Any]:
         """As data."""
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__ if name != "levels"}

@@ -46,6 +46,9 @@ class PrepareReport:
     damaged: Mapping[str, int]
     """Files of which some frames could not be decoded, by path, and how many. They show the frames before."""
 
+    incomplete: Mapping[str, str]
+    """Files of which frames are missing, such as cut ones, by path, and how many. What is there of them is used."""
+
     left_over: int
     """Files in the folder that belong to none of the videos any more."""
 
@@ -314,6 +317,7 @@ class Preparation:
             damaged={
                 path_of[name]: len(record.filled) for name, record in sorted(state.records.items()) if record.filled
             },
+            incomplete={path_of[name]: r.incomplete for name, r in sorted(state.records.items()) if r.incomplete},
             left_over=left_over,
             source_bytes=self.sources.bytes,
             bytes=sum(level.bytes for level in levels),
@@ -324,5 +328,6 @@ class Preparation:
 def _as_json(report: PrepareReport) -> dict[str, Any]:
     data = {name: getattr(report, name) for name in PrepareReport.__dataclass_fields__}
     data["failed"] = [{"path": path, "cause": cause} for path, cause in report.failed.items()]
+    data["incomplete"] = [{"path": path, "cause": cause} for path, cause in report.incomplete.items()]
     data["damaged"] = [{"path": path, "frames": frames} for path, frames in report.damaged.items()]
     return data

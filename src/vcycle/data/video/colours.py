@@ -63,9 +63,6 @@ class Appearance:
     pixel_aspect: Fraction = Fraction(1)
     """Width of a pixel to its height, of the displayed picture (the sample aspect ratio)."""
 
-    begin: float = 0.0
-    """Seconds on the file's clock at which the first picture is shown."""
-
 
 PICTURES = Appearance(colours=BT709)
 """Of pictures in files of their own: sRGB has the primaries of BT.709."""
@@ -85,16 +82,11 @@ def appearance_of(path: str) -> Appearance:
         if frame is None:
             raise VideoError(path, "no frame can be decoded")
         aspect = stream.sample_aspect_ratio or Fraction(1)
-        # AVI stores no presentation times: those that FFmpeg makes up are late by what the decoder holds back.
-        untimed = frame.pts is None or container.format.name == "avi"
-        start = stream.start_time if untimed else frame.pts
-        begin = float((start or 0) * (stream.time_base or 0))
     if aspect <= 0:
         aspect = Fraction(1)
     found = Appearance(
         colours=Colours(int(frame.colorspace), int(frame.color_primaries), int(frame.color_trc)),
         pixel_aspect=1 / aspect if Orientation.of(frame).transposed else aspect,
-        begin=begin,
     )
     return _completed(found, frame)
 

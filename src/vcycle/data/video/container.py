@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, cast
 
 from vcycle.errors import DataError
@@ -18,6 +19,7 @@ from vcycle.errors import DataError
 try:
     import av
     from av.container import InputContainer
+    from av.format import ContainerFormat
     from av.packet import Packet
     from av.stream import Discard, Disposition
     from av.video.frame import VideoFrame
@@ -26,20 +28,21 @@ except ImportError as error:  # a broken decoder is said once, at start, not onc
     raise ImportError(f"PyAV, which decodes videos, cannot be imported ({error}): pip install av") from error
 
 __all__ = [
-    "ANY_TAGS",
     "Decoder",
     "InputContainer",
     "Packet",
     "VideoError",
     "VideoFrame",
     "VideoStream",
+    "every_packet",
     "file_status",
+    "open_input",
     "opened",
     "packets",
     "seek",
 ]
 
-ANY_TAGS: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+_ANY_TAGS: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 """Arguments of `av.open` for files whose tags are of any encoding; PyAV 19 takes them as they are."""
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -48,6 +51,38 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
+_OUTSIDE = {
+    "alias_pix",
+    "avisynth",
+    "brender_pix",
+    "concat",
+    "dash",
+    "dvdvideo",
+    "hls",
+    "image2",
+    "image2pipe",
+    "imf",
+    "lavfi",
+    "mlv",
+    "rtp",
+    "rtsp",
+    "sap",
+    "sdp",
+    "vapoursynth",
+    "vobsub",
+    "webm_dash_manifest",
+}
+"""FFmpeg's formats whose content names other files, addresses or scripts to read."""
+_LISTS = (
+    (b"#EXTM3U", "an HLS playlist"),
+    (b"ffconcat", "an ffconcat list"),
+    (b"<MPD", "a DASH manifest"),
+    (b"<CompositionPlaylist", "an IMF playlist"),
+    (b"v=0", "an SDP description"),
+    (b"# VobSub", "a VobSub index"),
+    (b"MLVI", "a Magic Lantern recording, which may have further parts"),
+)
+_PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _OF_TEXT = {"tty", "bin", "xbin", "adf", "idf"}
 """FFmpeg's formats that show text as on a terminal: any text file would be a video."""
 # Opening a file, FFmpeg decodes some frames to learn what its header has not told; of a large picture that takes
@@ -91,6 +126,60 @@ def file_status(path: str) -> os.stat_result:
     return status
 
 
+@cache
+def _accepted_formats() -> str:
+    """Formats that FFmpeg may take a file for, as it takes a list of them."""
+    names = set()
+    for name in av.formats_available:
+        try:
+            names.add(ContainerFormat(name, "r").name)
+        except ValueError:  # it can only be written
+            continue
+    return ",".join(sorted(names - _OUTSIDE))
+
+
+def open_input(path: str, options: dict[str, str] | None = None) -> InputContainer:
+    """Open a file, and nothing else: formats that name other files or addresses are refused before they are read.
+
+    Args:
+        path: The file; ``file_status`` has looked at it.
+        options: Options of FFmpeg's.
+
+    Raises:
+        VideoError: If the file is of such a format.
+        FFmpegError: If it cannot be opened.
+    """
+    limits = {"format_whitelist": _accepted_formats(), "protocol_whitelist": "file"}
+    try:
+        # With the protocol said, no file's name is taken for an address.
+        container: InputContainer = av.open(f"file:{path}", options={**(options or {}), **limits}, **_ANY_TAGS)
+    except av.error.FFmpegError as error:
+        if (why := _refused(path, error)) is not None:
+            raise VideoError(path, why) from error
+        raise
+    if container.format.name in _OUTSIDE:  # should a version of FFmpeg not know the limits
+        container.close()
+        raise VideoError(path, f"format {container.format.name} names other files or addresses")
+    return container
+
+
+def _refused(path: str, error: Exception) -> str | None:
+    """Why a file cannot be opened, where it is of a format that reads other files than itself."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(2048).lstrip(b"\xef\xbb\xbf \t\r\n")
+    except (OSError, ValueError):
+        return None
+    for mark, name in _LISTS:
+        if head.startswith(mark) or (mark[:1] == b"<" and mark in head):
+            return f"{name}, which names other files: only a file that holds its frames itself is read"
+    if not isinstance(error, av.error.ArgumentError):
+        return None
+    if path.lower().endswith(_PICTURES):  # of a pattern's name it would be a sequence
+        return "a still image, not a video"
+    return "not a video, or of a format that names other files"
+
+
 @contextmanager
 def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer, VideoStream]]:
     """A file and its video stream, ready to decode.
@@ -103,9 +192,7 @@ def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer,
         VideoError: Whatever goes wrong with the file, inside the context as well.
     """
     try:
-        # With the protocol said, no file's name is taken for an address.
-        options = {} if analyse else _NO_ANALYSIS
-        with av.open(f"file:{path}", options=options, **ANY_TAGS) as container:
+        with open_input(path, {} if analyse else _NO_ANALYSIS) as container:
             chosen = _video_stream(path, container)
             chosen.codec_context.thread_count = 1
             chosen.codec_context.thread_type = "SLICE"
@@ -115,7 +202,7 @@ def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer,
 
 
 def _video_stream(path: str, container: InputContainer) -> VideoStream:
-    if container.format.name == "image2" or container.format.name.endswith("_pipe"):
+    if container.format.name.endswith("_pipe"):
         raise VideoError(path, "a still image, not a video")
     if container.format.name in _OF_TEXT:
         raise VideoError(path, "text, not a video")
@@ -157,6 +244,14 @@ def packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[V
         yield cast("Packet[VideoStream]", Packet())
 
 
+def every_packet(container: InputContainer) -> Iterator[Packet[Any]]:
+    """Packets of all streams up to the end of the file or to where it is broken."""
+    try:
+        yield from container.demux()
+    except av.error.FFmpegError:
+        return
+
+
 def seek(container: InputContainer, stream: VideoStream, pts: int) -> bool:
     """Go to the keyframe at a time; says whether the file can be sought in."""
     try:
@@ -174,6 +269,8 @@ class Decoder:
         self._decode = stream.codec_context.decode
         self._damaged = False
         self._broken_from: float | None = None
+        self.failed: list[int | None] = []
+        """Times of the packets that could not be decoded."""
 
     def feed(self, packet: Packet[VideoStream] | None) -> list[tuple[VideoFrame, bool]]:
         """Frames that a packet completes; none where it is broken, so that decoding goes on behind it.
@@ -188,6 +285,7 @@ class Decoder:
             frames = self._decode(None if ends else packet)
         except av.error.FFmpegError:
             self._break(packet)
+            self.failed.append(None if packet is None else packet.pts)
             return []
         return [(frame, self._is_damaged(frame)) for frame in frames]
 

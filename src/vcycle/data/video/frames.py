@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -137,6 +138,7 @@ def _needed(index: VideoIndex, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
         needed[start : packet + 1] = True
     needed &= ~index.droppable
     needed[wanted] = True
+    needed[0] |= index.primed
     return np.flatnonzero(needed)
 
 
@@ -148,14 +150,20 @@ def _reorder_depth(pts: NDArray[np.int64]) -> int:
 
 
 def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> bool:
-    """Feed only the packets that the wanted frames depend on; says whether every one of them came out."""
+    """Feed only the packets that the wanted frames depend on; says whether every one of them came out undamaged.
+
+    What does not may decode from the start: a decoder may need what only the beginning of a file tells.
+    """
     targets = index.shown[wanted]
     feed = _needed(index, targets)
     pending = {pts: number for number, pts in enumerate(index.pts[targets].tolist())}
+    whole = True
 
     def take(frames: list[tuple[VideoFrame, bool]]) -> None:
+        nonlocal whole
         for frame, damaged in frames:
             number = pending.pop(frame.pts, None) if frame.pts is not None else None
+            whole &= number is None or not damaged
             if number is not None:
                 into.put(number, frame, filled=damaged)
 
@@ -167,16 +175,18 @@ def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> 
             if first and not seek(container, stream, int(index.pts[first])):
                 return False
             decoder = Decoder(stream)
-            left = set(index.pts[run].tolist())
+            # A packet that is never shown may have the time of the next one.
+            left, count = Counter(index.pts[run].tolist()), len(run)
             for packet in packets(container, stream):
-                if packet.pts in left:
-                    left.discard(packet.pts)
+                if packet.pts is not None and left[packet.pts]:
+                    left[packet.pts] -= 1
+                    count -= 1
                     take(decoder.feed(packet))
-                if not pending or not left or not packet.size:
+                if not pending or not count or not packet.size:
                     break
             if pending:
                 take(decoder.feed(None))
-    return not pending
+    return whole and not pending
 
 
 def _runs(index: VideoIndex, feed: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
@@ -217,12 +227,13 @@ def _in_order(index: VideoIndex, wanted: NDArray[np.int64]) -> Iterator[tuple[Vi
     The second value says whether a frame is damaged or another one.
     """
     # A frame is known by its time where times are trusted, else by its count.
-    keys = (wanted if index.sequential else index.pts[index.shown[wanted]]).tolist()
+    counted = not len(index.pts)
+    keys = (wanted if counted else index.pts[index.shown[wanted]]).tolist()
     last: VideoFrame | None = None
     at = 0
     with opened(index.path) as (container, stream):
         for count, (frame, damaged) in enumerate(_decoded(container, stream)):
-            key = count if index.sequential else frame.pts
+            key = count if counted else frame.pts
             if key is None:
                 continue
             while at < len(keys) and keys[at] < key:

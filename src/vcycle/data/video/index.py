@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -9,16 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
-from vcycle.data.video.container import (
-    Decoder,
-    Packet,
-    VideoError,
-    VideoFrame,
-    VideoStream,
-    file_status,
-    opened,
-    packets,
-)
+from vcycle.data.video.coding import coding_of, needs_first_packet
+from vcycle.data.video.container import Decoder, VideoError, VideoFrame, VideoStream, file_status, opened, packets
+from vcycle.data.video.ending import missing_end
 from vcycle.data.video.orientation import Orientation
 
 __all__ = ["VideoIndex", "probe"]
@@ -27,6 +21,7 @@ _TIMELESS_CONTAINERS = frozenset({"avi", "mpegts", "mpeg"})  # their packets' ti
 _DESCRIBING_CONTAINERS = frozenset({"mp4", "matroska"})
 _SELF_DESCRIBED_CODECS = frozenset({"h264", "hevc", "vp8", "vp9"})
 _FALLBACK_FPS = 25.0
+_MOST_REORDERED = 32  # frames that codecs show before one that is decoded first
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -41,17 +36,24 @@ class VideoIndex:
     """From the coded picture to the displayed one."""
 
     sequential: bool
-    """Frames can only be told by counting them from the start."""
+    """Frames are found by decoding from the start alone: packets are not frames, or cannot be sought."""
 
     pts: NDArray[np.int64]
-    """Presentation times in ticks of the stream's clock (empty if sequential)."""
+    """Presentation times in ticks of the stream's clock: of the packets or, where these are not the frames, of the
+    frames; empty if frames can only be told by counting them."""
 
     keyframe: NDArray[np.bool_]
     droppable: NDArray[np.bool_]
     """No other frame refers to this one."""
 
     shown: NDArray[np.int64]
-    """Packet of each frame shown, in the order shown (empty if sequential)."""
+    """Place in ``pts`` of each frame shown, in the order shown; empty where frames are counted."""
+
+    start: float = 0.0
+    """Seconds by the file's clock at which the first frame is shown, for what goes along with the pictures."""
+
+    primed: bool = False
+    """No frame decodes right before the first packet has been decoded."""
 
     quick: bool = False
     """Header and packets tell all that decoding needs: the file need not be analysed when it is opened again."""
@@ -84,83 +86,215 @@ class _Row(NamedTuple):
     keyframe: bool
     droppable: bool
     shown: bool
+    plain: bool
+    opens: bool
 
 
-def _nal_length_bytes(stream: VideoStream) -> int:
-    """Bytes before each unit of an H.264 packet that give its length; 0 for other codecs and packings."""
-    extradata = stream.codec_context.extradata
-    if stream.codec_context.name != "h264" or not extradata or len(extradata) < 5 or extradata[0] != 1:
-        return 0
-    return (extradata[4] & 3) + 1
+class _Timeline(NamedTuple):
+    """Which frames there are, in the order shown."""
+
+    times: NDArray[np.float64]
+    """Seconds from the first on."""
+
+    first: int | None
+    """When the first is shown, in ticks; None if its time is not known."""
+
+    pts: NDArray[np.int64]
+    shown: NDArray[np.int64]
+    sequential: bool
 
 
-def _is_unreferenced(packet: Packet[VideoStream], length_bytes: int) -> bool:
-    """Whether the H.264 picture in a packet is referred to by no other (PyAV does not say so for x264)."""
-    units = memoryview(packet)
-    at = 0
-    while at + length_bytes < len(units):
-        header = units[at + length_bytes]
-        if 1 <= header & 31 <= 5:  # a slice; all slices of a picture agree
-            return not header & 0x60
-        at += length_bytes + int.from_bytes(units[at : at + length_bytes], "big")
-    return False
-
-
-def probe(path: str) -> VideoIndex:
+def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIndex:
     """Index a file: times of its frames, displayed size, and which packets depend on which.
 
-    One pass over the packets, decoding until the first frame appears.
+    One pass over the packets, decoding until the first frame appears. Where packets may not be frames one to one,
+    or their times not be the order shown, the file is decoded once, and what comes out are its frames.
+
+    Args:
+        path: The file.
+        on_packet: Called after each packet of a file that is decoded once, which may take long.
 
     Raises:
         VideoError: If the file is missing, is no video, or not one frame of it decodes.
     """
     rows: list[_Row] = []
     first: VideoFrame | None = None
+    primed = sure = False
+    bidirectional = False
     status = file_status(path)
     with opened(path) as (container, stream):
-        length_bytes = _nal_length_bytes(stream)
+        look = coding_of(stream)
         decoder = Decoder(stream)
         for packet in packets(container, stream):
             if first is None:
                 first = next((frame for frame, _ in decoder.feed(packet)), None)
             if packet.size:
-                droppable = _is_unreferenced(packet, length_bytes) if length_bytes else packet.is_disposable
-                rows.append(_Row(packet.pts, packet.is_keyframe, droppable, not packet.is_discard))
+                if not rows:
+                    sure, primed = packet.is_keyframe, needs_first_packet(stream, bytes(packet))
+                coded = look(packet)
+                sure &= coded.plain
+                bidirectional |= coded.bidirectional
+                droppable = packet.is_disposable if coded.unreferenced is None else coded.unreferenced
+                shown = coded.shown and not packet.is_discard
+                rows.append(_Row(packet.pts, packet.is_keyframe, droppable, shown, coded.plain, coded.opens))
         if first is None or not any(row.shown for row in rows):
             raise VideoError(path, "no frame can be decoded")
         tick = float(stream.time_base or 0)
         rate = float(stream.average_rate or stream.guessed_rate or _FALLBACK_FPS)
         formats = set(container.format.name.split(","))
-        codec = stream.codec_context.name
-    stored = [row.pts for row in rows if row.pts is not None]
-    timed = tick > 0 and len(set(stored)) == len(rows)
-    sequential = bool(_TIMELESS_CONTAINERS & formats) or not timed
-    pts = np.array(stored if timed else [], dtype=np.int64)
-    shown = np.flatnonzero([row.shown for row in rows])
-    if timed:
-        shown = shown[np.argsort(pts[shown])]
-        times = (pts[shown] - pts[shown[0]]) * tick
-    else:
-        times = np.arange(len(shown)) / rate
-    orientation = Orientation.of(first)
-    height, width = orientation.size(first.height, first.width)
-    interval = float(np.median(np.diff(times))) if len(times) > 1 else 1 / rate
+        pts = _stored_times(rows) if tick > 0 else None
+        counted = bool(_TIMELESS_CONTAINERS & formats)
+        sure = sure and pts is not None and _in_groups(pts, bidirectional=bidirectional)
+        codec = stream.codec_context.codec.canonical_name
+        # AVI numbers packets as they are decoded, and transport streams may join or lack any.
+        numbered = not counted or ("avi" in formats and codec != "h264" and not bidirectional)
+        if sure and pts is not None and numbered:
+            line = _from_packets(pts, rows, tick, sequential=counted)
+        else:
+            line = _from_frames(path, None if counted else pts, rows, (tick, rate), on_packet)
+        orientation = Orientation.of(first)
+        height, width = orientation.size(first.height, first.width)
+        interval = float(np.median(np.diff(line.times))) if len(line.times) > 1 else 1 / rate
+        duration = float(line.times[-1]) + interval
+        quick = bool(_DESCRIBING_CONTAINERS & formats) and codec in _SELF_DESCRIBED_CODECS
+        start = _start(stream, line.first, rows)
+        ending = missing_end(path, container, stream, packets=len(rows), start=start, duration=duration)
     return VideoIndex(
         path=path,
         info=VideoInfo(
-            times=times,
-            duration=float(times[-1]) + interval,
+            times=line.times,
+            duration=duration,
             height=height,
             width=width,
             tolerance=max(1e-6, min(tick / 2, interval / 8)),
+            incomplete="; ".join(part for part in (ending, _lost(line, rows)) if part),
         ),
         orientation=orientation,
-        sequential=sequential,
-        pts=np.empty(0, dtype=np.int64) if sequential else pts,
+        sequential=line.sequential,
+        pts=line.pts,
         keyframe=np.array([row.keyframe for row in rows]),
         droppable=np.array([row.droppable for row in rows]),
-        shown=np.empty(0, dtype=np.int64) if sequential else shown,
-        quick=bool(_DESCRIBING_CONTAINERS & formats) and codec in _SELF_DESCRIBED_CODECS,
+        shown=line.shown,
+        start=start,
+        primed=primed,
+        quick=quick,
         size=status.st_size,
         modified=status.st_mtime_ns,
     )
+
+
+def _lost(line: _Timeline, rows: Sequence[_Row]) -> str:
+    """How many frames did not come out of a decoder that are not known by their times, in words."""
+    if len(line.pts) or not rows[0].opens:
+        return ""
+    coded = sum(row.plain and row.shown for row in rows)
+    there = len(line.times)
+    return f"{coded - there} of {coded} frames are missing" if coded > there else ""
+
+
+def _start(stream: VideoStream, first: int | None, rows: Sequence[_Row]) -> float:
+    """Seconds by the file's clock at which the first frame is shown: later than the stream's start if some are lost."""
+    stored = [row.pts for row in rows if row.shown and row.pts is not None]
+    late = first - min(stored) if first is not None and stored else 0
+    known = [*stored, *([] if stream.start_time is None else [stream.start_time])]  # AVI tells when decoding starts
+    return float((min(known, default=0) + late) * (stream.time_base or 0))
+
+
+def _stored_times(rows: Sequence[_Row]) -> NDArray[np.int64] | None:
+    """Times of the packets, where each that is shown has one of its own."""
+    stored = [row.pts for row in rows if row.pts is not None]
+    shown = {row.pts for row in rows if row.shown}
+    if len(stored) < len(rows) or len(shown) < sum(row.shown for row in rows):
+        return None
+    return np.array(stored, dtype=np.int64)
+
+
+def _in_groups(pts: NDArray[np.int64], *, bidirectional: bool) -> bool:
+    """Whether packets' times can be the order shown, and the file does not begin with frames of a group before.
+
+    Frames that refer to later ones come after them in the file. Where all times ascend, they are decoding times.
+    """
+    return bool(pts.min() == pts[0]) and not (bidirectional and bool((np.diff(pts) > 0).all()))
+
+
+def _from_packets(pts: NDArray[np.int64], rows: Sequence[_Row], tick: float, *, sequential: bool) -> _Timeline:
+    """Each packet is a frame, and shown at its time."""
+    shown = np.flatnonzero([row.shown for row in rows])
+    shown = shown[np.argsort(pts[shown])]
+    times = (pts[shown] - pts[shown[0]]) * tick
+    return _Timeline(times, int(pts[shown[0]]), pts, shown, sequential)
+
+
+def _from_frames(
+    path: str,
+    pts: NDArray[np.int64] | None,
+    rows: Sequence[_Row],
+    clock: tuple[float, float],
+    on_packet: Callable[[], None],
+) -> _Timeline:
+    """The frames that come out of the decoder, and those that a broken packet takes away between them.
+
+    Args:
+        path: The file.
+        pts: Times of the packets, if a frame may be known by them.
+        rows: The packets.
+        clock: Seconds in one unit of the times, and frames a second where there are no times.
+        on_packet: Called after each packet.
+
+    Raises:
+        VideoError: If there are none.
+    """
+    with opened(path) as (container, stream):
+        decoder = Decoder(stream)
+        stamps: list[tuple[int | None, int | None]] = []
+        for packet in packets(container, stream):
+            stamps.extend((frame.pts, frame.dts) for frame, _ in decoder.feed(packet))
+            on_packet()
+    if not stamps:
+        raise VideoError(path, "no frame can be decoded")
+    tick, rate = clock
+    known = _ascending([shown for shown, _ in stamps])
+    nothing = np.empty(0, dtype=np.int64)
+    if known is None or tick <= 0:
+        times, begin = _guessed_times(stamps, tick, rate)
+        return _Timeline(times, begin, nothing, nothing, sequential=True)
+    missing = [*decoder.failed, *(row.pts for row in rows if row.plain and row.shown)]
+    lost = [at for at in missing if at is not None and at > known[0]]
+    merged = np.union1d(known, np.array(lost, dtype=np.int64))
+    if pts is not None:
+        # Frames before the first one that decodes do not exist; the others may be packets one to one after all.
+        shown = np.flatnonzero([row.shown for row in rows] & (pts >= merged[0]))
+        if np.array_equal(np.sort(pts[shown]), merged):
+            rest = [row._replace(shown=row.shown and at >= merged[0]) for row, at in zip(rows, pts, strict=True)]
+            return _from_packets(pts, rest, tick, sequential=False)
+    times = (merged - merged[0]) * tick
+    return _Timeline(times, int(merged[0]), merged, np.arange(len(merged)), sequential=True)
+
+
+def _ascending(stamps: Sequence[int | None]) -> NDArray[np.int64] | None:
+    """Times as they are, if each is later than the one before."""
+    known = [stamp for stamp in stamps if stamp is not None]
+    array = np.array(known, dtype=np.int64)
+    return array if len(known) == len(stamps) and bool((np.diff(array) > 0).all()) else None
+
+
+def _guessed_times(
+    stamps: Sequence[tuple[int | None, int | None]], tick: float, rate: float
+) -> tuple[NDArray[np.float64], int | None]:
+    """Times of frames whose own are not the order that they come in, and the first in ticks."""
+    shown = [stamp for stamp, _ in stamps if stamp is not None]
+    ordered = sorted(set(shown))
+    for candidate in (
+        # Decoding times in the place of the times shown, each of some frame near.
+        ordered if len(ordered) == len(stamps) and _displaced(shown) <= _MOST_REORDERED else [],
+        [stamp for _, stamp in stamps],
+    ):
+        known = _ascending(candidate)
+        if known is not None and len(known) == len(stamps) and tick > 0:
+            return (known - known[0]) * tick, int(known[0])
+    return np.arange(len(stamps)) / rate, None
+
+
+def _displaced(stamps: Sequence[int]) -> int:
+    """Places that a value is at most away from where it would be in order."""
+    return int(np.abs(np.argsort(np.argsort(stamps)) - np.arange(len(stamps))).max(initial=0))

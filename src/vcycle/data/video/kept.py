@@ -26,10 +26,11 @@ from vcycle.data.video.orientation import Orientation
 
 __all__ = ["KeptIndexes"]
 
-_FORMAT = 2  # of what is kept, and of how `probe` finds it
+_FORMAT = 3  # of what is kept, and of how `probe` finds it
 _MOST_BYTES = 2 << 30  # of the file: a million videos of ten seconds, or so
 _PATIENCE = 0.5  # seconds to wait while others write
 _ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
+_INFO = ("duration", "height", "width", "tolerance", "incomplete")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS indexes (
     path TEXT PRIMARY KEY, size INTEGER, modified INTEGER, maker TEXT, content BLOB
@@ -110,8 +111,8 @@ class KeptIndexes:
 
 def _encoded(index: VideoIndex) -> bytes:
     arrays = {"times": index.info.times} | {name: getattr(index, name) for name in _ARRAYS if name != "times"}
-    about = {name: getattr(index, name) for name in ("orientation", "sequential", "quick")}
-    about |= {name: getattr(index.info, name) for name in ("duration", "height", "width", "tolerance")}
+    about = {name: getattr(index, name) for name in ("orientation", "sequential", "start", "primed", "quick")}
+    about |= {name: getattr(index.info, name) for name in _INFO}
     about["lengths"] = [len(arrays[name]) for name in _ARRAYS]
     raw = b"".join(arrays[name].astype(kind).tobytes() for name, kind in _ARRAYS.items())
     return zlib.compress(json.dumps(about).encode() + b"\n" + raw, 1)
@@ -127,7 +128,7 @@ def _decoded(content: bytes, path: str, size: int, modified: int) -> VideoIndex 
         for (name, kind), length in zip(_ARRAYS.items(), about.pop("lengths"), strict=True):
             arrays[name] = np.frombuffer(raw, dtype=kind, count=length, offset=start)
             start += arrays[name].nbytes
-        info = {name: about.pop(name) for name in ("duration", "height", "width", "tolerance")}
+        info = {name: about.pop(name) for name in _INFO}
         return VideoIndex(
             path=path,
             info=VideoInfo(times=arrays.pop("times"), **info),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -17,8 +17,9 @@ from av.stream import Discard
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from vcycle.data.video.colours import PICTURES, Appearance, Colours, appearance_of, name_colours, to_yuv
-from vcycle.data.video.container import ANY_TAGS, Packet
+from vcycle.data.video.colours import PICTURES, Appearance, Colours, name_colours, to_yuv
+from vcycle.data.video.container import Packet, open_input
+from vcycle.data.video.index import probe
 from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
 
@@ -165,11 +166,11 @@ def written_video(
 def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path) -> _Sound | None:
     """The sound of a file that a player takes, if it has any, with a place in the file that is written."""
     # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
-    begin = appearance_of(source).begin
-    heard = stack.enter_context(av.open(f"file:{source}", **ANY_TAGS))
+    begin = probe(source).start
+    heard = stack.enter_context(open_input(source))
     if not heard.streams.audio:
         return None
-    stream = heard.streams.best("audio") or heard.streams.audio[0]
+    stream = cast("AudioStream", heard.streams.best("audio") or heard.streams.audio[0])
     for other in heard.streams:
         if other is not stream:
             other.discard = Discard.all  # not read from the disk
