@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from vcycle.bench.chance import Chance, chance_of
 from vcycle.bench.measure import MEASURES, Measure
 from vcycle.plan import Plan
 from vcycle.recipes.load import AnyRecipe, dump_recipe, with_absolute_paths
@@ -44,6 +45,10 @@ class Subject(Protocol):
 
     def plan(self, name: str) -> Plan:
         """The plan of that name, checked against what the model needs. Needs no torch."""
+        ...
+
+    def chance(self) -> dict[str, Chance]:
+        """What guessing scores on each split to evaluate on; empty where there is no such level."""
         ...
 
     def prepare(self) -> None:
@@ -103,6 +108,11 @@ class _Recognition:
         check_plan(self._recipe, plan)
         return plan
 
+    def chance(self) -> dict[str, Chance]:
+        splits = {"val": self._videos.val, "test": self._videos.test}
+        levels = {name: chance_of(videos) for name, videos in splits.items() if videos is not None}
+        return {name: level for name, level in levels.items() if level is not None}
+
     def prepare(self) -> None:
         from vcycle.recipes.initial import check_init
 
@@ -157,6 +167,9 @@ class _Restoration:
         for note in never_learning(self._recipe, plan):
             self._on_message(f"warning: {note}")
         return plan
+
+    def chance(self) -> dict[str, Chance]:
+        return {}
 
     def prepare(self) -> None:
         from vcycle.recipes.superres.checking import check_clips
