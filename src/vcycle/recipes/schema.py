@@ -88,7 +88,7 @@ class DataSection(Section):
     fold: Annotated[int, Field(ge=1, le=3)] | None = None
     """Which official fold of UCF101 or HMDB51; by default 1."""
     val: str | None = None
-    """A list file of validation videos, where `path` is a list file."""
+    """A list file of validation videos, where `path` is a list file without a column `split`."""
     test: str | None = None
     """A list file of test videos, where `path` is a list file."""
     root: str | None = None

@@ -2,13 +2,14 @@
 
 import math
 
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.superres.check import SAME_DEGRADATION, agreement, survey
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.layouts import ClipPairs
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
-from vcycle.recipes.superres.clips import SPLITS, Clips
+from vcycle.recipes.superres.clips import Clips
 from vcycle.recipes.superres.plans import raw_frames
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.tasks.superres.metrics import SMALLEST
