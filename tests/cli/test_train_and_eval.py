@@ -54,7 +54,8 @@ def test_a_second_training_in_the_same_folder_is_refused_before_anything_is_done
     log = (run / "log.jsonl").read_bytes()
     ran = vcycle("train", run, "--json")
     assert ran.code == 2
-    assert "already holds a run: resume it with --resume, or choose another --out" in ran.err
+    assert "already holds a run: `vcycle train " in ran.err
+    assert " --resume` resumes it, or choose another --out" in ran.err
     assert (run / "log.jsonl").read_bytes() == log
 
 

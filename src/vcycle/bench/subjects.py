@@ -92,13 +92,21 @@ def subject_of(recipe: AnyRecipe, out: Path, on_progress: Progress, on_message: 
 class _Recognition:
     def __init__(self, recipe: Recipe, out: Path, on_progress: Progress, on_message: Tell) -> None:
         from vcycle.recipes.notices import notices
+        from vcycle.recipes.unopenable import left_out_in, unopenable, without
         from vcycle.recipes.videos import find_videos
 
         self._recipe, self._out, self._on_progress, self._on_message = recipe, out, on_progress, on_message
-        self._videos = find_videos(recipe, out, on_progress)
+        videos = find_videos(recipe, out, on_progress)
+        dead = left_out_in(self._left_out, videos.train)
+        self._videos = without(videos, unopenable(recipe, videos, on_progress) if dead is None else dead)
         self._splits: Splits | None = None
         for note in notices(recipe, self._videos):
             on_message(note)
+
+    @property
+    def _left_out(self) -> Path:
+        """Where it is written down which videos are left out, so that a study that resumes leaves out the same."""
+        return self._out / "left_out.json"
 
     def plan(self, name: str) -> Plan:
         from vcycle.recipes.build import check_plan
@@ -114,10 +122,14 @@ class _Recognition:
         return {name: level for name, level in levels.items() if level is not None}
 
     def prepare(self) -> None:
+        from vcycle.data.folders import make_folder
         from vcycle.recipes.initial import check_init
+        from vcycle.recipes.unopenable import record_left_out
 
         if self._recipe.init.path is not None:
             check_init(self._recipe, self._videos.train.classes)
+        make_folder(self._out)
+        record_left_out(self._left_out, self._videos.train)
         self._datasets()
 
     def train(self, name: str, plan: Plan, seed: int, run: RunFolder, on_step: OnStep, on_message: Tell) -> "Fitted":

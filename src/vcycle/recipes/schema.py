@@ -307,7 +307,8 @@ class RunSection(Section):
     save_every: PositiveInt = 500
     """Steps between checkpoints."""
     bad_limit: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Stop when more than this share of the samples could not be read. An epoch's share is that of the bad files."""
+    """Stop when more than this share of the samples could not be read. An epoch's share is that of the bad files. A
+    single bad file does not stop a run, unless this is 0."""
     tensorboard: bool = False
     """Write TensorBoard event files beside the JSON lines."""
     bad_steps: Annotated[int, Field(ge=0)] = 10

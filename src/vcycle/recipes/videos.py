@@ -48,6 +48,10 @@ class Videos:
         return tuple(notes)
 
 
+_NAMED = 10
+"""Videos that are named one by one where they are left out."""
+
+
 def left_out(lists: Iterable[VideoList]) -> list[str]:
     """What a user should know of lists whose videos are not all there, and of folders not all of which is taken."""
     notes = []
@@ -55,6 +59,10 @@ def left_out(lists: Iterable[VideoList]) -> list[str]:
         if videos.missing:
             listed = len(videos) + videos.missing
             notes.append(f"{videos.source}: {videos.missing:,} of {listed:,} videos have no file and are left out")
+        named = list(videos.dead.items())
+        notes += [f"left out, as it cannot be opened: {videos.root / path}: {cause}" for path, cause in named[:_NAMED]]
+        if named[_NAMED:]:
+            notes.append(f"left out, as they cannot be opened: {len(named) - _NAMED:,} more videos of {videos.source}")
         if videos.beside:
             notes.append(f"{videos.source}: {videos.beside}")
     return list(dict.fromkeys(notes))  # splits that were cut from one folder have the same beside them

@@ -38,7 +38,11 @@ def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
     if len(faults) == len(found):
         raise DataError(told)
     if len(faults) > recipe.run.bad_limit * len(found):
-        raise DataError(f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer")
+        share = math.ceil(100 * len(faults) / len(found)) / 100
+        raise DataError(
+            f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer; "
+            f"run.bad_limit={share:g} trains, with others in their places"
+        )
     return [f"{told}: others take their places"]
 
 
