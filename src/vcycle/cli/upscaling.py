@@ -55,10 +55,12 @@ def upscale(
 
     from vcycle.data.video import probe
     from vcycle.tasks.superres.restoring import restore_file, side_by_side
+    from vcycle.train.threads import use_threads
 
     if device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    use_threads("auto", on_message=message)
     network, description, precision = _opened(model)
     message(f"{model}: {description}")
     info = probe(str(video)).info

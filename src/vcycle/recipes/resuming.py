@@ -29,7 +29,7 @@ _FREE = (
     # Of an evaluation, what only the one after training takes: validations are one curve, of one protocol.
     *("evaluation.clips", "evaluation.crops", "evaluation.combine"),
     *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.tensorboard", "run.fit"),
-    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard"),
+    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard", "run.threads"),
 )
 """Keys that a resume may change: none of them changes what is learned, or how it is measured meanwhile."""
 

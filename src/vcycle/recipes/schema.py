@@ -302,6 +302,9 @@ class RunSection(Section):
     shard: bool = False
     """Have each process hold a part of the weights, gradients and optimizer, rather than all of them (FSDP): for models
     that need it. Equal to rounding; not with `compile`, nor with `graphs`. Without an effect on one process."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    """Threads that compute in each process. `auto`: what `OMP_NUM_THREADS` says or, on resume, what the run had; else
+    the idle cores, less those of `data.workers` and shared by the processes of a machine, or 1 where that is faster."""
     validate_every: PositiveFloat = 1.0
     """Epochs of samples between validations."""
     save_every: PositiveInt = 500
