@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from vcycle.bench.chance import Chance
 from vcycle.bench.compare import Comparison, Reach
 from vcycle.bench.measure import MEASURES
 from vcycle.bench.runs import Failure
@@ -271,3 +272,15 @@ def test_an_arm_of_which_every_run_failed_is_left_out(comparison, arms_of):
     lost = Failure(arm="cascade", seed=0, key="k", failed="the loss is not finite")
     data = dataclasses.replace(found, arms=(*found.arms, *arms_of("cascade")), failures=(lost,)).as_data()
     assert (list(data["arms"]), data["plan"]) == (["constant"], None)
+
+
+def test_plans_are_held_against_chance_on_the_split_that_is_shown(comparison):
+    levels = {"val": Chance(share=0.25, videos=100), "test": Chance(share=0.5, videos=100)}
+    accuracy = {"constant": (0.9, 0.9), "cascade": (0.9, 0.52)}
+    data = comparison(accuracy, chance=levels).as_data()
+    assert data["chance"] == {"share": 0.5, "videos": 100}
+    assert {name: arm["at_chance"] for name, arm in data["arms"].items()} == {"constant": False, "cascade": True}
+    data = comparison(accuracy, chance=levels, test=False).as_data()
+    assert data["chance"]["share"] == 0.25
+    assert not data["arms"]["cascade"]["at_chance"]
+    assert comparison(accuracy).as_data()["chance"] is None

@@ -183,7 +183,11 @@ def test_the_embedded_set_is_made_beside_the_runs_and_found_again(load, tmp_path
 
 def test_a_bad_video_is_named_once_for_all_seeds(digit_videos, load, tmp_path):
     videos = shutil.copytree(digit_videos, tmp_path / "set")
-    next((videos / "train").glob("*/*.mp4")).write_bytes(b"")
+    video = next((videos / "train").glob("*/*.mp4"))
+    data = bytearray(video.read_bytes())
+    start = data.index(b"mdat") + 4
+    data[start : data.index(b"moov") - 4] = bytes(data.index(b"moov") - 4 - start)  # it opens, and nothing decodes
+    video.write_bytes(data)
     said = []
     recipe = load(f"data={videos}", "run.bad_limit=1")
     compare_plans(recipe, ["constant"], seeds=(0, 1), out=tmp_path / "out", on_message=said.append)

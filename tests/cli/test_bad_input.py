@@ -1,6 +1,8 @@
 """What a user may get wrong: one line that says what and where, exit code 2, and nothing lost."""
 
 import json
+import re
+import shlex
 import shutil
 
 import pytest
@@ -304,8 +306,18 @@ def test_a_disk_that_is_full_while_saving(vcycle, here, videos):
     refused(ran, "checkpoint run/checkpoints/step-", "cannot be saved (", "File too large")
 
 
+def spoil(video):
+    """Damage a video so that it opens, and no frame of it can be decoded."""
+    data = bytearray(video.read_bytes())
+    start = data.index(b"mdat") + 4
+    end = data.find(b"moov", start)
+    end = len(data) if end < 0 else end - 4
+    data[start:end] = bytes(end - start)
+    video.write_bytes(data)
+
+
 def test_unreadable_videos_are_named_replaced_and_counted(vcycle, folder):
-    (folder / "train/left/3.mp4").write_bytes(b"not a video")
+    spoil(folder / "train/left/3.mp4")
     ran = vcycle("train", "tiny.yaml", "data=data", "run.bad_limit=0.5", "--out", "run", "--json")
     assert ran.code == 0
     assert ran.err.count("bad video") == 1
@@ -313,8 +325,81 @@ def test_unreadable_videos_are_named_replaced_and_counted(vcycle, folder):
     assert json.loads(ran.out)["replaced"] > 0
 
 
-def test_too_many_unreadable_videos(vcycle, folder):
-    for number in range(8):
-        (folder / f"train/left/{number}.mp4").write_bytes(b"not a video")
+def test_a_single_unreadable_video_of_a_small_set_does_not_stop_the_training(vcycle, folder):
+    spoil(folder / "train/left/3.mp4")
+    ran = vcycle("train", "tiny.yaml", "data=data", "--out", "run", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["replaced"] > 0
+
+
+def test_too_many_unreadable_videos_and_the_command_that_continues_without_them(vcycle, folder):
+    for number in range(4):
+        spoil(folder / f"train/left/{number}.mp4")
     ran = vcycle("train", "tiny.yaml", "data=data", "--out", "run", "--json")
     refused(ran, "could not be read", "run.bad_limit", "run/bad_samples.jsonl")
+    again = vcycle("train", "tiny.yaml", "data=data", "run.bad_limit=0.9", "--out", "run")
+    refused(again, "run already holds a run: `vcycle train run --resume` resumes it")
+    command = shlex.split(re.search(r"`(vcycle train [^`]*)` continues without them", ran.err)[1])
+    assert command[:4] == ["vcycle", "train", "run", "--resume"]
+    ran = vcycle(*command[1:], "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["replaced"] > 0
+
+
+@pytest.fixture
+def seventeen(folder):
+    """A copy of the videos with one more to train on, which is dead."""
+    (folder / "train/left/dead.mp4").write_bytes(b"not a video")
+    return folder
+
+
+def left_out(run):
+    return json.loads((run / "videos.json").read_text())["train"].get("left_out", {})
+
+
+def test_a_video_that_cannot_be_opened_is_left_out_named_and_listed(vcycle, here, seventeen):
+    ran = vcycle("train", "tiny.yaml", "data=data", "--out", "run", "--json")
+    assert ran.code == 0, ran.err
+    assert ran.err.count(f"left out, as it cannot be opened: {seventeen}/train/left/dead.mp4: not a video") == 1
+    assert "16 videos in 2 classes" in ran.err
+    assert json.loads(ran.out)["replaced"] == 0
+    assert list(left_out(here / "run")) == ["left/dead.mp4"]
+    without = vcycle("train", "tiny.yaml", f"data={seventeen}", "--out", "other", "run.bad_limit=0")
+    refused(without, "1 of 17 training videos cannot be opened, such as ", "run.bad_limit=0.06 leaves them out")
+    assert not (here / "other").exists()
+
+
+def test_a_resumed_run_leaves_out_what_it_left_out_at_its_start(vcycle, here, seventeen, videos):
+    ran = vcycle("train", "tiny.yaml", "data=data", "--out", "whole", "--json")
+    shutil.copytree(here / "whole", here / "cut")
+    steps = sorted((here / "cut/checkpoints").glob("step-*.pt"))
+    assert len(steps) == 2
+    steps[-1].unlink()
+    shutil.copy(videos / "train/left/0.mp4", seventeen / "train/left/dead.mp4")  # it is repaired
+    (seventeen / "train/right/0.mp4").write_bytes(b"")  # and another is dead: it is replaced, as in any run
+    resumed = vcycle("train", "cut", "--resume", "--json")
+    assert resumed.code == 0, resumed.err
+    assert json.loads(resumed.out)["fingerprint"] == json.loads(ran.out)["fingerprint"]
+    assert list(left_out(here / "cut")) == ["left/dead.mp4"]
+
+
+def test_more_dead_videos_than_the_limit_are_refused_before_a_run_is_begun(vcycle, here, folder):
+    for number in range(4):
+        (folder / f"train/left/{number}.mp4").write_bytes(b"")
+    ran = vcycle("train", "tiny.yaml", "data=data", "--out", "run")
+    refused(ran, "4 of 16 training videos cannot be opened, such as ", "an empty file", "run.bad_limit=0.25 leaves")
+    assert not (here / "run").exists()
+    assert vcycle("train", "tiny.yaml", "data=data", "run.bad_limit=0.25", "--out", "run").code == 0
+    assert len(left_out(here / "run")) == 4
+
+
+def test_a_study_leaves_out_dead_videos_and_the_same_when_it_resumes(vcycle, here, seventeen, videos):
+    arguments = ["compare", "tiny.yaml", "data=data", "plan=constant", "seeds=1", "--out", "study"]
+    ran = vcycle(*arguments)
+    assert ran.code == 0, ran.err
+    assert ran.err.count("left out, as it cannot be opened") == 1
+    (run,) = (here / "study/runs").iterdir()
+    assert list(left_out(run)) == ["left/dead.mp4"]
+    shutil.copy(videos / "train/left/0.mp4", seventeen / "train/left/dead.mp4")
+    again = vcycle(*arguments)
+    assert "1 of 1 trainings were done before" in again.err

@@ -103,3 +103,48 @@ def test_a_picture_that_cannot_be_saved_is_named(vcycle, here, name):
 def test_a_plan_of_a_run_is_that_of_its_recipe(vcycle, trained):
     run, printed = trained
     assert json.loads(vcycle("plan", run, "--json").out)["fingerprint"] == printed["fingerprint"]
+
+
+def splits_of_plan(ran):
+    """The number of videos that a plan is made for."""
+    assert ran.code == 0, ran.err
+    return json.loads(ran.out)["samples"]
+
+
+@pytest.mark.parametrize("names", [("train", "valid"), ("Train", "Val"), ("training", "validation")])
+def test_folders_of_splits_of_any_usual_name_are_taken_as_these(vcycle, here, videos, names):
+    for split, name in zip(("train", "val"), names, strict=True):
+        (here / "set").mkdir(exist_ok=True)
+        (here / "set" / name).symlink_to(videos / split)
+    usual = vcycle("plan", "tiny.yaml", f"data={videos}", "--json")
+    assert splits_of_plan(vcycle("plan", "tiny.yaml", "data=set", "--json")) == splits_of_plan(usual)
+    (here / "set" / "validate").symlink_to(videos / "val")
+    ran = vcycle("plan", "tiny.yaml", "data=set")
+    assert (ran.code, ran.out) == (2, "")
+    first, second = sorted([names[1], "validate"])
+    assert f"both {first} and {second} are the val split: keep one" in ran.err
+
+
+def test_a_list_with_a_column_of_splits_needs_no_other(vcycle, here, videos):
+    rows = [
+        f"{path.relative_to(videos)},{path.parent.name},{path.parts[-3]}" for path in sorted(videos.glob("*/*/*.mp4"))
+    ]
+    (here / "all.csv").write_text("\n".join(["video_path,label,split", *rows]) + "\n")
+    usual = vcycle("plan", "tiny.yaml", f"data={videos}", "--json")
+    given = ["plan", "tiny.yaml", "data=all.csv", f"data.root={videos}", "--json"]
+    assert splits_of_plan(vcycle(*given)) == splits_of_plan(usual)
+    ran = vcycle(*given, "data.val=all.csv")
+    assert ran.code == 2
+    assert "all.csv names the split of each video in a column, and data.val is given: keep one" in ran.err
+    (here / "all.csv").write_text("\n".join(["path,label,split", *[row for row in rows if ",val" not in row]]))
+    ran = vcycle(*given)
+    assert ran.code == 2
+    assert "has a column of splits, and none is val: it has train, test" in ran.err
+
+
+def test_one_list_of_several_is_told_how_all_are_taken(vcycle, here):
+    for split in ("train", "valid"):
+        (here / f"{split}.csv").write_text("a.mp4,0\nb.mp4,1\n")
+    ran = vcycle("plan", "tiny.yaml", f"data={here / 'train.csv'}")
+    assert ran.code == 2
+    assert f"data.val=FILE, or name the split of each video in a column split; data={here} takes valid.csv" in ran.err

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 
 def test_a_training_ends_with_its_accuracy_and_its_times(trained):
@@ -64,7 +65,8 @@ def test_a_second_training_in_the_same_folder_is_refused_before_anything_is_done
     log = (run / "log.jsonl").read_bytes()
     ran = vcycle("train", run, "--json")
     assert ran.code == 2
-    assert "already holds a run: resume it with --resume, or choose another --out" in ran.err
+    assert "already holds a run: `vcycle train " in ran.err
+    assert " --resume` resumes it, or choose another --out" in ran.err
     assert (run / "log.jsonl").read_bytes() == log
 
 
@@ -128,3 +130,21 @@ def test_real_gestures_train_for_a_few_steps(vcycle, here, shared_data, plan):
     assert printed["steps"] == {"constant": 24, "long+short": 8}[plan]
     assert printed["replaced"] == 0
     assert printed["val"]["samples"] == 29
+
+
+def test_every_command_computes_with_the_threads_of_the_recipe(vcycle, here, videos, monkeypatch):
+    numbers = []
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)  # two are slow where other tests use the cores
+    ran = vcycle("train", "tiny.yaml", f"data={videos}", "run.threads=2", "--out", "run", "--json")
+    assert ran.code == 0, ran.err
+    for arguments in (
+        ["eval", "run", "--json"],
+        ["predict", "run", videos / "val/left/0.mp4", "--json"],
+        ["bench", "tiny.yaml", "run.threads=2", "--plans=constant", "--repeats=1", "--seconds=0", "--json"],
+    ):
+        assert numbers[-1] == 2
+        numbers.clear()
+        assert vcycle(*arguments).code == 0
+    assert numbers[-1] == 2
+    ran = vcycle("train", "tiny.yaml", f"data={videos}", "run.threads=0", "--out", "other")
+    assert (ran.code, "run.threads" in ran.err) == (2, True)

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from vcycle.data.layouts import read_folder, read_list, read_videos
+from vcycle.data.layouts import layout_of, read_folder, read_list, read_videos, splits_of
 from vcycle.errors import DataError
 
 
@@ -91,6 +91,9 @@ def test_lists_of_names_share_their_classes(tmp_path):
         ("a b.mp4\t3\n", ("a b.mp4",), (3,)),
         ("\ufeffpath,label\na.mp4, 0\n\n# no more\nb.mp4 , 1", ("a.mp4", "b.mp4"), (0, 1)),
         ("Path Label\na.mp4  0\n", ("a.mp4",), (0,)),
+        ("video_path,label\nmy, cat.mp4,1\n", ("my, cat.mp4",), (1,)),
+        ("filename\tclass_name\na.mp4\trun\nb.mp4\tjump\n", ("a.mp4", "b.mp4"), (1, 0)),
+        ('label,duration,"Video Path"\n0,3.5,"a, b.mp4"\n1,2,c.mp4\n', ("a, b.mp4", "c.mp4"), (0, 1)),
         ('"a, b.mp4","run"\nc.mp4,jump\r\n', ("a, b.mp4", "c.mp4"), (1, 0)),
         ("/abs/a.mp4 0\n", ("/abs/a.mp4",), (0,)),
     ],
@@ -120,6 +123,12 @@ def test_relative_paths_start_at_the_list_or_at_a_root(tmp_path):
         ("a.mp4 run\nb.mp4 1\nc.mp4 run\n", None, "line 2: bad label '1': the other labels are names"),
         ("a.mp4 -1\n", None, "line 1: bad label -1"),
         ("path,label\na.mp4,2\n", ("run", "jump"), "line 2: bad label 2: 0 to 1 are accepted"),
+        ("clip_url,action\na.mp4,run\nb.mp4,jump\n", None, "line 1: clip_url is no video, as all others are"),
+        ("a.mp4,0,train\nb.mp4,1,valid\n", None, "line 1: the last column is a split, not a label"),
+        ("path,label,split\na.mp4,0,train\nb.mp4,1,holdout\n", None, "line 3: no split is called 'holdout': train (or"),
+        ("path,label,split\na.mp4,0,train\nb.mp4,1\n", None, "line 3: 2 values where the header has 3"),
+        ("path,label,split\na.mp4,,train\n", None, "line 2: no label"),
+        ("path,video,label\na.mp4,b.mp4,0\n", None, "line 1: columns path and video: keep one"),
         ("a.mp4,walk\n", ("run", "jump"), "line 1: bad label 'walk': the classes are run, jump"),
         ("\n# nothing\n", None, "the list is empty"),
     ],
@@ -188,3 +197,69 @@ def test_a_class_named_twice_is_refused(tmp_path):
     (tmp_path / "classes.txt").write_text("run\njump\nrun\n")
     with pytest.raises(DataError, match=r"classes\.txt: the class 'run' is named twice"):
         read_videos(tmp_path, "train")
+
+
+ALIASES = [("train", "valid"), ("Train", "Val"), ("training", "validation"), ("TRAIN", "validate")]
+
+
+@pytest.mark.parametrize(("train", "val"), ALIASES)
+def test_folders_of_splits_have_any_usual_name(tmp_path, train, val):
+    touch(tmp_path, f"{train}/run/a.mp4", f"{train}/jump/b.mp4", f"{val}/run/c.mp4", "Test/jump/d.mp4")
+    assert layout_of(tmp_path) == "folder"
+    assert splits_of(tmp_path) == ("train", "val", "test")
+    found = {split: [str(read_videos(tmp_path, split).path(0))] for split in ("train", "val", "test")}
+    expected = {"train": f"{train}/jump/b.mp4", "val": f"{val}/run/c.mp4", "test": "Test/jump/d.mp4"}
+    assert found == {split: [str(tmp_path / path)] for split, path in expected.items()}
+    assert read_videos(tmp_path, "val").classes == ("jump", "run")
+
+
+@pytest.mark.parametrize(("train", "val"), ALIASES)
+def test_lists_of_splits_have_any_usual_name(tmp_path, train, val):
+    (tmp_path / f"{train}.csv").write_text("a.mp4,run\n")
+    (tmp_path / f"{val}.txt").write_text("b.mp4 jump\n")
+    assert splits_of(tmp_path) == ("train", "val")
+    found = read_videos(tmp_path, "val", check_files=False)
+    assert (list(found.paths), found.classes) == (["b.mp4"], ("jump", "run"))
+
+
+def test_two_names_of_one_split_are_refused_with_both(tmp_path):
+    touch(tmp_path / "folders", "train/run/a.mp4", "val/run/b.mp4", "valid/run/c.mp4")
+    with pytest.raises(DataError, match="folders: both val and valid are the val split: keep one"):
+        read_videos(tmp_path / "folders", "train")
+    touch(tmp_path / "lists", "train.csv", "val.csv", "Validation.csv")
+    with pytest.raises(DataError, match=r"lists: both Validation\.csv and val\.csv are the val split: keep one"):
+        read_videos(tmp_path / "lists", "train")
+
+
+def test_a_folder_that_may_be_a_split_is_not_advised_to_be_the_whole_set(tmp_path):
+    touch(tmp_path, "train/run/a.mp4", "train/jump/a.mp4", "holdout/run/b.mp4", "holdout/jump/b.mp4")
+    with pytest.raises(DataError, match=r"holdout: no class, .* splits are called .*val \(or valid, validation"):
+        read_videos(tmp_path, "train")
+
+
+LISTED = "video_path,label,split\na.mp4,run,train\nb.mp4,jump,valid\nc.mp4,run,Test\nd.mp4,run,train\n"
+
+
+def test_a_list_may_name_the_split_of_each_video(tmp_path):
+    (tmp_path / "all.csv").write_text(LISTED)
+    assert splits_of(tmp_path / "all.csv") == ("train", "val", "test")
+    found = {split: read_videos(tmp_path / "all.csv", split, check_files=False) for split in ("train", "val", "test")}
+    assert {split: list(videos.paths) for split, videos in found.items()} == {
+        "train": ["a.mp4", "d.mp4"],
+        "val": ["b.mp4"],
+        "test": ["c.mp4"],
+    }
+    assert all(videos.classes == ("jump", "run") for videos in found.values())
+    assert found["train"].origin(1).endswith("all.csv, line 5")
+    assert len(read_list(tmp_path / "all.csv", check_files=False)) == 4
+    (tmp_path / "train.csv").write_text(LISTED)
+    (tmp_path / "val.csv").write_text("e.mp4,run\n")
+    with pytest.raises(DataError, match=r"train\.csv, line 3: a video of val in the list of train"):
+        read_videos(tmp_path, "train", check_files=False)
+
+
+def test_names_of_classes_beside_a_list_hold_for_it(tmp_path):
+    (tmp_path / "mine.csv").write_text("a.mp4,1\nb.mp4,0\n")
+    (tmp_path / "classes.txt").write_text("run\njump\nsit down\n")
+    assert read_list(tmp_path / "mine.csv", check_files=False).classes == ("run", "jump", "sit down")
+    assert read_list(tmp_path / "mine.csv", classes=("a", "b"), check_files=False).classes == ("a", "b")

@@ -278,3 +278,67 @@ def test_many_plans_and_a_single_validation_can_be_drawn(tmp_path):
     }
     comparison_figure(data).savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def at_chance(*names, share=1 / 6, **given):
+    """A comparison in which these plans do no better than guessing."""
+    arms = {name: {**a, "at_chance": name in names} for name, a in ARMS.items()}
+    return {**DATA, "arms": arms, "chance": {"share": share, "videos": 30}, **given}
+
+
+def test_where_no_plan_beats_chance_that_is_said_and_no_gain():
+    arms = {name: {**a, "value": 0.133, "at_chance": True} for name, a in ARMS.items()}
+    data = {**at_chance(), "arms": arms}
+    (said,) = statements(data)
+    assert said.startswith("no plan beat chance (16.7 %: the largest class's share of 30 test videos)")
+    assert "training.epochs" in said
+    assert "more test videos" not in said
+    table = shown(comparison_table(data, "tiny"))
+    assert table.count("(chance)") == len(ARMS)
+    title = comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
+    assert title.startswith("no plan beat chance")
+    assert "of the time" not in title
+
+
+def test_gains_that_the_videos_are_too_few_to_show_ask_for_more_of_them():
+    (said,) = statements(at_chance(*ARMS, split="val"))
+    assert said.endswith("more validation videos show smaller gains")
+
+
+def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
+    table = shown(comparison_table(at_chance("long+short"), "tiny"))
+    (row,) = [line for line in table.splitlines() if "(chance)" in line]
+    assert row.split()[0] == "long+short"
+    assert statements(at_chance("long+short")) == statements(DATA)
+    best = statements(at_chance("cascade"))
+    assert best[0] == "cascade did not beat chance (16.7 %: the largest class's share of 30 test videos)"
+    assert best[1:] == statements(DATA)
+
+
+def test_chance_is_a_line_where_plans_end():
+    def dashed(data):
+        return [line.get_ydata()[0] for line in comparison_figure(data).axes[-1].get_lines() if line.get_ls() == "--"]
+
+    assert dashed(at_chance()) == [pytest.approx(100 / 6)]
+    assert dashed(DATA) == []
+
+
+POINT = interval(0.0667, 0.0)
+
+
+def test_an_interval_without_width_is_not_printed():
+    def said(**given):
+        best = arm(25.0, 0.9, over_constant={**gain(4.0), **given})
+        data = {**DATA, "arms": {**ARMS, "cascade": best}}
+        return statements(data)[0], comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
+
+    for text in said(difference=POINT):
+        assert "+6.7 points" in text
+        assert "interval +" not in text
+        assert "+6.7 to +6.7" not in text
+    assert "(all seeds alike: no interval)" in said(difference=POINT)[0]
+    wide = interval(0.0667, 0.2)
+    assert "(95% interval -13.3 to +26.7, paired bootstrap" in said(difference=POINT, paired=wide)[0]
+    assert "(95% interval -13.3 to +26.7, Student over videos)" in said(difference=POINT, paired=POINT, clips=wide)[0]
+    # One that is narrow says something.
+    assert "+6.67 to +6.68" in said(difference=interval(0.06675, 0.00003))[0]

@@ -44,3 +44,9 @@ def test_several_comparisons_stand_side_by_side_with_one_colour_for_a_plan(tmp_p
 def test_only_a_study_of_several_lengths_has_such_a_picture():
     assert has_lengths(comparison("constant@0.5", "constant"))
     assert not has_lengths(comparison("constant", "cascade", "control:cascade@2"))
+
+
+def test_chance_is_a_dashed_line():
+    data = {**comparison("constant", "constant@2"), "chance": {"share": 0.25, "videos": 40}}
+    (axis,) = lengths_figure({"tiny": data}).axes
+    assert [line.get_ydata()[0] for line in axis.get_lines() if line.get_ls() == "--"] == [25.0]

@@ -159,3 +159,31 @@ def test_two_stores_with_one_clip_are_refused(ours, tmp_path):
         prepare_frames(ours / split, tmp_path / split, scale=4, degradation="bicubic")
     with pytest.raises(DataError, match=r"renamed.tiles is among the clips of train and of val \(1 in all\)"):
         find_clips(load(f"data={tmp_path / 'train'}", f"data.val={tmp_path / 'val'}"))
+
+
+@pytest.mark.parametrize("names", [("train", "valid"), ("Train", "Validation")])
+def test_folders_of_splits_have_any_usual_name(ours, names):
+    for split, name in zip(("train", "val"), names, strict=True):
+        (ours / split).rename(ours / name)
+    found = find_clips(load(f"data={ours}"))
+    assert [len(pairs) for pairs in (found.train, found.val, found.test)] == [5, 2, 3]
+    shutil.copytree(ours / names[1], ours / "val")
+    with pytest.raises(DataError, match=r"both \w+ and \w+ are the val split: keep one"):
+        find_clips(load(f"data={ours}"))
+
+
+def test_a_store_of_tiles_that_lost_a_clip_is_refused_before_training(ours, tmp_path):
+    for split in ("train", "val"):
+        store = prepare_frames(ours / split, tmp_path / "tiles" / split).store
+    recipe = load(f"data={tmp_path / 'tiles'}")
+    assert len(find_clips(recipe).train) == 5
+    file = store.high.path(1)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1])
+    with pytest.raises(DataError, match=rf"val1\.tiles: has {len(whole) - 1:,} bytes of {len(whole):,}: the same"):
+        find_clips(recipe)
+    file.unlink()
+    with pytest.raises(DataError, match=r"val1\.tiles: no such file or directory: the same `vcycle prepare`"):
+        find_clips(recipe)
+    prepare_frames(ours / "val", tmp_path / "tiles" / "val")
+    assert len(find_clips(recipe).val) == 2

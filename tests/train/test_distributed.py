@@ -9,7 +9,8 @@ from torch import nn
 
 from vcycle.data.dataset import Replacement
 from vcycle.errors import VcycleError
-from vcycle.plan import Baseline, StepDecay, multigrid
+from vcycle.nn.catalog import build
+from vcycle.plan import Baseline, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Recognition
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.ema import EmaSpec
@@ -42,7 +43,8 @@ class Precisely(Recognition):
     """The task with its loss in the network's own precision."""
 
     def loss(self, model, clips, labels, *, block=None):
-        return nn.functional.cross_entropy(model(self.inputs(clips)), labels)
+        own = next(model.parameters()).dtype
+        return nn.functional.cross_entropy(model(self.inputs(clips).to(own)), labels)
 
 
 def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compress=None, **more):
@@ -160,6 +162,33 @@ def test_clips_are_mixed_within_blocks_and_not_where_ranks_share_them(on_ranks, 
     assert_equal(record(tmp_path / "two"), record(tmp_path / "alone"), atol=1e-5)
     for refusal in on_ranks(3, _train_with_mixup, noise, tmp_path / "three"):
         assert "blocks of a batch of 5×8×16² lie on several of the 3 ranks" in refusal
+
+
+def _train_by_adamw(rank, world, noise, folder, bn_batch):
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    try:
+        fit(
+            plan=constant(Baseline(batch=8, frames=8, size=16, clips=24, steps=3, lr=1e-3, bn_batch=bn_batch)),
+            model=build("r3d_tiny", 4),
+            dataset=noise,
+            task=Precisely(classes=4),
+            optimizer=OptimizerSpec(name="adamw"),
+            run=RunFolder(folder),
+            settings=Settings(device="cpu"),
+            ranks=Ranks(rank=rank, world=world),
+        )
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("bn_batch", [4, 8])
+def test_adamw_on_two_ranks_differs_from_one_process_by_rounding_alone(on_ranks, noise, tmp_path, bn_batch):
+    # Its first steps divide a gradient by its own size: in fp32, one that is rounding becomes a step of up to the LR.
+    # In fp64 that rounding is far below Adam's epsilon, and what remains would be an error in the gradients.
+    _train_by_adamw(0, 1, noise, tmp_path / "alone", bn_batch)
+    on_ranks(2, _train_by_adamw, noise, tmp_path / "two", bn_batch)  # 8 is one block, which both share
+    assert_equal(record(tmp_path / "two"), record(tmp_path / "alone"), atol=1e-12)
 
 
 class Patchy:

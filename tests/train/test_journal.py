@@ -123,8 +123,8 @@ def test_too_many_bad_videos_stop_the_run_and_the_message_names_their_list(make_
     assert len({line["position"] for line in journal(tmp_path / "run")}) == 5
     assert str(caught.value) == (
         "5 of the first 32 samples could not be read (15.6%, of 3 bad files); run.bad_limit allows 5.0%. They are "
-        f"listed in {tmp_path / 'run' / 'bad_samples.jsonl'}; `vcycle check` finds every bad file, and "
-        "run.bad_limit=0.25 goes on without them"
+        f"listed in {tmp_path / 'run' / 'bad_samples.jsonl'}, and `vcycle check` finds every bad file. "
+        f"`vcycle train {tmp_path / 'run'} --resume run.bad_limit=0.25` continues without them"
     )
     assert len(said) == 3
     assert steps(tmp_path / "run") == []
@@ -138,6 +138,21 @@ def test_a_share_of_bad_samples_counts_from_200_on_or_from_all_clips_of_a_smalle
         journal.count(enough - 1, enough - 1)
         with pytest.raises(DataError, match=rf"{enough} of the first {enough} samples could not be read"):
             journal.count(1, 1)
+
+
+def test_one_bad_file_is_within_any_limit_but_none_and_two_are_not(tmp_path):
+    def seen(replaced, limit=0.05, clips=17):
+        with Journal(tmp_path / "bad_samples.jsonl", Totals(), first=0, clips=clips, limit=limit) as journal:
+            for count in replaced:
+                journal.count(8, count)
+
+    seen([1, 0, 1, 0, 1, 0, 1])  # 4 of 56, in the fourth epoch
+    with pytest.raises(DataError, match="3 of the first 24 samples"):
+        seen([1, 1, 1])
+    with pytest.raises(DataError, match="1 of the first 24 samples"):
+        seen([1, 0, 0], limit=0.0)
+    with pytest.raises(DataError, match="11 of the first 200 samples"):
+        seen([1] * 11 + [0] * 14, clips=1000)
 
 
 def test_a_set_without_a_readable_video_stops_the_run_at_once(make_training, digit_videos, tmp_path):

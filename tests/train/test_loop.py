@@ -157,7 +157,7 @@ def test_a_loss_that_is_not_finite_stops_a_run_that_may_skip_none_and_names_the_
 def test_a_second_run_in_the_same_folder_is_refused_and_harms_nothing(fit_noise, tmp_path):
     fit_noise()
     before = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
-    with pytest.raises(VcycleError, match="already holds a run: resume it with --resume, or choose another --out"):
+    with pytest.raises(VcycleError, match=r"already holds a run: `vcycle train .* --resume` resumes it"):
         fit_noise()
     assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == before
 

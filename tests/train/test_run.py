@@ -26,7 +26,7 @@ def test_a_folder_that_holds_a_run_is_not_used_for_another(tmp_path, sign):
     run.prepare(PLAN, "a: 1\n", resume=False)
     run.checkpoints.mkdir()
     (tmp_path / sign).write_text("")
-    with pytest.raises(VcycleError, match="already holds a run: resume it with --resume, or choose another --out"):
+    with pytest.raises(VcycleError, match=r"already holds a run: `vcycle train .* --resume` resumes it"):
         run.prepare(constant(BASELINE), "a: 2\n", resume=False)
     assert run.prepare(constant(BASELINE), "a: 2\n", resume=True)
     assert run.recipe.read_text() == "a: 1\n"

@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from vcycle.bench.chance import Chance
 from vcycle.bench.measure import Measure
 from vcycle.bench.runs import Arm, ArmRun, Failure
 from vcycle.bench.statistics import (
@@ -92,6 +93,8 @@ class Comparison:
     """The loss that is accepted, in the measure's own scale; by default the measure's."""
     target: float | None = None
     """What is to be reached on validation, in the same scale; by default what the constant shape ends at."""
+    chance: Mapping[str, Chance] = field(default_factory=dict)
+    """What guessing scores, by split; empty where there is no such level."""
 
     def of(self, arm: str) -> list[ArmRun]:
         """The finished runs of an arm, by seed."""
@@ -223,6 +226,7 @@ class Comparison:
             "bicubic": self.bicubic,
             "arms": arms,
             "runs": [asdict(r) for r in self.runs],
+            "chance": None if (level := self.chance.get(self.split)) is None else level.as_data(),
             "failures": [asdict(f) for f in self.failures],
             "environments": list(self.environments),
         }
@@ -251,6 +255,8 @@ class Comparison:
             "plan": arm.plan.name,
             "fingerprint": arm.plan.fingerprint,
         }
+        level = self.chance.get(self.split)
+        data["at_chance"] = level is not None and not level.beaten_by(data["value"])
         if target is not None:
             data["to_target"] = asdict(self.reach(arm.name, target))
         for name, other in (("constant", constant), ("control", self.control_of(arm.name))):

@@ -123,6 +123,7 @@ def compare_plans(
         environments=tuple(read_environments(out / "environments.json")),
         margin=margin,
         target=target,
+        chance=subject.chance(),
     )
 
 

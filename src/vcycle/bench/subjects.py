@@ -6,6 +6,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from vcycle.bench.chance import Chance, chance_of
 from vcycle.bench.measure import MEASURES, Measure
 from vcycle.plan import Plan
 from vcycle.recipes.load import AnyRecipe, dump_recipe, with_absolute_paths
@@ -46,6 +47,10 @@ class Subject(Protocol):
 
     def plan(self, name: str) -> Plan:
         """The plan of that name, checked against what the model needs. Needs no torch."""
+        ...
+
+    def chance(self) -> dict[str, Chance]:
+        """What guessing scores on each split to evaluate on; empty where there is no such level."""
         ...
 
     def prepare(self) -> None:
@@ -89,13 +94,21 @@ def subject_of(recipe: AnyRecipe, out: Path, on_progress: Progress, on_message: 
 class _Recognition:
     def __init__(self, recipe: Recipe, out: Path, on_progress: Progress, on_message: Tell) -> None:
         from vcycle.recipes.notices import notices
+        from vcycle.recipes.unopenable import left_out_in, unopenable, without
         from vcycle.recipes.videos import find_videos
 
         self._recipe, self._out, self._on_progress, self._on_message = recipe, out, on_progress, on_message
-        self._videos = find_videos(recipe, out, on_progress)
+        videos = find_videos(recipe, out, on_progress)
+        dead = left_out_in(self._left_out, videos.train)
+        self._videos = without(videos, unopenable(recipe, videos, on_progress) if dead is None else dead)
         self._splits: Splits | None = None
         for note in notices(recipe, self._videos):
             on_message(note)
+
+    @property
+    def _left_out(self) -> Path:
+        """Where it is written down which videos are left out, so that a study that resumes leaves out the same."""
+        return self._out / "left_out.json"
 
     def plan(self, name: str) -> Plan:
         from vcycle.recipes.build import check_plan
@@ -105,11 +118,20 @@ class _Recognition:
         check_plan(self._recipe, plan)
         return plan
 
+    def chance(self) -> dict[str, Chance]:
+        splits = {"val": self._videos.val, "test": self._videos.test}
+        levels = {name: chance_of(videos) for name, videos in splits.items() if videos is not None}
+        return {name: level for name, level in levels.items() if level is not None}
+
     def prepare(self) -> None:
+        from vcycle.data.folders import make_folder
         from vcycle.recipes.initial import check_init
+        from vcycle.recipes.unopenable import record_left_out
 
         if self._recipe.init.path is not None:
             check_init(self._recipe, self._videos.train.classes)
+        make_folder(self._out)
+        record_left_out(self._left_out, self._videos.train)
         self._datasets()
 
     def train(self, name: str, plan: Plan, seed: int, run: RunFolder, on_step: OnStep, on_message: Tell) -> "Fitted":
@@ -160,6 +182,9 @@ class _Restoration:
         for note in never_learning(self._recipe, plan):
             self._on_message(f"warning: {note}")
         return plan
+
+    def chance(self) -> dict[str, Chance]:
+        return {}
 
     def prepare(self) -> None:
         from vcycle.recipes.superres.checking import check_clips

@@ -101,13 +101,14 @@ def _clips(
         layout: As given, like what follows.
         overrides: Changes of the recipe.
     """
+    from vcycle.data.layouts.splits import folders_of_splits
     from vcycle.data.superres.journal import is_begun
     from vcycle.data.superres.layouts import read_pairs
     from vcycle.data.superres.store import is_store
-    from vcycle.recipes.superres.clips import SPLITS, every_clip
+    from vcycle.recipes.superres.clips import every_clip
     from vcycle.recipes.superres.schema import SuperresRecipe
 
-    places = (folder, *(folder / split for split in SPLITS))
+    places = (folder, *folders_of_splits(folder).values())
     if begun := next(filter(is_begun, places), None):
         raise DataError(f"{begun}: is not prepared yet: the same `vcycle prepare` goes on with it")
     if stores := list(filter(is_store, places)):

@@ -115,6 +115,7 @@ def _evaluate(
     from vcycle.recipes.load import load_recipe, with_absolute_paths
     from vcycle.recipes.opened import run_of
     from vcycle.tasks.recognition import Scores
+    from vcycle.train.threads import use_threads
 
     opened = None
     if names_recipe(name):
@@ -141,6 +142,12 @@ def _evaluate(
     check_classes(dataset, opened.classes, str(name))
     device = ranks.device(recipe.run.device, message)
     warn_of_precision(recipe, device)
+    use_threads(
+        recipe.run.threads,
+        workers=recipe.data.workers,
+        ranks=ranks,
+        on_message=message,
+    )
     model = opened.model.to(device)
     with progress() as shown:
         tell = partial(shown.count, "evaluating videos")

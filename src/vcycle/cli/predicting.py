@@ -31,6 +31,7 @@ def predict(
     from vcycle.recipes.evaluating import once_a_video, open_trained, protocol_of, scored, views_of
     from vcycle.recipes.findings import top_classes
     from vcycle.train.ranks import Ranks
+    from vcycle.train.threads import use_threads
 
     if is_restoration(model):
         raise RecipeError(
@@ -51,6 +52,7 @@ def predict(
     )
     dataset = VideoDataset(listed, grids_of(recipe))
     device = Ranks().device(recipe.run.device, message)
+    use_threads(recipe.run.threads, workers=workers, on_message=message)
     rows: list[dict[str, Any]] = []
     faults: list[str] = []
     telling = once_a_video(message)

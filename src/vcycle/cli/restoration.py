@@ -96,6 +96,7 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
     from vcycle.recipes.superres.clips import split_of
     from vcycle.recipes.superres.evaluating import measured, measuring_of, open_initial, open_run
     from vcycle.tasks.superres import quality_of
+    from vcycle.train.threads import use_threads
 
     with shared() as ranks:
         if names_recipe(name):
@@ -108,6 +109,7 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
         dataset = dataset_of(recipe, split_of(recipe, split))
         device = ranks.device(recipe.run.device, message)
         warn_of_precision(recipe, device)
+        use_threads(recipe.run.threads, ranks=ranks, on_message=message)
         model = opened.model.to(device)
         with progress() as shown:
             tell = partial(shown.count, "restoring frames")

@@ -37,18 +37,21 @@ def prepare_tiles(
     """
     from vcycle.cli import process
     from vcycle.data import Degradation, read_pairs, write_store
+    from vcycle.data.layouts.splits import SPLITS, folders_of_splits
     from vcycle.data.prepare.estimate import free_bytes
     from vcycle.data.superres.prepare import store_needs
     from vcycle.data.superres.resized import resized_pairs
     from vcycle.data.superres.store import is_store
-    from vcycle.recipes.superres.clips import SPLITS, splits_in
+    from vcycle.recipes.superres.clips import splits_in
 
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
+    places = splits_in(data)
+    lower = {} if low is None or not places else folders_of_splits(low)
     stores = {
-        out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
-        for split in splits_in(data) or ("",)
+        out / split: read_pairs(place, low=None if low is None else lower.get(split, low / split), degradation=made)
+        for split, place in (places or {"": data}).items()
     }
     if any(out.resolve().is_relative_to(place.resolve()) for place in (data, low) if place is not None):
         raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")

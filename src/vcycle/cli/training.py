@@ -65,11 +65,19 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.plans import lengthened, plan_of
     from vcycle.recipes.resuming import enter
+    from vcycle.recipes.unopenable import left_out_by, unopenable, without
     from vcycle.recipes.videos import check_videos, find_videos
 
     text = dump_recipe(recipe)
     with progress() as shown, ranks.one_after_another():
         videos = find_videos(recipe, run.path.parent, shown.count)
+    with progress() as shown:
+        videos = without(
+            videos,
+            ranks.from_first(
+                lambda: left_out_by(run) if resume and run.started else unopenable(recipe, videos, shown.count)
+            ),
+        )
     check_videos(recipe, videos)
     planned = plan_of(recipe, len(videos.train))
     check_plan(recipe, planned)

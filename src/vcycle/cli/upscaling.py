@@ -61,10 +61,12 @@ def upscale(
 
     from vcycle.data.prepare.decoding import open_whole
     from vcycle.tasks.superres.restoring import restore_video
+    from vcycle.train.threads import use_threads
 
     if device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
+    use_threads("auto", on_message=message)
     network, description, precision = _opened(model)
     message(f"{model}: {description}")
     info = open_whole(str(video), frame_rate).info

@@ -170,6 +170,7 @@ def settings_of(recipe: "AnyRecipe", *, seed: int | None = None) -> "Settings":
         graphs=r.graphs,
         compress=r.compress,
         shard=r.shard,
+        threads=r.threads,
         workers=recipe.data.workers,
         timeout=recipe.data.timeout,
         prefetch=recipe.data.prefetch,

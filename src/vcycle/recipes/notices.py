@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vcycle.data.layouts.files import SPLITS
 from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.layouts.splits import split_called
 from vcycle.data.prepare.names import is_prepared
 from vcycle.data.prepare.settings import short_side_for
 from vcycle.recipes.schema import Recipe
@@ -20,9 +20,9 @@ def notices(recipe: Recipe, videos: Videos) -> list[str]:
 def _one_split(recipe: Recipe, videos: Videos) -> list[str]:
     """`data=videos/train` trains, and cuts its validation from there."""
     path = Path(recipe.data.path or "").absolute()
-    if recipe.data.path is None or videos.layout != "folder" or path.name not in SPLITS:
+    if recipe.data.path is None or videos.layout != "folder" or split_called(path.name) is None:
         return []
-    others = [split for split in folder_splits(path.parent) if split != path.name]
+    others = [place.name for place in folder_splits(path.parent).values() if place.name != path.name]
     if not others:
         return []
     return [f"data.path {path} is one split of several: data={path.parent} takes its {' and '.join(others)} as well"]

@@ -29,7 +29,7 @@ _FREE = (
     # Of an evaluation, what only the one after training takes: validations are one curve, of one protocol.
     *("evaluation.clips", "evaluation.crops", "evaluation.combine"),
     *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.tensorboard", "run.fit"),
-    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard"),
+    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard", "run.threads"),
 )
 """Keys that a resume may change: none of them changes what is learned, or how it is measured meanwhile."""
 
@@ -63,7 +63,7 @@ def enter(
         VcycleError: as `RunFolder.prepare`.
     """
     if not run.prepare(plan, text, resume=resume, classes=classes):
-        shown = {split: _digests(found) for split, found in videos.items()}
+        shown = {split: _digests(found) | _left_out(found) for split, found in videos.items()}
         write_small(run.videos, json.dumps(shown, indent=1) + "\n")
         return False
     _refuse_others(run, recipe, plan, videos)
@@ -174,9 +174,14 @@ def _digests(videos: "VideoList | ClipPairs") -> dict[str, Any]:
     return {"videos": len(videos), "names": names.hexdigest()[:16], "labels": labels.hexdigest()[:16]}
 
 
+def _left_out(videos: "VideoList | ClipPairs") -> dict[str, Any]:
+    """Which videos of a split are left out, and why; nothing where none is."""
+    return {"left_out": dict(videos.dead)} if isinstance(videos, VideoList) and videos.dead else {}
+
+
 def _how_others(begun: Any, now: Mapping[str, Any]) -> str | None:
     """In what the videos of a split differ, in words; None where they are the same."""
-    if not isinstance(begun, Mapping) or begun == now:
+    if not isinstance(begun, Mapping) or all(begun.get(key) == value for key, value in now.items()):
         return None
     had = begun.get("videos")
     if had != now["videos"]:

@@ -88,7 +88,7 @@ class DataSection(Section):
     fold: Annotated[int, Field(ge=1, le=3)] | None = None
     """Which official fold of UCF101 or HMDB51; by default 1."""
     val: str | None = None
-    """A list file of validation videos, where `path` is a list file."""
+    """A list file of validation videos, where `path` is a list file without a column `split`."""
     test: str | None = None
     """A list file of test videos, where `path` is a list file."""
     root: str | None = None
@@ -304,12 +304,16 @@ class RunSection(Section):
     shard: bool = False
     """Have each process hold a part of the weights, gradients and optimizer, rather than all of them (FSDP): for models
     that need it. Equal to rounding; not with `compile`, nor with `graphs`. Without an effect on one process."""
+    threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
+    """Threads that compute in each process. `auto`: what `OMP_NUM_THREADS` says or, on resume, what the run had; else
+    the idle cores, less those of `data.workers` and shared by the processes of a machine, or 1 where that is faster."""
     validate_every: PositiveFloat = 1.0
     """Epochs of samples between validations."""
     save_every: PositiveInt = 500
     """Steps between checkpoints."""
     bad_limit: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Stop when more than this share of the samples could not be read. An epoch's share is that of the bad files."""
+    """Stop when more than this share of the samples could not be read. An epoch's share is that of the bad files. A
+    single bad file does not stop a run, unless this is 0."""
     tensorboard: bool = False
     """Write TensorBoard event files beside the JSON lines."""
     bad_steps: Annotated[int, Field(ge=0)] = 10

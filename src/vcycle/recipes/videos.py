@@ -9,6 +9,7 @@ from pathlib import Path
 from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
 from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.layouts.lists import list_splits, splits_in_list
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.recipes.schema import DigitsSection, Recipe
@@ -47,6 +48,10 @@ class Videos:
         return tuple(notes)
 
 
+_NAMED = 10
+"""Videos that are named one by one where they are left out."""
+
+
 def left_out(lists: Iterable[VideoList]) -> list[str]:
     """What a user should know of lists whose videos are not all there, and of folders not all of which is taken."""
     notes = []
@@ -54,6 +59,10 @@ def left_out(lists: Iterable[VideoList]) -> list[str]:
         if videos.missing:
             listed = len(videos) + videos.missing
             notes.append(f"{videos.source}: {videos.missing:,} of {listed:,} videos have no file and are left out")
+        named = list(videos.dead.items())
+        notes += [f"left out, as it cannot be opened: {videos.root / path}: {cause}" for path, cause in named[:_NAMED]]
+        if named[_NAMED:]:
+            notes.append(f"left out, as they cannot be opened: {len(named) - _NAMED:,} more videos of {videos.source}")
         if videos.beside:
             notes.append(f"{videos.source}: {videos.beside}")
     return list(dict.fromkeys(notes))  # splits that were cut from one folder have the same beside them
@@ -99,15 +108,38 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
     path = Path(data.path)
     if not is_prepared(path):
         if path.is_file():
-            refuse_video(path)
-        if path.is_file() and data.val is None:
-            raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
+            _check_list(recipe, path)
         if path.is_file() and (data.layout not in ("auto", "list") or data.fold is not None):
             raise RecipeError(f"data.path {data.path} is one list: data.layout and data.fold go with a folder")
         if path.is_dir() and (data.val is not None or data.test is not None):
             raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
     layout, splits, read = _reader(recipe)
     return Videos(train=read("train"), val=read("val"), test=read("test") if "test" in splits else None, layout=layout)
+
+
+def _check_list(recipe: Recipe, path: Path) -> None:
+    """Check that a list comes with videos to validate on: in another list, or by its own column of splits."""
+    data = recipe.data
+    refuse_video(path)
+    named = splits_in_list(path)
+    given = next((key for key in ("val", "test") if getattr(data, key) is not None), None)
+    if named and given is not None:
+        raise RecipeError(
+            f"data.path {data.path} names the split of each video in a column, and data.{given} is given: keep one"
+        )
+    if named and "val" not in named:
+        raise RecipeError(f"data.path {data.path} has a column of splits, and none is val: it has {', '.join(named)}")
+    if named or data.val is not None:
+        return
+    beside = list_splits(path.parent)
+    others = [place.name for split, place in beside.items() if split != "train"]
+    hint = ""
+    if beside.get("train") == path and "val" in beside:
+        hint = f"; data={path.parent} takes {' and '.join(others)} beside it as well"
+    raise RecipeError(
+        f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE, or name the split of "
+        f"each video in a column split{hint}"
+    )
 
 
 def every_video(recipe: Recipe, *, cut: bool = True, vanished: bool = False) -> dict[str, VideoList]:
@@ -146,6 +178,12 @@ def _reader(
 
         index = load_index(path)
         return "prepared", index.splits, index.videos
+    if path.is_file() and (named := splits_in_list(path)):
+        return (
+            "list",
+            named,
+            _confined(lambda split: read_list(path, root, split=split, check_files=check_files), root),
+        )
     if path.is_file():
         lists = {"train": path} | {
             split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None

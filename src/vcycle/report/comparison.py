@@ -29,7 +29,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
         table.add_column(column, justify="right")
     for name, arm in data["arms"].items():
         table.add_row(
-            f"[bold]{name}[/bold]" if name == data["plan"] else name,
+            f"[bold]{name}[/bold]" if name == data["plan"] and not _at_chance(arm) else name,
             f"{arm['train_seconds']:.1f} s",
             f"{arm['cpu_seconds']:.1f} s",
             f"{arm['steps']:,}",
@@ -51,15 +51,40 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
 def _ended(measure: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
     """What a plan ends at, and by how much its seeds differ; of one seed nothing is known of that."""
     spread = f" ± {_number(measure, arm['value_std'])}" if arm["seeds"] > 1 else ""
-    return f"{_text(measure, arm['value'])}{spread}"
+    return f"{_text(measure, arm['value'])}{spread}{' (chance)' if _at_chance(arm) else ''}"
+
+
+def _at_chance(arm: Mapping[str, Any]) -> bool:
+    """Whether a plan does no better than guessing."""
+    return bool(arm.get("at_chance"))
+
+
+def _no_better_than_chance(data: Mapping[str, Any]) -> str | None:
+    """What to say where plans do no better than guessing: no plan at all, or the best one; None where it does."""
+    level, best = data.get("chance"), data["plan"]
+    if level is None:
+        return None
+    measure, split = data["measure"], {"val": "validation", "test": "test"}[data["split"]]
+    share = f"{_text(measure, level['share'])}: the largest class's share of {level['videos']:,} {split} videos"
+    chance = f"chance ({share})"
+    if not all(_at_chance(arm) for arm in data["arms"].values()):
+        return f"{best} did not beat {chance}" if best is not None and _at_chance(data["arms"][best]) else None
+    advice = "train longer (training.epochs), start from trained weights (init=FILE), check the labels and training.lr"
+    if any(arm["value"] > level["share"] for arm in data["arms"].values()):
+        advice += f"; more {split} videos show smaller gains"
+    return f"no plan beat {chance}, so their times compare nothing: {advice}"
 
 
 def statements(data: Mapping[str, Any]) -> list[str]:
-    """What the best plan gains over the constant shape and its control, and how soon all three reach the target."""
+    """What the best plan gains over the constant shape and its control, and how soon all three reach the target.
+
+    Where no plan beats chance, that alone.
+    """
     best, measure = data["plan"], data["measure"]
-    if best is None:
-        return []
-    said = [] if (below := _below_bicubic(data)) is None else [below]
+    at_chance_said = _no_better_than_chance(data)
+    said = [line for line in (at_chance_said, _below_bicubic(data)) if line is not None]
+    if best is None or all(_at_chance(arm) for arm in data["arms"].values()):
+        return said
     for key, other in (("over_constant", "the constant shape"), ("over_control", "its LR-matched control")):
         gain = data["arms"][best].get(key)
         if gain is None:
@@ -160,6 +185,8 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     )
     if data["target"] is not None:
         curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
+    if data.get("chance") is not None:
+        ends.axhline(scale * data["chance"]["share"], color="black", linewidth=0.8, linestyle="--")
     # A title does not break its lines, and would leave the picture.
     said = [line for text in _in_short(data) for line in wrap(text, 94)]
     curves.set_title("\n".join(said), fontsize=8, loc="left")
@@ -169,16 +196,18 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
 def _in_short(data: Mapping[str, Any]) -> list[str]:
     """What the best plan gains, for a picture."""
     best, measure = data["plan"], data["measure"]
-    said = []
+    said = [] if (line := _no_better_than_chance(data)) is None else [line]
+    if all(_at_chance(arm) for arm in data["arms"].values()):
+        return said
     for key, other in (("over_constant", data["constant"]), ("over_control", data["control"])):
         gain = None if best is None else data["arms"][best].get(key)
         if gain is None:
             continue
         text = f"{best} against {other}: {_times(gain)} of the time"
-        interval = gain["difference"] if gain["paired"] is None else gain["paired"]
-        if interval is not None:
-            difference, low, high = (_number(measure, interval[part], "+") for part in ("difference", "low", "high"))
-            text += f", {difference} {measure['points']} ({interval['confidence']:.0%} interval {low} to {high})"
+        if (measured := _measured(gain)) is not None:
+            text += f", {_number(measure, measured, '+')} {measure['points']}"
+            interval = next(iter(_intervals(measure, gain).values()), None)
+            text += "" if interval is None else f" ({interval['confidence']:.0%} interval {_range(measure, interval)})"
         said.append(text)
     return said
 
@@ -193,20 +222,54 @@ def _text(measure: Mapping[str, Any], value: float) -> str:
     return f"{_number(measure, value)} {measure['unit']}"
 
 
+def _measured(gain: Mapping[str, Any]) -> float | None:
+    """The difference of two plans; None where a single seed has none."""
+    known = (gain[key] for key in ("paired", "difference") if gain[key] is not None)
+    return next((float(interval["difference"]) for interval in known), None)
+
+
+def _intervals(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The intervals of a difference, by method.
+
+    One without width says nothing: all seeds came out alike, which a few do by chance. The interval over videos or
+    clips takes the place of both where neither has any.
+    """
+    samples = measure["samples"]
+    methods = {"paired": f"paired bootstrap over seeds and {samples}", "difference": "Welch"}
+    known = {words: gain[key] for key, words in methods.items() if gain[key] is not None}
+    wide = {words: interval for words, interval in known.items() if _has_width(interval)}
+    over = gain.get("clips")
+    if not wide and over is not None and _has_width(over):
+        return {f"Student over {samples}": over}
+    return wide
+
+
+def _has_width(interval: Mapping[str, Any]) -> bool:
+    """Whether an interval is more than a point, to rounding."""
+    return bool(interval["high"] - interval["low"] > 1e-9)
+
+
+def _range(measure: Mapping[str, Any], interval: Mapping[str, Any]) -> str:
+    """The two ends of an interval, with as many decimals as keep them apart."""
+    low, high = (measure["scale"] * interval[end] for end in ("low", "high"))
+    digits = measure["digits"]
+    while f"{low:.{digits}f}" == f"{high:.{digits}f}" and digits < 6:
+        digits += 1
+    return f"{low:+.{digits}f} to {high:+.{digits}f}"
+
+
 def _difference(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> str | None:
     """A difference with its intervals; None where a single seed has none."""
-    methods = {"paired": f"paired bootstrap over seeds and {measure['samples']}", "difference": "Welch"}
-    known = {words: gain[key] for key, words in methods.items() if gain[key] is not None}
-    if not known:
+    measured, known = _measured(gain), _intervals(measure, gain)
+    if measured is None:
         return None
-    first = next(iter(known.values()))
-    intervals = "; ".join(
-        f"{_number(measure, i['low'], '+')} to {_number(measure, i['high'], '+')}, {words}"
-        for words, i in known.items()
-    )
+    difference = f"{_number(measure, measured, '+')} {measure['points']}"
+    if not known:
+        return f"{difference} (all seeds alike: no interval)"
+    intervals = "; ".join(f"{_range(measure, interval)}, {words}" for words, interval in known.items())
     many = "s" * (len(known) > 1)
-    difference = f"{_number(measure, first['difference'], '+')} {measure['points']}"
-    return f"{difference} ({first['confidence']:.0%} interval{many} {intervals})"
+    confidence = next(iter(known.values()))["confidence"]
+    return f"{difference} ({confidence:.0%} interval{many} {intervals})"
 
 
 def _verdict(data: Mapping[str, Any], gain: Mapping[str, Any]) -> str:

@@ -25,8 +25,8 @@ def lengths_figure(
     """A line for each plan through its lengths: the mean at the end, ± standard deviation, against the time.
 
     Args:
-        comparisons: What `Comparison.as_data` gives, by title; side by side. Of it `measure`, `split` and of each of
-            the `arms` its times, `value` and `value_std` are read.
+        comparisons: What `Comparison.as_data` gives, by title; side by side. Of it `measure`, `split`, where it is
+            there `chance` (a dashed line), and of each of the `arms` its times, `value` and `value_std` are read.
         time: Of which clock.
     """
     from matplotlib.figure import Figure
@@ -68,6 +68,8 @@ def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str,
             capsize=2,
             label=plan,
         )
+    if data.get("chance") is not None:
+        axis.axhline(scale * data["chance"]["share"], color="black", linewidth=0.8, linestyle="--")
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

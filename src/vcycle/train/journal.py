@@ -1,6 +1,7 @@
 """Samples that could not be read: named, counted, written down, and repeated by a resumed run."""
 
 import math
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Self
@@ -54,7 +55,9 @@ class Journal:
         self._lines = JsonLines(path)
         self._lines.keep({})
         self._totals = totals
+        self._clips = clips
         self._enough = min(_FEW, clips)
+        self._resume = f"vcycle train {shlex.quote(str(path.parent))} --resume"
         self._limit = limit
         self._tell = on_message
         written = [line for lines in (self._lines, *map(JsonLines, others)) for line in lines.read(_KEYS)]
@@ -101,14 +104,19 @@ class Journal:
             self._tell(text)
 
     def _refuse_too_many(self) -> None:
-        """Stop a run that is not training on its own dataset any more."""
+        """Stop a run that is not training on its own dataset any more.
+
+        A single bad file, which is a sample of every epoch, does not stop it, however few files there are.
+        """
         seen, replaced = self._totals.seen, self._totals.replaced
-        if seen >= self._enough and replaced > self._limit * seen:
+        by_one_file = math.ceil(seen / self._clips) if self._limit else 0
+        if seen >= self._enough and replaced > max(self._limit * seen, by_one_file):
             files = "1 bad file" if len(self._bad) == 1 else f"{len(self._bad):,} bad files"
+            command = f"{self._resume} run.bad_limit={_next_limit(replaced / seen):g}"
             raise DataError(
                 f"{replaced:,} of the first {seen:,} samples could not be read ({replaced / seen:.1%}, of {files}); "
-                f"run.bad_limit allows {self._limit:.1%}. They are listed in {self._lines.path}; `vcycle check` finds "
-                f"every bad file, and run.bad_limit={_next_limit(replaced / seen):g} goes on without them"
+                f"run.bad_limit allows {self._limit:.1%}. They are listed in {self._lines.path}, and `vcycle check` "
+                f"finds every bad file. `{command}` continues without them"
             )
 
     def __enter__(self) -> Self:

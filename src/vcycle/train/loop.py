@@ -4,6 +4,7 @@ Nothing that varies is kept as state: shapes, LR, samples, crops and dropout are
 checkpoint holds is what was *learned*.
 """
 
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -35,6 +36,7 @@ from vcycle.train.settings import Settings
 from vcycle.train.setup import make_fabric, set_up
 from vcycle.train.state import TrainState
 from vcycle.train.stopping import Stop
+from vcycle.train.threads import ThreadsWatch, use_threads
 from vcycle.train.training import Training
 from vcycle.train.update import Task, Update, refuse_shared_mixing
 from vcycle.train.watchdog import DATA, Watchdog, preparing, trying
@@ -107,6 +109,13 @@ def fit(
         ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
         if (slow := slowness(settings.precision, fabric.device)) is not None:
             say(slow)
+        threads = use_threads(
+            settings.threads,
+            workers=settings.workers,
+            ranks=ranks,
+            resumed=run if goes_on else None,
+            on_message=say,
+        )
         state, update = set_up(
             fabric,
             plan=plan,
@@ -199,6 +208,11 @@ def fit(
             recompute=recompute,
             validate=validate,
             watch=watch,
+            threads=ThreadsWatch(
+                1 if on_gpu else threads,
+                resume=f"vcycle train {shlex.quote(str(run.path))} --resume",
+                on_message=say,
+            ),
             say=say,
             on_step=on_step,
             on_point=on_point,

@@ -3,6 +3,7 @@
 import json
 import os
 import reprlib
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,10 +28,11 @@ class RunFolder:
     """Where a run keeps what it needs to go on, and what it found.
 
     `recipe.yaml` and `plan.json`: what is being done, resolved. `classes.json`: the names of the classes, in the
-    order of the model's outputs. `videos.json`: which videos, by digests of their names and labels. `log.jsonl`: one
-    line per step and per validation. `bad_samples.jsonl`: the journal of replaced samples. `fit.json`: how each batch
-    shape fits into memory. `environment.jsonl`: by which command, machine and versions it was carried out, a line each
-    time that it began or went on. `checkpoints/`: the newest two, and the best.
+    order of the model's outputs. `videos.json`: which videos, by digests of their names and labels, and those left out
+    as they cannot be opened. `log.jsonl`: one line per step and per validation. `bad_samples.jsonl`: the journal of
+    replaced samples. `fit.json`: how each batch shape fits into memory. `environment.jsonl`: by which command, machine
+    and versions it was carried out, a line each time that it began or went on. `checkpoints/`: the newest two, and the
+    best.
     """
 
     path: Path
@@ -57,7 +59,7 @@ class RunFolder:
 
     @property
     def videos(self) -> Path:
-        """Digests of the names and labels of the videos."""
+        """Digests of the names and labels of the videos, and which of them are left out."""
         return self.path / "videos.json"
 
     @property
@@ -112,7 +114,8 @@ class RunFolder:
     def _prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None) -> bool:
         if self.started:
             if not resume:
-                raise VcycleError(f"{self.path} already holds a run: resume it with --resume, or choose another --out")
+                command = f"vcycle train {shlex.quote(str(self.path))} --resume"
+                raise VcycleError(f"{self.path} already holds a run: `{command}` resumes it, or choose another --out")
             return True
         if recipe is not None and self.recipe.exists() and not self.plan.exists():
             raise VcycleError(f"{self.recipe} is there, and no run has written it: choose another --out")

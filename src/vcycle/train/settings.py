@@ -26,6 +26,8 @@ class Settings:
     """What gradients are rounded to on their way between ranks; by default not at all."""
     shard: bool = False
     """Whether each rank holds a part of weights, gradients and optimizer, rather than all of them."""
+    threads: int | Literal["auto"] = "auto"
+    """Threads that compute in each process; see `vcycle.train.threads`."""
     workers: int = 0
     """Processes that load clips; 0 loads in this one."""
     timeout: float = 60.0

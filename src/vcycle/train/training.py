@@ -22,6 +22,7 @@ from vcycle.train.ranks import Ranks
 from vcycle.train.settings import Settings
 from vcycle.train.state import TrainState
 from vcycle.train.stopping import Stop, Stopped
+from vcycle.train.threads import ThreadsWatch
 from vcycle.train.update import Update
 from vcycle.train.waiting import Waiting
 from vcycle.train.watchdog import COMPUTING, DATA, EVALUATING, OTHERS, SAVING, Watchdog
@@ -49,6 +50,7 @@ class Training:
     """Recomputes BatchNorm's running statistics, before each evaluation."""
     validate: Callable[[nn.Module, torch.device], Evaluation] | None
     watch: Callable[[nn.Module], Watched | None]
+    threads: ThreadsWatch
     say: Callable[[str], None]
     on_step: Callable[[StepReport], None]
     on_point: Callable[[Point], None]
@@ -108,7 +110,10 @@ class Training:
         indices, ending = self.feed.count(step, batch, wish=self.stop.wanted)
         self.dog.sign(step.index, COMPUTING)
         learned = self.fitting(step, batch)
+        before = self.state.totals.cpu_seconds
         took = self._clock.lap()
+        with self._clock.paused():
+            self.threads.count(took - waited, self.state.totals.cpu_seconds - before)
         self.state.totals.data_seconds += waited
         self._waiting.count(step, self.feed.spent, data_seconds=waited, seconds=took)
         self.log.step(

@@ -21,6 +21,7 @@ from vcycle.plan import BatchShape, Plan
 from vcycle.train.environment import machine, versions
 from vcycle.train.memory import is_out_of_memory
 from vcycle.train.precision import slowness
+from vcycle.train.threads import use_threads
 
 __all__ = ["Effort", "bench_steps"]
 
@@ -77,6 +78,9 @@ def bench_steps(
     constant = plans["constant"]
     base = constant.baseline_shape
     shapes = list(dict.fromkeys([base, *(shape for plan in plans.values() for shape in plan.shapes)]))
+    # Of data that is not loaded, no loader takes a core.
+    workers = 0 if dataset is None else workload.settings.workers
+    use_threads(workload.settings.threads, workers=workers, on_message=on_message)
     stepper = Stepper(workload, constant)
     if (slow := slowness(stepper.precision, stepper.device)) is not None:
         on_message(slow)

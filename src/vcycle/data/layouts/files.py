@@ -18,7 +18,6 @@ from pathlib import Path
 from vcycle.errors import DataError
 
 __all__ = [
-    "SPLITS",
     "VIDEO_SUFFIXES",
     "check_file",
     "classes_in_lines",
@@ -39,8 +38,6 @@ __all__ = [
     "suffix_of",
     "videos_among",
 ]
-
-SPLITS = ("train", "val", "test")
 
 VIDEO_SUFFIXES = frozenset(
     f".{name}"

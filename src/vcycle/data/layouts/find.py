@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, get_args
 
 from vcycle.data.layouts.charades import charades_splits, read_charades
-from vcycle.data.layouts.files import SPLITS
 from vcycle.data.layouts.folder import folder_splits, read_folder
 from vcycle.data.layouts.hmdb51 import hmdb51_splits, read_hmdb51
 from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
-from vcycle.data.layouts.lists import list_splits, read_list, read_lists
+from vcycle.data.layouts.lists import list_splits, read_list, read_lists, splits_in_list
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.layouts.ssv2 import read_ssv2, ssv2_splits
 from vcycle.data.layouts.ucf101 import read_ucf101, ucf101_splits
 from vcycle.data.layouts.videos import VideoList
@@ -25,7 +25,7 @@ FOLDS = (1, 2, 3)
 """Folds of the sets that have them."""
 
 # In the order in which they are tried: a folder with the official files of a set is that set.
-_SPLITS: dict[LayoutName, Callable[[Path], tuple[str, ...]]] = {
+_SPLITS: dict[LayoutName, Callable[[Path], Iterable[str]]] = {
     "charades": charades_splits,
     "ssv2": ssv2_splits,
     "ucf101": ucf101_splits,
@@ -52,7 +52,7 @@ def layout_of(path: Path) -> LayoutName:
 
 
 def splits_of(path: Path, layout: LayoutName = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
-    """Splits that a dataset has, those cut from a share of another included; a list file is any split.
+    """Splits that a dataset has, those cut from a share of another included; a list without a column of them is any.
 
     Args:
         path: The list file or folder.
@@ -65,10 +65,10 @@ def splits_of(path: Path, layout: LayoutName = "auto", *, videos: Path | None = 
     path = Path(path)
     found = layout_of(path) if layout == "auto" else layout
     if path.is_file():
-        return SPLITS
+        return splits_in_list(path) or SPLITS
     if found == "kinetics":
         return kinetics_splits(path, videos)
-    return _SPLITS[found](path) or (("train", "val") if found == "folder" else ())
+    return tuple(_SPLITS[found](path)) or (("train", "val") if found == "folder" else ())
 
 
 def read_videos(
@@ -84,10 +84,11 @@ def read_videos(
 ) -> VideoList:
     """Find the videos of a split.
 
-    Without a layout it is recognised, in this order: a list file (taken whole, for any split); the official
-    files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; lists ``train.csv``, ``val.csv``,
-    ``test.csv`` (or ``.txt``) and perhaps ``classes.txt``; a folder per split, each with a folder per class; a
-    folder per class, split by a hash of each file's path.
+    Without a layout it is recognised, in this order: a list file (taken whole for any split, unless it has a
+    column of splits); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; lists
+    ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``) and perhaps ``classes.txt``; a folder per split, each with
+    a folder per class; a folder per class, split by a hash of each file's path. Folders and lists of splits may also
+    be called ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all names.
 
     Args:
         path: The list file or folder.
@@ -117,7 +118,7 @@ def read_videos(
     if path.is_file():
         if found != "list":
             raise DataError(f"{path}: a file, where the layout {found} is a folder")
-        return read_list(path, videos, check_files=check_files)
+        return read_list(path, videos, split=split, check_files=check_files)
     if found == "folder":
         if videos is not None:
             raise DataError(f"{path}: a folder per class has no lists whose videos could lie elsewhere, in {videos}")

@@ -4,6 +4,8 @@
 
     ROOT/train/CLASS/*.mp4    ROOT/val/CLASS/*.mp4    ROOT/test/CLASS/*.mp4
     ROOT/CLASS/*.mp4
+
+Folders of splits may have any name that ``splits`` knows: ``Train``, ``valid``, ``validation``.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from vcycle.data.layouts.beside import Beside
-from vcycle.data.layouts.files import SPLITS, VIDEO_SUFFIXES, folders, key_of, names_in, videos_among
+from vcycle.data.layouts.files import VIDEO_SUFFIXES, folders, key_of, names_in, videos_among
+from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
@@ -22,12 +25,17 @@ _LOOK_DOWN = 3
 """Levels of folders looked through for the dataset that was meant."""
 
 
-def folder_splits(root: Path) -> tuple[str, ...]:
-    """Splits that lie in folders of their own; none where classes do, or nothing."""
-    names = {folder.name for folder in folders(root)}
-    if "train" in names and (names <= set(SPLITS) or names & {"val", "test"}):
-        return tuple(split for split in SPLITS if split in names)
-    return ()
+def folder_splits(root: Path) -> dict[str, Path]:
+    """Splits that lie in folders of their own, and these folders; none where classes do, or nothing.
+
+    Raises:
+        DataError: If two folders are one split.
+    """
+    split_of = {folder.name: split_called(folder.name) for folder in folders(root)}
+    known = set(split_of.values())
+    if "train" in known and (None not in known or known & {"val", "test"}):
+        return {split: root / name for split, name in splits_among(root, {name: name for name in split_of}).items()}
+    return {}
 
 
 def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fraction: float = 0.0) -> VideoList:
@@ -43,12 +51,13 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fract
     root = Path(root)
     if splits := folder_splits(root):
         if split not in splits:
-            raise DataError(f"{root}: no folder {split}; it has {', '.join(sorted(splits))}")
-        base = root / split
-        classes = [folder.name for folder in folders(root / "train")]
+            has = ", ".join(sorted(place.name for place in splits.values()))
+            raise DataError(f"{root}: no folder {split}; it has {has}")
+        base = splits[split]
+        classes = [folder.name for folder in folders(splits["train"])]
         by_class, beside = _videos_by_class(base)
         if strangers := sorted(set(by_class) - set(classes)):
-            raise DataError(f"{base / strangers[0]}: no class of this name in {root / 'train'}")
+            raise DataError(f"{base / strangers[0]}: no class of this name in {splits['train']}")
     else:
         base = root
         _check_fractions(val_fraction, test_fraction)
@@ -77,6 +86,11 @@ def _videos_by_class(root: Path) -> tuple[dict[str, list[str]], Beside]:
     found = {folder.name: beside.videos_in(folder.name) for folder in folders(root)}
     empty = next((name for name, files in found.items() if not files), None)
     if empty is not None:
+        if any(split_called(name) and not files for name, files in found.items()):
+            raise DataError(
+                f"{root / empty}: no class, as it has no videos, and no split, or not beside one to train on: splits "
+                f"are called {names_of_splits()}"
+            )
         if (meant := _deeper(root)) is not None:
             raise DataError(f"{root / empty}: the class has no videos, its folders have: is {meant} meant?")
         raise DataError(

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from vcycle.data.layouts.files import SPLITS, check_file, cut_groups, first_folder, names_in, read_text
+from vcycle.data.layouts.files import check_file, cut_groups, first_folder, names_in, read_text
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 

@@ -20,17 +20,17 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 
-from vcycle.data.layouts.files import SPLITS, label_in, names_in, read_table, stems
+from vcycle.data.layouts.files import label_in, names_in, read_table, stems
+from vcycle.data.layouts.splits import SPLIT_NAMES, SPLITS
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
 __all__ = ["kinetics_splits", "read_kinetics"]
 
 _COLUMNS = ("label", "youtube_id", "time_start", "time_end")
-_NAMES = {"train": ("train",), "val": ("val", "validate", "validation"), "test": ("test",)}
 _FOLDERS = {
     split: [f"{parent}{name}" for name in names for parent in ("", "videos/", "videos_")]
-    for split, names in _NAMES.items()
+    for split, names in SPLIT_NAMES.items()
 }
 _MOST_MISSING = 0.5
 
@@ -125,7 +125,7 @@ def _seconds(path: Path, line: int, text: str) -> int:
 def _list(root: Path, split: str) -> Path:
     found = _lists(root, split)
     if not found:
-        names = " or ".join(f"{name}.csv" for name in _NAMES[split])
+        names = " or ".join(f"{name}.csv" for name in SPLIT_NAMES[split])
         header = ",".join(_COLUMNS)
         raise DataError(f"{root}: no list {names} with columns {header}, there or in annotations")
     if len(found) > 1:
@@ -140,7 +140,7 @@ def _lists(root: Path, split: str) -> list[Path]:
         place / name
         for place in places
         for name in names_in(place)
-        if name.endswith(".csv") and name[:-4].replace("-", "_").rpartition("_")[2] in _NAMES[split]
+        if name.endswith(".csv") and name[:-4].replace("-", "_").rpartition("_")[2] in SPLIT_NAMES[split]
         if _is_kinetics(place / name)
     ]
 

@@ -3,30 +3,66 @@
 .. code-block:: text
 
     ROOT/train.csv    ROOT/val.csv    ROOT/test.csv    ROOT/classes.txt
+
+Lists of splits may have any name that ``splits`` knows, such as ``valid.csv``. A list may have all splits in it: a
+header names its columns, one of which is ``split``.
 """
 
 from __future__ import annotations
 
+import csv
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vcycle.data.layouts.files import SPLITS, check_file, read_text, refuse_video, shown
+from vcycle.data.layouts.files import check_file, is_video, names_in, read_text, refuse_video, shown, suffix_of
+from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
-__all__ = ["list_splits", "read_list", "read_lists"]
+__all__ = ["list_splits", "read_list", "read_lists", "splits_in_list"]
 
 _SUFFIXES = (".csv", ".txt")
 _SEPARATORS = ("\t", ",", " ")
 _MOST_CLASSES = 1_000_000  # a larger number is a time or an identity that stands in the label's place
-_HEADER = re.compile(r'"?path"?\s*[,\t ]\s*"?label"?', re.IGNORECASE)
+_CLASSES = "classes.txt"
+_COLUMNS = {
+    "video": (
+        *("path", "video", "videopath", "videofile", "videoname", "videoid", "file", "filename", "filepath"),
+        *("clip", "clippath", "clipname", "name", "id"),
+    ),
+    "label": (
+        *("label", "labelid", "labelname", "class", "classid", "classname", "classlabel", "category", "target"),
+        *("action", "actionname"),
+    ),
+    "split": ("split", "subset", "partition", "set"),
+}
+"""What a header may call each column, without regard to case, blanks, underscores and hyphens."""
+_COLUMN_OF = {name: column for column, names in _COLUMNS.items() for name in names}
 
 
-def list_splits(root: Path) -> tuple[str, ...]:
-    """Splits that a folder has a list file for."""
-    return tuple(split for split in SPLITS if any((root / f"{split}{suffix}").is_file() for suffix in _SUFFIXES))
+def list_splits(root: Path) -> dict[str, Path]:
+    """Splits that a folder has a list file for, and these files.
+
+    Raises:
+        DataError: If two files list one split.
+    """
+    names = [name for name in names_in(root) if suffix_of(name) in _SUFFIXES and (root / name).is_file()]
+    called = {name: os.path.splitext(name)[0] for name in names}
+    return {split: root / name for split, name in splits_among(root, called).items()}
+
+
+def splits_in_list(path: Path) -> tuple[str, ...]:
+    """Splits that the column ``split`` of a list names; none without such a column.
+
+    Raises:
+        DataError: As ``read_list``.
+    """
+    refuse_video(path)
+    named = {row.split for row in _rows(Path(path))}
+    return tuple(split for split in SPLITS if split in named)
 
 
 def read_lists(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
@@ -41,32 +77,44 @@ def read_lists(root: Path, split: str, *, videos: Path | None = None, check_file
     Raises:
         DataError: If there is no such list, or as ``read_list``.
     """
-    lists = {name: found for name in SPLITS if (found := _list_file(root, name)) is not None}
+    lists = list_splits(root)
     if split not in lists:
         has = ", ".join(file.name for file in lists.values()) or "no list"
         raise DataError(f"{root}: no list {split}.csv or {split}.txt; it has {has}")
-    classes = _read_classes(root / "classes.txt") or _classes_of(list(lists.values()))
-    return read_list(lists[split], videos, classes=classes, check_files=check_files)
+    path = lists[split]
+    if odd := next((row for row in _rows(path) if row.split not in ("", split)), None):
+        raise DataError(f"{path}, line {odd.line}: a video of {odd.split} in the list of {split}")
+    classes = _read_classes(root / _CLASSES) or _classes_of(list(lists.values()))
+    return read_list(path, videos, classes=classes, check_files=check_files)
 
 
 def read_list(
-    path: Path, root: Path | None = None, *, classes: Sequence[str] | None = None, check_files: bool = True
+    path: Path,
+    root: Path | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    split: str | None = None,
+    check_files: bool = True,
 ) -> VideoList:
     """Read a list of ``path label`` lines, as Kinetics and its kin are distributed.
 
     The separator is the tab, the comma or the space, whichever comes first in that order among those that
-    most lines have; the label is what follows the last one, so that paths may hold blanks. A first line
-    ``path,label``, blank lines and lines that start with ``#`` are skipped. A label that is an integer is
-    the index of a class, any other its name.
+    most lines have; the label is what follows the last one, so that paths may hold blanks. Blank lines and lines
+    that start with ``#`` are skipped, and so is a header, such as ``path,label`` or ``video_path,label``. A header
+    may name its columns in any order, others among them, which are ignored, and a column ``split``. A label that is
+    an integer is the index of a class, any other its name.
 
     Args:
         path: The list file.
         root: Folder that relative paths start from; the list's own by default.
-        classes: Names of the classes; by default the list's names, sorted, or its integers up to the largest.
+        classes: Names of the classes; by default those of ``classes.txt`` beside the list, else the list's names,
+            sorted, or its integers up to the largest.
+        split: Takes the lines of this split, where the list has a column ``split``; by default all lines.
         check_files: Whether to look for each listed file now.
 
     Raises:
-        DataError: If the list cannot be read, or a line has no label, a bad label or a missing file.
+        DataError: If the list cannot be read, or a line has no label, a bad label or a missing file, or no line is
+            of the split.
     """
     path = Path(path)
     refuse_video(path)
@@ -74,7 +122,11 @@ def read_list(
     rows = _rows(path)
     if not rows:
         raise DataError(f"{path}: the list is empty; lines of 'path label' are accepted")
-    names = tuple(classes) if classes is not None else _classes_in(path, rows)
+    names = tuple(classes) if classes is not None else _read_classes(path.parent / _CLASSES) or _classes_in(path, rows)
+    if split is not None:
+        rows = [row for row in rows if row.split in ("", split)]
+        if not rows:
+            raise DataError(f"{path}: no line is of the {split} split")
     label_of = {name: label for label, name in enumerate(names)}
     labels = [_label(path, row, names, label_of) for row in rows]
     if check_files:
@@ -95,19 +147,61 @@ class _Row:
     line: int
     video: str
     label: str
+    split: str = ""
+    """Named by the list's own column; empty where it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    separator: str | None
+    """None for any run of blanks."""
+    names: tuple[str, ...]
+    places: dict[str, int]
+    """Which column is ``video``, ``label`` and perhaps ``split``."""
+
+    @property
+    def plain(self) -> bool:
+        """Whether it says what a list without a header has: a path, then a label."""
+        return len(self.names) == 2 and self.places["video"] == 0
 
 
 def _rows(path: Path) -> list[_Row]:
-    """The lines of a list file, cut into path and label."""
+    """The lines of a list file, cut into path, label and split."""
     lines = [
         (number, text.strip())
         for number, text in enumerate(read_text(path).splitlines(), 1)
         if text.strip() and not text.lstrip().startswith("#")
     ]
-    if lines and _HEADER.fullmatch(lines[0][1]):
+    header = _header(path, *lines[0]) if lines else None
+    if header is not None:
         lines = lines[1:]
+        if not header.plain:
+            return [_row_of_columns(path, number, text, header) for number, text in lines]
     separator = next((s for s in _SEPARATORS if 2 * sum(s in text for _, text in lines) > len(lines)), " ")
-    return [_row(path, number, text, separator) for number, text in lines]
+    rows = [_row(path, number, text, separator) for number, text in lines]
+    _refuse_columns(path, rows, separator)
+    return rows
+
+
+def _header(path: Path, line: int, text: str) -> _Header | None:
+    """What the first line says of the columns; None where it is a video.
+
+    Raises:
+        DataError: If two columns have one meaning.
+    """
+    separator = next((s for s in ("\t", ",") if s in text), None)
+    names = tuple(name.strip().strip('"').strip() for name in text.split(separator))
+    columns = [_COLUMN_OF.get(re.sub(r"[\s_-]", "", name.casefold())) for name in names]
+    if not {"video", "label"} <= set(columns):
+        return None
+    places: dict[str, int] = {}
+    for place, column in enumerate(columns):
+        if column is None:
+            continue
+        if column in places:
+            raise DataError(f"{path}, line {line}: columns {names[places[column]]} and {names[place]}: keep one")
+        places[column] = place
+    return _Header(separator, names, places)
 
 
 def _row(path: Path, number: int, text: str, separator: str) -> _Row:
@@ -117,6 +211,45 @@ def _row(path: Path, number: int, text: str, separator: str) -> _Row:
         if video and label:
             return _Row(number, video, label)
     raise DataError(f"{path}, line {number}: {text!r} has no label; 'path label' or 'path,label' is accepted")
+
+
+def _row_of_columns(path: Path, number: int, text: str, header: _Header) -> _Row:
+    origin = f"{path}, line {number}"
+    try:
+        cut = text.split() if header.separator is None else next(csv.reader([text], delimiter=header.separator))
+    except csv.Error as error:
+        raise DataError(f"{origin}: {error}") from error
+    cells = [cell.strip().strip('"') for cell in cut]
+    if len(cells) != len(header.names):
+        raise DataError(f"{origin}: {len(cells)} values where the header has {len(header.names)}")
+    found = {column: cells[place] for column, place in header.places.items()}
+    for column, value in found.items():
+        if not value:
+            raise DataError(f"{origin}: no {header.names[header.places[column]]}")
+    split = ""
+    if "split" in found:
+        known = split_called(found["split"])
+        if known is None:
+            raise DataError(f"{origin}: no split is called {found['split']!r}: {names_of_splits()} are accepted")
+        split = known
+    return _Row(number, found["video"], found["label"], split)
+
+
+def _refuse_columns(path: Path, rows: Sequence[_Row], separator: str) -> None:
+    """Refuse what is no list of paths and labels: a header with other words, a last column of splits."""
+    first = rows[0] if rows else None
+    if first is None:
+        return
+    if all(split_called(row.label) and separator in row.video for row in rows):
+        raise DataError(
+            f"{path}, line {first.line}: the last column is a split, not a label: a header such as path,label,split "
+            "names the columns"
+        )
+    if rows[1:] and not is_video(first.video) and "/" not in first.video and all(is_video(r.video) for r in rows[1:]):
+        raise DataError(
+            f"{path}, line {first.line}: {first.video} is no video, as all others are: if the line is a header, path "
+            "and label (or video_path, filename; class, category) are names of its columns"
+        )
 
 
 def _is_integer(label: str) -> bool:
@@ -166,10 +299,3 @@ def _label(path: Path, row: _Row, classes: Sequence[str], label_of: dict[str, in
     if row.label in label_of:
         return label_of[row.label]
     raise DataError(f"{path}, line {row.line}: bad label {row.label!r}: the classes are {shown(classes)}")
-
-
-def _list_file(folder: Path, split: str) -> Path | None:
-    found = [file for suffix in _SUFFIXES if (file := folder / f"{split}{suffix}").is_file()]
-    if len(found) > 1:
-        raise DataError(f"{folder}: both {found[0].name} and {found[1].name} list the {split} split: keep one")
-    return found[0] if found else None

@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vcycle.data.layouts.files import (
-    SPLITS,
     check_file,
     classes_in_lines,
     cut_groups,
@@ -27,6 +26,7 @@ from vcycle.data.layouts.files import (
     label_in,
     read_text,
 )
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 

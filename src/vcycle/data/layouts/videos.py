@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import overload
@@ -103,6 +103,9 @@ class VideoList:
     missing: int = 0
     """Videos that ``source`` lists and that are left out here, as they have no file."""
 
+    dead: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Videos that ``source`` lists and that are left out here, as they cannot be opened: why, by path."""
+
     beside: str = ""
     """What lies in folders per class and is not taken, in words; empty where that is nothing to speak of."""
 
@@ -150,7 +153,7 @@ class VideoList:
 
     def label_spans_of(self, item: int) -> tuple[tuple[float, float], ...]:
         """Start and end in seconds of what each of ``labels_of`` names; 0 and infinity where not known."""
-        first, last = (self.label_starts[item], self.label_starts[item + 1]) if self.multi_label else (item, item + 1)
+        first, last = self._labels_at(item)
         return tuple(_span(self.label_spans, label) for label in range(first, last))
 
     def labels_within(self, item: int, start: float, end: float) -> tuple[int, ...]:
@@ -161,6 +164,39 @@ class VideoList:
     def span(self, item: int) -> tuple[float, float]:
         """Start and end in seconds of the part of one video to use; 0 and infinity where it is the whole."""
         return _span(self.spans, item)
+
+    def without(self, dead: Mapping[str, str]) -> VideoList:
+        """The list without videos that cannot be opened.
+
+        Args:
+            dead: Why, by their paths in the list.
+
+        Raises:
+            DataError: If none is left.
+        """
+        kept = [item for item, path in enumerate(self.paths) if path not in dead]
+        if not kept:
+            raise DataError(f"{self.source}: none of its {len(self):,} videos can be opened")
+        labels, label_spans, label_starts = array("i"), array("d"), array("q", [0])
+        for item in kept:
+            first, last = self._labels_at(item)
+            labels.extend(self.labels[first:last])
+            label_spans.extend(self.label_spans[2 * first : 2 * last])
+            label_starts.append(len(labels))
+        return replace(
+            self,
+            paths=[self.paths[item] for item in kept],
+            labels=labels,
+            lines=[self.lines[item] for item in kept] if self.lines else (),
+            label_starts=label_starts if self.multi_label else (),
+            label_spans=label_spans,
+            spans=[value for item in kept for value in self.spans[2 * item : 2 * item + 2]],
+            dead={**self.dead, **dead},
+        )
+
+    def _labels_at(self, item: int) -> tuple[int, int]:
+        """Where the labels of one video begin and end in ``labels``."""
+        return (self.label_starts[item], self.label_starts[item + 1]) if self.multi_label else (item, item + 1)
 
     def refuse_outsiders(self) -> None:
         """Refuse paths that lead out of ``root``: absolute ones to elsewhere, and those with too many ``..``.

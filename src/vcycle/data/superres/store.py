@@ -88,6 +88,33 @@ class TileStore:
         """The low-resolution frames, where the store has them."""
         return None if self.degradation is None else TiledClips(self, scale=self.degradation.scale)
 
+    def refuse_incomplete(self) -> None:
+        """Refuse a store of which a file is missing or was cut: it was whole when its index was written.
+
+        Raises:
+            DataError: Naming the first such clip, how many there are, and what writes them again.
+        """
+        wrong = [(clip, why) for clip in self.clips if (why := self._incomplete(clip)) is not None]
+        if wrong:
+            clip, why = wrong[0]
+            many = f" ({len(wrong):,} such clips of {len(self):,})" if wrong[1:] else ""
+            raise DataError(
+                f"{clip_file(self.folder, clip.name)}: {why}{many}: the same `vcycle prepare` as before writes what is "
+                f"missing, `vcycle check {self.folder}` lists it"
+            )
+
+    def _incomplete(self, clip: StoredClip) -> str | None:
+        """What is wrong with a clip's file, by its size alone; None where nothing is."""
+        needed = clip.frames * clip.height * clip.width * 3
+        if self.degradation is not None:
+            scale = self.degradation.scale
+            needed += clip.frames * (clip.height // scale) * (clip.width // scale) * 3
+        try:
+            found = clip_file(self.folder, clip.name).stat().st_size
+        except OSError as error:
+            return (error.strerror or str(error)).lower()
+        return None if found == needed else f"has {found:,} bytes of {needed:,}"
+
     def check(self, progress: Callable[[int, int], None] | None = None) -> Iterator[VideoError]:
         """Read every clip and yield what is wrong with those that are not as they were written.
 

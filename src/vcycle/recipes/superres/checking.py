@@ -2,13 +2,14 @@
 
 import math
 
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.superres.check import SAME_DEGRADATION, agreement, survey
 from vcycle.data.superres.clips import ClipInfo
 from vcycle.data.superres.layouts import ClipPairs
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
-from vcycle.recipes.superres.clips import SPLITS, Clips
+from vcycle.recipes.superres.clips import Clips
 from vcycle.recipes.superres.plans import raw_frames
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.tasks.superres.metrics import SMALLEST
@@ -37,7 +38,11 @@ def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
     if len(faults) == len(found):
         raise DataError(told)
     if len(faults) > recipe.run.bad_limit * len(found):
-        raise DataError(f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer")
+        share = math.ceil(100 * len(faults) / len(found)) / 100
+        raise DataError(
+            f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer; "
+            f"run.bad_limit={share:g} trains, with others in their places"
+        )
     return [f"{told}: others take their places"]
 
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from vcycle.data.layouts.splits import SPLITS, folders_of_splits
 from vcycle.data.superres.degrade import Degradation
 from vcycle.data.superres.layouts import (
     ClipPairs,
@@ -18,9 +19,7 @@ from vcycle.data.superres.store import TiledClips, is_store
 from vcycle.errors import DataError, RecipeError
 from vcycle.recipes.superres.schema import SuperresRecipe
 
-__all__ = ["SPLITS", "Clips", "every_clip", "find_clips", "split_of", "splits_in"]
-
-SPLITS = ("train", "val", "test")
+__all__ = ["Clips", "every_clip", "find_clips", "split_of", "splits_in"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,11 +36,14 @@ def find_clips(recipe: SuperresRecipe) -> Clips:
 
     Raises:
         RecipeError: if the recipe names none to train on, or to validate on.
-        DataError: if they are not there, not as they should be, or a clip is in two splits.
+        DataError: if they are not there, not as they should be, a store is not complete, or a clip is in two splits.
     """
     train = split_of(recipe, "train")
     val = split_of(recipe, "val")
     test = split_of(recipe, "test") if _has(recipe, "test") else None
+    for pairs in (train, val, test):
+        if pairs is not None and isinstance(pairs.high, TiledClips):
+            pairs.high.store.refuse_incomplete()
     _refuse_shared(train, {"val": val} | ({} if test is None else {"test": test}))
     return Clips(train=train, val=val, test=test)
 
@@ -54,11 +56,6 @@ def every_clip(recipe: SuperresRecipe) -> dict[str, ClipPairs]:
         DataError: if they are not as they should be.
     """
     return {split: split_of(recipe, split) for split in SPLITS if split == "train" or _has(recipe, split)}
-
-
-def splits_in(path: Path) -> tuple[str, ...]:
-    """The splits that a folder has folders of; none without one to train on."""
-    return tuple(split for split in SPLITS if (path / split).is_dir()) if (path / "train").is_dir() else ()
 
 
 def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
@@ -93,13 +90,23 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
         return _reds(path, listed, made_by)
     if layout == "vimeo90k":
         return read_vimeo90k(path, listed, low=low, degradation=made_by)
-    if not (path / "train").is_dir() or is_store(path):
-        if split != "train":
-            raise RecipeError(f"data.path {path} has no folder {split}: give one with data.{split}=FOLDER")
-        return read_pairs(path, low=low, degradation=made_by)
-    if not (path / split).is_dir():
+    places = splits_in(path)
+    if split not in places and (places or split != "train"):
         raise RecipeError(f"data.path {path} has no folder {split}: give one with data.{split}=FOLDER")
-    return read_pairs(path / split, low=None if low is None else low / split, degradation=made_by)
+    if not places:
+        return read_pairs(path, low=low, degradation=made_by)
+    lower = None if low is None else folders_of_splits(low).get(split, low / split)
+    return read_pairs(places[split], low=lower, degradation=made_by)
+
+
+def splits_in(path: Path) -> dict[str, Path]:
+    """The splits that a folder has folders of, and these; none in a store, or without one to train on.
+
+    Raises:
+        DataError: if two folders are one split.
+    """
+    found = {} if is_store(path) else folders_of_splits(path)
+    return found if "train" in found else {}
 
 
 def _layout(path: Path) -> str:

@@ -1,0 +1,74 @@
+"""What splits are called: one table for folders and lists, of classification and of super-resolution."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from vcycle.errors import DataError
+
+__all__ = ["SPLITS", "SPLIT_NAMES", "folders_of_splits", "names_of_splits", "split_called", "splits_among"]
+
+SPLIT_NAMES = {
+    "train": ("train", "training"),
+    "val": ("val", "valid", "validation", "validate"),
+    "test": ("test", "testing"),
+}
+"""Names of each split, the usual one first; upper and lower case are the same."""
+
+SPLITS = tuple(SPLIT_NAMES)
+
+_SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
+
+
+def split_called(name: str) -> str | None:
+    """The split that a name stands for; None for any other name.
+
+    Example:
+        >>> split_called("Valid"), split_called("train"), split_called("cats")
+        ('val', 'train', None)
+    """
+    return _SPLIT_OF.get(name.casefold())
+
+
+def names_of_splits() -> str:
+    """All names of splits, for a message."""
+    return ", ".join(f"{first} (or {', '.join(others)})" for first, *others in SPLIT_NAMES.values())
+
+
+def splits_among(root: Path, called: Mapping[str, str]) -> dict[str, str]:
+    """Which of some names in a folder is which split, in the order of the splits.
+
+    Args:
+        root: The folder, for messages.
+        called: Folders or files of it, and what each is called: a file's name without its ending.
+
+    Raises:
+        DataError: If two of them are one split.
+    """
+    found: dict[str, str] = {}
+    for name in sorted(called):
+        split = split_called(called[name])
+        if split is None:
+            continue
+        if split in found:
+            raise DataError(f"{root}: both {found[split]} and {name} are the {split} split: keep one")
+        found[split] = name
+    return {split: found[split] for split in SPLITS if split in found}
+
+
+def folders_of_splits(root: Path) -> dict[str, Path]:
+    """The folders of splits in a folder, by split; none in what is no folder.
+
+    Raises:
+        DataError: If two folders are one split, or the folder cannot be read.
+    """
+    try:
+        with os.scandir(root) as entries:
+            names = [entry.name for entry in entries if split_called(entry.name) and os.path.isdir(entry.path)]
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except OSError as error:
+        raise DataError(f"{root}: cannot be read: {error.strerror}") from error
+    return {split: root / name for split, name in splits_among(root, {name: name for name in names}).items()}

@@ -1,0 +1,42 @@
+from pathlib import Path
+
+import pytest
+
+from vcycle.bench.chance import Chance, chance_of
+from vcycle.data.layouts import VideoList
+
+
+def videos(labels, **given):
+    return VideoList(
+        root=Path("videos"),
+        paths=[f"{number}.mp4" for number in range(given.pop("count", len(labels)))],
+        labels=labels,
+        classes=("a", "b", "c"),
+        source=Path("videos"),
+        **given,
+    )
+
+
+def test_chance_is_the_share_of_the_largest_class():
+    assert chance_of(videos([0, 1, 1, 1, 2])) == Chance(share=0.6, videos=5)
+
+
+def test_videos_of_several_labels_have_no_chance_level():
+    assert chance_of(videos([0, 1, 2], count=2, label_starts=[0, 2, 3])) is None
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "accuracy", "beaten"),
+    [
+        (1 / 6, 30, 0.0667, False),
+        (1 / 6, 30, 1 / 6, False),
+        (1 / 6, 30, 9 / 30, False),  # scipy.stats.binom.sf(8, 30, 1/6) is 5.06 %
+        (1 / 6, 30, 10 / 30, True),
+        (0.5, 4, 1.0, False),  # one in sixteen
+        (0.5, 5, 1.0, True),
+        (1.0, 50, 1.0, False),
+        (0.01, 10_000, 0.012, True),
+    ],
+)
+def test_chance_is_beaten_by_more_than_luck_gives(share, count, accuracy, beaten):
+    assert Chance(share=share, videos=count).beaten_by(accuracy) is beaten
