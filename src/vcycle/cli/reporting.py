@@ -11,6 +11,7 @@ import typer
 
 from vcycle.cli.output import message
 from vcycle.errors import VcycleError
+from vcycle.reading import LONGEST, read_text, read_yaml
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -164,10 +165,8 @@ def _recipe(file: Path) -> dict[str, Any]:
     Raises:
         VcycleError: if it cannot be read.
     """
-    from vcycle.recipes.reading import read_yaml
-
     try:
-        found = read_yaml(file.read_text(encoding="utf-8"))
+        found = read_yaml(read_text(file, LONGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
@@ -186,7 +185,7 @@ def _plan(file: Path) -> dict[str, Any]:
     from vcycle.report.page.lines import Stage, fault
 
     try:
-        plan = Plan.from_json(file.read_text(encoding="utf-8"))
+        plan = Plan.from_json(read_text(file))
         stages = [_stage(stage) for stage in plan.stages]
         told = {"plan": str(plan.name), "stages": stages, "planned_steps": len(plan), "summary": summary(plan)}
     # The values of a plan are those of its classes only where nobody has changed them.
@@ -207,7 +206,7 @@ def _evaluation(file: Path) -> dict[str, Any]:
     from vcycle.report.page.lines import Evaluated, fault
 
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):

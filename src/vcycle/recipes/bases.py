@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vcycle.errors import RecipeError
-from vcycle.recipes.reading import read_yaml
+from vcycle.reading import read_yaml
 
 __all__ = ["MAIN_KEYS", "Written", "resolve"]
 

@@ -13,6 +13,7 @@ from vcycle.data.folders import make_folder
 from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
+from vcycle.reading import open_regular, read_text
 from vcycle.train.checkpoint import checkpoint_name
 from vcycle.train.lock import claimed
 
@@ -130,7 +131,7 @@ class RunFolder:
             CheckpointError: if the run has not written them down, or they cannot be read.
         """
         try:
-            names = json.loads(self.classes.read_text(encoding="utf-8"))
+            names = json.loads(read_text(self.classes))
         except FileNotFoundError:
             raise CheckpointError(
                 f"the run in {self.path} has no {self.classes.name}: its classes are unknown"
@@ -183,7 +184,7 @@ class JsonLines:
         if not self.path.exists():
             return
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 for number, line in enumerate(file, start=1):
                     found = _object(line)
                     if found is not None:

@@ -14,6 +14,7 @@ from typing import Any
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.whole import PARTIAL, written_whole
 from vcycle.errors import DataError
+from vcycle.reading import read_text
 
 __all__ = ["TRIED", "check_folder", "claimed", "flush_folders", "write_json"]
 
@@ -108,10 +109,10 @@ def _content(settings: PrepareSettings, data: Path) -> dict[str, Any]:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(file.read_text(encoding="ascii"))
+        content = json.loads(read_text(file, encoding="ascii"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: cannot be read: {error}") from error
     return content if isinstance(content, dict) else {}
 
