@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import yaml
 
-__all__ = ["LONGEST", "check_regular", "open_regular", "read_text", "read_yaml"]
+__all__ = ["LONGEST", "check_regular", "open_regular", "read_text", "read_yaml", "resolved"]
 
 LONGEST = 1 << 20
 """Bytes of a text that is read as YAML, such as a recipe."""
@@ -85,6 +85,11 @@ def check_regular(path: Path) -> int:
         kind = next((name for is_kind, name in _KINDS if is_kind(found.st_mode)), "something else")
         raise OSError(errno.EINVAL, f"this is {kind}, not a regular file", str(path))
     return found.st_size
+
+
+def resolved(path: Path) -> Path:
+    """The absolute path without links; links that lead in a circle stay, for whoever opens them to refuse."""
+    return Path(os.path.realpath(path))
 
 
 def open_regular(path: Path) -> BinaryIO:

@@ -11,7 +11,7 @@ import typer
 
 from vcycle.cli.output import message
 from vcycle.errors import VcycleError
-from vcycle.reading import LONGEST, read_text, read_yaml
+from vcycle.reading import LONGEST, read_text, read_yaml, resolved
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -40,7 +40,7 @@ def report(
     from vcycle.train.environment import versions
 
     held = [run for folder in runs for run in _held(folder)]
-    folders = list({run.resolve(): run for run in held}.values())
+    folders = list({resolved(run): run for run in held}.values())
     found = [_read(folder, _name(folder, folders)) for folder in folders]
     text = page(found, versions=versions())
     try:
@@ -223,6 +223,6 @@ def _stage(stage: Any) -> dict[str, Any]:
 
 def _name(folder: Path, runs: list[Path]) -> str:
     """A folder's own name, or its path where another has the same."""
-    name = folder.resolve().name
-    name = name if sum(other.resolve().name == name for other in runs) == 1 else str(folder)
+    name = resolved(folder).name
+    name = name if sum(resolved(other).name == name for other in runs) == 1 else str(folder)
     return name.encode(errors="backslashreplace").decode()  # it may be no text, which nothing can draw

@@ -8,6 +8,7 @@ from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.units import as_size
 from vcycle.errors import DataError
+from vcycle.reading import resolved
 from vcycle.report.spread import duration
 
 __all__ = ["prepare_tiles"]
@@ -50,7 +51,7 @@ def prepare_tiles(
         out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
         for split in splits_in(data) or ("",)
     }
-    if any(out.resolve().is_relative_to(place.resolve()) for place in (data, low) if place is not None):
+    if any(resolved(out).is_relative_to(resolved(place)) for place in (data, low) if place is not None):
         raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")
     for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
         if is_store(other):

@@ -13,7 +13,7 @@ from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.nn.weights.loading import take_weights
 from vcycle.plan import Plan
-from vcycle.reading import check_regular
+from vcycle.reading import check_regular, resolved
 from vcycle.recipes.build import build_model
 from vcycle.recipes.load import AnyRecipe, load_any, parse_any, recognition
 from vcycle.recipes.schema import Recipe
@@ -165,7 +165,7 @@ def run_of(path: Path) -> Path | None:
     """The run that a path names: its folder, or one of its checkpoints; None where it names something else."""
     if path.is_dir():
         return path if RunFolder(path).recipe.is_file() else None
-    whole = path.resolve()
+    whole = resolved(path)
     run = RunFolder(whole.parent.parent)
     return run.path if run.recipe.is_file() and whole.parent == run.checkpoints else None
 

@@ -4,7 +4,7 @@ import json
 import os
 import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -15,7 +15,7 @@ from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.reading import open_regular, read_text
 from vcycle.train.checkpoint import checkpoint_name
-from vcycle.train.lock import claimed
+from vcycle.train.lock import LOCK, claimed
 
 __all__ = ["JsonLines", "RunFolder", "write_small"]
 
@@ -123,6 +123,32 @@ class RunFolder:
         if classes is not None:
             write_small(self.classes, json.dumps(list(classes), indent=1) + "\n")
         return False
+
+    @contextmanager
+    def withdrawn(self) -> Iterator[None]:
+        """Within: an error before the first step leaves the disk as it was. An interruption is none.
+
+        What has been learned or written down of samples stays, and so does what lies here already.
+        """
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        before = set(self.path.rglob("*"))
+        try:
+            yield
+        except Exception:
+            with suppress(OSError, VcycleError):  # another process may have the folder by now
+                self._withdraw(before, made)
+            raise
+
+    def _withdraw(self, before: set[Path], made: Sequence[Path]) -> None:
+        if self.path.is_dir():
+            with claimed(self.path):
+                if self.started:
+                    return
+                new = (path for path in self.path.rglob("*") if path not in before and path.name != LOCK)
+                for path in sorted(new, reverse=True):  # what lies in a folder, then the folder
+                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        for folder in made:
+            folder.rmdir()
 
     def read_classes(self) -> tuple[str, ...]:
         """The names of the classes.
