@@ -334,7 +334,7 @@ ODD = [
     ("training.lr=.nan", ["'training.lr'", "finite number"]),
     ("training.size=1000000", ["'training.size'", "less than or equal to 16384"]),
     (
-        "training={batch: 1000000, frames: 65536, size: 16384, steps: 24, lr: 1, decay: {law: constant}}",
+        "training={batch: 1000000, frames: 65536, size: 16, steps: 24, lr: 1}",
         ["of memory for its clips alone"],
     ),
     ("training.batch=0x" + "f" * 500, ["the value is not valid YAML"]),
