@@ -1,11 +1,14 @@
 """What a user may get wrong: one line that says what and where, exit code 2, and nothing lost."""
 
 import json
+import os
 import re
 import shlex
 import shutil
 
 import pytest
+import safetensors
+import safetensors.torch
 
 
 def refused(ran, *parts):
@@ -403,3 +406,111 @@ def test_a_study_leaves_out_dead_videos_and_the_same_when_it_resumes(vcycle, her
     shutil.copy(videos / "train/left/0.mp4", seventeen / "train/left/dead.mp4")
     again = vcycle(*arguments)
     assert "1 of 1 trainings were done before" in again.err
+
+
+ODD = [
+    ("model.options.widths=[8, 8]", ["widths (8, 8)", "differ in length"]),
+    ("model.options={widths: [65536, 65536, 65536, 65536], blocks: [1000, 1, 1, 1]}", ["differ in length"]),
+    ("model.options.blocks=[9999, 1, 1]", ["'blocks'", "from 1 to 1,000"]),
+    ("run.validate_every=1e-320", ["'run.validate_every'", "greater than or equal to 0.000001"]),
+    ("run.watchdog=1e300", ["'run.watchdog'", "less than or equal to 100000"]),
+    ("data.timeout=1e300", ["'data.timeout'", "less than or equal to 1000000"]),
+    ("training.lr=1e-300", ["'training.lr'", "numbers from 1e-12 to 1e+12 are accepted"]),
+    ("training.lr=.nan", ["'training.lr'", "finite number"]),
+    ("training.size=1000000", ["'training.size'", "less than or equal to 16384"]),
+    (
+        "training={batch: 1000000, frames: 65536, size: 16, steps: 24, lr: 1}",
+        ["of memory for its clips alone"],
+    ),
+    ("training.batch=0x" + "f" * 500, ["the value is not valid YAML"]),
+    ("sampling.short_side=[16, 1000000000]", ["'sampling.short_side.1'", "less than or equal to 16384"]),
+    ("init=fifo", ["this is a FIFO, not a regular file"]),
+    ("init=loop", ["Too many levels of symbolic links"]),
+    ("init=empty", ["not the folder of a run"]),
+    ("init=nowhere.pt", ["No such file"]),
+    ("init=tiny.yaml", ["this is text, not weights"]),
+    ('init.path="a\\0b"', ["'init.path'", "no NUL"]),
+    ('model.name="\\ud800"', ["'model.name'", "text that a file's name may have"]),
+]
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+@pytest.mark.parametrize(("override", "parts"), ODD, ids=[override[:40] for override, _ in ODD])
+def test_plan_refuses_what_train_refuses_and_nothing_is_left(vcycle, here, videos, command, override, parts):
+    os.mkfifo(here / "fifo")
+    (here / "loop").symlink_to("loop")
+    (here / "empty").mkdir()
+    before = sorted(here.rglob("*"))
+    ran = vcycle(command, "tiny.yaml", f"data={videos}", override)
+    refused(ran, *parts)
+    assert "--resume" not in ran.err
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize("command", ["plan", "train", "check", "eval", "export", "predict", "report"])
+@pytest.mark.parametrize("name", ["loop", "loop/x", "tiny.yaml/x", "fifo", "a\0b"])
+def test_a_path_that_leads_to_no_file_is_refused(vcycle, here, command, name):
+    (here / "loop").symlink_to("loop")
+    os.mkfifo(here / "fifo")
+    more = ["clip.mp4"] if command == "predict" else ["--out", "out.safetensors"] if command == "export" else []
+    ran = vcycle(command, name, *more)
+    assert ran.code == 2
+    assert "error: " in ran.err
+    assert "unexpected" not in ran.err
+
+
+@pytest.mark.parametrize("key", ["data", "data.val", "data.test", "data.root", "init"])
+@pytest.mark.parametrize("value", ["loop", "loop/x", "tiny.yaml/x", "fifo", '"a\\0b"', "/dev/zero"])
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_so_is_one_of_a_recipe(vcycle, here, videos, command, key, value):
+    (here / "loop").symlink_to("loop")
+    os.mkfifo(here / "fifo")
+    if key in ("data.val", "data.test", "data.root"):
+        (here / "all.csv").write_text(f"{videos}/train/left/0.mp4 0\n{videos}/train/right/0.mp4 1\n")
+        data = ["data=all.csv", "data.val=all.csv"]
+    else:
+        data = [f"data={videos}"]
+    ran = vcycle(command, "tiny.yaml", *data, f"{key}.path={value}" if key in ("data", "init") else f"{key}={value}")
+    if key != "data.root":  # absolute paths in a list do not need it
+        assert ran.code == 2
+        assert "error: " in ran.err
+    assert "unexpected" not in ran.err
+
+
+def test_a_model_that_this_machine_does_not_hold_is_refused_before_a_run_is_begun(vcycle, here, videos):
+    huge = "model.options={widths: [65536, 65536, 65536], blocks: [900, 900, 900]}"
+    ran = vcycle("train", "tiny.yaml", f"data={videos}", huge)
+    refused(ran, "its weights and gradients take", "of memory, and there are")
+    assert sorted(path.name for path in here.iterdir()) == ["tiny.yaml"]
+
+
+def test_memory_that_runs_out_before_the_first_step_leaves_no_folder(vcycle, here, videos, monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    monkeypatch.setattr("vcycle.train.training.Training.run", full)
+    ran = vcycle("train", "tiny.yaml", f"data={videos}", "--out", "deep/run", "--json")
+    refused(ran, "out of memory: ", "you tried to allocate 9 bytes")
+    assert "--resume" not in ran.err
+    assert not (here / "deep/run").exists()
+
+
+def test_a_folder_that_was_there_before_a_refused_start_stays_as_it_was(vcycle, here, videos, monkeypatch):
+    (here / "run").mkdir()
+    (here / "run/notes.txt").write_text("mine")
+    monkeypatch.setattr("vcycle.train.training.Training.run", lambda *_: 1 / 0)
+    assert vcycle("train", "tiny.yaml", f"data={videos}", "--out", "run").code == 1
+    assert [str(path.relative_to(here)) for path in (here / "run").rglob("*")] == ["run/notes.txt"]
+
+
+def test_deep_metadata_of_an_exported_file_is_an_error_in_one_line(vcycle, here, trained):
+    assert vcycle("export", trained[0], "--out", "whole.safetensors").code == 0
+    with safetensors.safe_open("whole.safetensors", framework="pt") as file:
+        said, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for key in ("classes", "plan", "evaluation", "step", "recipe"):
+        for text in ("[" * 100_000, "9" * 10_000, "NaN", "{}"):
+            safetensors.torch.save_file(tensors, "odd.safetensors", said | {f"vcycle.{key}": text})
+            ran = vcycle("export", "odd.safetensors", "--out", "again.safetensors")
+            assert (key, text[:3], ran.code, "unexpected" in ran.err) in [
+                (key, text[:3], code, False) for code in (0, 2)
+            ]

@@ -112,7 +112,7 @@ def test_an_interruption_that_the_code_at_hand_makes_another_error_of_is_one_nev
     assert capsys.readouterr().err == "interrupted; go on with `x`\n"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGUSR1, 138)])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)])
 def test_a_schedulers_signal_is_named_and_has_the_code_that_a_shell_would_give(capsys, number, code):
     def command(args, standalone_mode):
         with process.resumable("go on with `x`"):

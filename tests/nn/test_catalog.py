@@ -99,3 +99,40 @@ def test_lists_from_a_recipe_build_as_tuples_do():
     assert str(build("r3d_tiny", 2, widths=[4, 8], blocks=[1, 1], temporal_kernels=[3, 1])) == str(
         build("r3d_tiny", 2, widths=(4, 8), blocks=(1, 1), temporal_kernels=(3, 1))
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (
+            "r3d_tiny",
+            {"widths": [8, 16]},
+            "blocks (1, 1, 1) and temporal_kernels (3, 3, 3) differ in length",
+        ),
+        ("r3d_tiny", {"temporal_strides": [1]}, "temporal_strides (1,) differ in length"),
+        ("i3d_nl_r50", {"nonlocal_every": [0, 2]}, "nonlocal_every (0, 2) differ in length"),
+        ("i3d_nl_r50", {"nonlocal_form": "gaussian"}, "nonlocal_form 'gaussian' is unknown; accepted: dot, softmax"),
+        ("r3d_tiny", {"block": "dense"}, "block 'dense' is unknown; accepted: basic, bottleneck"),
+        ("slowfast_tiny", {"fast_kernels": [3]}, "fast_kernels (3,) differ in length"),
+        ("slowfast_tiny", {"beta_inverse": 7}, "width 16 is not a multiple of beta_inverse 7"),
+        ("slowfast_8x8_r50", {"widths": [64, 128]}, "differ in length"),
+        ("slowfast_tiny", {"block": "dense"}, "block 'dense' is unknown"),
+        ("r3d_tiny", {"widths": [1 << 17] * 3}, "each from 1 to 65,536"),
+        ("r3d_tiny", {"blocks": [10**9] * 3}, "each from 1 to 1,000"),
+        ("r3d_tiny", {"channels_in": 10**30}, "a whole number from 1 to 65,536"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_built(name, options, said):
+    with pytest.raises(RecipeError) as asked:
+        needs(name, **options)
+    with pytest.raises(RecipeError) as built:
+        build(name, 3, **options)
+    assert said in str(asked.value)
+    assert str(built.value) == str(asked.value)
+
+
+def test_so_are_those_of_super_resolution():
+    with pytest.raises(RecipeError, match="flow is 'raft'; accepted: spynet, none"):
+        needs("basicvsr", "superresolution", flow="raft")
+    with pytest.raises(RecipeError, match="channels is 64, groups is 7; accepted: groups that divide the channels"):
+        needs("edvr_m", "superresolution", groups=7)

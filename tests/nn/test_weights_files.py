@@ -4,7 +4,9 @@ import argparse
 import os
 import pickle
 import struct
+import tracemalloc
 import zipfile
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from vcycle.nn.weights.caffe2 import pyslowfast_name
 from vcycle.nn.weights.files import read_weights
 from vcycle.nn.weights.keys import foreign_keys
 from vcycle.nn.weights.loading import take_weights
+from vcycle.nn.weights.record import Record
 
 STATE = {"layer.weight": torch.arange(12.0).reshape(3, 4), "layer.bias": torch.arange(3.0)}
 
@@ -312,3 +315,132 @@ def test_safetensors_with_nothing_in_them_or_a_wrong_length_are_refused(tmp_path
 def test_a_folder_is_no_file(tmp_path):
     (tmp_path / "x").mkdir()
     assert "Is a directory" in refused(tmp_path / "x")
+
+
+def described(
+    kind=b"f4", flags=b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00", shape=b"K\x02\x85", raw=b"C\x08" + bytes(8)
+):
+    """A pickle of one array as a hostile file describes it, the lengths that it claims among it."""
+    dtype = b"cnumpy\ndtype\nU" + bytes([len(kind)]) + kind + b"K\x00K\x01\x87R(K\x03U\x01<" + flags + b"tb"
+    array = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"
+    return b"\x80\x02}U\x05blobs}U\x06pred_b" + array + b"(K\x01" + shape + dtype + b"\x89" + raw + b"tbss."
+
+
+def test_a_described_array_is_read(tmp_path):
+    (tmp_path / "x.pkl").write_bytes(described())
+    assert same(read_weights(tmp_path / "x.pkl").state, {"head.projection.bias": torch.zeros(2)})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (described(kind=b"O8"), "an array is of 'O8'; accepted: numbers"),
+        (described(kind=b"V8"), "an array is of 'V8'; accepted: numbers"),
+        (described(kind=b"f4,O"), "an array is of 'f4,O'; accepted: numbers"),
+        (described(kind=b"f9"), "its blobs hold no arrays of numbers"),
+        (described(flags=b"NU\x01a\x85}J\x08\x00\x00\x00K\x01K\x3f"), "an array has no plain dtype"),
+        (
+            described(shape=b"\x8a\x06\x00\x00\x00\x00\x00\x01\x85"),
+            "an array of shape 1099511627776 and f4 has 8 bytes",
+        ),
+        (described(shape=b"J\xfe\xff\xff\xff\x85"), "an array of f4 has no plain shape"),
+        (described(shape=b"K\x01K\x02\x86"), None),
+        (described(raw=b"C\x07" + bytes(7)), "an array of shape 2 and f4 has 7 bytes"),
+        (described(raw=b"K\x05"), "an array has no bytes"),
+        (described(raw=b"\x8e" + struct.pack("<Q", 1 << 40)), "it ends within a value"),
+        (b"\x80\x02\x8b" + struct.pack("<i", 2**31 - 1) + b"a", "it ends within a value"),
+        (b"\x80\x04}r" + struct.pack("<I", 2**32 - 1) + b".", "a pickle without Caffe2's blobs"),
+        (b"\x80\x02" + b"]" * 1_100_000 + b".", "it has more than 1,000,000 opcodes"),
+        (b"\x80\x02})" + b"q\x00h\x00\x86" * 64 + b"K\x00s.", "a key is tuple"),
+        (b"\x80\x02cnumpy\nndarray\n)\x81.", "opcode '\\x81' has no place in a pickle of arrays"),
+        (b"\x80\x02cnumpy\nndarray\n(\x8a\x06\x00\x00\x00\x00\x00\x01tR.", "a pickle without Caffe2's blobs"),
+        (b"\x80\x02cnumpy\nndarray\n(K\x01tR(K\x01tb.", "it changes what is neither an array nor a dtype"),
+        (b"\x80\x02}U\x05blobscnumpy\nndarray\ns.", "a pickle without Caffe2's blobs"),
+        (b"\x80\x02R", "a value is missing"),
+        (b"\x80\x02h\x05.", "it remembers nothing under 5"),
+        (b"\x80\x02" + bytes(1000), "opcode '\\x00' has no place"),
+    ],
+)
+def test_nothing_that_a_pickle_claims_is_made_before_it_is_checked(tmp_path, content, said):
+    (tmp_path / "x.pkl").write_bytes(content)
+    read_weights_or_refused = refused if said is not None else read_weights
+    tracemalloc.start()
+    found = read_weights_or_refused(tmp_path / "x.pkl")
+    assert tracemalloc.get_traced_memory()[1] < 100 * len(content) + (1 << 20)
+    tracemalloc.stop()
+    assert said is None or said in found
+
+
+def test_one_array_under_many_names_takes_no_more_than_the_file_has(tmp_path):
+    array = np.zeros(1 << 16, np.float32)
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps({"blobs": {f"blob{n}": array for n in range(5_000)}}))
+    tracemalloc.start()
+    assert "its arrays take more bytes than the file has" in refused(tmp_path / "x.pkl")
+    assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_arrays_of_any_float_byte_order_and_layout_are_read(tmp_path, order, kind):
+    array = np.arange(6, dtype=f"{order}{kind}").reshape(2, 3)
+    arrays = {"a": array, "b": np.asfortranarray(array), "c": np.array(3, dtype=array.dtype)}
+    (tmp_path / "x.pkl").write_bytes(pickle.dumps({"blobs": OrderedDict(arrays)}, protocol=2))
+    state = read_weights(tmp_path / "x.pkl").state
+    assert all(np.array_equal(state[name].numpy(), arrays[name]) for name in arrays)
+
+
+def test_numbers_of_numpy_in_a_checkpoint_reach_no_constructor_of_numpy(tmp_path):
+    path = tmp_path / "x.pth"
+    torch.save({"model": STATE, "lr": np.float64(0.1)}, path, _use_new_zipfile_serialization=False)
+    content = path.read_bytes()
+    assert b"f8" in content
+    path.write_bytes(content.replace(b"X\x02\x00\x00\x00f8", b"X\x02\x00\x00\x00O8"))
+    assert same(read_weights(path).state)  # NumPy would take the number's bytes as the address of an object
+
+
+def bomb(levels=40):
+    """A few lines that stand for 10 ** levels values."""
+    lines = ["a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        bomb() + "\nNONLOCAL: {LOCATION: *a39}\nTRAIN: {DATASET: *a39}",
+        "[" * 5_000,
+        "DATA: {MEAN: [0x" + "f" * 500 + ", 1, 1]}",
+        "TRAIN: {DATASET: 0x" + "f" * 5000 + "}",
+        "a: " + "1:" * 200_000 + "1",
+    ],
+)
+def test_a_configuration_that_cannot_be_looked_at_says_nothing_of_the_weights(tmp_path, config):
+    torch.save({"model_state": STATE, "cfg": config}, tmp_path / "x.pyth")
+    weights = read_weights(tmp_path / "x.pyth")
+    assert same(weights.state)
+    assert weights.record == Record()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no FIFOs")
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "x")
+    assert "this is a FIFO, not a regular file" in refused(tmp_path / "x")
+
+
+def test_a_name_that_no_file_can_have(tmp_path):
+    (tmp_path / "x").symlink_to("x")
+    assert "Too many levels of symbolic links" in refused(tmp_path / "x")
+    assert "not a name that a file can have" in refused(tmp_path / "a\0b")
+
+
+@pytest.mark.parametrize("head", [b"\x80\x02", b"}q", b"(d", b"\0" * 16, b"PK\x03\x04", b"\x10" + b"\0" * 7 + b"{"])
+def test_a_large_file_is_refused_by_its_head(tmp_path, head):
+    with (tmp_path / "x").open("wb") as sparse:
+        sparse.write(head)
+        sparse.truncate(3 << 30)
+    tracemalloc.start()
+    assert refused(tmp_path / "x")
+    assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()

@@ -1,6 +1,8 @@
 """A plan that cannot be built or run is refused in one line that says which value, where, and why."""
 
+import json
 import re
+import reprlib
 from collections.abc import Callable
 
 import pytest
@@ -273,3 +275,50 @@ def test_an_unknown_parameter_role_is_refused_with_those_known() -> None:
 def test_a_text_that_is_no_plan_is_refused(text: str, message: str) -> None:
     with pytest.raises(PlanError, match=re.escape(message)):
         Plan.from_json(text)
+
+
+def spoilt(path: str, value: object) -> str:
+    """The text of a plan with one of its values replaced, which is found by its keys."""
+    data = json.loads(multigrid(base(decay=CosineDecay(), warmup=RampWarmup(length=1.0))).to_json())
+    node, keys = data, [int(key) if key.isdigit() else key for key in path.split(".")]
+    for key in keys[:-1]:
+        node = node[key]
+    assert keys[-1] in node or isinstance(node, list)
+    node[keys[-1]] = value
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("name", "baseline", "stages", "warmup_samples", "mirrored"),
+        *("baseline.lr", "baseline.batch", "baseline.decay", "baseline.warmup", "baseline.roles", "baseline.epochs"),
+        *("baseline.warmup.length", "baseline.decay.floor"),
+        *("stages.0", "stages.0.steps", "stages.0.pattern", "stages.0.rate", "stages.0.lr_factor", "stages.0.name"),
+        *("stages.0.pattern.0", "stages.0.pattern.0.batch", "stages.0.pattern.0.frames", "stages.0.rate.peak"),
+    ],
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            float("nan"),
+            float("inf"),
+            -float("inf"),
+            1 << 64,
+            10**400,
+            {"kind": "PolynomialDecay"},
+            {"a": 1},
+            [[]],
+            True,
+        ),
+        {"kind": "Stage", "name": "x", "steps": 1, "pattern": [3], "rate": None},
+    ],
+    ids=lambda value: reprlib.repr(value),
+)
+def test_a_plan_with_a_value_of_the_wrong_kind_or_no_finite_number_is_refused(path: str, value: object) -> None:
+    if path == "mirrored" and value is True:
+        return
+    with pytest.raises(PlanError) as caught:
+        Plan.from_json(spoilt(path, value))
+    assert "\n" not in str(caught.value)

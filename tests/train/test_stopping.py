@@ -11,7 +11,7 @@ from vcycle.recipes import evaluating
 from vcycle.train import stopping
 from vcycle.train.stopping import Stop, Stopped, signals
 
-EVERY = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+EVERY = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def strike(number=signal.SIGINT):

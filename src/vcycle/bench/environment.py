@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.errors import VcycleError
+from vcycle.reading import read_text
 from vcycle.train.run import write_small
 
 __all__ = ["note_environment", "read_environments"]
@@ -20,7 +21,7 @@ def read_environments(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
         return []
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, list) or not all(isinstance(known, dict) for known in found):

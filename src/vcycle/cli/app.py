@@ -120,6 +120,10 @@ def _planned(recipe: "Recipe") -> "Plan":
         tell_of_videos(recipe, videos)
     planned = plan_of(recipe, clips)
     check_plan(recipe, planned)
+    if recipe.data.path is not None and recipe.init.path is not None:
+        from vcycle.recipes.initial import check_init
+
+        check_init(recipe, videos.train.classes)
     if (longer := lengthened(recipe, clips)) is not None:
         message(longer)
     return planned

@@ -12,7 +12,7 @@ from vcycle.cli.telling import plan_line, totals_line, training_data, warn_of_wo
 if TYPE_CHECKING:
     from vcycle.plan import Plan
     from vcycle.recipes.load import AnyRecipe
-    from vcycle.train.outcome import Evaluation, Fitted, Point
+    from vcycle.train.outcome import Evaluation, Fitted, Point, StepReport
     from vcycle.train.run import RunFolder
 
 __all__ = ["carry_out"]
@@ -22,7 +22,7 @@ def carry_out(
     recipe: "AnyRecipe",
     planned: "Plan",
     run: "RunFolder",
-    train: "Callable[[Progress, Callable[[Point], None]], Fitted]",
+    train: "Callable[[Progress, Callable[[StepReport], None], Callable[[Point], None]], Fitted]",
     headline: "Callable[[Evaluation], str]",
     *,
     json: bool,
@@ -33,17 +33,25 @@ def carry_out(
         recipe: What is trained.
         planned: Its plan.
         run: The run's folder.
-        train: Trains; given what shows its progress, and what is to be told of validations.
+        train: Trains; given what shows its progress, and what is to be told of steps and of validations.
         headline: What is told of the last validation.
         json: Print one object instead.
     """
     if not json:
         result(planned.table())
     go_on = f"vcycle train {shlex.quote(str(run.path))} --resume"
-    message(f"run: {run.path}; after an interruption, go on with `{go_on}`")
     warn_of_workers(recipe)
+    told = False
     with process.resumable(f"go on with `{go_on}`"), progress() as shown:
-        fitted = train(shown, lambda point: message(plan_line(planned, point)))
+
+        def on_step(report: "StepReport") -> None:
+            nonlocal told
+            if not told:  # now there is something to resume
+                message(f"run: {run.path}; after an interruption, resume with `{go_on}`")
+                told = True
+            shown.step(report)
+
+        fitted = train(shown, on_step, lambda point: message(plan_line(planned, point)))
     if json:
         print_json(training_data(run.path, planned, fitted))
         return

@@ -1,7 +1,7 @@
 """How a command ends: its exit code, and what goes wrong in one line on standard error.
 
-0: done. 1: a fault that is not the user's. 2: what the user can mend. 130: interrupted by Ctrl-C; after SIGTERM and
-SIGUSR1 likewise 128 and the signal's number, 143 and 138.
+0: done. 1: a fault that is not the user's. 2: what the user can mend. 130: interrupted by Ctrl-C; after SIGTERM, SIGHUP
+and SIGUSR1 likewise 128 and the signal's number, 143, 129 and 138.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _OF_THE_MACHINE = {
 """Errors of the system that a user can mend: a full disk, a folder that is not theirs, a name that none can have."""
 
 
-class Interrupted(Exception):  # noqa: N818 -- not an error
+class Interrupted(BaseException):
     """A signal in the middle of something that can be gone on with; says how."""
 
     def __init__(self, how: str, by: signal.Signals) -> None:
@@ -43,8 +43,8 @@ class Interrupted(Exception):  # noqa: N818 -- not an error
 def resumable(how: str) -> Iterator[None]:
     """Within: work that an interruption does not lose, and how to go on with it.
 
-    Ctrl-C, SIGTERM and SIGUSR1 let a training finish the step at hand and save it; anything else they end at once, and
-    a second Ctrl-C a training as well.
+    Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 let a training finish the step at hand and save it; anything else they end at
+    once, and a second Ctrl-C a training as well.
     """
     with stopping.signals() as stop:
         try:
@@ -71,6 +71,9 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     """
     debug = _DEBUG in arguments
     _prepare_streams()
+    if unnamed := next((argument for argument in arguments if "\0" in argument), None):
+        tell(f"error: {unnamed!r} has a NUL character, which nothing that a command takes may have")
+        return 2
     if not debug:
         warnings.showwarning = _show_warning
     try:
@@ -140,10 +143,20 @@ def _explain(error: Exception) -> tuple[str, int]:
     """What went wrong, in a line, and the exit code."""
     if isinstance(error, VcycleError):
         return " ".join(str(error).split("\n")), 2  # whole: a file's name may hold an end of line
+    if isinstance(error, MemoryError | RuntimeError) and _out_of_memory(error):
+        return f"out of memory: {_line(error)}; smaller clips, a smaller batch or model take less", 2
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", 2
     return f"unexpected {type(error).__name__}: {_line(error)} ({_DEBUG} shows where)", 1
+
+
+def _out_of_memory(error: Exception) -> bool:
+    if "torch" not in sys.modules:
+        return isinstance(error, MemoryError)
+    from vcycle.train.memory import is_out_of_memory
+
+    return is_out_of_memory(error)
 
 
 def _line(error: BaseException) -> str:

@@ -11,6 +11,7 @@ import typer
 
 from vcycle.cli.output import message
 from vcycle.errors import VcycleError
+from vcycle.reading import LONGEST, read_text, read_yaml, resolved
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -39,7 +40,7 @@ def report(
     from vcycle.train.environment import versions
 
     held = [run for folder in runs for run in _held(folder)]
-    folders = list({run.resolve(): run for run in held}.values())
+    folders = list({resolved(run): run for run in held}.values())
     found = [_read(folder, _name(folder, folders)) for folder in folders]
     text = page(found, versions=versions())
     try:
@@ -164,10 +165,8 @@ def _recipe(file: Path) -> dict[str, Any]:
     Raises:
         VcycleError: if it cannot be read.
     """
-    from vcycle.recipes.reading import read_yaml
-
     try:
-        found = read_yaml(file.read_text(encoding="utf-8"))
+        found = read_yaml(read_text(file, LONGEST))
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
@@ -186,7 +185,7 @@ def _plan(file: Path) -> dict[str, Any]:
     from vcycle.report.page.lines import Stage, fault
 
     try:
-        plan = Plan.from_json(file.read_text(encoding="utf-8"))
+        plan = Plan.from_json(read_text(file))
         stages = [_stage(stage) for stage in plan.stages]
         told = {"plan": str(plan.name), "stages": stages, "planned_steps": len(plan), "summary": summary(plan)}
     # The values of a plan are those of its classes only where nobody has changed them.
@@ -207,7 +206,7 @@ def _evaluation(file: Path) -> dict[str, Any]:
     from vcycle.report.page.lines import Evaluated, fault
 
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
@@ -224,6 +223,6 @@ def _stage(stage: Any) -> dict[str, Any]:
 
 def _name(folder: Path, runs: list[Path]) -> str:
     """A folder's own name, or its path where another has the same."""
-    name = folder.resolve().name
-    name = name if sum(other.resolve().name == name for other in runs) == 1 else str(folder)
+    name = resolved(folder).name
+    name = name if sum(resolved(other).name == name for other in runs) == 1 else str(folder)
     return name.encode(errors="backslashreplace").decode()  # it may be no text, which nothing can draw

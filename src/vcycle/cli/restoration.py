@@ -1,6 +1,7 @@
 """`plan`, `train` and `eval` where the recipe is one of super-resolution."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from vcycle.plan import Plan
     from vcycle.recipes.superres.schema import SuperresRecipe
     from vcycle.tasks.superres import Quality
-    from vcycle.train.outcome import Evaluation, Fitted, Point
+    from vcycle.train.outcome import Evaluation, Fitted, Point, StepReport
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
@@ -40,7 +41,12 @@ def planned(recipe: "SuperresRecipe") -> "Plan":
         return _planned(recipe, None)
     from vcycle.recipes.superres.clips import split_of
 
-    return _planned(recipe, len(split_of(recipe, "train")))
+    scheduled = _planned(recipe, len(split_of(recipe, "train")))
+    if recipe.init.path is not None:
+        from vcycle.recipes.superres.initial import check_init
+
+        check_init(recipe)
+    return scheduled
 
 
 def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
@@ -50,7 +56,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     from vcycle.recipes.superres.build import train as train_recipe
     from vcycle.recipes.superres.checking import check_clips, described, never_learning, notices
     from vcycle.recipes.superres.clips import find_clips
-    from vcycle.recipes.superres.initial import check_init
+    from vcycle.recipes.superres.initial import check_model
 
     text = dump_recipe(recipe)
     clips = find_clips(recipe)
@@ -58,14 +64,12 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
     warnings = notices(clips)
     if not run.started:
         warnings += [*never_learning(recipe, scheduled), *check_clips(recipe, clips)]
-        check_init(recipe)
+        check_model(recipe, scheduled, world=ranks.world)
     found = {"train": clips.train, "val": clips.val}
-    ranks.from_first(lambda: enter(run, recipe, scheduled, found, text=text, resume=resume))
-    message(f"{len(clips.train):,} clips, {described(clips.train)}; {len(clips.val):,} more for validation")
-    for note in warnings:
-        message(f"warning: {note}")
 
-    def train_clips(shown: "Progress", on_point: "Callable[[Point], None]") -> "Fitted":
+    def train_clips(
+        shown: "Progress", on_step: "Callable[[StepReport], None]", on_point: "Callable[[Point], None]"
+    ) -> "Fitted":
         shown.begin(scheduled.name, scheduled)
         fitted = train_recipe(
             recipe,
@@ -75,7 +79,7 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
             text=text,
             resume=resume,
             ranks=ranks,
-            on_step=shown.step,
+            on_step=on_step,
             on_point=on_point,
             on_message=message_of_rank,
             on_progress=shown.count,
@@ -83,7 +87,12 @@ def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume:
         _warn(cast("Quality", fitted.curve[-1].evaluation))
         return fitted
 
-    carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
+    with run.withdrawn() if ranks.first else nullcontext():
+        ranks.from_first(lambda: enter(run, recipe, scheduled, found, text=text, resume=resume))
+        message(f"{len(clips.train):,} clips, {described(clips.train)}; {len(clips.val):,} more for validation")
+        for note in warnings:
+            message(f"warning: {note}")
+        carry_out(recipe, scheduled, run, train_clips, lambda found: _line(found, "val"), json=json)
 
 
 def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out: Path | None, json: bool) -> None:

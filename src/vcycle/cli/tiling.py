@@ -8,6 +8,7 @@ from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.cli.units import as_size
 from vcycle.errors import DataError
+from vcycle.reading import resolved
 from vcycle.report.spread import duration
 
 __all__ = ["prepare_tiles"]
@@ -53,7 +54,7 @@ def prepare_tiles(
         out / split: read_pairs(place, low=None if low is None else lower.get(split, low / split), degradation=made)
         for split, place in (places or {"": data}).items()
     }
-    if any(out.resolve().is_relative_to(place.resolve()) for place in (data, low) if place is not None):
+    if any(resolved(out).is_relative_to(resolved(place)) for place in (data, low) if place is not None):
         raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")
     for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
         if is_store(other):

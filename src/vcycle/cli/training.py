@@ -1,6 +1,7 @@
 """`vcycle train`: one process or, started by torchrun, as many as share the work."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -62,6 +63,7 @@ def train(
 def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
     from vcycle.recipes.build import check_plan, datasets_of
     from vcycle.recipes.build import train as train_recipe
+    from vcycle.recipes.initial import check_model
     from vcycle.recipes.load import dump_recipe
     from vcycle.recipes.plans import lengthened, plan_of
     from vcycle.recipes.resuming import enter
@@ -83,19 +85,16 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
     check_plan(recipe, planned)
 
     def prepare() -> None:  # before hours of decoding
-        if recipe.init.path is not None and not run.started:
-            from vcycle.recipes.initial import check_init
-
-            check_init(recipe, videos.train.classes)
+        if not run.started:
+            check_model(recipe, planned, videos.train.classes, world=ranks.world)
         found = {"train": videos.train, "val": videos.val}
         enter(run, recipe, planned, found, text=text, resume=resume, classes=videos.train.classes)
 
-    ranks.from_first(prepare)
-    tell_of_videos(recipe, videos)
-    if (longer := lengthened(recipe, len(videos.train))) is not None:
-        message(longer)
-
-    def train_videos(shown: "Progress", on_point: "Callable[[outcome.Point], None]") -> "outcome.Fitted":
+    def train_videos(
+        shown: "Progress",
+        on_step: "Callable[[outcome.StepReport], None]",
+        on_point: "Callable[[outcome.Point], None]",
+    ) -> "outcome.Fitted":
         with ranks.one_after_another():
             splits = datasets_of(recipe, videos, run.path.parent, shown.count)
         shown.begin(planned.name, planned)
@@ -107,7 +106,7 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
             text=text,
             resume=resume,
             ranks=ranks,
-            on_step=shown.step,
+            on_step=on_step,
             on_point=on_point,
             on_message=message_of_rank,
             on_progress=shown.count,
@@ -116,7 +115,12 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
     def headline(found: "outcome.Evaluation") -> str:
         return accuracy_line(cast("Evaluation", found), "val", len(videos.train.classes))
 
-    carry_out(recipe, planned, run, train_videos, headline, json=json)
+    with run.withdrawn() if ranks.first else nullcontext():
+        ranks.from_first(prepare)
+        tell_of_videos(recipe, videos)
+        if (longer := lengthened(recipe, len(videos.train))) is not None:
+            message(longer)
+        carry_out(recipe, planned, run, train_videos, headline, json=json)
 
 
 def _default_folder(recipe: str, planned: str) -> Path:

@@ -10,6 +10,7 @@ from vcycle.cli.figures import check_figure
 from vcycle.cli.output import message, print_json, result
 from vcycle.cli.progress import progress
 from vcycle.errors import VcycleError
+from vcycle.reading import resolved
 
 if TYPE_CHECKING:
     from vcycle.nn.models.superres.basicvsr import BasicVSR
@@ -51,7 +52,7 @@ def upscale(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
-    if out.resolve() == video.resolve():
+    if resolved(out) == resolved(video):
         raise VcycleError(f"--out {out} is the video itself: another file is needed")
     _check_rate(video, frame_rate)
     if compare is not None:

@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from vcycle.errors import RecipeError, did_you_mean
+from vcycle.nn.models.checks import check_basicvsr, check_groups, check_resnet3d, check_slowfast
 from vcycle.plan import Needs, Shape
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def needs(name: str, task: Task = "recognition", /, **options: Any) -> Needs:
         RecipeError: the model or an option is unknown, or an option's value is not accepted.
     """
     entry = _entry(name, task)
-    return entry.needs({**entry.preset, **_checked(name, entry, options)})
+    return entry.needs(_values(name, entry, options))
 
 
 def build(name: str, classes: int, **options: Any) -> nn.Module:
@@ -61,7 +62,7 @@ def build(name: str, classes: int, **options: Any) -> nn.Module:
         RecipeError: the model or an option is unknown, or a value is not accepted.
     """
     entry = _entry(name)
-    values = {**entry.preset, **_checked(name, entry, options)}
+    values = _values(name, entry, options)
     if not _is_whole(classes):
         raise RecipeError(f"classes is {classes!r}; accepted: {_whole.accepted}")
     model: nn.Module = _builder(entry)(classes, **values)
@@ -79,7 +80,7 @@ def build_restorer(name: str, **options: Any) -> nn.Module:
         RecipeError: the model or an option is unknown, or a value is not accepted.
     """
     entry = _entry(name, "superresolution")
-    model: nn.Module = _builder(entry)(**{**entry.preset, **_checked(name, entry, options)})
+    model: nn.Module = _builder(entry)(**_values(name, entry, options))
     return model
 
 
@@ -100,26 +101,47 @@ class _Entry:
     options: Mapping[str, _Kind]
     preset: Mapping[str, Any] = field(default_factory=dict)
     needs: Callable[[Mapping[str, Any]], Needs] = lambda options: Needs()
+    check: Callable[..., None] = lambda **options: None
+    """Refuses options that do not go together, as the builder does."""
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+_LARGEST = 1 << 16
+"""Of an option: beyond it, sizes no longer fit the integers that tensors are described by."""
+_LONGEST = 1000
+"""Blocks of a stage."""
+_STAGES = 16
 
 
-def _is_list(value: Any, accepts: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list | tuple) and len(value) > 0 and all(accepts(item) for item in value)
+def _is_whole(value: Any, most: int = _LARGEST) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+
+
+def _is_list(value: Any, accepts: Callable[[Any], bool], most: int = _STAGES) -> bool:
+    return isinstance(value, list | tuple) and 0 < len(value) <= most and all(accepts(item) for item in value)
+
+
+def _is_depth(value: Any) -> bool:
+    return _is_whole(value, _LONGEST)
 
 
 def _is_odd(value: Any) -> bool:
     return _is_whole(value) and value % 2 == 1
 
 
-_whole = _Kind(accepted="a whole number, at least 1", accepts=_is_whole)
-_wholes = _Kind(accepted="a list of whole numbers, each at least 1", accepts=lambda v: _is_list(v, _is_whole))
-_odd = _Kind(accepted="an odd whole number", accepts=_is_odd)
+_whole = _Kind(accepted=f"a whole number from 1 to {_LARGEST:,}", accepts=_is_whole)
+_wholes = _Kind(
+    accepted=f"a list of up to {_STAGES} whole numbers, each from 1 to {_LARGEST:,}",
+    accepts=lambda v: _is_list(v, _is_whole),
+)
+_depth = _Kind(accepted=f"a whole number from 1 to {_LONGEST:,}", accepts=_is_depth)
+_depths = _Kind(
+    accepted=f"a list of up to {_STAGES} whole numbers, each from 1 to {_LONGEST:,}",
+    accepts=lambda v: _is_list(v, _is_depth),
+)
+_odd = _Kind(accepted=f"an odd whole number below {_LARGEST:,}", accepts=_is_odd)
 _extents = _Kind(
     accepted="a list with an odd whole number, or a list of them, for each stage",
-    accepts=lambda v: _is_list(v, lambda item: _is_odd(item) or _is_list(item, _is_odd)),
+    accepts=lambda v: _is_list(v, lambda item: _is_odd(item) or _is_list(item, _is_odd, _LONGEST)),
 )
 _counts = _Kind(accepted="a list of whole numbers", accepts=lambda v: _is_list(v, lambda n: n == 0 or _is_whole(n)))
 _kernel = _Kind(accepted="three odd whole numbers", accepts=lambda v: _is_list(v, _is_odd) and len(v) == 3)
@@ -133,7 +155,7 @@ _text = _Kind(accepted="a name", accepts=lambda v: isinstance(v, str))
 _RESNET3D: Mapping[str, _Kind] = {
     "stem_width": _whole,
     "widths": _wholes,
-    "blocks": _wholes,
+    "blocks": _depths,
     "block": _text,
     "temporal_kernels": _extents,
     "temporal_strides": _wholes,
@@ -149,7 +171,7 @@ _RESNET3D: Mapping[str, _Kind] = {
 _SLOWFAST: Mapping[str, _Kind] = {
     "stem_width": _whole,
     "widths": _wholes,
-    "blocks": _wholes,
+    "blocks": _depths,
     "block": _text,
     "alpha": _whole,
     "beta_inverse": _whole,
@@ -168,7 +190,11 @@ _TORCHVISION: Mapping[str, _Kind] = {"weights": _text, "dropout": _share}
 
 def _resnet3d(**preset: Any) -> _Entry:
     return _Entry(
-        builder="vcycle.nn.models.resnet3d:ResNet3d", options=_RESNET3D, preset=preset, needs=_needs_of_resnet3d
+        builder="vcycle.nn.models.resnet3d:ResNet3d",
+        options=_RESNET3D,
+        preset=preset,
+        needs=_needs_of_resnet3d,
+        check=check_resnet3d,
     )
 
 
@@ -209,6 +235,7 @@ def _slowfast(**preset: Any) -> _Entry:
         options=_SLOWFAST,
         preset={"alpha": 4, **preset},
         needs=lambda options: Needs(min_frames=options["alpha"], frames_multiple=options["alpha"]),
+        check=check_slowfast,
     )
 
 
@@ -233,7 +260,7 @@ _TORCHVISION_NEEDS = {
     "mvit_v2_s": Needs(fixed=Shape(16, 224, 224)),
 }
 _BASICVSR: Mapping[str, _Kind] = {
-    "blocks": _whole,
+    "blocks": _depth,
     "channels": _whole,
     "head_channels": _whole,
     "flow": _text,
@@ -244,8 +271,8 @@ _EDVR: Mapping[str, _Kind] = {
     "window": _odd,
     "channels": _whole,
     "groups": _whole,
-    "front_blocks": _whole,
-    "back_blocks": _whole,
+    "front_blocks": _depth,
+    "back_blocks": _depth,
     "attention": _flag,
     "head_channels": _whole,
     "zero_last": _flag,
@@ -254,7 +281,12 @@ _EDVR: Mapping[str, _Kind] = {
 
 
 def _basicvsr(blocks: int) -> _Entry:
-    return _Entry(builder="vcycle.nn.models.superres.basicvsr:BasicVSR", options=_BASICVSR, preset={"blocks": blocks})
+    return _Entry(
+        builder="vcycle.nn.models.superres.basicvsr:BasicVSR",
+        options=_BASICVSR,
+        preset={"blocks": blocks},
+        check=check_basicvsr,
+    )
 
 
 def _edvr(*, attention: bool) -> _Entry:
@@ -263,6 +295,7 @@ def _edvr(*, attention: bool) -> _Entry:
         options=_EDVR,
         preset={"window": 5, "attention": attention},
         needs=lambda options: Needs(window=options["window"], min_size=3),
+        check=check_groups,
     )
 
 
@@ -320,6 +353,16 @@ def _builder(entry: _Entry) -> Callable[..., Any]:
     module, attribute = entry.builder.split(":")
     builder: Callable[..., Any] = getattr(import_module(module), attribute)
     return builder
+
+
+def _values(name: str, entry: _Entry, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return all that a builder is given, after checking each option and all of them together."""
+    values = {**entry.preset, **_checked(name, entry, options)}
+    try:
+        entry.check(**values)
+    except RecipeError as error:
+        raise RecipeError(f"options of model {name!r}: {error}") from None
+    return values
 
 
 def _checked(name: str, entry: _Entry, options: Mapping[str, Any]) -> Mapping[str, Any]:

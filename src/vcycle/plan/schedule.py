@@ -354,10 +354,11 @@ class Plan(Sequence[Step]):
             PlanError: if the text is no plan.
         """
         try:
-            data = json.loads(text)
+            plan = serial.decode(json.loads(text))
+        except PlanError:
+            raise
         except (ValueError, RecursionError) as error:
             raise PlanError(f"a plan is not valid JSON: {error}") from None
-        plan = serial.decode(data)
         if not isinstance(plan, Plan):
             raise PlanError(f"expected a plan, got {type(plan).__name__}")
         return plan

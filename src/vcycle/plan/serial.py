@@ -1,12 +1,18 @@
 """Plans as plain data: dataclasses to JSON objects tagged with their kind, and back."""
 
+import math
+import reprlib
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from typing import Any
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vcycle.errors import PlanError
 
 __all__ = ["decode", "encode"]
+
+_TOO_LARGE = 1 << 63
 
 
 def encode(value: object) -> Any:
@@ -30,8 +36,10 @@ def decode(data: Any) -> Any:
     """The value that `encode` made `data` from.
 
     Raises:
-        PlanError: for an unknown kind, or fields that do not fit it.
+        PlanError: for an unknown kind, fields that do not fit it, or numbers that are not finite or too large.
     """
+    if (isinstance(data, float) and not math.isfinite(data)) or (type(data) is int and abs(data) >= _TOO_LARGE):
+        raise PlanError(f"a plan holds the number {reprlib.repr(data)}; finite numbers below 2**63 are accepted")
     if isinstance(data, list):
         return tuple(decode(v) for v in data)
     if not isinstance(data, dict):
@@ -42,10 +50,34 @@ def decode(data: Any) -> Any:
     kinds = _kinds()
     if kind not in kinds:
         raise PlanError(f"unknown kind {kind!r} in a plan: {', '.join(sorted(kinds))}")
+    values = {k: decode(v) for k, v in data.items() if k != "kind"}
+    hints = _hints(kinds[kind])
+    for name, value in values.items():
+        if name in hints and not _fits(value, hints[name]):
+            raise PlanError(f"{kind} in a plan does not fit: its {name} is {reprlib.repr(value)}")
     try:
-        return kinds[kind](**{k: decode(v) for k, v in data.items() if k != "kind"})
-    except (TypeError, AttributeError) as error:
+        return kinds[kind](**values)
+    except (TypeError, AttributeError, ArithmeticError) as error:
         raise PlanError(f"{kind} in a plan does not fit: {error}") from None
+
+
+@cache
+def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(kind)
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of the type that a field is annotated with; a whole number is a float, too."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in inner)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, inner[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values())
+    if hint is float:
+        return type(value) in (int, float)
+    return type(value) is (NoneType if hint is None else hint)
 
 
 def _kinds() -> dict[str, Callable[..., Any]]:

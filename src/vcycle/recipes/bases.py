@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vcycle.errors import RecipeError
-from vcycle.recipes.reading import read_yaml
+from vcycle.reading import read_yaml, resolved
 
 __all__ = ["MAIN_KEYS", "Written", "resolve"]
 
@@ -93,7 +93,7 @@ def _whole(key: str, value: Any) -> Any:
 
 def _identity(written: Written) -> str | Path:
     """One value for each recipe, however the way to its file is written."""
-    return written.source if written.folder is None else Path(written.source).resolve()
+    return written.source if written.folder is None else resolved(Path(written.source))
 
 
 def _read(written: Written) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vcycle.data.layouts import VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
+from vcycle.recipes.memory import check_extent
 from vcycle.recipes.schema import Recipe
 from vcycle.recipes.videos import Progress, Videos, check_videos, was_prepared
 
@@ -118,8 +119,8 @@ def check_plan(recipe: Recipe, plan: Plan) -> None:
 
     Raises:
         PlanError: naming the stage and step of the first shape that the model cannot take.
-        RecipeError: for an unknown model or option, a sampling that makes no grid, or views that the model cannot be
-            evaluated on.
+        RecipeError: for an unknown model or option, a sampling that makes no grid, views that the model cannot be
+            evaluated on, or a step that no machine holds.
     """
     from vcycle.nn.catalog import needs
     from vcycle.recipes.evaluating import views_of
@@ -130,6 +131,7 @@ def check_plan(recipe: Recipe, plan: Plan) -> None:
     except DataError as error:  # begins with the names of fields, which are those of the section
         raise RecipeError(f"sampling.{error}") from None
     views_of(recipe)
+    check_extent(plan)
 
 
 def build_model(recipe: Recipe, classes: int, seed: int) -> "nn.Module":

@@ -12,12 +12,14 @@ from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights
 from vcycle.nn.weights.loading import Taken, take_weights
 from vcycle.nn.weights.record import UNSEEN, Record
+from vcycle.plan import Plan
 from vcycle.recipes.build import build_model
 from vcycle.recipes.load import recognition
+from vcycle.recipes.memory import check_memory
 from vcycle.recipes.opened import Trained, read_kept, without_downloads
 from vcycle.recipes.schema import Recipe
 
-__all__ = ["check_init", "initialise"]
+__all__ = ["check_init", "check_model", "initialise"]
 
 _NEAR = 0.02
 """How far means and deviations of colours may be apart and still count as the same, in values of 0..1."""
@@ -37,6 +39,25 @@ def check_init(recipe: Recipe, classes: Sequence[str]) -> None:
         with torch.device("meta"):
             model = build_model(without_downloads(recipe), len(classes), recipe.run.seed)
         initialise(model, recipe, classes)
+
+
+def check_model(recipe: Recipe, plan: Plan, classes: Sequence[str], *, world: int = 1) -> None:
+    """Check that this machine holds a recipe's model and the clips of its steps, and that its first weights fit.
+
+    Args:
+        recipe: The recipe.
+        plan: Its plan.
+        classes: As in `check_init`.
+        world: Processes that share a step.
+
+    Raises:
+        CheckpointError: as `check_init`.
+        RecipeError: as `check_memory`.
+    """
+    with torch.device("meta"):
+        model = build_model(without_downloads(recipe), len(classes), recipe.run.seed)
+    check_memory(model, plan, world=world)
+    initialise(model, recipe, classes)
 
 
 def initialise(

@@ -10,8 +10,8 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from vcycle.errors import RecipeError, did_you_mean
+from vcycle.reading import LONGEST, read_yaml
 from vcycle.recipes.bases import MAIN_KEYS, Written, resolve
-from vcycle.recipes.reading import LONGEST, read_yaml
 from vcycle.recipes.schema import Recipe
 from vcycle.recipes.superres.schema import SuperresRecipe
 

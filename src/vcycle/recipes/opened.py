@@ -13,6 +13,7 @@ from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.nn.weights.loading import take_weights
 from vcycle.plan import Plan
+from vcycle.reading import check_regular, resolved
 from vcycle.recipes.build import build_model
 from vcycle.recipes.load import AnyRecipe, load_any, parse_any, recognition
 from vcycle.recipes.schema import Recipe
@@ -138,6 +139,7 @@ def read_kept(path: Path, on_message: Callable[[str], None] = lambda _: None, *,
 def is_exported(path: Path) -> bool:
     """Whether a file is one that `vcycle export` wrote. Its tensors are not read."""
     try:
+        check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
             return f"{METADATA}recipe" in (file.metadata() or {})
     except (safetensors.SafetensorError, OSError, ValueError):
@@ -163,7 +165,7 @@ def run_of(path: Path) -> Path | None:
     """The run that a path names: its folder, or one of its checkpoints; None where it names something else."""
     if path.is_dir():
         return path if RunFolder(path).recipe.is_file() else None
-    whole = path.resolve()
+    whole = resolved(path)
     run = RunFolder(whole.parent.parent)
     return run.path if run.recipe.is_file() and whole.parent == run.checkpoints else None
 
@@ -246,5 +248,5 @@ def _trained_in(metadata: Mapping[str, str], path: Path) -> Trained:
             step=int(said["step"]),
             evaluation=json.loads(said["evaluation"]) if "evaluation" in said else None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} was exported by another version of vcycle: {error}") from None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.data.layouts import VideoList
 from vcycle.errors import CheckpointError, PlanError, RecipeError, did_you_mean
 from vcycle.plan import Plan
+from vcycle.reading import read_text
 from vcycle.recipes.load import AnyRecipe, dump_recipe, load_any, recipe_text
 from vcycle.train.run import RunFolder, write_small
 
@@ -68,7 +69,7 @@ def enter(
         return False
     _refuse_others(run, recipe, plan, videos)
     # By what it goes on, such as where its videos lie now.
-    if run.recipe.is_file() and run.recipe.read_text(encoding="utf-8") != (now := dump_recipe(recipe)):
+    if run.recipe.is_file() and read_text(run.recipe) != (now := dump_recipe(recipe)):
         write_small(run.recipe, now)
     return True
 
@@ -192,14 +193,14 @@ def _how_others(begun: Any, now: Mapping[str, Any]) -> str | None:
 
 def _plan_in(path: Path) -> Plan:
     try:
-        return Plan.from_json(path.read_text(encoding="utf-8"))
+        return Plan.from_json(read_text(path))
     except (OSError, UnicodeDecodeError, PlanError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_text(path))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
     return found if isinstance(found, Mapping) else {}

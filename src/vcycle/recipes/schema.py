@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from vcycle.data.layouts import LayoutName
 from vcycle.recipes.plan_sections import PlansSection
-from vcycle.recipes.section import Section, as_mapping
+from vcycle.recipes.section import Clips, Frames, Seconds, Section, Side, as_mapping
 
 __all__ = [
     "AugmentSection",
@@ -48,11 +48,11 @@ class DigitsSection(Section):
     """Which digits; the class is the pair of digit and motion."""
     motions: tuple[str, ...] = ("left", "right", "up", "down", "clockwise", "counterclockwise")
     """Which motions."""
-    clips: dict[str, PositiveInt] = Field(default={"train": 100, "val": 25, "test": 50})
+    clips: dict[str, Clips] = Field(default={"train": 100, "val": 25, "test": 50})
     """Clips of each class in each split."""
-    frames: PositiveInt = 24
+    frames: Frames = 24
     """Frames of each file."""
-    size: PositiveInt = 40
+    size: Side = 40
     """Side of each file in pixels."""
     digit_size: PositiveFloat = 18.0
     """Side of the digit in pixels."""
@@ -104,9 +104,9 @@ class DataSection(Section):
     """Decode every video once, to this short side in pixels, into a file that is mapped into memory."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 2
     """Processes that load clips; 0 loads in the training process."""
-    timeout: PositiveFloat = 60.0
+    timeout: Seconds = 60.0
     """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
-    prefetch: PositiveInt | None = None
+    prefetch: Clips | None = None
     """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
     less than two."""
 
@@ -124,7 +124,7 @@ class SamplingSection(Section):
     """Draw each frame at random from its own share of the clip, rather than take the middle of every share."""
     short: Literal["hold", "loop"] = "hold"
     """What a clip shows once a shorter video is over: its last frame, or the video again from its start."""
-    short_side: tuple[PositiveInt, PositiveInt] | None = None
+    short_side: tuple[Side, Side] | None = None
     """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340).
     A coarse crop of the same picture may show less of it, as in the paper."""
     field: tuple[PositiveFloat, PositiveFloat] | None = None
@@ -170,7 +170,7 @@ class DecaySection(Section):
     """What each drop multiplies it by."""
     factors: tuple[PositiveFloat, ...] | None = None
     """Instead of `gamma`: what the LR is multiplied by from each milestone on."""
-    floor: Annotated[float, Field(ge=0)] = 0.0
+    floor: NonNegativeFloat = 0.0
     """Where a cosine ends."""
 
 
@@ -179,18 +179,18 @@ class WarmupSection(Section):
 
     length: NonNegativeFloat
     """In the unit of the training's length; 0 for none. A plan keeps it in samples."""
-    start_lr: Annotated[float, Field(ge=0)] = 0.0
+    start_lr: NonNegativeFloat = 0.0
     """Where it starts; scaled to the batch as `training.lr` is."""
 
 
 class TrainingSection(Section):
     """The baseline: the training of constant shape that a plan is derived from."""
 
-    batch: PositiveInt
+    batch: Clips
     """Clips in a step."""
-    frames: PositiveInt
+    frames: Frames
     """Frames of a clip."""
-    size: PositiveInt
+    size: Side
     """Side of the crop in pixels."""
     epochs: PositiveFloat | None = None
     """Length in epochs; either this or `steps`."""
@@ -226,7 +226,7 @@ class TrainingSection(Section):
 class RandAugmentSection(Section):
     """RandAugment: a few operations on the picture for each clip, the same for all of its frames. Needs torchvision."""
 
-    ops: PositiveInt = 2
+    ops: Annotated[int, Field(gt=0, le=100)] = 2
     """Operations in a row."""
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
     """Strength of each, of 30."""
@@ -256,7 +256,7 @@ class OptimizerSection(Section):
     """Nesterov momentum, as PySlowFast's default."""
     betas: tuple[Average, Average] = (0.9, 0.999)
     """Averages of AdamW."""
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
+    weight_decay: NonNegativeFloat = 1e-4
     """Decay of weights that are neither biases nor norms."""
 
 
@@ -270,9 +270,9 @@ class EvaluationSection(Section):
     """Clips of a video, spread from its beginning to its end; one is the middle."""
     crops: Views = 1
     """Crops of a clip, spread along the longer side of its picture; one is the center."""
-    size: PositiveInt | None = None
+    size: Side | None = None
     """Side of a crop in pixels, in the validations of a training as well; by default that of the baseline."""
-    short_side: PositiveInt | None = None
+    short_side: Side | None = None
     """Short side in pixels of the picture that crops are taken from; by default the lower end of
     `sampling.short_side`."""
     fully_convolutional: bool = False
@@ -307,7 +307,7 @@ class RunSection(Section):
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Threads that compute in each process. `auto`: what `OMP_NUM_THREADS` says or, on resume, what the run had; else
     the idle cores, less those of `data.workers` and shared by the processes of a machine, or 1 where that is faster."""
-    validate_every: PositiveFloat = 1.0
+    validate_every: Annotated[float, Field(ge=1e-6)] = 1.0
     """Epochs of samples between validations."""
     save_every: PositiveInt = 500
     """Steps between checkpoints."""
@@ -318,7 +318,7 @@ class RunSection(Section):
     """Write TensorBoard event files beside the JSON lines."""
     bad_steps: Annotated[int, Field(ge=0)] = 10
     """Stop when more than so many updates in a row had to be skipped because the loss or a gradient was not finite."""
-    watchdog: PositiveFloat | None = 10.0
+    watchdog: Annotated[float, Field(ge=0.001, le=1e5)] | None = 10.0
     """Minutes without a step after which it is said where every thread is and what it waits for; `null` for never."""
     fit: Literal["auto", "always", "never"] = "auto"
     """Try each batch shape before the first step, and compute those that do not fit into memory in parts, with the same

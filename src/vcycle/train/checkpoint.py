@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
+from vcycle.reading import check_regular
 from vcycle.train.outcome import Point
 
 __all__ = [
@@ -164,6 +165,7 @@ def load_checkpoint(path: Path) -> Checkpoint:
         CheckpointError: if the file is damaged or is no checkpoint of vcycle.
     """
     try:
+        check_regular(path)
         _check_archive(path)
         data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:

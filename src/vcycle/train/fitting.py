@@ -17,6 +17,7 @@ from vcycle.errors import VcycleError
 from vcycle.nn import apply
 from vcycle.nn.batchnorm import SubBatchNorm
 from vcycle.plan import BatchShape, Plan, Step, rank_slice
+from vcycle.reading import read_text
 from vcycle.train.memory import is_out_of_memory, memory_of, release, undone
 from vcycle.train.nonfinite import Learned
 from vcycle.train.ranks import Ranks
@@ -103,7 +104,7 @@ class FitRecord:
     def read(self) -> dict[BatchShape, Fit]:
         """What is known; nothing where the file is not there or cannot be read, or is about other devices."""
         try:
-            said = json.loads(self._path.read_text(encoding="utf-8"))
+            said = json.loads(read_text(self._path))
             if said["devices"] != self._place:
                 return {}
             return {BatchShape(**line["shape"]): Fit(micro=line["micro"], peak=line["peak"]) for line in said["fits"]}

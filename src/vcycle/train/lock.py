@@ -10,10 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from vcycle.errors import VcycleError
+from vcycle.reading import resolved
 
-__all__ = ["claimed"]
+__all__ = ["LOCK", "claimed"]
 
-_NAME = "lock"
+LOCK = "lock"
+"""The name of its file."""
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
 """What file systems answer that know no locks, or whose server does not answer for them."""
 
@@ -35,11 +37,11 @@ def claimed(folder: Path, on_message: Callable[[str], None] = lambda _: None) ->
     Raises:
         VcycleError: if another process has claimed it, naming that; or if it cannot be written to.
     """
-    key = os.getpid(), folder.resolve()
+    key = os.getpid(), resolved(folder)
     if key in _held:
         yield
         return
-    file = folder / _NAME
+    file = folder / LOCK
     try:
         descriptor = _locked(file)
     except OSError as error:

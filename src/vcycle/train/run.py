@@ -5,7 +5,7 @@ import os
 import reprlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
@@ -14,8 +14,9 @@ from vcycle.data.folders import make_folder
 from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
+from vcycle.reading import open_regular, read_text
 from vcycle.train.checkpoint import checkpoint_name
-from vcycle.train.lock import claimed
+from vcycle.train.lock import LOCK, claimed
 
 __all__ = ["JsonLines", "RunFolder", "write_small"]
 
@@ -126,6 +127,32 @@ class RunFolder:
             write_small(self.classes, json.dumps(list(classes), indent=1) + "\n")
         return False
 
+    @contextmanager
+    def withdrawn(self) -> Iterator[None]:
+        """Within: an error before the first step leaves the disk as it was. An interruption is none.
+
+        What has been learned or written down of samples stays, and so does what lies here already.
+        """
+        made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        before = set(self.path.rglob("*"))
+        try:
+            yield
+        except Exception:
+            with suppress(OSError, VcycleError):  # another process may have the folder by now
+                self._withdraw(before, made)
+            raise
+
+    def _withdraw(self, before: set[Path], made: Sequence[Path]) -> None:
+        if self.path.is_dir():
+            with claimed(self.path):
+                if self.started:
+                    return
+                new = (path for path in self.path.rglob("*") if path not in before and path.name != LOCK)
+                for path in sorted(new, reverse=True):  # what lies in a folder, then the folder
+                    path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+        for folder in made:
+            folder.rmdir()
+
     def read_classes(self) -> tuple[str, ...]:
         """The names of the classes.
 
@@ -133,7 +160,7 @@ class RunFolder:
             CheckpointError: if the run has not written them down, or they cannot be read.
         """
         try:
-            names = json.loads(self.classes.read_text(encoding="utf-8"))
+            names = json.loads(read_text(self.classes))
         except FileNotFoundError:
             raise CheckpointError(
                 f"the run in {self.path} has no {self.classes.name}: its classes are unknown"
@@ -186,7 +213,7 @@ class JsonLines:
         if not self.path.exists():
             return
         try:
-            with open(self.path, "rb") as file:
+            with open_regular(self.path) as file:
                 for number, line in enumerate(file, start=1):
                     found = _object(line)
                     if found is not None:

@@ -7,16 +7,17 @@ such as waiting for data or a validation, is cut short at once.
 
 import os
 import signal
+import stat
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
 __all__ = ["SIGNALS", "Stop", "Stopped", "current", "signals"]
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-"""Signals that ask for an end: Ctrl-C, and what job schedulers send some time before they kill."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+"""Signals that ask for an end: Ctrl-C, a terminal that closes, and what job schedulers send before they kill."""
 
 
 class Stopped(KeyboardInterrupt):
@@ -149,6 +150,8 @@ def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator
         return
 
     def handle(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGHUP:
+            _leave_lost_terminal()
         stop.ask(number)
 
     outer, before = _current, {}
@@ -166,8 +169,21 @@ def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator
             signal.signal(number, handler)
 
 
+def _leave_lost_terminal() -> None:
+    """Have what is still to be said go nowhere: a terminal that has closed refuses it, which would end the step."""
+    for descriptor in (1, 2):
+        with suppress(OSError):
+            if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
+                nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+                os.dup2(nowhere, descriptor)
+                os.close(nowhere)
+
+
 def _tell(number: signal.Signals) -> None:
     # Straight to the descriptor: what the signal interrupted may be in the middle of writing to the stream.
     if os.environ.get("RANK", "0") == "0":  # of several that are told, one says so
         again = " again" if number == signal.SIGINT else ""
-        os.write(2, f"\n{number.name}: the step at hand is finished and saved; Ctrl-C{again} ends at once\n".encode())
+        with suppress(OSError):
+            os.write(
+                2, f"\n{number.name}: the step at hand is finished and saved; Ctrl-C{again} ends at once\n".encode()
+            )

@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from vcycle import reading
 from vcycle.errors import DataError
 
 __all__ = [
@@ -57,7 +58,7 @@ def read_text(path: Path) -> str:
         DataError: If it cannot be read, or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        return reading.read_text(path, encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -24,6 +24,7 @@ from vcycle.data.layouts.files import label_in, names_in, read_table, stems
 from vcycle.data.layouts.splits import SPLIT_NAMES, SPLITS
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
+from vcycle.reading import check_regular
 
 __all__ = ["kinetics_splits", "read_kinetics"]
 
@@ -148,6 +149,7 @@ def _lists(root: Path, split: str) -> list[Path]:
 def _is_kinetics(path: Path) -> bool:
     """Whether a CSV file has the columns of Kinetics, labels among them."""
     try:
+        check_regular(path)
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             header = next(csv.reader(file), [])
     except (OSError, csv.Error):

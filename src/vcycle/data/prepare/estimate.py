@@ -20,6 +20,7 @@ from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source
 from vcycle.errors import DataError
+from vcycle.reading import resolved
 
 __all__ = ["Estimate", "check_space", "estimate_of", "free_bytes"]
 
@@ -88,7 +89,7 @@ def _folder_near(near: Path) -> tempfile.TemporaryDirectory[str]:
 
 def _existing(folder: Path) -> Path:
     """A folder, or the nearest one above it that is there."""
-    return next(parent for parent in (folder.resolve(), *folder.resolve().parents) if parent.is_dir())
+    return next(parent for parent in (resolved(folder), *resolved(folder).parents) if parent.is_dir())
 
 
 def try_file(payload: tuple[Source, PrepareSettings, str, int], tell: Callable[[float], None]) -> tuple[float, float]:

@@ -14,6 +14,7 @@ from typing import Any
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.whole import PARTIAL, written_whole
 from vcycle.errors import DataError
+from vcycle.reading import read_text, resolved
 
 __all__ = ["TRIED", "check_folder", "claimed", "flush_folders", "write_json"]
 
@@ -30,7 +31,7 @@ def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
     Raises:
         DataError: If it holds something else, or is inside the videos' own folder or around it.
     """
-    here, there = out.resolve(), data.resolve()
+    here, there = resolved(out), resolved(data)
     if here == there or here in there.parents or (there in here.parents and there.is_dir()):
         raise DataError(f"{out}: the prepared videos cannot lie inside {data} or around it: choose another folder")
     if out.exists() and not out.is_dir():
@@ -103,15 +104,15 @@ def flush_folders(out: Path) -> None:
 
 
 def _content(settings: PrepareSettings, data: Path) -> dict[str, Any]:
-    return {**settings.to_json(), "data": str(data.resolve())}
+    return {**settings.to_json(), "data": str(resolved(data))}
 
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        content = json.loads(file.read_text(encoding="ascii"))
+        content = json.loads(read_text(file, encoding="ascii"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{file}: cannot be read: {error}") from error
     return content if isinstance(content, dict) else {}
 

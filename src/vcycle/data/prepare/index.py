@@ -23,6 +23,7 @@ from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Sources
 from vcycle.data.whole import written_whole
 from vcycle.errors import DataError
+from vcycle.reading import check_regular
 
 __all__ = ["PreparedIndex", "load_index", "write_index"]
 
@@ -218,6 +219,7 @@ def load_index(folder: Path) -> PreparedIndex:
     folder = Path(folder)
     file = folder / INDEX
     try:
+        check_regular(file)
         with np.load(file, allow_pickle=False) as stored:
             columns = {name: stored[name] for name in stored.files}
         about = json.loads(bytes(columns.pop("about")))
@@ -239,5 +241,5 @@ def load_index(folder: Path) -> PreparedIndex:
         )
     except DataError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile, RecursionError, MemoryError) as error:
         raise DataError(f"{file}: not a readable index ({error}): run vcycle prepare again") from error

@@ -19,6 +19,7 @@ from vcycle.data.recent import Recent
 from vcycle.data.source import Box
 from vcycle.data.video import VideoError, VideoIndex, probe, read_frames
 from vcycle.errors import DataError
+from vcycle.reading import resolved
 
 __all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
 
@@ -76,7 +77,7 @@ def find_clips(path: Path) -> ClipStore:
     videos: list[str] = []
     _look(path, "", frozenset(), folders, videos)
     if folders == [""]:
-        path = path.resolve()
+        path = resolved(path)
         return PictureClips(path.parent, [path.name])
     if folders:
         return PictureClips(path, sorted(folders, key=_natural))

@@ -12,6 +12,7 @@ from vcycle.data.superres.degrade import Degradation
 from vcycle.data.superres.store import TileStore, is_store
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
+from vcycle.reading import read_text
 
 __all__ = [
     "REDS4",
@@ -188,7 +189,7 @@ def read_vimeo90k(
 
 def _sequences(path: Path) -> list[str]:
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = read_text(path).split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
     while lines and not lines[-1].strip():

@@ -20,6 +20,7 @@ from vcycle.data.superres.tiles import TILE, TileGrid
 from vcycle.data.video import VideoError
 from vcycle.data.whole import written_whole
 from vcycle.errors import DataError
+from vcycle.reading import read_text
 
 __all__ = ["INDEX", "StoredClip", "TileStore", "TiledClips", "is_store"]
 
@@ -61,7 +62,7 @@ class TileStore:
         self.folder = Path(folder)
         file = self.folder / INDEX
         try:
-            index = json.loads(file.read_text(encoding="utf-8"))
+            index = json.loads(read_text(file))
             degradation = index["degradation"]
             self.degradation = Degradation(**degradation) if degradation is not None else None
             """What made the low-resolution frames, or None where the store has none."""
@@ -69,7 +70,7 @@ class TileStore:
             """What the sides of the high-resolution frames were multiplied by, or None where they are as they were."""
             self.clips = tuple(StoredClip(**clip) for clip in index["clips"])
             readable = (index["format"], index["tile"]) == (_FORMAT, TILE)
-        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError) as error:
+        except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError) as error:
             raise DataError(f"{file}: not a readable index of frames ({error}); prepare them again") from error
         if not readable:
             raise DataError(f"{file}: written by another version (format {index['format']}); prepare them again")

@@ -1,11 +1,11 @@
 """Non-local blocks: every place of a clip looks at all others (Wang et al. 2018)."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcycle.errors import RecipeError
+from vcycle.nn.models.checks import NONLOCAL_FORMS, check_name
 
 __all__ = ["NonLocalBlock", "NonLocalForm"]
 
@@ -27,8 +27,7 @@ class NonLocalBlock(nn.Module):
 
     def __init__(self, channels: int, form: NonLocalForm) -> None:
         super().__init__()
-        if form not in get_args(NonLocalForm):
-            raise RecipeError(f"nonlocal_form {form!r} is unknown; accepted: {', '.join(get_args(NonLocalForm))}")
+        check_name("nonlocal_form", form, NONLOCAL_FORMS)
         self.form = form
         inner = max(channels // 2, 1)
         self.theta = nn.Conv3d(channels, inner, 1)

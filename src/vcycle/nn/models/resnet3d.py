@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from vcycle.nn.models.blocks import initialise
+from vcycle.nn.models.checks import check_resnet3d
 from vcycle.nn.models.head import Head
 from vcycle.nn.models.nonlocal_block import NonLocalForm
-from vcycle.nn.models.stages import Extents, block_named, check_lengths, make_stage, make_stem
+from vcycle.nn.models.stages import Extents, block_named, make_stage, make_stem
 
 __all__ = ["ResNet3d"]
 
@@ -63,15 +64,17 @@ class ResNet3d(nn.Module):
         channels_in: int = 3,
     ) -> None:
         super().__init__()
-        strides = [1] * len(widths) if temporal_strides is None else list(temporal_strides)
-        nonlocals = [0] * len(widths) if nonlocal_every is None else list(nonlocal_every)
-        check_lengths(
+        check_resnet3d(
+            block=block,
+            nonlocal_form=nonlocal_form,
             widths=widths,
             blocks=blocks,
             temporal_kernels=temporal_kernels,
-            temporal_strides=strides,
-            nonlocal_every=nonlocals,
+            temporal_strides=temporal_strides,
+            nonlocal_every=nonlocal_every,
         )
+        strides = [1] * len(widths) if temporal_strides is None else list(temporal_strides)
+        nonlocals = [0] * len(widths) if nonlocal_every is None else list(nonlocal_every)
         channels = widths[0] if stem_width is None else stem_width
         t, h, w = stem_kernel
         self.nonlocal_form = nonlocal_form if any(nonlocals) else None

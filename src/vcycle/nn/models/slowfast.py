@@ -6,10 +6,11 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from vcycle.errors import PlanError, RecipeError
+from vcycle.errors import PlanError
 from vcycle.nn.models.blocks import ConvNorm, initialise
+from vcycle.nn.models.checks import check_slowfast
 from vcycle.nn.models.head import Head
-from vcycle.nn.models.stages import Extents, block_named, check_lengths, make_stage, make_stem
+from vcycle.nn.models.stages import Extents, block_named, make_stage, make_stem
 
 __all__ = ["SlowFast", "slow_frames"]
 
@@ -76,10 +77,15 @@ class SlowFast(nn.Module):
         channels_in: int = 3,
     ) -> None:
         super().__init__()
-        check_lengths(widths=widths, blocks=blocks, slow_kernels=slow_kernels, fast_kernels=fast_kernels)
-        for width in (stem_width, *widths):
-            if width % beta_inverse:
-                raise RecipeError(f"width {width} is not a multiple of beta_inverse {beta_inverse}")
+        check_slowfast(
+            block=block,
+            stem_width=stem_width,
+            widths=widths,
+            blocks=blocks,
+            beta_inverse=beta_inverse,
+            slow_kernels=slow_kernels,
+            fast_kernels=fast_kernels,
+        )
         self.alpha, self.stem_pool = alpha, stem_pool
         expansion = block_named(block).expansion
         slow_channels = [stem_width, *(width * expansion for width in widths)]

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from vcycle.errors import RecipeError
 from vcycle.nn.models.blocks import BasicBlock, BottleneckBlock, ConvNorm
+from vcycle.nn.models.checks import BLOCKS, check_name
 from vcycle.nn.models.nonlocal_block import NonLocalBlock, NonLocalForm
 
-__all__ = ["Extents", "block_named", "check_lengths", "make_stage", "make_stem"]
+__all__ = ["Extents", "block_named", "make_stage", "make_stem"]
 
 Extents = int | Sequence[int]
 """Extents in time of a stage's convolutions: one for all its blocks, or a list that they go through, over again."""
@@ -22,20 +22,8 @@ def block_named(name: str) -> type[BasicBlock | BottleneckBlock]:
     Raises:
         RecipeError: it is unknown.
     """
-    if name not in _BLOCKS:
-        raise RecipeError(f"block {name!r} is unknown; accepted: {', '.join(_BLOCKS)}")
+    check_name("block", name, BLOCKS)
     return _BLOCKS[name]
-
-
-def check_lengths(**lists: Sequence[object]) -> None:
-    """Check that per-stage lists are of one length.
-
-    Raises:
-        RecipeError: they are not.
-    """
-    if len({len(values) for values in lists.values()}) > 1:
-        *others, last = (f"{name} {tuple(values)}" for name, values in lists.items())
-        raise RecipeError(f"{', '.join(others)} and {last} differ in length; accepted: one value per stage in each")
 
 
 def make_stem(channels_in: int, width: int, kernel: tuple[int, int, int], *, pool: bool) -> nn.Sequential:

@@ -1,9 +1,7 @@
 """Caffe2's weights: the pickles of PySlowFast's model zoo, read without running them, under PySlowFast's names."""
 
-import io
-import pickle
+import os
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,13 @@ import torch
 from torch import Tensor
 
 from vcycle.errors import CheckpointError
+from vcycle.nn.weights.inert import RefusedError, array_of, is_array, mapping_of, read_pickle
+from vcycle.reading import open_regular
 
 __all__ = ["pyslowfast_name", "read_blobs"]
 
+_LONGEST = 2 << 30
+"""Bytes of a file; PySlowFast's largest has less than a quarter of that."""
 _NORMS = {"s": "weight", "b": "bias", "rm": "running_mean", "riv": "running_var"}
 """Ends of a BatchNorm's blobs: scale, shift, running mean and variance."""
 _PLAIN = {"w": "weight", "b": "bias"}
@@ -65,73 +67,54 @@ def pyslowfast_name(blob: str) -> str | None:
 def read_blobs(path: Path) -> dict[str, Tensor]:
     """Read a Caffe2 pickle's blobs under PySlowFast's names; what is not known keeps its own.
 
-    Optimizer blobs (`*_momentum`) and counters are left out.
+    Optimizer blobs (`*_momentum`), counters and everything else that is not an array of floats are left out.
 
     Raises:
-        CheckpointError: if the file is damaged, holds no blobs, or would have to be run to be read.
+        CheckpointError: if the file is too long, damaged, holds no blobs, or would have to be run to be read.
     """
     try:
-        data = _Reader(io.BytesIO(path.read_bytes()), encoding="latin1").load()
-    except _RefusedError as refusal:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > _LONGEST:
+                raise CheckpointError(
+                    f"weights {path}: {size:,} bytes are no pickle of Caffe2's; at most {_LONGEST:,} are accepted"
+                )
+            blobs = mapping_of((mapping_of(read_pickle(file)) or {}).get("blobs"))
+        if blobs is None:
+            raise CheckpointError(f"weights {path}: a pickle without Caffe2's blobs; accepted: a mapping with blobs")
+        arrays = _arrays(blobs, size)
+    except RefusedError as refusal:
         raise CheckpointError(
             f"weights {path}: refused, as {refusal} would have to be run to read it; accepted: arrays and plain values"
         ) from None
+    except CheckpointError:
+        raise
     except Exception as error:  # a damaged file can raise anything
         text = next(iter(str(error).splitlines()), type(error).__name__)
         raise CheckpointError(f"weights {path}: the file is cut short or damaged: {text}") from None
-    blobs = data.get("blobs") if isinstance(data, Mapping) else None
-    if not isinstance(blobs, Mapping):
-        raise CheckpointError(f"weights {path}: a pickle without Caffe2's blobs; accepted: a mapping with blobs")
-    state = {
-        pyslowfast_name(name) or name: torch.from_numpy(np.array(blob))
-        for name, blob in blobs.items()
-        if isinstance(name, str) and isinstance(blob, np.ndarray) and blob.dtype.kind == "f" and not _of_training(name)
-    }
-    if not state:
+    if not arrays:
         raise CheckpointError(f"weights {path}: its blobs hold no arrays of numbers")
-    return state
+    return {pyslowfast_name(name) or name: torch.from_numpy(array) for name, array in arrays.items()}
 
 
-def _of_training(blob: str) -> bool:
-    return blob.endswith("_momentum") or blob == "lr"
+def _arrays(blobs: Mapping[str, Any], most: int) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of floats among blobs.
 
+    Args:
+        blobs: What the pickle holds, by name.
+        most: Bytes of all arrays together: those of the file. One array under many names would take more.
 
-class _RefusedError(Exception):
-    """A pickle asked for something that has no place in a file of weights."""
-
-
-def _reconstruct(kind: Any, shape: Any, code: Any) -> np.ndarray[Any, Any]:
-    """An empty array, which the pickle fills; of any other kind it makes none."""
-    del kind, code
-    return np.ndarray.__new__(np.ndarray, tuple(shape), "b")
-
-
-def _encode(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes into pickles of old protocols."""
-    del encoding
-    return text.encode("latin1")
-
-
-_SCALAR: Any = np.float64(0).__reduce__()[0]
-"""What numpy makes its scalars with, wherever this version keeps it."""
-_ALLOWED: Mapping[tuple[str, str], Any] = {
-    ("collections", "OrderedDict"): OrderedDict,
-    ("_codecs", "encode"): _encode,
-    ("numpy", "dtype"): np.dtype,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy._core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy.core.multiarray", "scalar"): _SCALAR,
-    ("numpy._core.multiarray", "scalar"): _SCALAR,
-}
-"""All that a pickle may call: what arrays and plain containers are made of."""
-
-
-class _Reader(pickle.Unpickler):
-    """Unpickles arrays and plain containers and refuses everything else before it is called."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise _RefusedError(f"{module}.{name}") from None
+    Raises:
+        ValueError: if an array is damaged, or all of them take more.
+    """
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for name, blob in blobs.items():
+        if not is_array(blob) or name.endswith("_momentum") or name == "lr":
+            continue
+        array = array_of(blob)
+        if array is None:
+            continue
+        arrays[name], most = array, most - array.nbytes
+        if most < 0:
+            raise ValueError("its arrays take more bytes than the file has")
+    return arrays

@@ -11,15 +11,15 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
 from vcycle.nn.weights.record import Record, pyslowfast_record
+from vcycle.reading import open_regular
 
 __all__ = ["Weights", "read_weights"]
 
@@ -39,11 +39,24 @@ _FOLDER = 0x10
 """The mark of a folder among the attributes of an archive's member."""
 _LONGEST = 60
 """Characters of a text that are shown."""
+
+
+class _Inert:
+    """What stands for a NumPy number or dtype in a checkpoint, none of which is a weight.
+
+    NumPy's own constructors trust what a file gives them, flags of memory among it, so they never see it.
+    """
+
+    def __new__(cls, *_: object) -> Self:
+        return super().__new__(cls)
+
+    def __setstate__(self, _: object) -> None:
+        pass
+
+
 _HARMLESS: list[Any] = [
     argparse.Namespace,
-    np.dtype,
-    *(type(np.dtype(kind)) for kind in (np.float64, np.float32, np.int64)),
-    *((np.float64(0).__reduce__()[0], f"numpy.{core}.multiarray.scalar") for core in ("core", "_core")),
+    *((_Inert, f"numpy.{name}") for name in ("dtype", "core.multiarray.scalar", "_core.multiarray.scalar")),
 ]
 """Beside tensors and plain values, what training scripts keep in checkpoints: their arguments and some numbers."""
 
@@ -74,7 +87,7 @@ def read_weights(path: Path) -> Weights:
             would have to be run to be read.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(1024)
     except OSError as error:
         raise CheckpointError(f"weights {path} cannot be read: {error.strerror or error}") from None
@@ -109,16 +122,17 @@ def _what_else(head: bytes) -> str:
 def _torch_archive(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
-            names = {name.partition("/")[2] for name in archive.namelist()}
-            packed = any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist())
-            damaged = None if packed else archive.testzip()
+            members = archive.infolist()
+            names = {member.filename.partition("/")[2] for member in members}
+            packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
+            # Its table says what an archive is; only one that PyTorch may have written is read whole.
+            whole = "data.pkl" in names and "constants.pkl" not in names and not packed
+            damaged = archive.testzip() if whole else None
             # PyTorch's reader leaves out what is marked as a folder, and takes whatever is in memory in its place.
-            marked = (member.filename for member in archive.infolist() if member.external_attr & _FOLDER)
+            marked = (member.filename for member in members if member.external_attr & _FOLDER)
             damaged = damaged or next(marked, None)
     except Exception:  # a damaged archive can raise anything
         raise CheckpointError(f"weights {path}: the file is cut short or damaged: its archive has no end") from None
-    if damaged is not None:
-        raise CheckpointError(f"weights {path}: the file is damaged: {damaged} has a wrong checksum")
     if "constants.pkl" in names:
         raise CheckpointError(
             f"weights {path}: this is a TorchScript program, which would have to be run; accepted: its state_dict alone"
@@ -127,6 +141,8 @@ def _torch_archive(path: Path) -> Any:
         raise CheckpointError(f"weights {path}: this is an archive (zip), and not one that PyTorch wrote")
     if packed:  # a few bytes may stand for more than memory holds
         raise CheckpointError(f"weights {path}: its contents are packed, which those of PyTorch's files are not")
+    if damaged is not None:
+        raise CheckpointError(f"weights {path}: the file is damaged: {damaged} has a wrong checksum")
     return _torch_load(path)
 
 

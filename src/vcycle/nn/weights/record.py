@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
+from vcycle.reading import read_yaml
 
 __all__ = ["UNSEEN", "Record", "pyslowfast_record"]
 
 UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool")
 """What a model has that no tensor shows: attributes of models and of records."""
 
+_LONGEST = 1 << 17
+"""Characters of a configuration; PySlowFast's have some ten thousand."""
 _READ_BY_OPENCV = {"ssv2", "charades"}
 """PySlowFast's datasets whose pictures come as BGR unless it is told to reverse them; its video files come as RGB."""
 
@@ -41,11 +43,11 @@ def pyslowfast_record(text: str) -> Record:
     """What the configuration in a PySlowFast checkpoint says; nothing where it cannot be read.
 
     Args:
-        text: YAML.
+        text: YAML of plain values, without aliases: a few lines of those stand for more than can ever be looked at.
     """
     try:
-        config = yaml.safe_load(text)
-    except Exception:  # what is no value, such as `!!int no`, can raise anything
+        config = read_yaml(text, _LONGEST)
+    except (ValueError, RecursionError):
         return Record()
     if not isinstance(config, Mapping):
         return Record()

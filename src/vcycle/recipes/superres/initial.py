@@ -7,14 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError
+from vcycle.nn.models.checks import SCALE
 from vcycle.nn.weights.files import read_weights
 from vcycle.nn.weights.loading import check_values
 from vcycle.nn.weights.superres_keys import to_ours
+from vcycle.plan import Plan
+from vcycle.recipes.memory import check_memory
 from vcycle.recipes.superres.schema import SuperresRecipe
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 
-__all__ = ["check_init", "initialise"]
+__all__ = ["check_init", "check_model", "initialise"]
 
 _NEW = "fusion."
 """What a file need not have: EDVR's attention is trained on top of an EDVR without."""
@@ -33,6 +36,21 @@ def check_init(recipe: SuperresRecipe) -> None:
         with torch.device("meta"):
             model = build_model(recipe, recipe.run.seed)
         initialise(model, recipe)
+
+
+def check_model(recipe: SuperresRecipe, plan: Plan, *, world: int = 1) -> None:
+    """Check that this machine holds a recipe's model and the clips of its steps, and that its first weights fit.
+
+    Raises:
+        CheckpointError: as `check_init`.
+        RecipeError: as `check_memory`.
+    """
+    from vcycle.recipes.superres.build import build_model
+
+    with torch.device("meta"):
+        model = build_model(recipe, recipe.run.seed)
+    check_memory(model, plan, world=world, scale=SCALE)
+    initialise(model, recipe)
 
 
 def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[str], None] = lambda _: None) -> bool:

@@ -4,8 +4,10 @@ from dataclasses import replace
 
 from vcycle import plan as planning
 from vcycle.errors import PlanError, RecipeError, did_you_mean
+from vcycle.nn.models.checks import SCALE
 from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
 from vcycle.plan.superresolution import NESTINGS
+from vcycle.recipes.memory import check_extent
 from vcycle.recipes.plans import factor_of, named_by
 from vcycle.recipes.superres.schema import FactorWarmupSection, MinibatchSection, SuperresRecipe
 
@@ -156,6 +158,7 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
 
     wanted = needs(recipe.model.name, "superresolution", **recipe.model.options)
     plan.require(wanted, recipe.model.name)
+    check_extent(plan, scale=SCALE)
     if wanted.window is not None and recipe.sampling.mirrored:
         raise PlanError(
             f"model {recipe.model.name!r} takes windows of {wanted.window} frames, and sampling.mirrored makes clips "

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field, PositiveFloat, PositiveInt
 
 from vcycle.recipes.schema import Average, ModelSection, RunSection
-from vcycle.recipes.section import Section, as_mapping
+from vcycle.recipes.section import Clips, Frames, Seconds, Section, Side, as_mapping
 
 __all__ = ["CyclePlan", "RestorationData", "RestorationTraining", "SuperresRecipe"]
 
@@ -35,9 +35,9 @@ class RestorationData(Section):
     clip. The field counts REDS by its frames."""
     workers: Annotated[int, Field(ge=0, le=1024)] = 2
     """Processes that load clips; 0 loads in the training process."""
-    timeout: PositiveFloat = 60.0
+    timeout: Seconds = 60.0
     """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
-    prefetch: PositiveInt | None = None
+    prefetch: Clips | None = None
     """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
     less than two."""
 
@@ -105,11 +105,11 @@ class BackboneSection(Section):
 class RestorationTraining(Section):
     """The baseline: the training of constant shape that a plan is derived from."""
 
-    batch: PositiveInt
+    batch: Clips
     """Clips in a step."""
-    frames: PositiveInt
+    frames: Frames
     """Frames of a clip."""
-    size: PositiveInt
+    size: Side
     """Side of the crop in low-resolution pixels."""
     steps: PositiveInt
     """Length in steps."""
@@ -156,14 +156,14 @@ class StagePlan(Section):
 class SpatialPlan(StagePlan):
     """Crops grow, clips keep their length."""
 
-    sizes: tuple[PositiveInt, ...] | None = None
+    sizes: tuple[Side, ...] | None = None
     """Sides of the crops, small to full; by default half (32 at least) and all."""
 
 
 class TemporalPlan(StagePlan):
     """Clips grow longer, crops keep their size."""
 
-    frames: tuple[PositiveInt, ...] | None = None
+    frames: tuple[Frames, ...] | None = None
     """Frames of the clips, few to all; by default half (6 at least), three quarters and all."""
 
 
@@ -201,11 +201,11 @@ class RestorationEvaluation(Section):
     """All three colours, or luma (BT.601)."""
     frames: Literal["all", "centre"] = "all"
     """Frames of a clip that count (Vimeo-90K: the centre one)."""
-    crop: Annotated[int, Field(ge=0)] = 0
+    crop: Annotated[int, Field(ge=0, le=16_384)] = 0
     """Pixels that are left out along each border."""
-    chunk: PositiveInt | None = None
+    chunk: Frames | None = None
     """Frames restored at a time, which bounds memory; by default the whole clip."""
-    overlap: Annotated[int, Field(ge=0)] = 4
+    overlap: Annotated[int, Field(ge=0, le=65_536)] = 4
     """Frames more on either side of a chunk."""
     validation_clips: PositiveInt = 4
     """Clips that are evaluated during training, spread over the validation split."""

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcycle.errors import PlanError, RecipeError
+from vcycle.errors import PlanError
+from vcycle.nn.models.checks import check_basicvsr
 from vcycle.nn.models.superres.blocks import (
     SCALE,
     Upsampler,
@@ -80,8 +81,7 @@ class BasicVSR(nn.Module):
     ) -> None:
         super().__init__()
         check_scale(scale)
-        if flow not in ("spynet", "none"):
-            raise RecipeError(f"flow is {flow!r}; accepted: spynet, none")
+        check_basicvsr(flow=flow)
         self.channels = channels
         self.checkpointing = checkpointing
         self.flow = SpyNet() if flow == "spynet" else None

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from vcycle.errors import PlanError, RecipeError
+from vcycle.nn.models.checks import SCALE
 
 __all__ = [
     "SCALE",
@@ -25,9 +26,6 @@ __all__ = [
 ]
 
 _SLOPE = 0.1
-
-SCALE = 4
-"""Output pixels to an input pixel, along a side: of every network here."""
 
 
 def check_scale(scale: int) -> None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import RecipeError
+from vcycle.nn.models.checks import check_groups
 from vcycle.nn.models.superres.blocks import conv3x3
 
 __all__ = ["OFFSETS_A_GROUP", "OFFSET_LIMIT", "DeformableConv", "deform_flops", "offset_magnitude"]
@@ -34,8 +35,7 @@ class DeformableConv(nn.Module):
 
     def __init__(self, channels: int, groups: int = 8) -> None:
         super().__init__()
-        if channels % groups:
-            raise RecipeError(f"channels is {channels}, groups is {groups}; accepted: groups that divide the channels")
+        check_groups(channels=channels, groups=groups)
         self._convolve = _torchvision()
         self.weight = nn.Parameter(torch.empty(channels, channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(channels))
