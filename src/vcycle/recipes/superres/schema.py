@@ -174,9 +174,9 @@ class CyclePlan(SpatialPlan, TemporalPlan):
 class SynchronousPlan(StagePlan):
     """Crops and clips grow at the same step."""
 
-    sizes: tuple[PositiveInt, ...] | None = None
+    sizes: tuple[Side, ...] | None = None
     """Sides of the crops, small to full, as many as `frames`; by default half (32 at least) and all."""
-    frames: tuple[PositiveInt, ...] | None = None
+    frames: tuple[Frames, ...] | None = None
     """Frames of the clips, few to all, as many as `sizes`; by default half (6 at least) and all. Where one of the two
     lists alone is given, the other has as many values, in even parts from half to all."""
 
