@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from vcycle.bench.chance import Chance, chance_of
 from vcycle.data.layouts import VideoList
+from vcycle.tasks.chance import Chance, chance_of
 
 
 def videos(labels, **given):

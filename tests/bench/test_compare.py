@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from vcycle.bench.chance import Chance
 from vcycle.bench.compare import Comparison, Reach
 from vcycle.bench.measure import MEASURES
 from vcycle.bench.runs import Failure
 from vcycle.bench.statistics import Interval
+from vcycle.tasks.chance import Chance
 
 
 @pytest.fixture

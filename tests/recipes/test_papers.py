@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.recipes.build import build_model
-from vcycle.recipes.load import load_any, load_recipe
-from vcycle.recipes.plans import plan_of as recognition_plan
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.superres.plans import plan_of as superres_plan
+from vcycle.tasks.recipes import load_any, load_recipe
+from vcycle.tasks.recognition.build import build_model
+from vcycle.tasks.recognition.plans import plan_of as recognition_plan
+from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.superres.plans import plan_of as superres_plan
 
 ROOT = Path(__file__).parents[2]
 FACTS = json.loads((ROOT / "tests" / "facts" / "published.json").read_text(encoding="utf-8"))

@@ -9,13 +9,12 @@ from rich.console import Console
 
 from vcycle.bench.study import compare_plans
 from vcycle.bench.subjects import subject_of
-from vcycle.data import imresize
-from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.build import dataset_of
-from vcycle.recipes.superres.clips import split_of
-from vcycle.recipes.superres.plans import plan_of
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
-from vcycle.tasks.superres import Protocol, clip_quality
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.superres import Protocol, clip_quality, imresize
+from vcycle.tasks.superres.build import dataset_of
+from vcycle.tasks.superres.data import split_of
+from vcycle.tasks.superres.plans import plan_of
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),

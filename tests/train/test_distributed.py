@@ -9,9 +9,9 @@ from torch import nn
 
 from vcycle.data.dataset import Replacement
 from vcycle.errors import VcycleError
-from vcycle.nn.catalog import build
 from vcycle.plan import Baseline, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Recognition
+from vcycle.tasks.recognition.models.catalog import build
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings, fit

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from vcycle.data import cores as counting
 from vcycle.train import threads as module
 from vcycle.train.run import JsonLines, RunFolder
 from vcycle.train.threads import ThreadsWatch, slowdown, threads_to_use, use_threads
+from vcycle.utils import cores as counting
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli.output import message
+from vcycle.console.output import message
 from vcycle.errors import VcycleError
 from vcycle.reading import LONGEST, read_text, read_yaml, resolved
 
@@ -34,10 +34,10 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page about runs, whole in itself: it opens from disk and needs no network."""
-    from vcycle.data.whole import written_whole
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
+    from vcycle.utils.atomic import written_whole
 
     held = [run for folder in runs for run in _held(folder)]
     folders = list({resolved(run): run for run in held}.values())
@@ -110,9 +110,9 @@ def _read(folder: Path, name: str) -> "RunData":
     Raises:
         VcycleError: if it is no run, has taken no step, or a file of it is not as a training leaves it.
     """
-    from vcycle.recipes.opened import run_meant
     from vcycle.report.page import lines
     from vcycle.report.page.runs import RunData
+    from vcycle.runs.loaded_model import run_meant
     from vcycle.train.run import RunFolder
 
     run = RunFolder(folder)

@@ -14,10 +14,10 @@ from typing import Literal
 
 import torch
 
-from vcycle.data.cores import cores, idle_cores
 from vcycle.errors import VcycleError
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.utils.cores import cores, idle_cores
 
 __all__ = ["Threads", "ThreadsWatch", "slowdown", "threads_to_use", "use_threads"]
 

@@ -6,23 +6,26 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.data import ClipPairs, PairedDataset, VideoError, imresize
-from vcycle.data.superres.clips import ClipInfo
+from vcycle.data import VideoError
 from vcycle.errors import DataError
-from vcycle.nn.models.superres.clips import chunked
 from vcycle.tasks.superres import (
+    ClipPairs,
     Measured,
     Measuring,
+    PairedDataset,
     Protocol,
     Restoration,
     charbonnier,
     clip_quality,
-    evaluation,
+    imresize,
     quality_of,
     restore_each,
     to_uint8,
 )
-from vcycle.tasks.superres.task import video_of
+from vcycle.tasks.superres import measuring as evaluation
+from vcycle.tasks.superres.models.clips import chunked
+from vcycle.tasks.superres.objective import video_of
+from vcycle.tasks.superres.pairs.clips import ClipInfo
 
 
 class Enlarge(nn.Module):

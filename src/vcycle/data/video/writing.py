@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from vcycle.data.video.colours import PICTURES, Appearance, Colours, name_colours, to_yuv
 from vcycle.data.video.container import Packet, open_input
 from vcycle.data.video.index import probe
-from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
+from vcycle.utils.atomic import partial_of
 
 __all__ = ["FORMATS", "VideoWriter", "written_video"]
 

@@ -14,10 +14,10 @@ from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.video import VideoError
 from vcycle.data.video.colours import PICTURES, Appearance, appearance_of, check_convertible
 from vcycle.data.video.writing import written_video
-from vcycle.nn.models.superres.blocks import SCALE
-from vcycle.nn.models.superres.clips import Restorer, chunked
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
+from vcycle.tasks.superres.models.blocks import SCALE
+from vcycle.tasks.superres.models.clips import Restorer, chunked
 
 __all__ = ["Restored", "restore_video"]
 

@@ -1,0 +1,150 @@
+"""What the super-resolution networks are put together from. Frames and features are ``(N, C, H, W)``."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from vcycle.errors import PlanError, RecipeError
+from vcycle.tasks.recognition.models.checks import SCALE
+
+__all__ = [
+    "SCALE",
+    "ResidualBlock",
+    "Upsampler",
+    "check_scale",
+    "check_video",
+    "conv3x3",
+    "grouped",
+    "leaky",
+    "recomputed",
+    "residual_blocks",
+    "start_leaky",
+    "start_on_structure",
+]
+
+_SLOPE = 0.1
+
+
+def check_scale(scale: int) -> None:
+    """Refuse another scale than the networks'.
+
+    Raises:
+        RecipeError: it is another.
+    """
+    if scale != SCALE:
+        raise RecipeError(f"scale is {scale!r}; accepted: {SCALE}, which the networks are built for")
+
+
+def check_video(video: Tensor) -> None:
+    """Refuse what is not a batch of videos.
+
+    Raises:
+        PlanError: it is not ``(B, T, 3, H, W)`` of floats, or one of these is 0.
+    """
+    if video.dim() != 5 or video.shape[2] != 3 or 0 in video.shape or not video.is_floating_point():
+        raise PlanError(
+            f"video of shape {tuple(video.shape)}, {video.dtype}; accepted: (B, T, 3, H, W) of floats, none empty"
+        )
+
+
+def conv3x3(channels_in: int, channels: int, *, stride: int = 1) -> nn.Conv2d:
+    """Return a 3 × 3 convolution that keeps the size at stride 1."""
+    return nn.Conv2d(channels_in, channels, 3, stride, 1)
+
+
+def grouped(x: Tensor, size: int) -> Tensor:
+    """Return ``(B, size, …)`` from ``(B · size, …)``, without copying."""
+    return x.view(-1, size, *x.shape[1:])
+
+
+def leaky(x: Tensor) -> Tensor:
+    """Leaky ReLU of slope 0.1, in place."""
+    return F.leaky_relu(x, _SLOPE, inplace=True)
+
+
+def start_leaky(conv: nn.Conv2d) -> None:
+    """Draw the weights of a convolution before a leaky ReLU so that signals keep their size (He et al. 2015).
+
+    PyTorch's own are smaller by a factor of 2.4: behind several such layers, the last hears little but their biases.
+    """
+    nn.init.kaiming_normal_(conv.weight, a=_SLOPE)
+    nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # it has one
+
+
+def start_on_structure(conv: nn.Conv2d) -> None:
+    """Make a convolution of frames (its first three channels) deaf to their brightness, until it has learned it.
+
+    Flat places, most of a picture, then add nothing to the enlarged frames at first, which are right there.
+    """
+    with torch.no_grad():
+        weight = conv.weight[:, :3]
+        weight -= weight.mean(dim=(1, 2, 3), keepdim=True)
+
+
+def recomputed(function: Callable[..., Tensor], *inputs: Tensor, on: bool) -> Tensor:
+    """Call a function and, if ``on``, keep only its inputs for the backward pass, which computes it again."""
+    if not on or not torch.is_grad_enabled():
+        return function(*inputs)
+    output: Tensor = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
+    return output
+
+
+class ResidualBlock(nn.Module):
+    """``x + conv(relu(conv(x)))``, which starts near the identity.
+
+    Args:
+        channels: in, inside and out.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = conv3x3(channels, channels)
+        self.conv2 = conv3x3(channels, channels)
+        for conv in (self.conv1, self.conv2):
+            nn.init.kaiming_normal_(conv.weight)
+            with torch.no_grad():
+                conv.weight.mul_(0.1)
+            nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # it has one
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return features of the same shape."""
+        output: Tensor = x + self.conv2(F.relu(self.conv1(x), inplace=True))
+        return output
+
+
+def residual_blocks(count: int, channels: int) -> nn.Sequential:
+    """Return so many residual blocks, one after the other."""
+    return nn.Sequential(*(ResidualBlock(channels) for _ in range(count)))
+
+
+class Upsampler(nn.Module):
+    """Features to what is to be added to the enlarged frames: two times ×2 by pixel shuffle, two convolutions.
+
+    Args:
+        channels_in: of the features.
+        channels: from the second enlargement on, where pixels are most: half of a small network's work is here.
+        zero_last: start with nothing to be added, and the layers before so that the last one has something to learn
+            from. Otherwise as the published networks, which first have to unlearn noise.
+    """
+
+    def __init__(self, channels_in: int, channels: int = 64, *, zero_last: bool = True) -> None:
+        super().__init__()
+        self.up1 = conv3x3(channels_in, 4 * channels_in)
+        self.up2 = conv3x3(channels_in, 4 * channels)
+        self.hr = conv3x3(channels, channels)
+        self.last = conv3x3(channels, 3)
+        if zero_last:
+            for conv in (self.up1, self.up2, self.hr):
+                start_leaky(conv)
+            nn.init.zeros_(self.last.weight)
+            nn.init.zeros_(self.last.bias)  # type: ignore[arg-type]  # it has one
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return ``(N, 3, 4H, 4W)``."""
+        x = leaky(F.pixel_shuffle(self.up1(features), 2))
+        x = leaky(F.pixel_shuffle(self.up2(x), 2))
+        output: Tensor = self.last(leaky(self.hr(x)))
+        return output
