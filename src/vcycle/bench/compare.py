@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from vcycle.bench.measure import Measure
 from vcycle.bench.runs import Arm, ArmRun, Failure
 from vcycle.bench.statistics import (
     Interval,
@@ -18,8 +17,9 @@ from vcycle.bench.statistics import (
     spread,
     welch_interval,
 )
+from vcycle.tasks.base import Measure
 from vcycle.tasks.chance import Chance
-from vcycle.tasks.recognition.plans import control_name
+from vcycle.tasks.plans import control_name
 
 __all__ = ["Comparison", "Doubt", "Gain", "Reach"]
 

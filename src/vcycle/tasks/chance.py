@@ -1,12 +1,9 @@
 """What guessing scores: the level that a plan has to beat before its speed says anything."""
 
-from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vcycle.data.layouts import VideoList
-
-__all__ = ["Chance", "chance_of"]
+__all__ = ["Chance"]
 
 _LEVEL = 0.05
 """How often guessing would look better than chance."""
@@ -41,11 +38,3 @@ class Chance:
     def as_data(self) -> dict[str, Any]:
         """The level as plain data."""
         return asdict(self)
-
-
-def chance_of(videos: VideoList) -> Chance | None:
-    """What guessing scores on a split; None for multi-label videos, whose mAP has no such level."""
-    if videos.multi_label or not len(videos):
-        return None
-    largest = max(Counter(videos.labels).values())
-    return Chance(share=largest / len(videos), videos=len(videos))

@@ -1,0 +1,66 @@
+"""Items of a training set that cannot be opened: left out from the start, and by whoever resumes."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from vcycle.errors import CheckpointError
+from vcycle.tasks.base import Found
+from vcycle.train.run import RunFolder, write_small
+
+__all__ = ["dead_in", "left_out_by", "left_out_in", "record_left_out"]
+
+
+def left_out_by(run: RunFolder) -> dict[str, str]:
+    """What a run has left out since its start: as it was then, whether or not it can be opened by now.
+
+    Raises:
+        CheckpointError: if its record is damaged.
+    """
+    if not run.videos.is_file():
+        return {}
+    found = _read(run.videos)
+    train = found.get("train")
+    return _checked(train.get("left_out", {}) if isinstance(train, Mapping) else {}, run.videos)
+
+
+def left_out_in(file: Path, found: Found) -> dict[str, str] | None:
+    """What a study of this data has left out since its start; None where it has no record of them.
+
+    Raises:
+        CheckpointError: if its record is damaged.
+    """
+    if not file.is_file():
+        return None
+    kept = _read(file)
+    return _checked(kept.get("left_out"), file) if kept.get("source") == str(found.source) else None
+
+
+def record_left_out(file: Path, found: Found) -> None:
+    """Write down for a study which of its items are left out.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
+    data = {"source": str(found.source), "left_out": dead_in(found)}
+    write_small(file, json.dumps(data, indent=1) + "\n")
+
+
+def dead_in(found: Found) -> dict[str, str]:
+    """Items that were left out of what was found, and why."""
+    return dict(getattr(found, "dead", {}))
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"{file} cannot be read: {error}") from None
+    return found if isinstance(found, Mapping) else {}
+
+
+def _checked(found: object, file: Path) -> dict[str, str]:
+    if not isinstance(found, Mapping) or not all(isinstance(text, str) for text in found.values()):
+        raise CheckpointError(f"{file} is damaged: left_out is no object of paths and causes")
+    return dict(found)
