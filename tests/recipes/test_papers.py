@@ -15,11 +15,11 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.tasks.recipes import load_any, load_recipe
-from vcycle.tasks.recognition.build import build_model
-from vcycle.tasks.recognition.plans import plan_of as recognition_plan
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.recipe import Recipe
-from vcycle.tasks.superres.plans import plan_of as superres_plan
+from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 ROOT = Path(__file__).parents[2]
 FACTS = json.loads((ROOT / "tests" / "facts" / "published.json").read_text(encoding="utf-8"))
@@ -53,8 +53,8 @@ RESTORED = {
 
 def planned(recipe, *overrides, plan=None):
     """A recipe's plan, as `vcycle plan` makes it."""
-    loaded = load_any(recipe, list(overrides))
-    make = recognition_plan if isinstance(loaded, Recipe) else superres_plan
+    loaded = load_recipe(recipe, list(overrides))
+    make = RECOGNITION.plan if isinstance(loaded, Recipe) else SUPERRESOLUTION.plan
     return make(loaded, None, plan)
 
 

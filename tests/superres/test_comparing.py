@@ -6,15 +6,15 @@ import re
 
 import pytest
 from rich.console import Console
+from vcycle.bench.subjects import subject_of
+from vcycle.tasks.superres.build import dataset_of
 
 from vcycle.bench.study import compare_plans
-from vcycle.bench.subjects import subject_of
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
-from vcycle.tasks.recipes import load_any
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres import Protocol, clip_quality, imresize
-from vcycle.tasks.superres.build import dataset_of
 from vcycle.tasks.superres.data import split_of
-from vcycle.tasks.superres.plans import plan_of
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),
@@ -41,7 +41,7 @@ def test_a_restoration_is_compared_by_psnr_on_every_test_clip(study, recipe):
     assert [arm.name for arm in found.arms] == [*PLANS, "control:spatial"]
     assert (found.measure.name, found.split) == ("PSNR", "test")
     for arm in found.arms:
-        assert arm.plan == plan_of(recipe, 5, arm.name)
+        assert arm.plan == SUPERRESOLUTION.plan(recipe, 5, arm.name)
         for run in found.of(arm.name):
             assert (run.measure, run.steps, run.samples) == ("PSNR", len(arm.plan), arm.plan.samples)
             assert run.curve[-1][1:] == (arm.plan.samples, run.val)
@@ -90,7 +90,7 @@ def test_finished_runs_are_read_back_and_can_be_opened_from_their_folders(study,
     assert again == found
     assert started == []
     for folder in (out / "runs").iterdir():
-        own = load_any(str(folder))
+        own = load_recipe(str(folder))
         assert own.task == "superresolution"
         assert f"-seed{own.run.seed}-" in folder.name
 

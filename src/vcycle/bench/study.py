@@ -15,7 +15,7 @@ from vcycle.config.recipe import RecipeBase
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.left_out import left_out_in, record_left_out
-from vcycle.runs.train import start, train
+from vcycle.runs.train import train
 from vcycle.tasks.base import tasks
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
@@ -106,13 +106,12 @@ def compare_plans(
         on_start(arm, seed)
         folder = RunFolder(run_folder(out, arm.name, seed, arm.key))
         own = _own(experiment, arm.name, seed)
-        resumed = start(experiment, arm.plan, folder, recipe=own, resume=folder.started)
         trained = train(
             experiment,
             arm.plan,
             folder,
             recipe=own,
-            resumed=resumed,
+            resume=folder.started,
             on_step=on_step,
             on_message=on_message,
             on_progress=on_progress,

@@ -47,12 +47,9 @@ def prepare_run_folder(run: RunFolder, recipe: RecipeBase, plan: Plan, splits: S
     """
     found = {"train": splits.train.digest(), "val": splits.val.digest()}
     if not run.prepare(plan, dump_recipe(recipe), resume=resume, classes=splits.classes or None):
-        left_out = {split: getattr(splits[split], "dead", {}) for split in found}
-        shown = {
-            split: digest | ({"left_out": dict(dead)} if (dead := left_out[split]) else {})
-            for split, digest in found.items()
-        }
-        write_small(run.videos, json.dumps(shown, indent=1) + "\n")
+        for split, digest in found.items():
+            digest.update({"left_out": dead} if (dead := dead_in(splits[split])) else {})
+        write_small(run.videos, json.dumps(found, indent=1) + "\n")
         return False
     _refuse_others(run, recipe, plan, found)
     # What it resumes by, such as where its data is now.

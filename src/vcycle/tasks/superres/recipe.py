@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vcycle.config.recipe import RecipeBase
+from vcycle.config.recipe import PlansBase, RecipeBase
 from vcycle.data.config import LoadingSection
 from vcycle.section import Clips, Frames, Section, Side, as_mapping
 from vcycle.train.config import Average
@@ -166,6 +166,7 @@ class CyclePlan(SpatialPlan, TemporalPlan):
     """Crops and clips grow."""
 
 
+<<<<<<< HEAD
 class SynchronousPlan(StagePlan):
     """Crops and clips grow at the same step."""
 
@@ -177,6 +178,9 @@ class SynchronousPlan(StagePlan):
 
 
 class SuperresPlans(Section):
+=======
+class SuperresPlans(PlansBase):
+>>>>>>> 6608c0b (Registered plans and tasks; a toy task through every command)
     """Options of the plans, used by whichever is chosen."""
 
     hierarchical: CyclePlan = CyclePlan()
