@@ -7,8 +7,8 @@ import pytest
 from vcycle.bench.compare import Comparison, Reach
 from vcycle.bench.runs import Failure
 from vcycle.bench.statistics import Interval
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.base import measures
+from vcycle.tasks.chance import Chance
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from torch import nn
 
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.init_weights import build_model
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.tasks.superres.task import SUPERRESOLUTION
 
@@ -54,7 +54,7 @@ RESTORED = {
 def planned(recipe, *overrides, plan=None):
     """A recipe's plan, as `vcycle plan` makes it."""
     loaded = load_recipe(recipe, list(overrides))
-    make = RECOGNITION.plan if isinstance(loaded, Recipe) else SUPERRESOLUTION.plan
+    make = RECOGNITION.plan if isinstance(loaded, RecognitionRecipe) else SUPERRESOLUTION.plan
     return make(loaded, None, plan)
 
 
