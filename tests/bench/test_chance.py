@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from vcycle.data.layouts import VideoList
-from vcycle.tasks.chance import Chance, chance_of
+from vcycle.tasks.chance import Chance
+from vcycle.tasks.recognition.data import chance_of
 
 
 def videos(labels, **given):

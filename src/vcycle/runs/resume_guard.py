@@ -10,6 +10,7 @@ from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError, PlanError, RecipeError, did_you_mean
 from vcycle.plan import Plan
 from vcycle.reading import read_text
+from vcycle.runs.left_out import dead_in
 from vcycle.tasks.base import Splits, tasks
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_text
 from vcycle.train.run import RunFolder, write_small

@@ -1,6 +1,7 @@
 """The videos of a recipe: where they lie, which splits there are, and whether its task takes them. Needs no torch."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,9 +13,19 @@ from vcycle.data.layouts.lists import list_splits, splits_in_list
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
+from vcycle.tasks.chance import Chance
 from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
 
-__all__ = ["check_videos", "every_video", "find_videos", "left_out", "notes", "was_prepared", "without_digits"]
+__all__ = [
+    "chance_of",
+    "check_videos",
+    "every_video",
+    "find_videos",
+    "left_out",
+    "notes",
+    "was_prepared",
+    "without_digits",
+]
 
 
 def notes(splits: Splits[VideoList]) -> list[str]:
@@ -269,6 +280,13 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
 
         if load_index(Path(data.path or "")).settings.to == "array":
             raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
+
+
+def chance_of(videos: VideoList) -> Chance | None:
+    """What guessing scores on a split: the share of its largest class; None for multi-label videos."""
+    if videos.multi_label or not len(videos):
+        return None
+    return Chance(share=max(Counter(videos.labels).values()) / len(videos), videos=len(videos))
 
 
 def without_digits(recipe: RecognitionRecipe) -> RecognitionRecipe:

@@ -1,6 +1,5 @@
 """Recognition: which class a video is of (Wu et al. 2020)."""
 
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,7 +10,7 @@ from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.memory import check_extent
-from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
+from vcycle.tasks.recognition.data import chance_of, check_videos, every_video, find_videos, left_out, without_digits
 from vcycle.tasks.recognition.notices import notices
 from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
@@ -151,9 +150,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     def chance(self, recipe: RecognitionRecipe, found: VideoList) -> Chance | None:
         """The share of the largest class; multi-label videos have no such level."""
         del recipe
-        if found.multi_label or not len(found):
-            return None
-        return Chance(share=max(Counter(found.labels).values()) / len(found), videos=len(found))
+        return chance_of(found)
 
     def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:
         """The digits, where they were made."""

@@ -166,7 +166,6 @@ class CyclePlan(SpatialPlan, TemporalPlan):
     """Crops and clips grow."""
 
 
-<<<<<<< HEAD
 class SynchronousPlan(StagePlan):
     """Crops and clips grow at the same step."""
 
@@ -177,10 +176,7 @@ class SynchronousPlan(StagePlan):
     lists alone is given, the other has as many values, in even parts from half to all."""
 
 
-class SuperresPlans(Section):
-=======
 class SuperresPlans(PlansBase):
->>>>>>> 6608c0b (Registered plans and tasks; a toy task through every command)
     """Options of the plans, used by whichever is chosen."""
 
     hierarchical: CyclePlan = CyclePlan()
