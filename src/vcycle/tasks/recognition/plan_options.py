@@ -2,10 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
+from pydantic import ConfigDict, Field, PositiveInt
 
 from vcycle.config.recipe import PlansBase
-from vcycle.section import Section
+from vcycle.section import PositiveFloat, Section
 
 __all__ = ["CascadePlan", "ConstantPlan", "LongPlan", "MultigridPlan", "PlansSection", "ShortPlan"]
 

@@ -7,12 +7,12 @@ listed here are refused.
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.config import LoadingSection
 from vcycle.data.layouts import LayoutName
-from vcycle.section import Clips, Frames, Section, Side, as_mapping
+from vcycle.section import Clips, Frames, PositiveFloat, Section, Side, as_mapping
 from vcycle.tasks.recognition.plan_options import PlansSection
 from vcycle.train.config import OptimizerSection
 

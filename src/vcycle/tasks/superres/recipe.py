@@ -5,11 +5,11 @@ Sections are as in `vcycle.tasks.recognition.recipe`; sizes are in low-resolutio
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from vcycle.config.recipe import PlansBase, RecipeBase
 from vcycle.data.config import LoadingSection
-from vcycle.section import Clips, Frames, Section, Side, as_mapping
+from vcycle.section import Clips, Frames, PositiveFloat, Section, Side, as_mapping
 from vcycle.train.config import Average
 
 __all__ = ["CyclePlan", "SuperresData", "SuperresRecipe", "SuperresTraining"]
