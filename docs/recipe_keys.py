@@ -9,8 +9,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.superres.recipe import SuperresRecipe
 
 __all__ = ["PAGES", "filled"]
 

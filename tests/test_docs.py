@@ -18,11 +18,11 @@ import pytest
 import torch
 
 import vcycle
-from vcycle.cli import process
 from vcycle.cli.app import app
-from vcycle.nn.catalog import build
-from vcycle.nn.weights.keys import foreign_keys
-from vcycle.recipes.load import load_recipe
+from vcycle.console import process
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.weights.keys import foreign_keys
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))

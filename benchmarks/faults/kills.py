@@ -22,13 +22,13 @@ from typing import Any
 import torch
 from torch import distributed
 
-from vcycle.data.digits import DigitSettings, render_digits
 from vcycle.errors import VcycleError
-from vcycle.recipes import load_recipe
-from vcycle.recipes.build import Splits, datasets_of, train
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder

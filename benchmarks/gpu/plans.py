@@ -14,10 +14,10 @@ from typing import Any
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.plan import BatchShape, Plan
-from vcycle.recipes import plans as recognition
-from vcycle.recipes.load import load_any
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.superres import plans as superresolution
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.recognition import plans as recognition
+from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.superres import plans as superresolution
 
 PLANS = Path(__file__).with_name("plans.json")
 

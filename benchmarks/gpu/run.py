@@ -26,8 +26,9 @@ from torch.nn import functional
 from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.timing import Spread
-from vcycle.nn import build, convert_batchnorm, set_bn_batch
-from vcycle.nn.catalog import build_restorer
+from vcycle.nn import convert_batchnorm, set_bn_batch
+from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models.catalog import build_restorer
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.memory import is_out_of_memory, release
 from vcycle.train.optimizer import OptimizerSpec

@@ -24,12 +24,12 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from vcycle.data import VideoList
-from vcycle.recipes.build import Splits, build_model, datasets_of, train
-from vcycle.recipes.evaluating import evaluator
-from vcycle.recipes.load import load_recipe, with_absolute_paths
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe, with_absolute_paths
+from vcycle.tasks.recognition.build import Splits, build_model, datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.evaluate import evaluator
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.environment import environment
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.run import RunFolder

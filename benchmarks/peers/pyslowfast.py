@@ -24,12 +24,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vcycle.nn.catalog import build
-from vcycle.recipes.build import datasets_of, train
-from vcycle.recipes.load import load_recipe, with_absolute_paths
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.videos import Videos, find_videos
+from vcycle.tasks.recipes import load_recipe, with_absolute_paths
+from vcycle.tasks.recognition.build import datasets_of, train
+from vcycle.tasks.recognition.data import Videos, find_videos
+from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.environment import environment
 from vcycle.train.run import RunFolder
 

@@ -27,14 +27,14 @@ from torch import nn
 from vcycle.bench.measure import MEASURES
 from vcycle.bench.statistics import paired_bootstrap
 from vcycle.plan import Step
-from vcycle.recipes.build import Splits, datasets_of, train
-from vcycle.recipes.evaluating import evaluator
-from vcycle.recipes.load import load_recipe
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.videos import find_videos
 from vcycle.report.lengths import lengths_figure
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import Scores
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.evaluate import evaluator
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.run import RunFolder
 
 LISTS = ("train.csv", "val.csv", "test.csv")

@@ -14,8 +14,8 @@ from pathlib import Path
 from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
-from vcycle.recipes.load import load_recipe
-from vcycle.recipes.plans import plan_of
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.plans import plan_of
 
 GESTURES = str(Path(__file__).parents[1] / "recognition" / "gestures.yaml")
 

@@ -16,10 +16,10 @@ from typing import Any
 
 from vcycle.bench.steps.study import Effort, bench_steps
 from vcycle.bench.steps.workload import workload_of
-from vcycle.recipes.build import datasets_of, train
-from vcycle.recipes.load import load_recipe, with_absolute_paths
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe, with_absolute_paths
+from vcycle.tasks.recognition.build import datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.plans import plan_of
 from vcycle.train.run import RunFolder
 
 

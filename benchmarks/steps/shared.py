@@ -23,10 +23,10 @@ from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.steps.workload import Workload, workload_of
 from vcycle.data import Batch, loader
 from vcycle.plan import BatchShape, Plan, Stage
-from vcycle.recipes.build import datasets_of
-from vcycle.recipes.load import load_recipe, with_absolute_paths
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe, with_absolute_paths
+from vcycle.tasks.recognition.build import datasets_of
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.plans import plan_of
 from vcycle.train.loop import fit
 from vcycle.train.outcome import StepReport
 from vcycle.train.run import RunFolder

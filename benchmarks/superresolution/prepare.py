@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from vcycle.data.superres.clips import ClipInfo, ClipStore, find_clips
-from vcycle.data.superres.layouts import ClipPairs
-from vcycle.data.superres.prepare import prepare_frames, write_store
-from vcycle.data.superres.resized import resized_pairs
+from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, find_clips
+from vcycle.tasks.superres.pairs.layouts import ClipPairs
+from vcycle.tasks.superres.pairs.prepare import prepare_frames, write_store
+from vcycle.tasks.superres.pairs.resized import resized_pairs
 
 VALIDATED = "bedroom.mp4"
 FIRST_FRAMES, FRAMES = (20, 100, 180), 15

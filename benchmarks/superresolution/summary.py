@@ -12,15 +12,15 @@ from statistics import fmean, stdev
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.bench.study import run_folder
-from vcycle.data import PairedDataset
-from vcycle.data.superres.degrade import imresize
-from vcycle.data.superres.layouts import read_pairs
 from vcycle.plan import BatchShape
-from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.plans import plan_of
-from vcycle.recipes.superres.showing import restored_crops
 from vcycle.report.restored import restored_figure
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.superres import PairedDataset
 from vcycle.tasks.superres.metrics import Protocol, clip_quality
+from vcycle.tasks.superres.pairs.degrade import imresize
+from vcycle.tasks.superres.pairs.layouts import read_pairs
+from vcycle.tasks.superres.plans import plan_of
+from vcycle.tasks.superres.showing import restored_crops
 
 CONTROL = "control:hierarchical"
 

@@ -19,10 +19,10 @@ from vcycle.cli.app import app
 from vcycle.data import Sample
 from vcycle.errors import PlanError, VcycleError
 from vcycle.plan import Baseline, BatchShape, constant
-from vcycle.recipes.load import load_any, load_recipe
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.superres.plans import plan_of as superresolution_plan
 from vcycle.report.steps import plans_table, shapes_table, steps_figure, steps_notes
+from vcycle.tasks.recipes import load_any, load_recipe
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.superres.plans import plan_of as superresolution_plan
 
 QUICK = Effort(repeats=2, seconds=0.0)
 

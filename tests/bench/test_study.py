@@ -12,8 +12,8 @@ import pytest
 from vcycle.bench.study import arm_names, compare_plans
 from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
-from vcycle.recipes import load_recipe
-from vcycle.recipes.plans import plan_of
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.plans import plan_of
 from vcycle.train import stopping
 
 TEXT = """

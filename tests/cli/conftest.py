@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 import torch
 
-from vcycle.cli import process
 from vcycle.cli.app import app
+from vcycle.console import process
 
 RECIPE = """\
 description: Tiny

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from vcycle.cli import process
 from vcycle.cli.app import app
-from vcycle.recipes import Recipe
-from vcycle.recipes.load import load_recipe
+from vcycle.console import process
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.recipe import Recipe
 
 ARM = {
     "train_seconds": float,
@@ -109,7 +109,7 @@ def small_demo(monkeypatch):
     data["model"] = {"name": "r3d_tiny", "options": {"widths": [4, 8, 8]}}
     data["plans"]["long+short"] |= {"cycles": 1}
     small = Recipe.model_validate(data)
-    monkeypatch.setattr("vcycle.recipes.load.load_recipe", lambda name: {"demo/digits": small}[name])
+    monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name: {"demo/digits": small}[name])
 
 
 def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):

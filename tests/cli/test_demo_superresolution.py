@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from vcycle.data.superres import photographs
-from vcycle.recipes import load
-from vcycle.recipes.load import AnyRecipe
+from vcycle.tasks import recipes as load
+from vcycle.tasks.recipes import AnyRecipe
+from vcycle.tasks.superres.pairs import photographs
 
 TINY = (
     "training.steps=6",

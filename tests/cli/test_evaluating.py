@@ -11,9 +11,9 @@ import torch
 
 from vcycle.cli.evaluating import changed
 from vcycle.errors import DataError
-from vcycle.recipes import evaluating
-from vcycle.recipes.evaluating import open_trained, scored, split_of, views_of
 from vcycle.tasks.recognition import Scores
+from vcycle.tasks.recognition import evaluate as evaluating
+from vcycle.tasks.recognition.evaluate import open_trained, scored, split_of, views_of
 from vcycle.train import ranks
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from matplotlib.image import imsave
 
-from vcycle.data import PairedDataset, SampleRequest, TileStore, read_pairs
+from vcycle.data import SampleRequest
 from vcycle.plan import Shape
-from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.clips import every_clip
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.superres import PairedDataset, TileStore, read_pairs
+from vcycle.tasks.superres.data import every_clip
 
 
 def test_a_store_of_tiles_comes_from_a_folder_of_videos_and_feeds_pairs(vcycle, here, videos):

@@ -8,7 +8,7 @@ import warnings
 
 import pytest
 
-from vcycle.cli import process
+from vcycle.console import process
 from vcycle.errors import DataError
 
 

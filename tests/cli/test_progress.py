@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from vcycle.cli import output, progress
+from vcycle.console import output, progress
 from vcycle.plan import Baseline, RampWarmup, multigrid
 from vcycle.train.outcome import StepReport
 

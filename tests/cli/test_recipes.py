@@ -5,8 +5,7 @@ import json
 import pytest
 import yaml
 
-from vcycle.recipes import recipe_names
-from vcycle.recipes.load import load_any
+from vcycle.tasks.recipes import load_any, recipe_names
 
 
 def test_every_shipped_recipe_is_listed_with_what_it_is(vcycle):

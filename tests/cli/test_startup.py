@@ -16,7 +16,8 @@ HEAVY = ("torch", "torchvision", "lightning_fabric", "av", "scipy", "sklearn", "
 
 LISTS_MODULES = """
 import json, sys
-from vcycle.cli import app, process
+from vcycle.cli import app
+from vcycle.console import process
 code = process.run(app.app, sys.argv[1:])
 print(json.dumps([code, sorted(name for name in sys.modules if "." not in name)]), file=sys.stderr)
 """

@@ -13,8 +13,8 @@ import torch
 import vcycle as package
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
-from vcycle.recipes import load_recipe
-from vcycle.recipes.opened import open_model, read_kept
+from vcycle.runs.loaded_model import open_model, read_kept
+from vcycle.tasks.recipes import load_recipe
 from vcycle.train.checkpoint import load_checkpoint
 
 SHORT = ["plan=constant", "training.steps=2", "training.decay=constant"]

@@ -7,20 +7,12 @@ import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Subset, random_split
 
-from vcycle.data import (
-    GridSampler,
-    SyntheticClips,
-    SyntheticPairs,
-    VideoDataset,
-    Views,
-    evaluation_loader,
-    loader,
-    read_videos,
-)
-from vcycle.data.superres.dataset import PairedDataset
-from vcycle.data.superres.layouts import read_pairs
+from vcycle.data import GridSampler, VideoDataset, Views, evaluation_loader, loader, read_videos
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, Shape, cascade
+from vcycle.tasks.superres import SyntheticClips, SyntheticPairs
+from vcycle.tasks.superres.pairs.dataset import PairedDataset
+from vcycle.tasks.superres.pairs.layouts import read_pairs
 
 PLAN = cascade(Baseline(batch=2, frames=8, size=32, clips=5, steps=40, lr=0.1))
 GRIDS = GridSampler(frames=8, size=32, flip=True)

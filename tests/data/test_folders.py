@@ -2,8 +2,8 @@
 
 import pytest
 
-from vcycle.data.folders import make_folder
 from vcycle.errors import VcycleError
+from vcycle.utils.folders import make_folder
 
 
 def test_a_folder_is_made_with_those_that_it_lies_in_unless_it_is_there(tmp_path):

@@ -10,9 +10,9 @@ import pytest
 
 from vcycle.data import KeptIndexes, VideoError, probe
 from vcycle.data.video import kept
-from vcycle.recipes import load_recipe
-from vcycle.recipes.build import dataset_of
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.build import dataset_of
+from vcycle.tasks.recognition.data import find_videos
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from vcycle.data.layouts import read_folder, read_kinetics, read_videos
 from vcycle.data.video import probe, read_frames
-from vcycle.recipes.load import load_recipe
-from vcycle.recipes.videos import every_video, find_videos, left_out
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.data import every_video, find_videos, left_out
 
 
 def touch(root, *names):

@@ -8,8 +8,8 @@ import pytest
 
 from vcycle.data import Preparation, PrepareSettings, load_index, prepare_videos, read_videos
 from vcycle.data.prepare import estimate
-from vcycle.data.whole import partial_of, written_whole
 from vcycle.errors import DataError
+from vcycle.utils.atomic import partial_of, written_whole
 
 SETTINGS = PrepareSettings(levels=(24,))
 

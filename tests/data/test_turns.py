@@ -7,9 +7,9 @@ import warnings
 import pytest
 
 from vcycle.data import FrameCache, read_videos
-from vcycle.data.digits import DigitSettings, render_digits
-from vcycle.data.superres.photographs import PhotographSettings, render_photographs
-from vcycle.data.turns import in_turn
+from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+from vcycle.tasks.superres.pairs.photographs import PhotographSettings, render_photographs
+from vcycle.utils.turns import in_turn
 
 FORK = multiprocessing.get_context("fork")
 

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.nn import build
-from vcycle.nn.models.head import fully_convolutional
-from vcycle.nn.models.slowfast import slow_frames
-from vcycle.nn.weights.keys import foreign_keys, to_ours
+from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models.head import fully_convolutional
+from vcycle.tasks.recognition.models.slowfast import slow_frames
+from vcycle.tasks.recognition.weights.keys import foreign_keys, to_ours
 
 hub = pytest.importorskip("pytorchvideo.models.hub", exc_type=ImportError)
 create_slowfast = pytest.importorskip("pytorchvideo.models.slowfast").create_slowfast

@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from vcycle.errors import RecipeError
-from vcycle.nn import build, names, needs
-from vcycle.nn.catalog import options_of
 from vcycle.plan import Needs, Shape
+from vcycle.tasks.recognition.models import build, names, needs
+from vcycle.tasks.recognition.models.catalog import options_of
 
 
 def test_what_a_model_needs_is_told_without_importing_torch():

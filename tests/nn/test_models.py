@@ -14,9 +14,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.errors import PlanError, RecipeError
-from vcycle.nn import SubBatchNorm, build, convert_batchnorm, names, needs
-from vcycle.nn.catalog import options_of
+from vcycle.nn import SubBatchNorm, convert_batchnorm
 from vcycle.plan import Shape
+from vcycle.tasks.recognition.models import build, names, needs
+from vcycle.tasks.recognition.models.catalog import options_of
 
 CLASSES = 7
 TINY = ("r3d_tiny", "r3d_small", "slowfast_tiny")
@@ -220,5 +221,5 @@ def test_clips_of_other_channels_and_dropout_are_options(name):
 )
 def test_the_catalog_knows_exactly_the_options_that_a_builder_takes(name, builder):
     module, attribute = builder.split(":")
-    taken = inspect.signature(getattr(import_module(f"vcycle.nn.models.{module}"), attribute)).parameters
+    taken = inspect.signature(getattr(import_module(f"vcycle.tasks.recognition.models.{module}"), attribute)).parameters
     assert set(options_of(name)) == set(taken) - {"classes", "name"}

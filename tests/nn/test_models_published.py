@@ -15,13 +15,13 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.errors import PlanError, RecipeError
-from vcycle.nn import build, names, needs
-from vcycle.nn.catalog import options_of
-from vcycle.nn.models.head import fully_convolutional
-from vcycle.nn.models.nonlocal_block import NonLocalBlock
-from vcycle.nn.models.resnet3d import ResNet3d
-from vcycle.nn.models.slowfast import SlowFast, slow_frames
 from vcycle.plan import Baseline, StepDecay, multigrid
+from vcycle.tasks.recognition.models import build, names, needs
+from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.models.head import fully_convolutional
+from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
+from vcycle.tasks.recognition.models.resnet3d import ResNet3d
+from vcycle.tasks.recognition.models.slowfast import SlowFast, slow_frames
 
 PAGE = Path(__file__).parents[2] / "docs" / "models.md"
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vcycle.errors import RecipeError
-from vcycle.nn import build, names, needs
-from vcycle.nn.catalog import options_of
+from vcycle.tasks.recognition.models import build, names, needs
+from vcycle.tasks.recognition.models.catalog import options_of
 
 models = pytest.importorskip("torchvision.models")
 

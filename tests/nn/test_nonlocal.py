@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from vcycle.errors import RecipeError
-from vcycle.nn import build, needs
-from vcycle.nn.models.nonlocal_block import NonLocalBlock
 from vcycle.plan import Shape
+from vcycle.tasks.recognition.models import build, needs
+from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
 
 
 def drawn(channels, form):

@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 import torch
 
-from vcycle.nn import build, names
-from vcycle.nn.catalog import options_of
-from vcycle.nn.weights.keys import dialect_of, foreign_keys, to_ours
+from vcycle.tasks.recognition.models import build, names
+from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.weights.keys import dialect_of, foreign_keys, to_ours
 
 OURS = tuple(name for name in names() if "weights" not in options_of(name))
 CHECKPOINTS = {

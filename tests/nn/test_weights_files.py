@@ -12,11 +12,11 @@ import safetensors.torch
 import torch
 
 from vcycle.errors import CheckpointError
-from vcycle.nn import build
 from vcycle.nn.weights.caffe2 import pyslowfast_name
 from vcycle.nn.weights.files import read_weights
-from vcycle.nn.weights.keys import foreign_keys
-from vcycle.nn.weights.loading import take_weights
+from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.weights.keys import foreign_keys
+from vcycle.tasks.recognition.weights.loading import take_weights
 
 STATE = {"layer.weight": torch.arange(12.0).reshape(3, 4), "layer.bias": torch.arange(3.0)}
 

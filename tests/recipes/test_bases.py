@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from vcycle.errors import RecipeError
-from vcycle.recipes import dump_recipe, load_recipe
+from vcycle.tasks.recipes import dump_recipe, load_recipe
 
 BASE = """
 sampling: {short_side: [16, 20], flip: false}

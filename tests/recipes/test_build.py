@@ -9,10 +9,10 @@ from vcycle.data.prepare.run import prepare_videos
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
-from vcycle.recipes import load_recipe
-from vcycle.recipes.build import build_model, datasets_of, settings_of, task_of
-from vcycle.recipes.evaluating import evaluator
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.build import build_model, datasets_of, settings_of, task_of
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.evaluate import evaluator
 
 TEXT = """
 sampling: {span: [1.0, 1.0], short_side: [16, 20], flip: false}

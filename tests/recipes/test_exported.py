@@ -5,11 +5,11 @@ import safetensors.torch
 import torch
 
 from vcycle.nn.weights.files import Weights
-from vcycle.recipes import load_recipe
-from vcycle.recipes.build import build_model
-from vcycle.recipes.exported import export
-from vcycle.recipes.opened import Kept, Trained, open_model
-from vcycle.recipes.plans import plan_of
+from vcycle.runs.export import export
+from vcycle.runs.loaded_model import Kept, Trained, open_model
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.build import build_model
+from vcycle.tasks.recognition.plans import plan_of
 
 NARROW = "model.options={stem_width: 8, widths: [8, 8, 8, 8], blocks: [1, 1, 1, 1]}"
 

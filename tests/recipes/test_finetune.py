@@ -5,15 +5,15 @@ import json
 import pytest
 import torch
 
-from vcycle.cli import process
 from vcycle.cli.app import app
+from vcycle.console import process
 from vcycle.errors import RecipeError
-from vcycle.nn.catalog import build
-from vcycle.nn.weights.keys import foreign_keys
-from vcycle.recipes import load_recipe, recipe_text
-from vcycle.recipes.opened import open_model
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.videos import check_videos, find_videos
+from vcycle.runs.loaded_model import open_model
+from vcycle.tasks.recipes import load_recipe, recipe_text
+from vcycle.tasks.recognition.data import check_videos, find_videos
+from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.weights.keys import foreign_keys
 
 WIDTHS = {"stem_width": 4, "widths": [4, 4, 8, 8], "blocks": [1, 1, 1, 1]}
 SMALL = [

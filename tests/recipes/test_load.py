@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcycle.errors import RecipeError
-from vcycle.recipes import Recipe, dump_recipe, load_recipe, recipe_names, recipe_text
-from vcycle.recipes.build import check_plan
-from vcycle.recipes.load import load_any, with_absolute_paths
-from vcycle.recipes.plans import PLAN_NAMES, plan_of
+from vcycle.tasks.recipes import dump_recipe, load_any, load_recipe, recipe_names, recipe_text, with_absolute_paths
+from vcycle.tasks.recognition.build import check_plan
+from vcycle.tasks.recognition.plans import PLAN_NAMES, plan_of
+from vcycle.tasks.recognition.recipe import Recipe
 
 TEXT = """
 sampling: {short_side: [16, 20]}

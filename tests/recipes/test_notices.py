@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from vcycle.data import PrepareSettings, prepare_videos
-from vcycle.recipes import load_recipe
-from vcycle.recipes.notices import notices
-from vcycle.recipes.videos import every_video, find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.data import every_video, find_videos
+from vcycle.tasks.recognition.notices import notices
 
 
 def told(tmp_path, *overrides):

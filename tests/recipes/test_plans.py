@@ -7,12 +7,11 @@ import pytest
 
 from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import StepDecay
-from vcycle.recipes import load_recipe
-from vcycle.recipes.build import check_plan
-from vcycle.recipes.load import load_any
-from vcycle.recipes.plans import PLAN_NAMES, baseline_of, control_name, lengthened, plan_of
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.superres.plans import plan_of as superres_plan_of
+from vcycle.tasks.recipes import load_any, load_recipe
+from vcycle.tasks.recognition.build import check_plan
+from vcycle.tasks.recognition.plans import PLAN_NAMES, baseline_of, control_name, lengthened, plan_of
+from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.superres.plans import plan_of as superres_plan_of
 
 KINETICS = "kinetics/slowfast_8x8_r50"
 DEMO = "demo/digits"
@@ -129,9 +128,9 @@ def test_a_shape_that_the_model_cannot_take_is_named_with_its_step():
 def test_planning_needs_no_torch():
     code = (
         "import sys, json\n"
-        "from vcycle.recipes.build import check_plan\n"
-        "from vcycle.recipes.load import load_recipe\n"
-        "from vcycle.recipes.plans import plan_of\n"
+        "from vcycle.tasks.recognition.build import check_plan\n"
+        "from vcycle.tasks.recipes import load_recipe\n"
+        "from vcycle.tasks.recognition.plans import plan_of\n"
         f"recipe = load_recipe({KINETICS!r})\n"
         "check_plan(recipe, plan_of(recipe))\n"
         "print(json.dumps(sorted({'torch', 'av', 'scipy'} & set(sys.modules))))\n"

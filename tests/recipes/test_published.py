@@ -18,10 +18,10 @@ import pytest
 import torch
 
 from vcycle.plan import Plan
-from vcycle.recipes import dump_recipe, load_recipe, recipe_names
-from vcycle.recipes.build import build_model, check_plan, datasets_of, train
-from vcycle.recipes.plans import PLAN_NAMES, plan_of
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names
+from vcycle.tasks.recognition.build import build_model, check_plan, datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.plans import PLAN_NAMES, plan_of
 from vcycle.train.run import RunFolder
 
 ROOT = Path(__file__).parents[2]

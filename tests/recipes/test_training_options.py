@@ -8,11 +8,11 @@ import torch
 from vcycle.data import SampleRequest
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
-from vcycle.recipes import load_recipe
-from vcycle.recipes import videos as videos_module
-from vcycle.recipes.build import datasets_of, task_of, train
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.videos import check_videos, find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition import data as videos_module
+from vcycle.tasks.recognition.build import datasets_of, task_of, train
+from vcycle.tasks.recognition.data import check_videos, find_videos
+from vcycle.tasks.recognition.plans import plan_of
 from vcycle.train.run import RunFolder
 
 TEXT = """

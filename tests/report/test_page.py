@@ -18,9 +18,9 @@ from vcycle.cli.app import app
 from vcycle.cli.reporting import _file_names, _read
 from vcycle.errors import VcycleError
 from vcycle.plan import Plan
-from vcycle.recipes.load import dump_recipe, load_recipe
-from vcycle.recipes.plans import plan_of
 from vcycle.report.page.figures import accuracy, drawn
+from vcycle.tasks.recipes import dump_recipe, load_recipe
+from vcycle.tasks.recognition.plans import plan_of
 from vcycle.train.environment import record_environment
 from vcycle.train.run import JsonLines, RunFolder
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from vcycle.data.layouts import read_list, read_videos
 from vcycle.errors import DataError
-from vcycle.recipes import load_recipe
-from vcycle.recipes.videos import every_video, find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.data import every_video, find_videos
 
 NASTY = (
     *("a.mp4,0", "b.mp4 1", "a\tb", "..", "/etc/passwd,0", "../../x.mp4,1", "a.mp4,-1", "a.mp4,+0", "a.mp4,٣"),

@@ -8,8 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vcycle.errors import RecipeError
-from vcycle.recipes import load_recipe
-from vcycle.recipes.load import load_any, parse_any, recipe_names, recipe_text
+from vcycle.tasks.recipes import load_any, load_recipe, parse_any, recipe_names, recipe_text
 
 SHIPPED = [recipe_text(name)[0] for name in recipe_names()]
 

@@ -13,11 +13,11 @@ import pytest
 from scipy.ndimage import gaussian_filter
 
 from vcycle.plan import Plan
-from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.build import train
-from vcycle.recipes.superres.clips import Clips, find_clips
-from vcycle.recipes.superres.plans import plan_of
-from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.superres.build import train
+from vcycle.tasks.superres.data import Clips, find_clips
+from vcycle.tasks.superres.plans import plan_of
+from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.train.outcome import Fitted
 from vcycle.train.run import RunFolder
 

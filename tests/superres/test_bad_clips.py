@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from vcycle.data import prepare_frames
 from vcycle.data.pictures import read_picture
-from vcycle.data.superres.degrade import Degradation
 from vcycle.errors import DataError
-from vcycle.recipes.load import load_any, parse_any
-from vcycle.recipes.superres.checking import check_clips, described, never_learning, notices
-from vcycle.recipes.superres.clips import find_clips
-from vcycle.recipes.superres.plans import plan_of
+from vcycle.tasks.recipes import load_any, parse_any
+from vcycle.tasks.superres import prepare_frames
+from vcycle.tasks.superres.data import find_clips
+from vcycle.tasks.superres.notices import check_clips, described, never_learning, notices
+from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.plans import plan_of
 
 TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, size: 16, steps: 9, lr: 1e-3}\n"
 

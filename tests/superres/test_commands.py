@@ -16,13 +16,13 @@ import safetensors.torch
 import torch
 
 import vcycle as package
-from vcycle.cli import process
 from vcycle.cli.app import app
-from vcycle.nn.weights.superres_keys import foreign_keys
-from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.build import build_model
-from vcycle.recipes.superres.evaluating import open_run
-from vcycle.recipes.superres.initial import initialise
+from vcycle.console import process
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.superres.build import build_model
+from vcycle.tasks.superres.evaluate import open_run
+from vcycle.tasks.superres.init_weights import initialise
+from vcycle.tasks.superres.weights.keys import foreign_keys
 
 QUICK = ("model.options.flow=none", "training.flow=null")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
@@ -93,7 +93,7 @@ def test_train_then_resume_then_eval(vcycle, here, clips, trained):
 
 
 def test_how_far_a_validation_or_an_evaluation_is_is_shown(vcycle, here, clips, monkeypatch):
-    monkeypatch.setattr("vcycle.cli.progress._LINE_EVERY", 0)
+    monkeypatch.setattr("vcycle.console.progress._LINE_EVERY", 0)
     ran = vcycle("train", "tiny.yaml", f"data={clips}", *QUICK, "training.steps=8", "--out", "run")
     assert ran.code == 0, ran.err
     assert "\nrestoring frames: 0 of 10\nrestoring frames: 5 of 10, about " in ran.err

@@ -6,8 +6,8 @@ import pytest
 
 from vcycle.bench.study import compare_plans
 from vcycle.bench.subjects import subject_of
-from vcycle.recipes.load import load_any
-from vcycle.recipes.superres.plans import plan_of
+from vcycle.tasks.recipes import load_any
+from vcycle.tasks.superres.plans import plan_of
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),

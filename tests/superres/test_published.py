@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from vcycle.recipes.load import load_any, recipe_names
-from vcycle.recipes.superres.build import train
-from vcycle.recipes.superres.checking import check_clips
-from vcycle.recipes.superres.clips import find_clips
-from vcycle.recipes.superres.plans import PLAN_NAMES, check_plan, plan_of
+from vcycle.tasks.recipes import load_any, recipe_names
+from vcycle.tasks.superres.build import train
+from vcycle.tasks.superres.data import find_clips
+from vcycle.tasks.superres.notices import check_clips
+from vcycle.tasks.superres.plans import PLAN_NAMES, check_plan, plan_of
 from vcycle.train.run import RunFolder
 
 ROOT = Path(__file__).parents[2]

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from vcycle.errors import CheckpointError, PlanError, RecipeError, VcycleError
-from vcycle.nn.catalog import build, build_restorer, names, needs
 from vcycle.plan import Plan
-from vcycle.recipes.load import dump_recipe, load_any, load_recipe, parse_any, recipe_names
-from vcycle.recipes.superres.build import build_model
-from vcycle.recipes.superres.checking import check_clips
-from vcycle.recipes.superres.clips import find_clips, split_of
-from vcycle.recipes.superres.initial import check_init, initialise
-from vcycle.recipes.superres.plans import PLAN_NAMES, check_plan, plan_of
+from vcycle.tasks.recipes import dump_recipe, load_any, load_recipe, parse_any, recipe_names
+from vcycle.tasks.recognition.models.catalog import build, build_restorer, names, needs
+from vcycle.tasks.superres.build import build_model
+from vcycle.tasks.superres.data import find_clips, split_of
+from vcycle.tasks.superres.init_weights import check_init, initialise
+from vcycle.tasks.superres.notices import check_clips
+from vcycle.tasks.superres.plans import PLAN_NAMES, check_plan, plan_of
 
 SHIPPED = recipe_names("superresolution")
 
@@ -245,7 +245,7 @@ SMALL = "model.options={blocks: 1, channels: 4, head_channels: 4}"
 
 
 def test_a_flow_network_alone_or_a_whole_network_is_taken(tmp_path):
-    from vcycle.nn.weights.superres_keys import foreign_keys
+    from vcycle.tasks.superres.weights.keys import foreign_keys
 
     theirs = build_model(load(SMALL), 7)
     flow = {f"flow.{key}": value for key, value in theirs.flow.state_dict().items()}

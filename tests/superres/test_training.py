@@ -11,8 +11,8 @@ import torch
 
 from vcycle.data import loader
 from vcycle.errors import CheckpointError, VcycleError
-from vcycle.recipes.superres.build import build_model, dataset_of
-from vcycle.recipes.superres.checking import check_clips
+from vcycle.tasks.superres.build import build_model, dataset_of
+from vcycle.tasks.superres.notices import check_clips
 from vcycle.train.ema import Ema, EmaSpec
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
@@ -160,7 +160,7 @@ def test_each_step_trains_on_pairs_of_its_shape(quick):
 
 
 def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path):
-    from vcycle.recipes.superres.evaluating import evaluator
+    from vcycle.tasks.superres.evaluate import evaluator
 
     longer = ("training.steps=160", "training.lr=0.005", "run.save_every=100", "run.validate_every=100")
     training = make_training(*WITHOUT_FLOW, *longer)
@@ -232,7 +232,7 @@ def test_two_ranks_go_through_the_freeze_and_two_shapes_and_learn_what_one_does(
 
 def test_offsets_that_diverge_stop_the_run_and_name_the_step(make_training, tmp_path, monkeypatch):
     pytest.importorskip("torchvision")
-    from vcycle.recipes.superres import build
+    from vcycle.tasks.superres import build
 
     # So low a limit stands for offsets that run away, which takes thousands of steps.
     monkeypatch.setattr(build, "OFFSET_LIMIT", 1e-9)

@@ -12,10 +12,11 @@ from torch import nn
 
 from vcycle.data import Sample
 from vcycle.plan import Plan
-from vcycle.recipes import Recipe, load_recipe
-from vcycle.recipes.build import Splits, datasets_of, train
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
 from vcycle.train.run import JsonLines, RunFolder

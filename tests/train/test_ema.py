@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vcycle.errors import RecipeError
-from vcycle.recipes import dump_recipe
-from vcycle.recipes.opened import open_model
+from vcycle.runs.loaded_model import open_model
+from vcycle.tasks.recipes import dump_recipe
 from vcycle.train.ema import EmaSpec
 
 

@@ -6,10 +6,10 @@ import time
 from pathlib import Path
 
 import vcycle
-from vcycle.recipes import load_recipe
-from vcycle.recipes.build import datasets_of, train
-from vcycle.recipes.plans import plan_of
-from vcycle.recipes.videos import find_videos
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.build import datasets_of, train
+from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.plans import plan_of
 from vcycle.train.run import RunFolder
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from vcycle.data import loader
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.recognition.task import Recognition
+from vcycle.tasks.recognition.objective import Recognition
 from vcycle.train import loop, setup
 from vcycle.train.feeding import Feed
 from vcycle.train.journal import Journal

@@ -7,7 +7,7 @@ import pytest
 
 from vcycle.data import SampleStream
 from vcycle.errors import DataError, VcycleError
-from vcycle.recipes.build import build_model, settings_of, task_of
+from vcycle.tasks.recognition.build import build_model, settings_of, task_of
 from vcycle.train.journal import Journal
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec

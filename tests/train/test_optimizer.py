@@ -3,7 +3,8 @@ import torch
 from torch import nn
 
 from vcycle.errors import RecipeError
-from vcycle.nn import build, convert_batchnorm
+from vcycle.nn import convert_batchnorm
+from vcycle.tasks.recognition.models import build
 from vcycle.train.optimizer import OptimizerSpec, parameter_groups
 
 

@@ -12,7 +12,7 @@ from vcycle.errors import CheckpointError, VcycleError
 from vcycle.nn import convert_batchnorm
 from vcycle.plan import Baseline, Role, Scale, cascade, constant
 from vcycle.tasks.recognition import Evaluation
-from vcycle.tasks.recognition.task import Recognition
+from vcycle.tasks.recognition.objective import Recognition
 from vcycle.train import speed as speeds
 from vcycle.train import update as updates
 from vcycle.train.checkpoint import latest_checkpoint

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from vcycle.data import VideoDataset
-from vcycle.recipes import evaluating
+from vcycle.tasks.recognition import evaluate as evaluating
 from vcycle.train import stopping
 from vcycle.train.stopping import Stop, Stopped, signals
 

@@ -5,7 +5,7 @@ import time
 import pytest
 
 from vcycle.data.pool.work import Spent
-from vcycle.recipes.build import build_model, settings_of, task_of
+from vcycle.tasks.recognition.build import build_model, settings_of, task_of
 from vcycle.train import waiting
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec

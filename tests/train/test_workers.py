@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from vcycle.recipes.build import build_model, settings_of, task_of
+from vcycle.tasks.recognition.build import build_model, settings_of, task_of
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.run import JsonLines, RunFolder

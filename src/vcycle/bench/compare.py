@@ -18,7 +18,7 @@ from vcycle.bench.statistics import (
     spread,
     welch_interval,
 )
-from vcycle.recipes.plans import control_name
+from vcycle.tasks.recognition.plans import control_name
 
 __all__ = ["Comparison", "Doubt", "Gain", "Reach"]
 

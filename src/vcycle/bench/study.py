@@ -12,13 +12,13 @@ from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import CONSTANT, Arm, ArmRun, Failure, train_all
 from vcycle.bench.saying import once
 from vcycle.bench.subjects import measure_of, subject_of
-from vcycle.data.folders import make_folder
-from vcycle.recipes.load import AnyRecipe
-from vcycle.recipes.plan_names import check_plan_names
-from vcycle.recipes.plans import control_name
+from vcycle.tasks.plan_names import check_plan_names
+from vcycle.tasks.recipes import AnyRecipe
+from vcycle.tasks.recognition.plans import control_name
 from vcycle.train.environment import environment
 from vcycle.train.lock import claimed
 from vcycle.train.run import RunFolder
+from vcycle.utils.folders import make_folder
 
 if TYPE_CHECKING:
     from vcycle.train.outcome import StepReport

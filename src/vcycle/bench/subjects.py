@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from vcycle.bench.measure import MEASURES, Measure
 from vcycle.plan import Plan
-from vcycle.recipes.load import AnyRecipe, dump_recipe, with_absolute_paths
-from vcycle.recipes.schema import Recipe
-from vcycle.recipes.superres.schema import SuperresRecipe
+from vcycle.tasks.recipes import AnyRecipe, dump_recipe, with_absolute_paths
+from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.train.run import RunFolder
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from vcycle.recipes.build import Splits
     from vcycle.tasks.recognition import Scores
+    from vcycle.tasks.recognition.build import Splits
     from vcycle.train.outcome import Fitted, StepReport
 
 __all__ = ["Subject", "Tested", "measure_of", "subject_of"]
@@ -86,8 +86,8 @@ def subject_of(recipe: AnyRecipe, out: Path, on_progress: Progress, on_message: 
 
 class _Recognition:
     def __init__(self, recipe: Recipe, out: Path, on_progress: Progress, on_message: Tell) -> None:
-        from vcycle.recipes.notices import notices
-        from vcycle.recipes.videos import find_videos
+        from vcycle.tasks.recognition.data import find_videos
+        from vcycle.tasks.recognition.notices import notices
 
         self._recipe, self._out, self._on_progress, self._on_message = recipe, out, on_progress, on_message
         self._videos = find_videos(recipe, out, on_progress)
@@ -96,22 +96,22 @@ class _Recognition:
             on_message(note)
 
     def plan(self, name: str) -> Plan:
-        from vcycle.recipes.build import check_plan
-        from vcycle.recipes.plans import plan_of
+        from vcycle.tasks.recognition.build import check_plan
+        from vcycle.tasks.recognition.plans import plan_of
 
         plan = plan_of(self._recipe, len(self._videos.train), name)
         check_plan(self._recipe, plan)
         return plan
 
     def prepare(self) -> None:
-        from vcycle.recipes.initial import check_init
+        from vcycle.tasks.recognition.init_weights import check_init
 
         if self._recipe.init.path is not None:
             check_init(self._recipe, self._videos.train.classes)
         self._datasets()
 
     def train(self, name: str, plan: Plan, seed: int, run: RunFolder, on_step: OnStep, on_message: Tell) -> "Fitted":
-        from vcycle.recipes.build import train
+        from vcycle.tasks.recognition.build import train
 
         recipe, data = self._recipe, self._recipe.data
         if data.digits is not None and data.path is None:  # made here, and to be found from the run's folder
@@ -120,7 +120,7 @@ class _Recognition:
         return _trained(train, _own(recipe, name, seed), plan, self._datasets(), run, on_step, on_message)
 
     def test(self, model: "nn.Module", device: "torch.device") -> Tested | None:
-        from vcycle.recipes.evaluating import evaluator
+        from vcycle.tasks.recognition.evaluate import evaluator
 
         dataset = self._datasets().test
         if dataset is None:
@@ -131,7 +131,7 @@ class _Recognition:
         return Tested(found.value, _recognised(scores[0], len(dataset)))
 
     def _datasets(self) -> "Splits":
-        from vcycle.recipes.build import datasets_of
+        from vcycle.tasks.recognition.build import datasets_of
 
         if self._splits is None:
             self._splits = datasets_of(self._recipe, self._videos, self._out, self._on_progress)
@@ -140,8 +140,8 @@ class _Recognition:
 
 class _Restoration:
     def __init__(self, recipe: SuperresRecipe, on_progress: Progress, on_message: Tell) -> None:
-        from vcycle.recipes.superres.checking import notices
-        from vcycle.recipes.superres.clips import find_clips
+        from vcycle.tasks.superres.data import find_clips
+        from vcycle.tasks.superres.notices import notices
 
         self._recipe, self._on_progress, self._on_message = recipe, on_progress, on_message
         self._clips = find_clips(recipe)
@@ -149,8 +149,8 @@ class _Restoration:
             on_message(f"warning: {note}")
 
     def plan(self, name: str) -> Plan:
-        from vcycle.recipes.superres.checking import never_learning
-        from vcycle.recipes.superres.plans import check_plan, plan_of
+        from vcycle.tasks.superres.notices import never_learning
+        from vcycle.tasks.superres.plans import check_plan, plan_of
 
         plan = plan_of(self._recipe, len(self._clips.train), name)
         check_plan(self._recipe, plan)
@@ -159,24 +159,24 @@ class _Restoration:
         return plan
 
     def prepare(self) -> None:
-        from vcycle.recipes.superres.checking import check_clips
-        from vcycle.recipes.superres.initial import check_init
+        from vcycle.tasks.superres.init_weights import check_init
+        from vcycle.tasks.superres.notices import check_clips
 
         for note in check_clips(self._recipe, self._clips):
             self._on_message(f"warning: {note}")
         check_init(self._recipe)
 
     def train(self, name: str, plan: Plan, seed: int, run: RunFolder, on_step: OnStep, on_message: Tell) -> "Fitted":
-        from vcycle.recipes.superres.build import train
+        from vcycle.tasks.superres.build import train
 
         train = partial(train, on_progress=self._on_progress)
         return _trained(train, _own(self._recipe, name, seed), plan, self._clips, run, on_step, on_message)
 
     def test(self, model: "nn.Module", device: "torch.device") -> Tested | None:
         from vcycle.data import Replacement
-        from vcycle.recipes.superres.build import dataset_of
-        from vcycle.recipes.superres.evaluating import measured, measuring_of
         from vcycle.tasks.superres import quality_of
+        from vcycle.tasks.superres.build import dataset_of
+        from vcycle.tasks.superres.evaluate import measured, measuring_of
 
         if self._clips.test is None:
             return None

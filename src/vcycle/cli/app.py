@@ -14,22 +14,22 @@ from vcycle.cli import (
     demonstrating,
     evaluating,
     exporting,
-    predicting,
     preparing,
-    process,
     reporting,
     restoration,
     training,
-    upscaling,
 )
-from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load_any
-from vcycle.cli.output import message, plan_data, print_json, result
-from vcycle.cli.telling import tell_of_videos
+from vcycle.console import process
+from vcycle.console.arguments import Json, Overrides, RecipeArgument, load_any
+from vcycle.console.messages import tell_of_videos
+from vcycle.console.output import message, plan_data, print_json, result
 from vcycle.errors import RecipeError
+from vcycle.tasks.recognition.commands import predict
+from vcycle.tasks.superres.commands import upscale
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
-    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recognition.recipe import Recipe
 
 __all__ = ["app", "main"]
 
@@ -91,8 +91,8 @@ def plan(
     figure: Annotated[Path | None, typer.Option("--figure", help="Save shapes, batch and LR as a picture.")] = None,
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
-    from vcycle.cli.figures import save_figure
-    from vcycle.recipes.plan_names import check_plan_names
+    from vcycle.console.figures import save_figure
+    from vcycle.tasks.plan_names import check_plan_names
 
     loaded = load_any(recipe, overrides)
     check_plan_names(loaded, [loaded.plan])
@@ -107,9 +107,9 @@ def plan(
 
 def _planned(recipe: "Recipe") -> "Plan":
     """The plan of a recipe of recognition, for the videos that it names."""
-    from vcycle.recipes.build import check_plan
-    from vcycle.recipes.plans import lengthened, plan_of
-    from vcycle.recipes.videos import find_videos
+    from vcycle.tasks.recognition.build import check_plan
+    from vcycle.tasks.recognition.data import find_videos
+    from vcycle.tasks.recognition.plans import lengthened, plan_of
 
     clips = recipe.data.clips  # None, and no videos: `plan_of` says what is missing
     if recipe.data.digits is not None:
@@ -129,11 +129,11 @@ app.command()(training.train)
 app.command()(comparing.compare)
 app.command()(demonstrating.demo)
 app.command("eval")(evaluating.evaluate)
-app.command()(predicting.predict)
+app.command()(predict)
 app.command()(preparing.prepare)
 app.command()(checking.check)
 app.command()(exporting.export)
-app.command()(upscaling.upscale)
+app.command()(upscale)
 app.command()(reporting.report)
 
 
@@ -142,7 +142,7 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from vcycle.cli.listing import recipe_table
-    from vcycle.recipes.load import load_any, recipe_names
+    from vcycle.tasks.recipes import load_any, recipe_names
 
     described = {name: load_any(name).description for name in recipe_names()}
     if json:
@@ -154,7 +154,7 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
 @recipes.command("show")
 def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
     """Print a recipe as it is written, or with --json as it is understood, defaults filled in."""
-    from vcycle.recipes.load import load_any, recipe_text
+    from vcycle.tasks.recipes import load_any, recipe_text
 
     if json:
         print_json({"name": recipe, "recipe": load_any(recipe).model_dump(mode="json", by_alias=True)})

@@ -9,8 +9,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from vcycle.cli import stepping
-from vcycle.cli.output import message, print_json, result
-from vcycle.cli.progress import progress
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -75,16 +75,16 @@ def bench_data(
     """
     from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
     from vcycle.bench.data.study import bench_data as measure
-    from vcycle.data.folders import make_folder
+    from vcycle.utils.folders import make_folder
 
     effort = Effort.quick() if quick else Effort()
     shapes: Sequence[Shape] = DEFAULT_SHAPES
     grids, short_side = DEFAULT_GRIDS, 128
     if recipe is not None:
         from vcycle.data.prepare.settings import short_side_for
-        from vcycle.recipes.build import grids_of
-        from vcycle.recipes.load import load_recipe
-        from vcycle.recipes.plans import plan_of
+        from vcycle.tasks.recipes import load_recipe
+        from vcycle.tasks.recognition.build import grids_of
+        from vcycle.tasks.recognition.plans import plan_of
 
         loaded = load_recipe(recipe)
         shapes = _clip_shapes(plan_of(loaded, loaded.data.clips or _ANY_CLIPS))
@@ -122,8 +122,8 @@ def _clip_shapes(plan: "Plan") -> "Sequence[Shape]":
 
 def _videos(data: str, recipe: str | None) -> "VideoList":
     from vcycle.data.prepare.names import is_prepared
-    from vcycle.recipes.load import load_recipe, with_absolute_paths
-    from vcycle.recipes.videos import every_video
+    from vcycle.tasks.recipes import load_recipe, with_absolute_paths
+    from vcycle.tasks.recognition.data import every_video
 
     path = Path(data).expanduser()
     if is_prepared(path):
@@ -135,7 +135,7 @@ def _videos(data: str, recipe: str | None) -> "VideoList":
 def _append(path: Path, found: dict[str, Any]) -> None:
     from json import dumps
 
-    from vcycle.cli.output import plain
+    from vcycle.console.output import plain
     from vcycle.errors import VcycleError
 
     try:

@@ -4,14 +4,14 @@ import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vcycle.cli import process
-from vcycle.cli.output import message, print_json, result
-from vcycle.cli.progress import Progress, progress
-from vcycle.cli.telling import plan_line, totals_line, training_data, warn_of_workers
+from vcycle.console import process
+from vcycle.console.messages import plan_line, totals_line, training_data, warn_of_workers
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import Progress, progress
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan
-    from vcycle.recipes.load import AnyRecipe
+    from vcycle.tasks.recipes import AnyRecipe
     from vcycle.train.outcome import Evaluation, Fitted, Point
     from vcycle.train.run import RunFolder
 

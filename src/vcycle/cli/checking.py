@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vcycle.cli.arguments import Json
 from vcycle.cli.datasets import (
     PATIENCE,
     Data,
@@ -21,14 +20,15 @@ from vcycle.cli.datasets import (
     refuse,
     videos_of,
 )
-from vcycle.cli.output import message, print_json, result
-from vcycle.cli.progress import progress
+from vcycle.console.arguments import Json
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
 from vcycle.errors import DataError
 
 if TYPE_CHECKING:
     from vcycle.data import CheckReport
-    from vcycle.data.superres.layouts import ClipPairs
-    from vcycle.recipes.videos import Progress
+    from vcycle.tasks.recognition.data import Progress
+    from vcycle.tasks.superres.pairs.layouts import ClipPairs
 
 __all__ = ["check"]
 
@@ -58,8 +58,8 @@ def check(
     its recipes. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, check_videos, is_prepared, load_index
-    from vcycle.recipes.load import load_any
-    from vcycle.recipes.videos import every_video, left_out
+    from vcycle.tasks.recipes import load_any
+    from vcycle.tasks.recognition.data import every_video, left_out
 
     task = None if recipe is None else load_any(recipe).task
     folder = Path(data).expanduser()
@@ -101,11 +101,11 @@ def _clips(
         layout: As given, like what follows.
         overrides: Changes of the recipe.
     """
-    from vcycle.data.superres.journal import is_begun
-    from vcycle.data.superres.layouts import read_pairs
-    from vcycle.data.superres.store import is_store
-    from vcycle.recipes.superres.clips import SPLITS, every_clip
-    from vcycle.recipes.superres.schema import SuperresRecipe
+    from vcycle.tasks.superres.data import SPLITS, every_clip
+    from vcycle.tasks.superres.pairs.journal import is_begun
+    from vcycle.tasks.superres.pairs.layouts import read_pairs
+    from vcycle.tasks.superres.pairs.store import is_store
+    from vcycle.tasks.superres.recipe import SuperresRecipe
 
     places = (folder, *(folder / split for split in SPLITS))
     if begun := next(filter(is_begun, places), None):
@@ -118,7 +118,8 @@ def _clips(
 
 
 def _check_clips(splits: "Iterable[ClipPairs]", progress: "Progress") -> "CheckReport":
-    from vcycle.data import CheckReport, check_clips
+    from vcycle.data import CheckReport
+    from vcycle.tasks.superres.pairs.check import check_clips
 
     bad: dict[str, str] = {}
     start, clips = time.monotonic(), 0

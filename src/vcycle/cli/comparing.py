@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
+from vcycle.console.arguments import Json, Out, Overrides, RecipeArgument, load_any
 
 __all__ = ["compare"]
 

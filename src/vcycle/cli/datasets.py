@@ -9,8 +9,8 @@ import typer
 from vcycle.errors import DataError, RecipeError
 
 if TYPE_CHECKING:
-    from vcycle.recipes.load import AnyRecipe
-    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recipes import AnyRecipe
+    from vcycle.tasks.recognition.recipe import Recipe
 
 __all__ = [
     "PATIENCE",
@@ -58,7 +58,7 @@ def dataset_of(
     Raises:
         RecipeError: if it or a change is not as it should be.
     """
-    from vcycle.recipes.load import load_any, with_absolute_paths
+    from vcycle.tasks.recipes import load_any, with_absolute_paths
 
     given = list(overrides or ())
     if wrong := next((text for text in given if recipe is None and not text.startswith("data.")), None):
@@ -75,7 +75,7 @@ def videos_of(data: str, recipe: str | None, layout: str | None, overrides: Sequ
     Raises:
         RecipeError: also if it is of another task.
     """
-    from vcycle.recipes.load import load_any, recognition
+    from vcycle.tasks.recipes import load_any, recognition
 
     name = recipe or _ANY_RECIPE
     if load_any(name).task != "recognition":

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from vcycle.cli.arguments import Json, Out
-from vcycle.cli.output import message
+from vcycle.console.arguments import Json, Out
+from vcycle.console.output import message
 from vcycle.errors import RecipeError, did_you_mean
 
 __all__ = ["demo"]
@@ -46,7 +46,7 @@ def demo(
 
 def _digits(folder: Path, seeds: int, json: bool) -> None:
     from vcycle.cli.studies import demo_data, study
-    from vcycle.recipes import load
+    from vcycle.tasks import recipes as load
 
     recipe = load.load_recipe("demo/digits")
     title = "vcycle demo: digits in motion"
@@ -54,12 +54,12 @@ def _digits(folder: Path, seeds: int, json: bool) -> None:
 
 
 def _photographs(folder: Path, seeds: int, json: bool) -> None:
-    from vcycle.cli.progress import progress
     from vcycle.cli.studies import study
-    from vcycle.data import prepare_frames
-    from vcycle.data.superres import photographs
-    from vcycle.data.superres.store import is_store
-    from vcycle.recipes import load
+    from vcycle.console.progress import progress
+    from vcycle.tasks import recipes as load
+    from vcycle.tasks.superres.pairs import photographs
+    from vcycle.tasks.superres.pairs.prepare import prepare_frames
+    from vcycle.tasks.superres.pairs.store import is_store
 
     clips, tiles = folder / "photographs", folder / "tiles"
     with progress() as shown:
@@ -77,9 +77,9 @@ def _photographs(folder: Path, seeds: int, json: bool) -> None:
 def _show(folder: Path, found: Mapping[str, Any]) -> None:
     """Draw one place as the networks of the first seed restore it."""
     from vcycle.bench.study import run_folder
-    from vcycle.cli.figures import save_figure
-    from vcycle.recipes.superres.showing import restored_crops
+    from vcycle.console.figures import save_figure
     from vcycle.report.restored import restored_figure
+    from vcycle.tasks.superres.showing import restored_crops
 
     first: dict[str, Path] = {}
     for run in found["runs"]:

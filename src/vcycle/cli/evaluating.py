@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Annotated, TypeVar, cast
 import typer
 
 from vcycle.cli import restoration
-from vcycle.cli.arguments import Raw, names_recipe, refuse_raw
-from vcycle.cli.figures import check_figure, save_figure
-from vcycle.cli.output import message, print_json, result
-from vcycle.cli.progress import progress
 from vcycle.cli.restoration import is_restoration
-from vcycle.cli.sharing import shared
-from vcycle.cli.telling import accuracy_line, warn_of_precision, warn_of_workers
+from vcycle.console.arguments import Raw, names_recipe, refuse_raw
+from vcycle.console.distributed import shared
+from vcycle.console.figures import check_figure, save_figure
+from vcycle.console.messages import accuracy_line, warn_of_precision, warn_of_workers
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
     from vcycle.data import VideoDataset, Views
-    from vcycle.recipes.opened import Opened
-    from vcycle.recipes.schema import Recipe
-    from vcycle.recipes.superres.schema import SuperresRecipe
+    from vcycle.runs.loaded_model import Opened
     from vcycle.tasks.recognition import Scores
+    from vcycle.tasks.recognition.recipe import Recipe
+    from vcycle.tasks.superres.recipe import SuperresRecipe
     from vcycle.train.ranks import Ranks
 
 __all__ = ["ViewsOption", "changed", "evaluate", "result_file", "views_as_changes"]
@@ -101,7 +101,10 @@ def _evaluate(
     name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", *, raw: bool, pictured: bool
 ) -> _Found | None:
     """Score this rank's share, and all of them on the first rank."""
-    from vcycle.recipes.evaluating import (
+    from vcycle.runs.loaded_model import run_of
+    from vcycle.tasks.recipes import load_recipe, with_absolute_paths
+    from vcycle.tasks.recognition import Scores
+    from vcycle.tasks.recognition.evaluate import (
         check_classes,
         check_initial,
         open_initial,
@@ -111,9 +114,6 @@ def _evaluate(
         split_of,
         views_of,
     )
-    from vcycle.recipes.load import load_recipe, with_absolute_paths
-    from vcycle.recipes.opened import run_of
-    from vcycle.tasks.recognition import Scores
 
     opened = None
     if names_recipe(name):
@@ -163,7 +163,7 @@ def result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
         out: Another folder.
         raw: Whether it is of a run's weights past their average; like that of a checkpoint it has a name of its own.
     """
-    from vcycle.recipes.opened import run_of
+    from vcycle.runs.loaded_model import run_of
 
     marks = [model.stem] if model.is_file() and run_of(model) is not None else []
     marks += ["raw"] if raw else []
@@ -171,7 +171,7 @@ def result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
 
 
 def _folder(name: Path) -> Path:
-    from vcycle.recipes.opened import run_of
+    from vcycle.runs.loaded_model import run_of
 
     if names_recipe(name):
         return Path("runs") / f"{name.stem}-init"
@@ -180,10 +180,10 @@ def _folder(name: Path) -> Path:
 
 def _tell(found: _Found, model: Path, split: str, file: Path, figure: Path | None, json: bool) -> None:
     """Print what was found, then write it down: what took long is not lost to a full disk."""
-    from vcycle.recipes.findings import class_rows, write_findings
     from vcycle.report.evaluation import confusion_figure, weakest_table
     from vcycle.tasks.recognition import confusion
     from vcycle.tasks.recognition import evaluate as evaluate_scores
+    from vcycle.tasks.recognition.eval_report import class_rows, write_findings
 
     opened, dataset = found.opened, found.dataset
     evaluation = evaluate_scores(found.scores, found.protocol)
@@ -209,7 +209,7 @@ def changed(recipe: _Recipe, overrides: Sequence[str], source: str) -> _Recipe:
     Raises:
         RecipeError: for a key that decides what was trained, or one that is wrong.
     """
-    from vcycle.recipes.load import dump_recipe, parse_any, with_absolute_paths
+    from vcycle.tasks.recipes import dump_recipe, parse_any, with_absolute_paths
 
     for override in overrides:
         section = override.partition("=")[0].partition(".")[0]

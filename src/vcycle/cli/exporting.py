@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vcycle.cli.arguments import Json, Raw
-from vcycle.cli.output import message, print_json, result
+from vcycle.console.arguments import Json, Raw
+from vcycle.console.output import message, print_json, result
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
-    from vcycle.recipes.exported import Naming
+    from vcycle.runs.export import Naming
 
 __all__ = ["export"]
 
@@ -41,8 +41,8 @@ def export(
     if naming is None:
         raise RecipeError(f"--to {to!r} is unknown: {', '.join(_NAMINGS[:-1])} or {_NAMINGS[-1]}")
 
-    from vcycle.recipes.exported import export as write
-    from vcycle.recipes.opened import read_kept, run_meant, run_of
+    from vcycle.runs.export import export as write
+    from vcycle.runs.loaded_model import read_kept, run_meant, run_of
 
     folder = run_of(run)
     file = out or ((folder or run) / f"{'model' if run.is_dir() else run.stem}{_ENDING}")

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vcycle.cli.arguments import Json
 from vcycle.cli.datasets import PATIENCE, Data, DataOverrides, Layout, RecipeOption, Workers, files, refuse, videos_of
-from vcycle.cli.output import message, print_json, result
-from vcycle.cli.progress import progress
-from vcycle.cli.tiling import prepare_tiles
-from vcycle.cli.units import as_size
+from vcycle.console.arguments import Json
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
+from vcycle.console.units import as_size
 from vcycle.errors import DataError
 from vcycle.report.spread import duration
+from vcycle.tasks.superres.prepare_tiles import prepare_tiles
 
 if TYPE_CHECKING:
     from vcycle.data import Preparation, PrepareReport, PrepareSettings
     from vcycle.data.prepare.estimate import Estimate
-    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recognition.recipe import Recipe
 
 __all__ = ["BAD_LIMIT", "prepare"]
 
@@ -92,9 +92,9 @@ def prepare(
         return
     of_tiles = {"--scale": scale, "--degradation": degradation, "--low": low, "--resize": resize}
     refuse("goes with --to tiles", of_tiles)
-    from vcycle.cli import process
+    from vcycle.console import process
     from vcycle.data import Preparation, is_prepared, layout_of, load_index
-    from vcycle.recipes.videos import every_video, left_out
+    from vcycle.tasks.recognition.data import every_video, left_out
 
     loaded = videos_of(data, recipe, layout, overrides)
     folder = Path(loaded.data.path or data)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli.output import message
+from vcycle.console.output import message
 from vcycle.errors import VcycleError
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def report(
     ] = None,
 ) -> None:
     """Write one HTML page about runs, whole in itself: it opens from disk and needs no network."""
-    from vcycle.data.whole import written_whole
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
+    from vcycle.utils.atomic import written_whole
 
     held = [run for folder in runs for run in _held(folder)]
     folders = list({run.resolve(): run for run in held}.values())
@@ -109,9 +109,9 @@ def _read(folder: Path, name: str) -> "RunData":
     Raises:
         VcycleError: if it is no run, has taken no step, or a file of it is not as a training leaves it.
     """
-    from vcycle.recipes.opened import run_meant
     from vcycle.report.page import lines
     from vcycle.report.page.runs import RunData
+    from vcycle.runs.loaded_model import run_meant
     from vcycle.train.run import RunFolder
 
     run = RunFolder(folder)
@@ -164,7 +164,7 @@ def _recipe(file: Path) -> dict[str, Any]:
     Raises:
         VcycleError: if it cannot be read.
     """
-    from vcycle.recipes.reading import read_yaml
+    from vcycle.config.reading import read_yaml
 
     try:
         found = read_yaml(file.read_text(encoding="utf-8"))

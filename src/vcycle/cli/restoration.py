@@ -6,18 +6,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcycle.cli.arguments import load_any, names_recipe, refuse_raw
 from vcycle.cli.carrying import carry_out
-from vcycle.cli.output import message, message_of_rank, plain, print_json, result
-from vcycle.cli.progress import progress
-from vcycle.cli.sharing import shared
-from vcycle.cli.telling import warn_of_precision
+from vcycle.console.arguments import load_any, names_recipe, refuse_raw
+from vcycle.console.distributed import shared
+from vcycle.console.messages import warn_of_precision
+from vcycle.console.output import message, message_of_rank, plain, print_json, result
+from vcycle.console.progress import progress
 
 if TYPE_CHECKING:
-    from vcycle.cli.progress import Progress
+    from vcycle.console.progress import Progress
     from vcycle.plan import Plan
-    from vcycle.recipes.superres.schema import SuperresRecipe
     from vcycle.tasks.superres import Quality
+    from vcycle.tasks.superres.recipe import SuperresRecipe
     from vcycle.train.outcome import Evaluation, Fitted, Point
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
@@ -29,7 +29,7 @@ def is_restoration(model: Path) -> bool:
     """Whether a trained model, or a recipe, is one of super-resolution."""
     if names_recipe(model):
         return load_any(str(model), None).task == "superresolution"
-    from vcycle.recipes.opened import task_of
+    from vcycle.runs.loaded_model import task_of
 
     return task_of(model) == "superresolution"
 
@@ -38,19 +38,19 @@ def planned(recipe: "SuperresRecipe") -> "Plan":
     """The plan of a recipe, for the clips that it names. Needs no torch where it names none."""
     if recipe.data.path is None:
         return _planned(recipe, None)
-    from vcycle.recipes.superres.clips import split_of
+    from vcycle.tasks.superres.data import split_of
 
     return _planned(recipe, len(split_of(recipe, "train")))
 
 
 def train(recipe: "SuperresRecipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
     """Train a recipe in a run's folder."""
-    from vcycle.recipes.load import dump_recipe
-    from vcycle.recipes.resuming import enter
-    from vcycle.recipes.superres.build import train as train_recipe
-    from vcycle.recipes.superres.checking import check_clips, described, never_learning, notices
-    from vcycle.recipes.superres.clips import find_clips
-    from vcycle.recipes.superres.initial import check_init
+    from vcycle.runs.resume_guard import enter
+    from vcycle.tasks.recipes import dump_recipe
+    from vcycle.tasks.superres.build import train as train_recipe
+    from vcycle.tasks.superres.data import find_clips
+    from vcycle.tasks.superres.init_weights import check_init
+    from vcycle.tasks.superres.notices import check_clips, described, never_learning, notices
 
     text = dump_recipe(recipe)
     clips = find_clips(recipe)
@@ -88,11 +88,11 @@ def evaluate(name: Path, overrides: Sequence[str], split: str, *, raw: bool, out
     """Measure a network on the whole clips of a split, on any number of ranks."""
     from vcycle.cli.evaluating import changed, result_file
     from vcycle.data import Replacement
-    from vcycle.recipes.findings import write_data
-    from vcycle.recipes.superres.build import dataset_of
-    from vcycle.recipes.superres.clips import split_of
-    from vcycle.recipes.superres.evaluating import measured, measuring_of, open_initial, open_run
+    from vcycle.tasks.recognition.eval_report import write_data
     from vcycle.tasks.superres import quality_of
+    from vcycle.tasks.superres.build import dataset_of
+    from vcycle.tasks.superres.data import split_of
+    from vcycle.tasks.superres.evaluate import measured, measuring_of, open_initial, open_run
 
     with shared() as ranks:
         if names_recipe(name):
@@ -145,7 +145,7 @@ def _line(evaluation: "Evaluation", split: str) -> str:
 
 
 def _planned(recipe: "SuperresRecipe", clips: int | None) -> "Plan":
-    from vcycle.recipes.superres.plans import check_plan, plan_of
+    from vcycle.tasks.superres.plans import check_plan, plan_of
 
     found = plan_of(recipe, clips)
     check_plan(recipe, found)

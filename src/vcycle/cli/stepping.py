@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli.arguments import Json, Overrides, RecipeArgument, load_any
-from vcycle.cli.figures import check_figure, save_figure
-from vcycle.cli.output import message, print_json, result
-from vcycle.cli.progress import progress
+from vcycle.console.arguments import Json, Overrides, RecipeArgument, load_any
+from vcycle.console.figures import check_figure, save_figure
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
 from vcycle.errors import PlanError, RecipeError, VcycleError
 
 if TYPE_CHECKING:
-    from vcycle.cli.progress import Progress
+    from vcycle.console.progress import Progress
     from vcycle.plan import Plan
-    from vcycle.recipes.load import AnyRecipe
-    from vcycle.recipes.schema import Recipe
-    from vcycle.recipes.superres.schema import SuperresRecipe
+    from vcycle.tasks.recipes import AnyRecipe
+    from vcycle.tasks.recognition.recipe import Recipe
+    from vcycle.tasks.superres.recipe import SuperresRecipe
 
 __all__ = ["bench_recipe"]
 
@@ -50,7 +50,7 @@ def bench_recipe(
 
     Clips are noise that lies in memory, unless --data is given. Nothing is kept but the picture.
     """
-    from vcycle.recipes.plan_names import check_plan_names
+    from vcycle.tasks.plan_names import check_plan_names
 
     loaded = load_any(recipe, overrides)
     asked = None if plans is None else [name.strip() for name in plans.split(",")]
@@ -144,7 +144,7 @@ class _Data:
 
 
 def _find(recipe: "AnyRecipe", work: Path, shown: "Progress", *, data: bool) -> _Data:
-    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recognition.recipe import Recipe
 
     if isinstance(recipe, Recipe):
         return _find_videos(recipe, work, shown, data=data)
@@ -152,8 +152,8 @@ def _find(recipe: "AnyRecipe", work: Path, shown: "Progress", *, data: bool) -> 
 
 
 def _find_videos(recipe: "Recipe", work: Path, shown: "Progress", *, data: bool) -> _Data:
-    from vcycle.recipes.build import dataset_of
-    from vcycle.recipes.videos import check_videos, find_videos
+    from vcycle.tasks.recognition.build import dataset_of
+    from vcycle.tasks.recognition.data import check_videos, find_videos
 
     digits = recipe.data.digits
     if not data and digits is not None:
@@ -169,8 +169,8 @@ def _find_videos(recipe: "Recipe", work: Path, shown: "Progress", *, data: bool)
 
 
 def _find_clips(recipe: "SuperresRecipe", *, data: bool) -> _Data:
-    from vcycle.recipes.superres.build import dataset_of
-    from vcycle.recipes.superres.clips import split_of
+    from vcycle.tasks.superres.build import dataset_of
+    from vcycle.tasks.superres.data import split_of
 
     if not data and recipe.data.path is None:
         return _Data(recipe.data.epoch or _assumed("data=FOLDER or data.epoch=N"), 0)
@@ -188,7 +188,7 @@ def _plans(recipe: "AnyRecipe", clips: int, asked: Sequence[str] | None) -> "dic
 
     Those that nobody named and that cannot be are left out.
     """
-    from vcycle.recipes.plans import control_name
+    from vcycle.tasks.recognition.plans import control_name
 
     known, plan_of = _planner(recipe)
     names = dict.fromkeys(["constant", *(known if asked is None else asked)])
@@ -211,10 +211,10 @@ def _plans(recipe: "AnyRecipe", clips: int, asked: Sequence[str] | None) -> "dic
 
 def _planner(recipe: "AnyRecipe") -> "tuple[Sequence[str], Callable[[int, str], Plan]]":
     """The plans' names, and what makes a plan that the recipe's model can take."""
-    from vcycle.recipes.schema import Recipe
+    from vcycle.tasks.recognition.recipe import Recipe
 
     if isinstance(recipe, Recipe):
-        from vcycle.recipes import build, plans
+        from vcycle.tasks.recognition import build, plans
 
         def recognition(clips: int, name: str) -> "Plan":
             planned = plans.plan_of(recipe, clips, name)
@@ -222,7 +222,7 @@ def _planner(recipe: "AnyRecipe") -> "tuple[Sequence[str], Callable[[int, str], 
             return planned
 
         return plans.PLAN_NAMES, recognition
-    from vcycle.recipes.superres import plans as restoration
+    from vcycle.tasks.superres import plans as restoration
 
     def superresolution(clips: int, name: str) -> "Plan":
         planned = restoration.plan_of(recipe, clips, name)

@@ -5,17 +5,17 @@ from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vcycle.cli import process
-from vcycle.cli.figures import save_figure
-from vcycle.cli.output import message, plain, print_json, result
-from vcycle.cli.progress import Progress, progress
-from vcycle.cli.telling import warn_of_workers
+from vcycle.console import process
+from vcycle.console.figures import save_figure
+from vcycle.console.messages import warn_of_workers
+from vcycle.console.output import message, plain, print_json, result
+from vcycle.console.progress import Progress, progress
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
     from vcycle.bench.measure import Measure
     from vcycle.bench.runs import ArmRun, Failure
-    from vcycle.recipes.load import AnyRecipe
+    from vcycle.tasks.recipes import AnyRecipe
 
 __all__ = ["demo_data", "plan_names", "seed_range", "study"]
 
@@ -91,9 +91,9 @@ def study(
     """
     from vcycle.bench.study import arm_names, compare_plans
     from vcycle.bench.subjects import measure_of
-    from vcycle.recipes.plan_names import check_plan_names
     from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
     from vcycle.report.lengths import has_lengths, lengths_figure
+    from vcycle.tasks.plan_names import check_plan_names
 
     measure = measure_of(recipe)
     accepted, wanted = _margin(measure, margin), _target(measure, target)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from vcycle.cli import restoration
-from vcycle.cli.arguments import Json, Out, Overrides, RecipeArgument, load_any
 from vcycle.cli.carrying import carry_out
-from vcycle.cli.output import message, message_of_rank
-from vcycle.cli.progress import progress
-from vcycle.cli.sharing import shared
-from vcycle.cli.telling import accuracy_line, tell_of_videos
+from vcycle.console.arguments import Json, Out, Overrides, RecipeArgument, load_any
+from vcycle.console.distributed import shared
+from vcycle.console.messages import accuracy_line, tell_of_videos
+from vcycle.console.output import message, message_of_rank
+from vcycle.console.progress import progress
 
 if TYPE_CHECKING:
-    from vcycle.cli.progress import Progress
-    from vcycle.recipes.schema import Recipe
+    from vcycle.console.progress import Progress
     from vcycle.tasks.recognition import Evaluation
+    from vcycle.tasks.recognition.recipe import Recipe
     from vcycle.train import outcome
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
@@ -39,13 +39,13 @@ def train(
     The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
     `vcycle train RUN --resume` goes on with it.
     """
-    from vcycle.recipes.resuming import refuse_missing_run
+    from vcycle.runs.resume_guard import refuse_missing_run
 
     if resume:
         refuse_missing_run(recipe)
     loaded = load_any(recipe, overrides)
 
-    from vcycle.recipes.plan_names import check_plan_names
+    from vcycle.tasks.plan_names import check_plan_names
     from vcycle.train.ranks import restarted
     from vcycle.train.run import RunFolder
 
@@ -60,12 +60,12 @@ def train(
 
 
 def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
-    from vcycle.recipes.build import check_plan, datasets_of
-    from vcycle.recipes.build import train as train_recipe
-    from vcycle.recipes.load import dump_recipe
-    from vcycle.recipes.plans import lengthened, plan_of
-    from vcycle.recipes.resuming import enter
-    from vcycle.recipes.videos import check_videos, find_videos
+    from vcycle.runs.resume_guard import enter
+    from vcycle.tasks.recipes import dump_recipe
+    from vcycle.tasks.recognition.build import check_plan, datasets_of
+    from vcycle.tasks.recognition.build import train as train_recipe
+    from vcycle.tasks.recognition.data import check_videos, find_videos
+    from vcycle.tasks.recognition.plans import lengthened, plan_of
 
     text = dump_recipe(recipe)
     with progress() as shown, ranks.one_after_another():
@@ -76,7 +76,7 @@ def _train(recipe: "Recipe", run: "RunFolder", ranks: "Ranks", *, resume: bool, 
 
     def prepare() -> None:  # before hours of decoding
         if recipe.init.path is not None and not run.started:
-            from vcycle.recipes.initial import check_init
+            from vcycle.tasks.recognition.init_weights import check_init
 
             check_init(recipe, videos.train.classes)
         found = {"train": videos.train, "val": videos.val}

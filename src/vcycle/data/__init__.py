@@ -44,22 +44,6 @@ if TYPE_CHECKING:
     from vcycle.data.source import FileSource as FileSource
     from vcycle.data.source import FrameSource as FrameSource
     from vcycle.data.stream import SampleStream as SampleStream
-    from vcycle.data.superres.check import check_clips as check_clips
-    from vcycle.data.superres.dataset import PairedDataset as PairedDataset
-    from vcycle.data.superres.dataset import PairedSample as PairedSample
-    from vcycle.data.superres.dataset import mirror as mirror
-    from vcycle.data.superres.degrade import Degradation as Degradation
-    from vcycle.data.superres.degrade import imresize as imresize
-    from vcycle.data.superres.layouts import ClipPairs as ClipPairs
-    from vcycle.data.superres.layouts import read_pairs as read_pairs
-    from vcycle.data.superres.layouts import read_reds as read_reds
-    from vcycle.data.superres.layouts import read_vid4 as read_vid4
-    from vcycle.data.superres.layouts import read_vimeo90k as read_vimeo90k
-    from vcycle.data.superres.prepare import prepare_frames as prepare_frames
-    from vcycle.data.superres.prepare import write_store as write_store
-    from vcycle.data.superres.store import TileStore as TileStore
-    from vcycle.data.superres.synthetic import SyntheticClips as SyntheticClips
-    from vcycle.data.superres.synthetic import SyntheticPairs as SyntheticPairs
     from vcycle.data.video import VideoError as VideoError
     from vcycle.data.video import VideoIndex as VideoIndex
     from vcycle.data.video import probe as probe
@@ -71,8 +55,6 @@ _MODULES = {
     "Batch": "batch",
     "Batches": "pool.batches",
     "CheckReport": "prepare.check",
-    "ClipPairs": "superres.layouts",
-    "Degradation": "superres.degrade",
     "FileSource": "source",
     "FrameCache": "cache",
     "FrameSource": "source",
@@ -81,8 +63,6 @@ _MODULES = {
     "ImageSource": "images",
     "KeptIndexes": "video.kept",
     "Loader": "loading",
-    "PairedDataset": "superres.dataset",
-    "PairedSample": "superres.dataset",
     "PlanBatchSampler": "sampler",
     "Preparation": "prepare.run",
     "PrepareReport": "prepare.run",
@@ -94,38 +74,26 @@ _MODULES = {
     "Sample": "dataset",
     "SampleRequest": "request",
     "SampleStream": "stream",
-    "SyntheticClips": "superres.synthetic",
-    "SyntheticPairs": "superres.synthetic",
-    "TileStore": "superres.store",
     "VideoDataset": "dataset",
     "VideoError": "video",
     "VideoIndex": "video",
     "VideoInfo": "info",
     "VideoList": "layouts",
     "Views": "views",
-    "check_clips": "superres.check",
     "check_prepared": "prepare.check",
     "check_videos": "prepare.check",
     "evaluation_loader": "evaluating",
-    "imresize": "superres.degrade",
     "is_prepared": "prepare.names",
     "layout_of": "layouts",
     "load_index": "prepare.index",
     "loader": "loading",
-    "mirror": "superres.dataset",
-    "prepare_frames": "superres.prepare",
     "prepare_videos": "prepare.run",
     "probe": "video",
     "read_folder": "layouts",
     "read_frames": "video",
     "read_list": "layouts",
-    "read_pairs": "superres.layouts",
-    "read_reds": "superres.layouts",
-    "read_vid4": "superres.layouts",
     "read_videos": "layouts",
-    "read_vimeo90k": "superres.layouts",
     "splits_of": "layouts",
-    "write_store": "superres.prepare",
 }
 
 __all__ = sorted(_MODULES)

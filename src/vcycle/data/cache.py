@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vcycle.data.folders import make_folder
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.names import array_file, is_prepared
@@ -24,9 +23,10 @@ from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.source import PreparedSource
 from vcycle.data.source import Box, Frames
 from vcycle.data.stamp import stamp_of
-from vcycle.data.turns import in_turn
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
+from vcycle.utils.folders import make_folder
+from vcycle.utils.turns import in_turn
 
 __all__ = ["FrameCache"]
 

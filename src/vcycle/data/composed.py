@@ -12,10 +12,10 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 
 from vcycle.data.dataset import Sample, unreplaced
 from vcycle.data.request import SampleRequest
-from vcycle.data.superres.dataset import PairedSample
 from vcycle.data.views import Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
+from vcycle.tasks.superres.pairs.dataset import PairedSample
 
 __all__ = ["ComposedDataset", "looked_through", "name_of", "sample_bytes_of"]
 

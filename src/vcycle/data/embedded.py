@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from vcycle.data.folders import make_folder
-from vcycle.data.turns import in_turn
 from vcycle.errors import DataError
+from vcycle.utils.folders import make_folder
+from vcycle.utils.turns import in_turn
 
 __all__ = ["being_made"]
 

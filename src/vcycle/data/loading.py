@@ -26,9 +26,9 @@ from vcycle.data.pool.work import Room, Work
 from vcycle.data.request import SampleRequest
 from vcycle.data.resampled import Layout, ResampledDataset
 from vcycle.data.sampler import PlanBatchSampler
-from vcycle.data.superres.dataset import PairedSample, replacements
 from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape, rank_slice
+from vcycle.tasks.superres.pairs.dataset import PairedSample, replacements
 
 __all__ = ["TIMEOUT", "Loader", "loader"]
 

@@ -1,7 +1,4 @@
-"""Sub-batch BatchNorm, the models, and the call that brings both to a step of the plan.
-
-Names load on first use: asking the catalog what a model needs imports no torch.
-"""
+"""Sub-batch BatchNorm, freezing, and the call that brings a model to a step of the plan."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -14,9 +11,7 @@ if TYPE_CHECKING:
         revert_batchnorm,
         set_bn_batch,
     )
-    from vcycle.nn.catalog import build, names, needs
     from vcycle.nn.freezing import freeze
-    from vcycle.nn.models.head import fully_convolutional
     from vcycle.nn.selfcheck import conv3d_is_sound
     from vcycle.nn.sharing import Sharing
     from vcycle.nn.steps import apply
@@ -25,13 +20,9 @@ __all__ = [
     "Sharing",
     "SubBatchNorm",
     "apply",
-    "build",
     "conv3d_is_sound",
     "convert_batchnorm",
     "freeze",
-    "fully_convolutional",
-    "names",
-    "needs",
     "one_step",
     "revert_batchnorm",
     "set_bn_batch",
@@ -42,12 +33,8 @@ _HOMES = {
     "SubBatchNorm": "batchnorm",
     "apply": "steps",
     "conv3d_is_sound": "selfcheck",
-    "build": "catalog",
     "convert_batchnorm": "batchnorm",
     "freeze": "freezing",
-    "fully_convolutional": "models.head",
-    "names": "catalog",
-    "needs": "catalog",
     "one_step": "batchnorm",
     "revert_batchnorm": "batchnorm",
     "set_bn_batch": "batchnorm",

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from vcycle import __version__
-from vcycle.data.cores import cores
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.utils.cores import cores
 
 __all__ = ["command", "environment", "machine", "record_environment", "versions"]
 

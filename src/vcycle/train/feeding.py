@@ -9,8 +9,8 @@ from torch import Tensor
 
 from vcycle.data import Batch, loader
 from vcycle.data.pool.work import Spent
-from vcycle.data.superres.dataset import as_batch
 from vcycle.plan import Plan, Step
+from vcycle.tasks.superres.pairs.dataset import as_batch
 from vcycle.train.journal import Journal
 from vcycle.train.ranks import Ranks
 from vcycle.train.settings import Settings

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, TextIO
 
-from vcycle.data.folders import make_folder
-from vcycle.data.whole import written_whole
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
 from vcycle.train.lock import claimed
+from vcycle.utils.atomic import written_whole
+from vcycle.utils.folders import make_folder
 
 __all__ = ["JsonLines", "RunFolder", "write_small"]
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from vcycle.data.cores import cores
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
 from vcycle.train.outcome import Totals
+from vcycle.utils.cores import cores
 
 __all__ = ["Waiting", "cause_and_remedy"]
 

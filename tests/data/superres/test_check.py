@@ -9,9 +9,9 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vcycle.data.superres.check import SAME_DEGRADATION, agreement, check_clips
-from vcycle.data.superres.degrade import Degradation
-from vcycle.data.superres.layouts import read_pairs
+from vcycle.tasks.superres.pairs.check import SAME_DEGRADATION, agreement, check_clips
+from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.pairs.layouts import read_pairs
 
 Write = Callable[..., Path]
 Noise = Callable[..., NDArray[np.uint8]]

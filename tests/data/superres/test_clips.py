@@ -9,9 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from vcycle.data.pictures import picture_size, read_picture
-from vcycle.data.superres.clips import ClipInfo, PictureClips, VideoClips, find_clips
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.clips import ClipInfo, PictureClips, VideoClips, find_clips
 
 Pixels = NDArray[np.uint8]
 Write = Callable[..., Path]

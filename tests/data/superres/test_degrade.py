@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from vcycle.data.superres.clips import find_clips
-from vcycle.data.superres.degrade import DEGRADATIONS, Degradation, imresize
 from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.clips import find_clips
+from vcycle.tasks.superres.pairs.degrade import DEGRADATIONS, Degradation, imresize
 
 # MATLAB's kernel at whole factors: an exact filter of whole numbers (facts on super-resolution, 5.1).
 QUARTER = [-7, -45, -75, -49, 93, 399, 745, 987, 987, 745, 399, 93, -49, -75, -45, -7]

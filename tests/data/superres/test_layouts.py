@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from vcycle.data.superres.clips import ClipInfo
-from vcycle.data.superres.degrade import Degradation
-from vcycle.data.superres.layouts import REDS4, read_pairs, read_reds, read_udm10, read_vid4, read_vimeo90k
-from vcycle.data.superres.prepare import prepare_frames
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.clips import ClipInfo
+from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.pairs.layouts import REDS4, read_pairs, read_reds, read_udm10, read_vid4, read_vimeo90k
+from vcycle.tasks.superres.pairs.prepare import prepare_frames
 
 Write = Callable[..., Path]
 Noise = Callable[..., NDArray[np.uint8]]

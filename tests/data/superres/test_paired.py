@@ -15,14 +15,14 @@ from vcycle.data.dataset import Replacement
 from vcycle.data.loading import loader
 from vcycle.data.request import SampleRequest
 from vcycle.data.stream import SampleStream
-from vcycle.data.superres.dataset import PairedDataset, PairedSample, mirror, replacements
-from vcycle.data.superres.degrade import Degradation
-from vcycle.data.superres.layouts import ClipPairs, read_pairs
-from vcycle.data.superres.prepare import prepare_frames
-from vcycle.data.superres.synthetic import SyntheticClips, SyntheticPairs
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, CosineDecay, Shape, superresolution
+from vcycle.tasks.superres.pairs.dataset import PairedDataset, PairedSample, mirror, replacements
+from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
+from vcycle.tasks.superres.pairs.prepare import prepare_frames
+from vcycle.tasks.superres.pairs.synthetic import SyntheticClips, SyntheticPairs
 
 Write = Callable[..., Path]
 Noise = Callable[..., NDArray[np.uint8]]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from vcycle.data.pictures import read_picture
-from vcycle.data.superres.layouts import read_pairs
-from vcycle.data.superres.photographs import MARKER, PhotographSettings, render_photographs
 from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.layouts import read_pairs
+from vcycle.tasks.superres.pairs.photographs import MARKER, PhotographSettings, render_photographs
 
 SMALL = PhotographSettings(clips={"train": 2, "test": 1}, frames=3, size=32)
 

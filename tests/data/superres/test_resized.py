@@ -10,13 +10,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from vcycle.data.superres.clips import ClipInfo, find_clips
-from vcycle.data.superres.degrade import Degradation, imresize
-from vcycle.data.superres.layouts import read_pairs
-from vcycle.data.superres.prepare import prepare_frames
-from vcycle.data.superres.resized import ResizedClips, resized_pairs
-from vcycle.data.superres.store import TileStore
 from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.clips import ClipInfo, find_clips
+from vcycle.tasks.superres.pairs.degrade import Degradation, imresize
+from vcycle.tasks.superres.pairs.layouts import read_pairs
+from vcycle.tasks.superres.pairs.prepare import prepare_frames
+from vcycle.tasks.superres.pairs.resized import ResizedClips, resized_pairs
+from vcycle.tasks.superres.pairs.store import TileStore
 
 Pixels = NDArray[np.uint8]
 HALF = Fraction(1, 2)

@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from vcycle.data.superres.clips import ClipInfo
-from vcycle.data.superres.degrade import Degradation
-from vcycle.data.superres.layouts import ClipPairs, read_pairs
-from vcycle.data.superres.prepare import prepare_frames, store_bytes, write_store
-from vcycle.data.superres.store import TileStore
-from vcycle.data.superres.tiles import TileGrid
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.clips import ClipInfo
+from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
+from vcycle.tasks.superres.pairs.prepare import prepare_frames, store_bytes, write_store
+from vcycle.tasks.superres.pairs.store import TileStore
+from vcycle.tasks.superres.pairs.tiles import TileGrid
 
 Pixels = NDArray[np.uint8]
 Write = Callable[..., Path]
@@ -372,7 +372,9 @@ def test_an_index_that_is_damaged_is_an_error(tmp_path: Path, clips: Path) -> No
 def test_a_full_disk_is_told_before_anything_is_written(
     tmp_path: Path, clips: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vcycle.data.superres.prepare.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    monkeypatch.setattr(
+        "vcycle.tasks.superres.pairs.prepare.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})
+    )
     with pytest.raises(DataError, match=r"GB are needed and 0\.0 GB free"):
         prepare_frames(clips, tmp_path / "store")
 

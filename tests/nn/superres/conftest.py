@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from vcycle.nn.weights.superres_keys import foreign_keys
+from vcycle.tasks.superres.weights.keys import foreign_keys
 
 
 def waves(batch, frames, height, width):

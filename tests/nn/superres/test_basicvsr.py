@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vcycle.errors import PlanError, RecipeError
-from vcycle.nn.models.superres.basicvsr import BasicVSR
-from vcycle.nn.models.superres.flow import SpyNet
-from vcycle.nn.models.superres.roles import role_by_name
+from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.flow import SpyNet
+from vcycle.tasks.superres.models.roles import role_by_name
 
 SMALL = {"blocks": 1, "channels": 8, "head_channels": 8}
 

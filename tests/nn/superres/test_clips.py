@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from vcycle.errors import PlanError
-from vcycle.nn.models.superres.basicvsr import BasicVSR
-from vcycle.nn.models.superres.clips import chunked, restore, window_frames
-from vcycle.nn.models.superres.edvr import EDVR
+from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.clips import chunked, restore, window_frames
+from vcycle.tasks.superres.models.edvr import EDVR
 
 
 class Reaching:

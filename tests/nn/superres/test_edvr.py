@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from vcycle.errors import PlanError, RecipeError
-from vcycle.nn.models.superres.deform import OFFSET_LIMIT, DeformableConv, offset_magnitude
-from vcycle.nn.models.superres.edvr import EDVR
-from vcycle.nn.models.superres.roles import role_by_name
+from vcycle.tasks.superres.models.deform import OFFSET_LIMIT, DeformableConv, offset_magnitude
+from vcycle.tasks.superres.models.edvr import EDVR
+from vcycle.tasks.superres.models.roles import role_by_name
 
 SMALL = {"window": 3, "channels": 8, "groups": 2, "front_blocks": 1, "back_blocks": 1, "head_channels": 8}
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vcycle.nn.models.superres.basicvsr import BasicVSR
-from vcycle.nn.models.superres.deform import DeformableConv, deform_flops
-from vcycle.nn.models.superres.edvr import EDVR
-from vcycle.nn.models.superres.flow import SpyNet, warp
+from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.deform import DeformableConv, deform_flops
+from vcycle.tasks.superres.models.edvr import EDVR
+from vcycle.tasks.superres.models.flow import SpyNet, warp
 
 
 def agrees(x, mean, std, *values):

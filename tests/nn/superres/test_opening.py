@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from vcycle.errors import CheckpointError
-from vcycle.nn.models.superres.basicvsr import BasicVSR
-from vcycle.nn.models.superres.edvr import EDVR
-from vcycle.nn.weights.superres import open_network
-from vcycle.nn.weights.superres_keys import foreign_keys
+from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.edvr import EDVR
+from vcycle.tasks.superres.weights.keys import foreign_keys
+from vcycle.tasks.superres.weights.network import open_network
 
 NETWORKS = {
     "BasicVSR of 2 blocks and 8 channels": lambda: BasicVSR(blocks=2, channels=8, head_channels=8),

@@ -6,10 +6,10 @@ The expected names are written out from the patterns of the facts on super-resol
 import pytest
 import torch
 
-from vcycle.nn.models.superres.basicvsr import BasicVSR
-from vcycle.nn.models.superres.edvr import EDVR
-from vcycle.nn.models.superres.flow import SpyNet
-from vcycle.nn.weights.superres_keys import dialect_of, foreign_keys, to_ours
+from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.edvr import EDVR
+from vcycle.tasks.superres.models.flow import SpyNet
+from vcycle.tasks.superres.weights.keys import dialect_of, foreign_keys, to_ours
 
 
 def both(*layers):

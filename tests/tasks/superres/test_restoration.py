@@ -3,18 +3,20 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.data import ClipPairs, PairedDataset, VideoError
-from vcycle.data.superres.clips import ClipInfo
+from vcycle.data import VideoError
 from vcycle.errors import DataError
 from vcycle.tasks.superres import (
+    ClipPairs,
     Measured,
     Measuring,
+    PairedDataset,
     Protocol,
     Restoration,
     charbonnier,
     quality_of,
     restore_each,
 )
+from vcycle.tasks.superres.pairs.clips import ClipInfo
 
 
 class Enlarge(nn.Module):

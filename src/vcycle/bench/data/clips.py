@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data import VideoList
-from vcycle.data.folders import make_folder
+from vcycle.utils.folders import make_folder
 
 __all__ = ["FRAMES", "SIZE", "generated_videos", "pictures"]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from vcycle.bench.timing import Spread, ratios
 from vcycle.data import FrameSource, GridSampler, PlanBatchSampler, VideoDataset, VideoList, loader
-from vcycle.data.cores import cores
 from vcycle.data.forking import signals_wait
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, Plan, Shape, constant
+from vcycle.utils.cores import cores
 
 __all__ = ["loader_share"]
 

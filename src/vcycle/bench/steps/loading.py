@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, Self
 
 from vcycle.data import Batch, Batches, loader
-from vcycle.data.superres.dataset import as_batch
 from vcycle.plan import BatchShape, Plan, Stage
+from vcycle.tasks.superres.pairs.dataset import as_batch
 from vcycle.train.loop import Settings
 
 __all__ = ["Stream"]

@@ -6,8 +6,8 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.bench.steps.workload import Workload
-from vcycle.nn.models.superres.deform import deform_flops
 from vcycle.plan import BatchShape
+from vcycle.tasks.superres.models.deform import deform_flops
 
 __all__ = ["step_flops"]
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from vcycle.recipes.build import settings_of
-from vcycle.recipes.schema import Recipe
+from vcycle.tasks.recognition.build import settings_of
+from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.update import Task
 
 if TYPE_CHECKING:
-    from vcycle.recipes.load import AnyRecipe
-    from vcycle.recipes.superres.schema import SuperresRecipe
+    from vcycle.tasks.recipes import AnyRecipe
+    from vcycle.tasks.superres.recipe import SuperresRecipe
 
 __all__ = ["Workload", "workload_of"]
 
@@ -49,8 +49,8 @@ def workload_of(recipe: AnyRecipe, classes: int) -> Workload:
 
 def _recognition(recipe: Recipe, classes: int) -> Workload:
     from vcycle.nn import freeze
-    from vcycle.recipes.build import build_model, task_of
-    from vcycle.recipes.opened import without_downloads
+    from vcycle.runs.loaded_model import without_downloads
+    from vcycle.tasks.recognition.build import build_model, task_of
 
     training = recipe.training
     return Workload(
@@ -63,9 +63,9 @@ def _recognition(recipe: Recipe, classes: int) -> Workload:
 
 
 def _superresolution(recipe: SuperresRecipe) -> Workload:
-    from vcycle.nn.models.superres.roles import role_by_name
-    from vcycle.recipes.superres.build import build_model, task_of
-    from vcycle.recipes.superres.plans import baseline_of
+    from vcycle.tasks.superres.build import build_model, task_of
+    from vcycle.tasks.superres.models.roles import role_by_name
+    from vcycle.tasks.superres.plans import baseline_of
 
     training = recipe.training
     return Workload(

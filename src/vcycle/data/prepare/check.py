@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from vcycle.data.cores import cores
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.crew import PATIENCE, Crew, Job
 from vcycle.data.prepare.decoding import open_whole, whole_of
@@ -16,6 +15,7 @@ from vcycle.data.prepare.sources import find_sources
 from vcycle.data.prepare.work import Progress, each
 from vcycle.data.video import VideoError, VideoIndex, probe
 from vcycle.data.video.container import opened
+from vcycle.utils.cores import cores
 
 __all__ = ["CheckReport", "check_prepared", "check_videos"]
 

@@ -20,7 +20,7 @@ from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
 from vcycle.data.video.colours import name_colours, to_yuv
-from vcycle.data.whole import PARTIAL, partial_of, too_long
+from vcycle.utils.atomic import PARTIAL, partial_of, too_long
 
 __all__ = ["EncodeTask", "encode_file"]
 

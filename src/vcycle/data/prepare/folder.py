@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.prepare.settings import PrepareSettings
-from vcycle.data.whole import PARTIAL, written_whole
 from vcycle.errors import DataError
+from vcycle.utils.atomic import PARTIAL, written_whole
 
 __all__ = ["TRIED", "check_folder", "claimed", "flush_folders", "write_json"]
 

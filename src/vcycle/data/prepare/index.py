@@ -21,8 +21,8 @@ from vcycle.data.prepare.names import INDEX, level_folder
 from vcycle.data.prepare.records import CHECKSUM_BYTES, Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Sources
-from vcycle.data.whole import written_whole
 from vcycle.errors import DataError
+from vcycle.utils.atomic import written_whole
 
 __all__ = ["PreparedIndex", "load_index", "write_index"]
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.cores import cores
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
 from vcycle.data.prepare.crew import PATIENCE, Crew, Function, Job, OutputError
@@ -24,8 +23,9 @@ from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source, Sources, find_sources
 from vcycle.data.prepare.work import Progress, each
-from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
+from vcycle.utils.atomic import partial_of
+from vcycle.utils.cores import cores
 
 __all__ = ["Preparation", "PrepareReport", "Progress", "prepare_videos"]
 

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from vcycle.data.video.colours import name_colours, to_yuv
 from vcycle.data.video.container import ANY_TAGS, Packet, opened
-from vcycle.data.whole import partial_of
 from vcycle.errors import DataError
+from vcycle.utils.atomic import partial_of
 
 __all__ = ["FORMATS", "VideoWriter", "written_video"]
 

@@ -1,18 +1,44 @@
-"""Recognition: what a clip's class is. Loss, evaluation at the full grid (Wu et al. 2020, section 4)."""
+"""Recognition: what a clip's class is (Wu et al. 2020).
 
-from vcycle.tasks.recognition.evaluation import ClassResult, Evaluation, class_results, confusion, evaluate
-from vcycle.tasks.recognition.scores import Scored, Scores, Scoring, score_each
-from vcycle.tasks.recognition.task import Recognition
+Names are loaded when first used: planning needs no torch.
+"""
 
-__all__ = [
-    "ClassResult",
-    "Evaluation",
-    "Recognition",
-    "Scored",
-    "Scores",
-    "Scoring",
-    "class_results",
-    "confusion",
-    "evaluate",
-    "score_each",
-]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vcycle.tasks.recognition.metrics import ClassResult as ClassResult
+    from vcycle.tasks.recognition.metrics import Evaluation as Evaluation
+    from vcycle.tasks.recognition.metrics import class_results as class_results
+    from vcycle.tasks.recognition.metrics import confusion as confusion
+    from vcycle.tasks.recognition.metrics import evaluate as evaluate
+    from vcycle.tasks.recognition.objective import Recognition as Recognition
+    from vcycle.tasks.recognition.scores import Scored as Scored
+    from vcycle.tasks.recognition.scores import Scores as Scores
+    from vcycle.tasks.recognition.scores import Scoring as Scoring
+    from vcycle.tasks.recognition.scores import score_each as score_each
+
+_MODULES = {
+    "ClassResult": "metrics",
+    "Evaluation": "metrics",
+    "Recognition": "objective",
+    "Scored": "scores",
+    "Scores": "scores",
+    "Scoring": "scores",
+    "class_results": "metrics",
+    "confusion": "metrics",
+    "evaluate": "metrics",
+    "score_each": "scores",
+}
+
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULES)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
-from vcycle.tasks.recognition.task import Recognition
+from vcycle.tasks.recognition.objective import Recognition
 
 __all__ = ["Scored", "Scores", "Scoring", "score_each"]
 

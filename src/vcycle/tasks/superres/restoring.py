@@ -11,10 +11,10 @@ from torch.nn import functional
 from vcycle.data.prepare.decoding import Whole, to_rgb, whole_of
 from vcycle.data.video import VideoError, probe
 from vcycle.data.video.writing import written_video
-from vcycle.nn.models.superres.blocks import SCALE
-from vcycle.nn.models.superres.clips import Restorer, chunked
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
+from vcycle.tasks.superres.models.blocks import SCALE
+from vcycle.tasks.superres.models.clips import Restorer, chunked
 
 __all__ = ["restore_file", "side_by_side"]
 

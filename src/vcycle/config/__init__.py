@@ -1,0 +1,1 @@
+"""Recipes: composed over their bases, overridden, each key with where it came from."""

@@ -1,0 +1,112 @@
+"""What several commands tell."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcycle.console.output import message
+
+if TYPE_CHECKING:
+    import torch
+
+    from vcycle.plan import Plan
+    from vcycle.tasks.recipes import AnyRecipe
+    from vcycle.tasks.recognition import Evaluation
+    from vcycle.tasks.recognition.data import Videos
+    from vcycle.tasks.recognition.recipe import Recipe
+    from vcycle.train.outcome import Fitted, Point
+
+__all__ = [
+    "accuracy_line",
+    "plan_line",
+    "tell_of_videos",
+    "totals_line",
+    "training_data",
+    "warn_of_precision",
+    "warn_of_workers",
+]
+
+_SLOW_DATA = 0.1
+"""Share of a batch shape's time spent waiting for data above which it is named."""
+
+
+def accuracy_line(evaluation: "Evaluation", split: str, classes: int) -> str:
+    """The number that an evaluation is about, over how many videos, and its protocol."""
+    if evaluation.map is None:
+        numbers = f"top-1 {evaluation.top1:.1%}"
+        numbers += f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # else it is 100 %
+    else:
+        numbers = f"mAP {evaluation.map:.1%}"
+        if evaluation.map_classes != classes:
+            numbers += f" over the {evaluation.map_classes} of {classes} classes that have a video"
+    unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
+    return f"{numbers} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
+
+
+def plan_line(planned: "Plan", point: "Point") -> str:
+    """Where a training is, and what its validation found."""
+    where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
+    return f"{where}: {point.evaluation.headline} on validation"
+
+
+def tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
+    """Tell what there is to train on, and what a user should know of it."""
+    from vcycle.tasks.recognition.notices import notices
+
+    classes = len(videos.train.classes)
+    message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
+    for note in notices(recipe, videos):
+        message(note)
+
+
+def totals_line(fitted: "Fitted") -> str:
+    """What a training took."""
+    waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
+    skipped = f" ({fitted.skipped:,} skipped)" if fitted.skipped else ""
+    return (
+        f"{fitted.steps:,} steps{skipped}, {fitted.samples:,} samples ({fitted.replaced:,} replaced), "
+        f"{fitted.seconds:.1f} s of training, {waiting:.0%} of it waiting for data{_slow_shapes(fitted)}"
+    )
+
+
+def _slow_shapes(fitted: "Fitted") -> str:
+    """The shapes that waited for much of their time, most first."""
+    shares = {shape: row["data_seconds"] / max(row["seconds"], 1e-9) for shape, row in fitted.waiting.items()}
+    slow = sorted((shape for shape, share in shares.items() if share > _SLOW_DATA), key=lambda s: -shares[s])
+    return f" ({', '.join(f'{shape}: {shares[shape]:.0%}' for shape in slow)})" if slow else ""
+
+
+def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, Any]:
+    """A finished training as `vcycle train --json` prints it."""
+    return {
+        "run": str(folder),
+        "plan": planned.name,
+        "fingerprint": planned.fingerprint,
+        "steps": fitted.steps,
+        "samples": fitted.samples,
+        "train_seconds": fitted.seconds,
+        "cpu_seconds": fitted.cpu_seconds,
+        "data_seconds": fitted.data_seconds,
+        "replaced": fitted.replaced,
+        "skipped": fitted.skipped,
+        "waiting": fitted.waiting,
+        "val": asdict(fitted.curve[-1].evaluation),
+    }
+
+
+def warn_of_precision(recipe: "AnyRecipe", device: "torch.device") -> None:
+    """Tell of a precision that makes an evaluation on a device slow."""
+    from vcycle.train.precision import slowness
+
+    if (slow := slowness(recipe.run.precision, device)) is not None:
+        message(slow)
+
+
+def warn_of_workers(recipe: "AnyRecipe") -> None:
+    """Tell of more workers than there are processor cores."""
+    from vcycle.utils.cores import cores
+
+    here = cores()
+    if recipe.data.workers > here:
+        there = "is 1 processor core" if here == 1 else f"are {here} processor cores"
+        message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={here} may be faster")

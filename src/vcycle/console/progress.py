@@ -1,0 +1,182 @@
+"""How far a command is: a bar on a terminal, a line now and then anywhere else, both on standard error."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from vcycle.console.output import errors, is_heard, message
+
+if TYPE_CHECKING:
+    from vcycle.plan import Plan
+    from vcycle.train.outcome import StepReport
+
+__all__ = ["Progress", "progress", "work_before"]
+
+_LINE_EVERY = 30.0
+"""Seconds between lines where there is no terminal."""
+
+
+class Progress(Protocol):
+    """What commands tell about their progress."""
+
+    def begin(self, name: str, plan: "Plan") -> None:
+        """A training begins."""
+        ...
+
+    def step(self, report: "StepReport") -> None:
+        """A step of it is done."""
+        ...
+
+    def end(self) -> None:
+        """It has ended."""
+        ...
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """Some other work is so far."""
+        ...
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Progress on standard error, while it lasts. Results are printed before or after, not within."""
+    if not errors.file.isatty() or not is_heard():
+        yield _Lines()
+        return
+    from rich import progress as rich_progress
+
+    columns = (
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.TaskProgressColumn(),
+        rich_progress.TextColumn("{task.fields[status]}"),
+        rich_progress.TimeRemainingColumn(),
+    )
+    with rich_progress.Progress(*columns, console=errors, transient=True, redirect_stdout=False) as bar:
+        yield _Bar(bar)
+
+
+def work_before(plan: "Plan", step: int) -> float:
+    """Work of the steps before `step`, in steps of the baseline; takes no longer for a long plan."""
+    if step == 0:
+        return 0.0
+    number = plan[step - 1].stage
+    first = sum(stage.steps for stage in plan.stages[:number])
+    stages = (*plan.stages[:number], replace(plan.stages[number], steps=step - first))
+    # A warm-up need not end within the part; the work does not depend on it.
+    return replace(plan, baseline=replace(plan.baseline, warmup=None), stages=stages, warmup_samples=0.0).work()
+
+
+class _Training:
+    """Work done and to do of one training. Counting work makes an ETA know that later grids cost more."""
+
+    def __init__(self, name: str, plan: "Plan") -> None:
+        self.name = name
+        self.total = plan.work()
+        self.steps = len(plan)
+        self.done = 0.0
+        self._plan = plan
+        self._begun = False
+
+    def add(self, report: "StepReport") -> None:
+        """Count a step, and at the first one all that an earlier process has done."""
+        if not self._begun:
+            self._begun = True
+            self.done = work_before(self._plan, report.step.index)
+        self.done += report.work
+
+    def status(self, report: "StepReport") -> str:
+        """Where the training is, at which shape and how fast."""
+        step, speed = report.step, report.step.batch / report.seconds
+        return (
+            f"step {step.index + 1:,} of {self.steps:,}, {step.batch}×{step.shape.frames}×{step.shape.size}², "
+            f"{speed:,.{0 if speed >= 10 else 1}f} clips/s"
+        )
+
+
+class _Bar:
+    """A bar each."""
+
+    def __init__(self, bar: Any) -> None:
+        self._bar = bar
+        self._tasks: dict[str, Any] = {}
+        self._training: _Training | None = None
+
+    def begin(self, name: str, plan: "Plan") -> None:
+        self._training = _Training(name, plan)
+        self._tasks[""] = self._bar.add_task(name, total=self._training.total, status="")
+
+    def step(self, report: "StepReport") -> None:
+        if self._training is not None:
+            self._training.add(report)
+            status = self._training.status(report)
+            self._bar.update(self._tasks[""], completed=self._training.done, status=status)
+
+    def end(self) -> None:
+        self._bar.remove_task(self._tasks.pop(""))
+
+    def count(self, what: str, done: int, total: int) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bar.add_task(what, total=total, status="")
+        self._bar.update(self._tasks[what], completed=done, status=f"{done:,} of {total:,}")
+        if done == total:
+            self._bar.remove_task(self._tasks.pop(what))
+
+
+class _Lines:
+    """Lines, far enough apart for a log file."""
+
+    def __init__(self) -> None:
+        self._training: _Training | None = None
+        self._start = (0.0, 0.0)
+        self._last = time.monotonic()
+        self._begun: dict[str, tuple[float, int]] = {}
+
+    def begin(self, name: str, plan: "Plan") -> None:
+        self._training = _Training(name, plan)
+
+    def step(self, report: "StepReport") -> None:
+        training, now = self._training, time.monotonic()
+        if training is None:
+            return
+        if training.done == 0.0:
+            training.add(report)
+            self._start = (now, training.done)
+            return
+        training.add(report)
+        if report.step.index + 1 < training.steps and self._due(now):
+            since, done = self._start
+            left = (now - since) / (training.done - done) * (training.total - training.done)
+            share = training.done / training.total
+            message(
+                f"{training.name}: {share:.0%} of the work, {training.status(report)}, about {_duration(left)} left"
+            )
+
+    def end(self) -> None:
+        self._training = None
+
+    def count(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        since, before = self._begun.setdefault(what, (now, done))
+        if self._due(now):
+            left = (
+                f", about {_duration((now - since) / (done - before) * (total - done))} left"
+                if before < done < total
+                else ""
+            )
+            message(f"{what}: {done:,} of {total:,}{left}")
+        if done >= total:
+            self._begun.pop(what)  # of another split, it begins anew
+
+    def _due(self, now: float) -> bool:
+        due = now - self._last >= _LINE_EVERY
+        if due:
+            self._last = now
+        return due
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s" if minutes else f"{rest} s"

@@ -1,0 +1,1 @@
+"""A run over any task: train, evaluate, open, resume, export."""

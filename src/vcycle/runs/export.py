@@ -1,0 +1,94 @@
+"""A trained model as one file: safetensors, with what made it in its metadata."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+import vcycle
+from vcycle.errors import CheckpointError
+from vcycle.runs.loaded_model import METADATA, Kept, Trained, without_downloads
+from vcycle.tasks.recipes import dump_recipe
+from vcycle.tasks.recognition.build import build_model
+from vcycle.tasks.recognition.weights.keys import foreign_keys
+from vcycle.tasks.superres.recipe import SuperresRecipe
+from vcycle.tasks.superres.weights import keys as superres_keys
+from vcycle.utils.atomic import written_whole
+
+__all__ = ["Naming", "export"]
+
+Naming = Literal["vcycle", "pyslowfast", "pytorchvideo", "basicsr", "mmagic"]
+"""Whose names the tensors get: the second and third of recognition, the last two of super-resolution."""
+
+
+def export(kept: Kept, file: Path, *, naming: Naming = "vcycle") -> int:
+    """Write weights and what made them into a safetensors file, which is whole or absent.
+
+    Args:
+        kept: From `vcycle.runs.loaded_model.read_kept`.
+        file: Where to; replaced if it is there.
+        naming: Whose names the tensors get. Whichever it is, vcycle opens the file again.
+
+    Returns:
+        The number of tensors.
+
+    Raises:
+        CheckpointError: if it is not known how the weights came about, they have no such names, or the file cannot be
+            written.
+    """
+    trained = kept.trained
+    if trained is None:
+        raise CheckpointError(
+            f"weights {kept.weights.source} do not say how they came about; accepted: the folder of a run"
+        )
+    tensors = {name: value.contiguous() for name, value in _renamed(kept.weights.state, trained, naming).items()}
+    content = safetensors.torch.save(tensors, _metadata(trained))
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as handle:
+            handle.write(content)
+    except OSError as error:
+        raise CheckpointError(f"{file} cannot be written: {error.strerror or error}") from None
+    return len(tensors)
+
+
+def _metadata(trained: Trained) -> dict[str, str]:
+    """What is written beside the tensors. All but the first key is ours; that one is what other libraries look for."""
+    said = {
+        "version": vcycle.__version__,
+        "recipe": dump_recipe(trained.recipe),
+        "plan": trained.plan.to_json(),
+        "classes": json.dumps(trained.classes),
+        "step": str(trained.step),
+    }
+    if trained.evaluation is not None:
+        said["evaluation"] = json.dumps(trained.evaluation)
+    return {"format": "pt"} | {f"{METADATA}{key}": value for key, value in said.items()}
+
+
+def _names(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, str]:
+    """Another library's name of each tensor that has one there."""
+    if isinstance(trained.recipe, SuperresRecipe):
+        return superres_keys.foreign_keys(state, naming) if naming == "basicsr" or naming == "mmagic" else {}
+    if naming != "pyslowfast" and naming != "pytorchvideo":
+        return {}
+    with torch.device("meta"):
+        model = build_model(without_downloads(trained.recipe), len(trained.classes), 0)
+    return foreign_keys(state, naming, temporal_pool=getattr(model, "temporal_pool", 1) > 1)
+
+
+def _renamed(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, Tensor]:
+    if naming == "vcycle":
+        return state
+    theirs = _names(state, trained, naming)
+    nameless = [key for key in state if key not in theirs]
+    if nameless:
+        raise CheckpointError(
+            f"{len(nameless):,} tensors of model {trained.recipe.model.name}, such as {nameless[0]}, have no names in "
+            f"{naming}; accepted: vcycle"
+        )
+    return {theirs[key]: value for key, value in state.items()}

@@ -1,0 +1,281 @@
+"""Recipe files: found by name or path, overridden from the command line, checked whole."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from vcycle.config.bases import MAIN_KEYS, Written, resolve
+from vcycle.config.reading import LONGEST, read_yaml
+from vcycle.errors import RecipeError, did_you_mean
+from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.superres.recipe import SuperresRecipe
+
+__all__ = [
+    "AnyRecipe",
+    "dump_recipe",
+    "load_any",
+    "load_recipe",
+    "parse_any",
+    "recipe_names",
+    "recipe_text",
+    "recognition",
+    "with_absolute_paths",
+]
+
+AnyRecipe = Recipe | SuperresRecipe
+
+_TASKS: dict[str, type[Recipe] | type[SuperresRecipe]] = {"recognition": Recipe, "superresolution": SuperresRecipe}
+
+_RECIPES = ("vcycle.tasks.recognition.recipes", "vcycle.tasks.superres.recipes")
+
+RUN_RECIPE = "recipe.yaml"
+"""The resolved recipe's name in a run's folder."""
+
+_Recipe = TypeVar("_Recipe", bound=Recipe | SuperresRecipe)
+
+_MODEL_NAMES = ("model=", "model.name=")
+
+
+def recipe_names(task: str | None = None) -> list[str]:
+    """Names of the shipped recipes, such as `kinetics/slowfast_8x8_r50`; of one task, or of all."""
+    names = sorted(_shipped())
+    return names if task is None else [name for name in names if load_any(name).task == task]
+
+
+def _shipped() -> dict[str, Traversable]:
+    """The files of the shipped recipes, by name."""
+    return {
+        f"{folder.name}/{file.name.removesuffix('.yaml')}": file
+        for package in _RECIPES
+        for folder in resources.files(package).iterdir()
+        if folder.is_dir()
+        for file in folder.iterdir()
+        if file.name.endswith(".yaml")
+    }
+
+
+def recipe_text(name: str) -> tuple[str, str]:
+    """The text of a recipe as it is written, and where it came from.
+
+    Args:
+        name: A shipped recipe's name, or its last part where no other has it; a YAML file, or the folder of a run.
+
+    Raises:
+        RecipeError: if there is no such recipe.
+    """
+    found = _find(name)
+    return found.text, found.source
+
+
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
+    """A recipe over its bases, with dotted overrides applied.
+
+    Args:
+        name: As in `recipe_text`.
+        overrides: Such as `training.batch=512` or `data=videos/`; values are read as YAML.
+
+    Raises:
+        RecipeError: naming the key or override, what was found and what is accepted; or if it is of another task than
+            recognition.
+    """
+    return recognition(load_any(name, overrides), name)
+
+
+def load_any(name: str, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """A recipe of any task; otherwise as `load_recipe`."""
+    return _parse(_find(name), overrides)
+
+
+def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecipe:
+    """A recipe of any task from its text, with dotted overrides applied. Its base, if any, is a shipped one.
+
+    Args:
+        text: YAML.
+        source: Where it came from, for messages.
+        overrides: As in `load_recipe`.
+
+    Raises:
+        RecipeError: as `load_recipe`.
+    """
+    return _parse(Written(text, source, None), overrides)
+
+
+def recognition(recipe: AnyRecipe, source: str) -> Recipe:
+    """A recipe where only one of recognition will do.
+
+    Raises:
+        RecipeError: if it is of another task.
+    """
+    if isinstance(recipe, SuperresRecipe):
+        raise RecipeError(f"{source}: key 'task' is {recipe.task}: this takes recognition")
+    return recipe
+
+
+def _find(name: str, folder: Path | None = Path()) -> Written:
+    """A recipe by its name or path; paths start from `folder`, and are not looked for where it is none."""
+    if folder is not None:
+        path = folder / name
+        if path.is_dir() and (path / RUN_RECIPE).is_file():
+            path = path / RUN_RECIPE
+        if path.is_file():
+            try:
+                if (size := path.stat().st_size) > LONGEST:
+                    raise RecipeError(f"{path}: {size:,} bytes are no recipe: at most {LONGEST:,} are accepted")
+                return Written(path.read_text(encoding="utf-8"), str(path), path.parent)
+            except (OSError, UnicodeDecodeError) as error:
+                raise RecipeError(f"{path}: cannot be read as a recipe: {error}") from None
+    names = recipe_names()
+    full = [known for known in names if known == name or known.rpartition("/")[2] == name]
+    if len(full) == 1:
+        text = _shipped()[full[0]].read_text(encoding="utf-8")
+        return Written(text, full[0], None)
+    if full:
+        raise RecipeError(f"recipe {name!r} is one of several: {', '.join(full)}")
+    near = did_you_mean(name, names) or did_you_mean(name, [known.rpartition("/")[2] for known in names])
+    raise RecipeError(
+        f"no recipe {name!r}: neither a file, nor the folder of a run, nor one of the shipped, "
+        f"which `vcycle recipes` lists{near}"
+    )
+
+
+def _parse(written: Written, overrides: Sequence[str]) -> AnyRecipe:
+    origins: dict[str, str] = {}
+    kind: type[Recipe] | type[SuperresRecipe] = Recipe
+    try:
+        data, origins = resolve(written, _find)
+        # The model's name comes first: it lays aside the options of the one before, not those that are given with it.
+        for override in sorted(overrides, key=lambda override: not override.startswith(_MODEL_NAMES)):
+            key = _override(data, override)
+            origins = {known: source for known, source in origins.items() if not known.startswith(f"{key}.")}
+            origins[key] = f"override {override!r}"
+        task = data.get("task", "recognition")
+        if not isinstance(task, str) or task not in _TASKS:
+            source = origins.get("task", written.source)
+            raise RecipeError(f"{source}: key 'task' is {task!r}: {' or '.join(_TASKS)} is accepted")
+        kind = _TASKS[task]
+        return kind.model_validate(data)
+    except ValidationError as error:
+        raise RecipeError(_explain(error, written.source, origins, kind)) from None
+    except RecursionError:
+        raise RecipeError(f"{written.source}: nested too deeply") from None
+
+
+def dump_recipe(recipe: AnyRecipe) -> str:
+    """The resolved recipe as YAML."""
+    data = recipe.model_dump(mode="json", by_alias=True)
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+
+
+def with_absolute_paths(recipe: _Recipe) -> _Recipe:
+    """The recipe as it can be used from any folder."""
+    given = {key: getattr(recipe.data, key, None) for key in ("path", "low", "val", "test", "root")}
+    absolute = {key: str(Path(path).absolute()) for key, path in given.items() if path is not None}
+    update: dict[str, BaseModel] = {"data": recipe.data.model_copy(update=absolute)}
+    if recipe.init.path is not None:
+        update["init"] = recipe.init.model_copy(update={"path": str(Path(recipe.init.path).absolute())})
+    return cast("_Recipe", recipe.model_copy(update=update))
+
+
+def _override(data: dict[str, Any], override: str) -> str:
+    """Put a value into a recipe's data, at the dotted key that is returned."""
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        raise RecipeError(f"override {override!r} is not of the form key=value, such as training.batch=32")
+    if key in ("data", "init") and text != "null" and not text.lstrip().startswith("{"):
+        value: Any = text  # a path is taken as it stands
+    else:
+        try:
+            value = read_yaml(text)
+        except (ValueError, RecursionError):
+            raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
+    parts = key.split(".")
+    if len(parts) == 1 and key in MAIN_KEYS and not isinstance(value, dict):
+        parts.append(MAIN_KEYS[key])
+    node: Any = data
+    for part in parts[:-1]:
+        below = node.get(part)
+        if not isinstance(below, dict):
+            # `model: r3d_18` in the file and `model.options.x=1` on the command line.
+            below = {MAIN_KEYS[part]: below} if part in MAIN_KEYS and below is not None else {}
+            node[part] = below
+        node = below
+    if parts == ["model", "name"] and node.get("name") != value:
+        node.pop("options", None)  # options are those of one model
+    node[parts[-1]] = value
+    return ".".join(parts)
+
+
+def _explain(error: ValidationError, source: str, origins: Mapping[str, str], kind: type[BaseModel]) -> str:
+    """The first fault in one line: where it comes from, the key, what it holds, what is accepted.
+
+    Args:
+        error: What pydantic found.
+        source: The recipe.
+        origins: The base, the recipe or the override that set a key.
+        kind: What it was checked against.
+    """
+    # A misspelt key is missing under its right name: the spelling is what to mend.
+    fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+    where = [str(p) for p in fault["loc"]]
+    key = ".".join(where)
+    unknown = fault["type"] == "extra_forbidden"
+    set_by = [start for start in origins if start.startswith(f"{key}.")]  # a key below one that has none
+    set_by = set_by or [start for start in origins if f"{key}.".startswith(f"{start}.")]
+    source = origins[max(set_by, key=len)] if set_by else source
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    if unknown:
+        known = _keys(kind, where[:-1])
+        near = did_you_mean(where[-1], known)
+        if len(where) <= 2:
+            near = _meant(where[-1], kind, exactly=True) or near or _meant(where[-1], kind, exactly=False)
+        return f"{source}: unknown key {key!r}{near}; known here: {', '.join(known)}{more}"
+    if fault["type"] == "missing":
+        return f"{source}: key {key!r} is missing{more}"
+    accepted = _lower(fault["msg"])
+    if fault["type"] == "model_type":
+        accepted = f"a section is accepted, with keys such as {', '.join(_keys(kind, where)[:4])}"
+    return f"{source}: key {key!r} is {fault['input']!r}: {accepted}{more}"
+
+
+def _meant(key: str, kind: type[BaseModel], *, exactly: bool) -> str:
+    """The keys of other sections that may be meant, such as `run.seed` by `seeds`, to follow it in a message."""
+    sections = [name for name, field in kind.model_fields.items() if _model_in(field.annotation) is not None]
+    inner = {section: _keys(kind, [section]) for section in sections}
+    names = list(dict.fromkeys(name for keys in inner.values() for name in keys))
+    near = [key] if exactly else difflib.get_close_matches(key, names, n=1, cutoff=0.8)
+    found = [f"'{section}.{name}'" for section, keys in inner.items() for name in keys if name in near]
+    return f" (did you mean {' or '.join(found)}?)" if found else ""
+
+
+def _keys(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
+    """The keys of a section."""
+    model = kind
+    for part in path:
+        fields = {(f.alias or name): f for name, f in model.model_fields.items()}
+        if part not in fields:
+            continue
+        inner = _model_in(fields[part].annotation)
+        if inner is not None:
+            model = inner
+    return [f.alias or name for name, f in model.model_fields.items()]
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The section class within an annotation such as `Section | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for part in getattr(annotation, "__args__", ()):
+        found = _model_in(part)
+        if found is not None:
+            return found
+    return None
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]

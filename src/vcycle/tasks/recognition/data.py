@@ -1,0 +1,260 @@
+"""The videos of a recipe: where they lie, which splits there are, and whether its task takes them. Needs no torch."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
+from vcycle.data.layouts.files import printable, refuse_video
+from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.prepare.names import is_prepared
+from vcycle.errors import DataError, RecipeError
+from vcycle.tasks.recognition.recipe import DigitsSection, Recipe
+
+__all__ = ["Progress", "Videos", "check_videos", "every_video", "find_videos", "was_prepared"]
+
+Progress = Callable[[str, int, int], None]
+"""Told what is being done, how much of it is, and how much there is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Videos:
+    """The videos of a recipe, by split."""
+
+    train: VideoList
+    val: VideoList
+    test: VideoList | None
+    layout: str = "folder"
+    """How they lie on disk."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know: the layout recognised, videos not taken or in two splits, classes without any."""
+        found = [videos for videos in (self.train, self.val, self.test) if videos is not None]
+        notes = [] if self.layout in ("folder", "list") else [f"layout: {self.layout}, by {self.train.source}"]
+        notes += left_out(found)
+        if self.layout != "folder":  # a file lies in one folder
+            notes += _shared(self.train, {"val": self.val} | ({} if self.test is None else {"test": self.test}))
+        empty = sorted(set(range(len(self.train.classes))) - set(self.train.labels))
+        if empty:
+            names = ", ".join(repr(self.train.classes[label]) for label in empty[:3])
+            notes.append(
+                f"{self.train.source}: no video to train on for {len(empty):,} of {len(self.train.classes):,} classes: "
+                f"{names}{', …' if empty[3:] else ''}"
+            )
+        return tuple(notes)
+
+
+def left_out(lists: Iterable[VideoList]) -> list[str]:
+    """What a user should know of lists whose videos are not all there, and of folders not all of which is taken."""
+    notes = []
+    for videos in lists:
+        if videos.missing:
+            listed = len(videos) + videos.missing
+            notes.append(f"{videos.source}: {videos.missing:,} of {listed:,} videos have no file and are left out")
+        if videos.beside:
+            notes.append(f"{videos.source}: {videos.beside}")
+    return list(dict.fromkeys(notes))  # splits that were cut from one folder have the same beside them
+
+
+def _shared(train: VideoList, others: Mapping[str, VideoList]) -> list[str]:
+    """How many videos of each other split are trained on as well, by their paths and the parts of them."""
+    trained = set(_identities(train))
+    notes = []
+    for split, videos in others.items():
+        shared = [item for item, identity in enumerate(_identities(videos)) if identity in trained]
+        if shared:
+            notes.append(
+                f"{videos.source}: {len(shared):,} of {len(videos):,} videos of {split} are in train too, such as "
+                f"{printable(videos.paths[shared[0]])}: they tell nothing of videos that the model has not seen"
+            )
+    return notes
+
+
+def _identities(videos: VideoList) -> Iterator[str | tuple[str, float, float]]:
+    """What each video is known by: its path, and its part where a film has several. No file is looked at."""
+    root = os.path.abspath(videos.root)
+    for item, path in enumerate(videos.paths):
+        plain = not (path.startswith("/") or "//" in path or "./" in path)  # as most are, and it takes half the time
+        whole = f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
+        yield (whole, *videos.span(item)) if videos.spans else whole
+
+
+def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None) -> Videos:
+    """Find the recipe's videos, or make the embedded set under `work`.
+
+    Raises:
+        RecipeError: if the recipe names no videos.
+        DataError: if they are not there, or not as they should be.
+    """
+    data = recipe.data
+    if data.digits is not None:
+        made = _render(data.digits, Path(data.path) if data.path else work / "digits", progress)
+        test = read_videos(made, "test") if "test" in data.digits.clips else None
+        return Videos(train=read_videos(made, "train"), val=read_videos(made, "val"), test=test)
+    if data.path is None:
+        raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
+    path = Path(data.path)
+    if not is_prepared(path):
+        if path.is_file():
+            refuse_video(path)
+        if path.is_file() and data.val is None:
+            raise RecipeError(f"data.path {data.path} is one list: give a list of validation videos with data.val=FILE")
+        if path.is_file() and (data.layout not in ("auto", "list") or data.fold is not None):
+            raise RecipeError(f"data.path {data.path} is one list: data.layout and data.fold go with a folder")
+        if path.is_dir() and (data.val is not None or data.test is not None):
+            raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
+    layout, splits, read = _reader(recipe)
+    return Videos(train=read("train"), val=read("val"), test=read("test") if "test" in splits else None, layout=layout)
+
+
+def every_video(recipe: Recipe, *, cut: bool = True, vanished: bool = False) -> dict[str, VideoList]:
+    """The videos that a recipe's data lists, by split, whether or not their files are there.
+
+    Args:
+        recipe: The recipe.
+        cut: Whether to cut a split for validation from folders per class, as training does.
+        vanished: Whether to list those that Kinetics loses, too.
+
+    Raises:
+        DataError: if the data is not as it should be.
+    """
+    path = Path(recipe.data.path or "")
+    layout, splits, read = _reader(recipe, check_files=False, vanished=vanished)
+    if layout == "folder" and not cut and not folder_splits(path):
+        return {"train": read_folder(path, "train", val_fraction=0)}
+    return {split: read(split) for split in splits or ("train",)}  # where there is none, that says why
+
+
+def _reader(
+    recipe: Recipe, *, check_files: bool = True, vanished: bool = False
+) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
+    """How the recipe's videos lie, which splits there are, and what reads one."""
+    data = recipe.data
+    path = Path(data.path or "")
+    root = None if data.root is None else Path(data.root)
+    if is_prepared(path):
+        for key in ("val", "test", "root", "fold"):
+            if getattr(data, key) is not None:
+                raise RecipeError(
+                    f"data.{key} has no use for {data.path}, which is prepared and has its splits in it: leave it out, "
+                    "or prepare what it says"
+                )
+        from vcycle.data import load_index
+
+        index = load_index(path)
+        return "prepared", index.splits, index.videos
+    if path.is_file():
+        lists = {"train": path} | {
+            split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None
+        }
+        train = read_list(path, root, check_files=check_files)
+
+        def read_one(split: str) -> VideoList:
+            if split == "train":
+                return train
+            return read_list(lists[split], root, classes=train.classes, check_files=check_files)
+
+        return "list", tuple(lists), _confined(read_one, root)
+    layout = _layout(recipe, path)
+
+    def read(split: str) -> VideoList:
+        return read_videos(
+            path,
+            split,
+            layout=layout,
+            videos=root,
+            fold=data.fold,
+            val_fraction=data.val_fraction,
+            check_files=check_files or (layout == "kinetics" and not vanished),
+        )
+
+    return layout, splits_of(path, layout, videos=root), _confined(read, root)
+
+
+def _confined(read: Callable[[str], VideoList], root: Path | None) -> Callable[[str], VideoList]:
+    """What reads a list, but none that leads out of the folder of videos where one is named."""
+    if root is None:
+        return read
+
+    def confined(split: str) -> VideoList:
+        found = read(split)
+        found.refuse_outsiders()
+        return found
+
+    return confined
+
+
+def _layout(recipe: Recipe, folder: Path) -> LayoutName:
+    """How the videos of a folder lie."""
+    data = recipe.data
+    layout = layout_of(folder) if data.layout == "auto" else data.layout
+    if layout == "folder" and data.root is not None:
+        raise RecipeError(f"data.root {data.root} goes with list files: data.path {data.path} has a folder per class")
+    return layout
+
+
+def check_videos(recipe: Recipe, videos: Videos) -> None:
+    """Check that the recipe's task and cache take its videos. Needs no torch.
+
+    Raises:
+        RecipeError: if they do not.
+        DataError: if they are all of one class.
+    """
+    data, training, augment, init = recipe.data, recipe.training, recipe.augment, recipe.init
+    if init.needed and init.path is None and "weights" not in recipe.model.options:  # torchvision's own
+        raise RecipeError(
+            "the recipe begins with trained weights, and names none: give their file with init=FILE; "
+            "init.needed=false trains from nothing"
+        )
+    if videos.train.multi_label and not training.multi_label:
+        message = "its videos have any number of labels, and training.multi_label is false: true trains on them"
+        raise RecipeError(f"data.path {data.path}: {message}")
+    if training.multi_label and not videos.train.multi_label:
+        message = "its videos have one label each, and training.multi_label is true: false trains on them"
+        raise RecipeError(f"data.path {data.path}: {message}")
+    classes = len(videos.train.classes)
+    if classes < 2 and not training.multi_label:
+        raise DataError(
+            f"data.path {data.path}: its videos are of {classes} class ({', '.join(videos.train.classes)}): at least 2 "
+            "are needed to tell apart"
+        )
+    if training.multi_label and training.label_smoothing:
+        raise RecipeError(
+            f"training.label_smoothing={training.label_smoothing:g}: videos of any number of labels are learnt by "
+            "binary cross-entropy, which has none; 0 is accepted"
+        )
+    if training.precise_bn is not None and training.freeze != "none":
+        raise RecipeError(
+            f"training.precise_bn={training.precise_bn}: training.freeze={training.freeze} keeps BatchNorm's "
+            "statistics as they are; null is accepted"
+        )
+    if training.precise_bn is not None and training.ema is not None:
+        raise RecipeError(
+            f"training.precise_bn={training.precise_bn} is of the weights as they are, and training.ema="
+            f"{training.ema:g} evaluates their average: null is accepted for either"
+        )
+    asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(augment, name) is not None]
+    if asked and find_spec("torchvision") is None:
+        raise RecipeError(
+            f"augment.{asked[0]} is torchvision's, which is not installed: pip install 'vcycle[torchvision]'"
+        )
+    if data.cache is not None and was_prepared(recipe):
+        from vcycle.data import load_index
+
+        if load_index(Path(data.path or "")).settings.to == "array":
+            raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
+
+
+def was_prepared(recipe: Recipe) -> bool:
+    """Whether the recipe's videos were written by `vcycle prepare`."""
+    return recipe.data.digits is None and recipe.data.path is not None and is_prepared(Path(recipe.data.path))
+
+
+def _render(section: DigitsSection, root: Path, progress: Progress) -> Path:
+    from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+
+    settings = DigitSettings(**section.model_dump(exclude={"clips"}), clips=dict(section.clips))
+    return render_digits(root, settings, progress=lambda done, total: progress("making videos", done, total))

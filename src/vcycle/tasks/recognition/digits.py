@@ -1,0 +1,348 @@
+"""A small set of real video files made on the spot: handwritten digits moving over a textured background.
+
+A class is a pair (digit, motion), so that both must be seen: the shape of the digit, which coarse pixels
+blur, and the order of the frames, which a single frame does not show. The digits are scikit-learn's 1,797
+scans of 8x8 cells (``load_digits``), enlarged by cubic convolution and placed at sub-pixel positions; a scan
+belongs to one split alone. The frame is a torus: a digit that leaves at one side comes back at the other,
+from a random start, so that neither its place nor any single frame says anything about the motion.
+
+Arrays are planes of light in video levels: luma ``(frames, height, width)`` in 16..235, chroma
+``(height / 2, width / 2)`` in 16..240. The files are H.264 in MP4 (a key frame each 12 frames, no B-frames).
+"""
+
+import dataclasses
+import functools
+import json
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import av
+import numpy as np
+from numpy.typing import NDArray
+
+from vcycle.data.embedded import being_made
+from vcycle.errors import DataError
+from vcycle.utils.folders import make_folder
+
+__all__ = ["MARKER", "MOTIONS", "SPLITS", "DigitSettings", "render_digits", "render_luma"]
+
+Floats = NDArray[np.float32]
+
+MOTIONS = (
+    "left",
+    "right",
+    "up",
+    "down",
+    "clockwise",
+    "counterclockwise",
+    "up-left",
+    "up-right",
+    "down-left",
+    "down-right",
+)
+"""Every motion, as seen on the screen. The turning ones go round a circle; the digit itself stays upright."""
+
+SPLITS = ("train", "val", "test")
+MARKER = "digits.json"
+"""The file at the root of a set that holds its settings, and whether the set is finished."""
+
+_SHARES = (0.6, 0.2, 0.2)
+_CELLS = 8
+_RATE = 24
+_ENCODER = {"preset": "superfast", "tune": "fastdecode", "crf": "23"}
+_FORMAT = 1
+_LUMA = (16.0, 235.0)
+_CHROMA_SWING = 112.0
+_DIRECTIONS = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DigitSettings:
+    """Everything that decides the content of a rendered set; two sets with equal settings are equal.
+
+    Lengths are in pixels or, where they say so, in sides of the frame. A pair is a range from which each clip
+    draws uniformly.
+
+    Raises:
+        DataError: A value is out of its range.
+
+    Example:
+        >>> settings = DigitSettings(digits=(2, 7), motions=("left", "right"))
+        >>> settings.classes
+        (('2-left', 2, 'left'), ('2-right', 2, 'right'), ('7-left', 7, 'left'), ('7-right', 7, 'right'))
+    """
+
+    digits: tuple[int, ...] = (2, 7)
+    """The digits, each 0..9. Pairs that are alike (3 and 8, 4 and 9) need fine detail; 2 and 7 less."""
+    motions: tuple[str, ...] = ("left", "right", "up", "down", "clockwise", "counterclockwise")
+    """The motions, each one of ``MOTIONS``."""
+    clips: Mapping[str, int] = field(default_factory=lambda: {"train": 100, "val": 25, "test": 50})
+    """Clips of each class in each split."""
+    frames: int = 24
+    """Frames of a clip, shown at 24 a second."""
+    size: int = 40
+    """Side of the square frame in pixels: even, as H.264 needs."""
+    digit_size: float = 18.0
+    """Side of the digit in pixels. Smaller is harder, and loses more on a coarse grid."""
+    speed: tuple[float, float] = (0.02, 0.04)
+    """Sides of the frame that the digit moves in one frame. Slower is harder on few frames."""
+    radius: tuple[float, float] = (0.1, 0.16)
+    """Radius of the turning motions in sides; with ``speed`` it gives the turns in a clip."""
+    jitter: float = 0.01
+    """Standard deviation, in sides, of a shake of the digit that is drawn anew for each frame."""
+    contrast: tuple[float, float] = (0.25, 0.5)
+    """How far the digit's luma is from the background's, where 1 is from black to white; lighter or darker at
+    random."""
+    texture: float = 0.1
+    """Standard deviation of the background's luma and chroma, on the same scale. It does not move."""
+    noise: float = 0.02
+    """Standard deviation of the noise of each pixel of each frame, on the same scale."""
+    seed: int = 0
+    """Keys every draw, and which scans belong to which split."""
+
+    def __post_init__(self) -> None:
+        _check_choices("digits", self.digits, tuple(range(10)))
+        _check_choices("motions", self.motions, MOTIONS)
+        if not self.clips or any(split not in SPLITS or count < 1 for split, count in self.clips.items()):
+            raise DataError(f"clips is {dict(self.clips)}: give 1 or more to some of {', '.join(SPLITS)}")
+        if self.frames < 2:
+            raise DataError(f"frames is {self.frames}: a motion takes at least 2")
+        if self.size < 16 or self.size % 2:
+            raise DataError(f"size is {self.size}: H.264 at 4:2:0 takes an even size, here 16 or more")
+        widest = self.size * _CELLS / (_CELLS + 3)
+        if not _CELLS <= self.digit_size <= widest:
+            accepted = f"{_CELLS} to {widest:.4g} pixels in a frame of {self.size}"
+            raise DataError(f"digit_size is {self.digit_size}: give {accepted}")
+        for name in ("speed", "radius", "contrast"):
+            low, high = getattr(self, name)
+            if not 0 < low <= high <= 1:
+                raise DataError(f"{name} is ({low}, {high}): give (low, high) with 0 < low <= high <= 1")
+        for name in ("jitter", "texture", "noise"):
+            value = getattr(self, name)
+            if not 0 <= value <= 1:
+                raise DataError(f"{name} is {value}: give a value from 0 to 1")
+        if self.seed < 0:
+            raise DataError(f"seed is {self.seed}: give 0 or more")
+
+    @property
+    def classes(self) -> tuple[tuple[str, int, str], ...]:
+        """The classes as (name, digit, motion); the name is that of the folder, such as ``7-clockwise``."""
+        return tuple((f"{digit}-{motion}", digit, motion) for digit in self.digits for motion in self.motions)
+
+
+def render_digits(
+    root: Path,
+    settings: DigitSettings | None = None,
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Path:
+    """Write the set as ``root/SPLIT/CLASS/NNNN.mp4``, unless it is there already with the same settings.
+
+    Each clip depends on its own name and on the settings of its look alone: neither the order, nor the number
+    of workers, nor which other classes and clips are asked for changes it. A file appears under its name once
+    it is whole, and ``MARKER`` calls the set finished once all files are there; a set that was cut off, or
+    that has other settings, is made anew.
+
+    Args:
+        root: Folder of the set: new, empty, or holding an earlier set of this kind.
+        settings: What to render; the defaults if left out.
+        workers: Processes that share the work; 1 starts none. A script that asks for more guards its entry
+            with ``if __name__ == "__main__"``, as the processes are started afresh.
+        progress: Called with (clips done, clips in all) after each clip.
+
+    Returns:
+        ``root``.
+
+    Raises:
+        DataError: ``root`` holds something else.
+        VcycleError: It cannot be made.
+    """
+    settings = settings or DigitSettings()
+    wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
+    with being_made(root, MARKER, wanted, SPLITS) as missing:
+        if not missing:
+            return root
+        jobs = list(_jobs(settings, _load_scans()))
+        for split in settings.clips:
+            for name, _, _ in settings.classes:
+                make_folder(root / split / name)
+        for done, _ in enumerate(_map(functools.partial(_write_clip, root, settings), jobs, workers), start=1):
+            if progress is not None:
+                progress(done, len(jobs))
+    return root
+
+
+def render_luma(scan: Floats, motion: str, settings: DigitSettings, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Draw one clip's luma.
+
+    Args:
+        scan: The digit, ``(8, 8)``, 0 for paper and 1 for ink.
+        motion: One of ``MOTIONS``.
+        settings: Sizes, ranges and strengths.
+        rng: Source of every random choice.
+
+    Returns:
+        Luma in video levels, ``(frames, size, size)``.
+    """
+    light = rng.uniform(0.35, 0.65) + _background(settings.size, settings.texture, rng)
+    contrast = rng.uniform(*settings.contrast) * rng.choice((-1.0, 1.0))
+    rows, columns = _placement(_path(motion, settings, rng), settings)
+    ink = np.clip(rows @ scan @ columns.swapaxes(1, 2), 0.0, 1.0)
+    frames = light + np.float32(contrast) * ink
+    if settings.noise:
+        frames += np.float32(settings.noise) * rng.standard_normal(frames.shape, dtype=np.float32)
+    black, white = _LUMA
+    return np.rint(black + (white - black) * np.clip(frames, 0.0, 1.0)).astype(np.uint8)
+
+
+class _Job(NamedTuple):
+    """One clip to write, with its scan: a worker need not load them."""
+
+    split: str
+    name: str
+    digit: int
+    motion: str
+    number: int
+    scan: Floats
+
+
+def _jobs(settings: DigitSettings, scans: Mapping[int, Floats]) -> Iterator[_Job]:
+    for split, count in settings.clips.items():
+        for name, digit, motion in settings.classes:
+            mine = _scans_of_split(scans[digit], split, digit, settings.seed)
+            for number in range(count):
+                # The scan follows from the number, so that every motion shows every scan equally often.
+                yield _Job(split, name, digit, motion, number, mine[number % len(mine)])
+
+
+def _map(write: Callable[[_Job], None], jobs: list[_Job], workers: int) -> Iterator[None]:
+    if workers <= 1:
+        yield from map(write, jobs)
+        return
+    # Fresh processes: a fork would copy whatever locks the threads of this one hold.
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(write, jobs, chunksize=16)
+
+
+def _write_clip(root: Path, settings: DigitSettings, job: _Job) -> None:
+    split, motion = SPLITS.index(job.split), MOTIONS.index(job.motion)
+    rng = _generator(settings.seed, 1 + split, job.digit, motion, job.number)
+    luma = render_luma(job.scan, job.motion, settings, rng)
+    blue, red = (_to_chroma(_background(settings.size // 2, settings.texture, rng)) for _ in range(2))
+    _encode(root / job.split / job.name / f"{job.number:04d}.mp4", luma, blue, red)
+
+
+def _generator(*key: int) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object, ...]) -> None:
+    unknown = [value for value in values if value not in accepted]
+    if unknown or not values or len(set(values)) < len(values):
+        fault = f"has {unknown[0]!r}" if unknown else f"is {values}"
+        raise DataError(f"{name} {fault}: give one or more, each once, of {', '.join(map(str, accepted))}")
+
+
+@functools.cache
+def _load_scans() -> dict[int, Floats]:
+    """Read the scans of each digit, ``(scans, 8, 8)``, 0 for paper and 1 for ink."""
+    from sklearn.datasets import load_digits  # takes a second
+
+    data = load_digits()
+    images = (data.images / 16.0).astype(np.float32)
+    return {digit: images[data.target == digit] for digit in range(10)}
+
+
+def _scans_of_split(scans: Floats, split: str, digit: int, seed: int) -> Floats:
+    """Pick the scans of a digit that belong to a split; the splits are disjoint and cover them all."""
+    edges = np.rint(np.cumsum((0.0, *_SHARES)) * len(scans)).astype(int)
+    order = _generator(seed, 0, digit).permutation(len(scans))
+    place = SPLITS.index(split)
+    return scans[order[edges[place] : edges[place + 1]]]
+
+
+def _path(motion: str, settings: DigitSettings, rng: np.random.Generator) -> Floats:
+    """Draw the digit's centre in each frame, ``(frames, 2)`` as (y, x) in sides, not yet wrapped."""
+    frames = np.arange(settings.frames)[:, None]
+    start, speed, phase = rng.random(2), rng.uniform(*settings.speed), rng.uniform(0.0, 2 * np.pi)
+    radius = rng.uniform(*settings.radius)
+    if motion in ("clockwise", "counterclockwise"):
+        # Rows grow downwards, so that a growing angle turns clockwise on the screen.
+        angle = phase + frames * (speed / radius) * (1 if motion == "clockwise" else -1)
+        path = start + radius * np.concatenate((np.sin(angle), np.cos(angle)), axis=1)
+    else:
+        direction = np.sum([_DIRECTIONS[part] for part in motion.split("-")], axis=0)
+        path = start + frames * speed * direction / np.linalg.norm(direction)
+    path = path + settings.jitter * rng.standard_normal(path.shape)
+    return path.astype(np.float32)
+
+
+def _placement(path: Floats, settings: DigitSettings) -> tuple[Floats, Floats]:
+    """Weigh the scan's cells in each pixel: rows and columns, each ``(frames, size, 8)``.
+
+    The enlarged digit of a frame is ``rows @ scan @ columns.T``: cubic convolution is separable.
+    """
+    pixels = (np.arange(settings.size) + 0.5) / settings.size
+    away = pixels[None, :, None] - path[:, None, :]
+    away -= np.rint(away)  # on the torus: the shorter way round
+    cells = away * (settings.size * _CELLS / settings.digit_size) + (_CELLS - 1) / 2
+    weights = _cubic((cells[..., None] - np.arange(_CELLS)).astype(np.float32))
+    return weights[:, :, 0], weights[:, :, 1]
+
+
+def _cubic(distance: Floats) -> Floats:
+    """Weigh a sample by its distance, as cubic convolution with a = -0.5 does (Keys 1981)."""
+    x = np.minimum(np.abs(distance), np.float32(2.0))
+    near = (1.5 * x - 2.5) * x * x + 1.0
+    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
+    return np.where(x < 1.0, near, far).astype(np.float32)
+
+
+def _background(size: int, strength: float, rng: np.random.Generator) -> Floats:
+    """Draw smooth noise ``(size, size)`` around 0 with the given standard deviation, in four octaves."""
+    noise = np.zeros((size, size), np.float32)
+    for octave, cells in enumerate((2, 4, 8, 16)):
+        weights = _lattice(size, cells)
+        values = rng.standard_normal((cells, cells), dtype=np.float32)
+        noise += np.float32(0.6**octave) * (weights @ values @ weights.T)
+    noise -= noise.mean()
+    noise *= strength / max(float(noise.std()), 1e-6)
+    return noise
+
+
+@functools.cache
+def _lattice(size: int, cells: int) -> Floats:
+    """Weigh the points of a periodic lattice in each pixel, ``(size, cells)``."""
+    pixels = (np.arange(size) + 0.5) * (cells / size)
+    turns = np.arange(-2, 3) * cells
+    away = pixels[:, None, None] - np.arange(cells)[None, :, None] - turns
+    weights: Floats = _cubic(away.astype(np.float32)).sum(axis=-1)
+    return weights
+
+
+def _to_chroma(plane: Floats) -> NDArray[np.uint8]:
+    levels: Floats = 128.0 + _CHROMA_SWING * np.clip(plane, -1.0, 1.0)
+    return np.rint(levels).astype(np.uint8)
+
+
+def _encode(path: Path, luma: NDArray[np.uint8], blue: NDArray[np.uint8], red: NDArray[np.uint8]) -> None:
+    """Write one H.264 file, under another name until it is whole."""
+    frames, height, width = luma.shape
+    chroma = np.concatenate((blue.reshape(-1, width), red.reshape(-1, width)))
+    part = path.with_suffix(".part")
+    with av.open(str(part), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=_RATE, options=_ENCODER)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        stream.codec_context.gop_size = 12
+        stream.codec_context.max_b_frames = 0
+        stream.codec_context.thread_count = 1  # the same bytes on every machine, and no threads to start
+        for number in range(frames):
+            planes = np.concatenate((luma[number], chroma))
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+        container.mux(stream.encode(None))
+    part.replace(path)

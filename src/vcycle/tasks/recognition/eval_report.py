@@ -1,0 +1,102 @@
+"""An evaluation as it is written down: the numbers with their protocol, each class, and each video."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcycle.errors import VcycleError
+
+if TYPE_CHECKING:
+    from vcycle.data import VideoDataset
+    from vcycle.tasks.recognition import Evaluation, Scores
+
+__all__ = ["class_rows", "top_classes", "video_rows", "write_data", "write_findings"]
+
+_TOP = 5
+"""Classes that are written down for each video."""
+
+
+def class_rows(scores: "Scores", classes: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Each class: how many videos it has, how many of them were recognised, and what they were most taken for.
+
+    Where a video may have several classes it is the average precision instead.
+    """
+    from vcycle.tasks.recognition import class_results
+
+    measure = "accuracy" if scores.labels.ndim == 1 else "average_precision"
+    rows: list[dict[str, Any]] = []
+    for found in class_results(scores):
+        row: dict[str, Any] = {"class": classes[found.index], "videos": found.videos, measure: found.value}
+        if found.taken_for is not None:
+            row["taken_for"] = {"class": classes[found.taken_for], "videos": found.taken}
+        rows.append(row)
+    return rows
+
+
+def top_classes(scores: Any, classes: tuple[str, ...], top: int = _TOP) -> dict[str, float]:
+    """The classes with the highest scores, highest first.
+
+    Args:
+        scores: A tensor `(classes,)`.
+        classes: Their names.
+        top: How many.
+    """
+    values, places = scores.topk(min(top, len(classes)))
+    return {classes[place]: round(value, 6) for value, place in zip(values.tolist(), places.tolist(), strict=True)}
+
+
+def video_rows(scores: "Scores", dataset: "VideoDataset") -> list[dict[str, Any]]:
+    """Each video: its class or classes, whether the model put one of them first, and its highest scores."""
+    classes = dataset.videos.classes
+    rows: list[dict[str, Any]] = []
+    for video, own, label in zip(scores.videos.tolist(), scores.scores, scores.labels, strict=True):
+        top = top_classes(own, classes)
+        row: dict[str, Any] = {"video": dataset.name(video)}
+        if label.ndim:
+            row["classes"] = [classes[place] for place in label.nonzero().flatten().tolist()]
+            row["right"] = next(iter(top)) in row["classes"]
+        else:
+            row["class"] = classes[int(label)]
+            row["right"] = next(iter(top)) == row["class"]
+        rows.append(row | {"scores": top})
+    return rows
+
+
+def write_findings(
+    file: Path, about: Mapping[str, Any], evaluation: "Evaluation", scores: "Scores", dataset: "VideoDataset"
+) -> None:
+    """Write an evaluation as one JSON object, with a line for each class and for each video.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
+    data = {**about, **asdict(evaluation)}
+    data["per_class"] = class_rows(scores, dataset.videos.classes)
+    data["videos"] = video_rows(scores, dataset)
+    data["unreadable_videos"] = [{"video": bad.path, "cause": bad.cause} for bad in scores.unreadable]
+    write_data(file, data)
+
+
+def write_data(file: Path, data: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole or not at all, with a line for each value and for each item of a list.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
+    from vcycle.utils.atomic import written_whole
+
+    lines = []
+    for key, value in data.items():
+        text = json.dumps(value)
+        if isinstance(value, list) and value:
+            rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
+            text = f"[\n{rows}\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as handle:
+            handle.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    except OSError as error:
+        raise VcycleError(f"{file} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,68 @@
+"""What a user should know before a training begins that is allowed, and perhaps not what was meant. Needs no torch."""
+
+from pathlib import Path
+
+from vcycle.data.layouts.files import SPLITS
+from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.prepare.names import is_prepared
+from vcycle.data.prepare.settings import short_side_for
+from vcycle.tasks.recognition.data import Videos
+from vcycle.tasks.recognition.recipe import Recipe
+
+__all__ = ["notices"]
+
+
+def notices(recipe: Recipe, videos: Videos) -> list[str]:
+    """Lines to tell, once: of the videos found, of one split given as a whole, of stored pictures too small."""
+    return [*videos.notes, *_one_split(recipe, videos), *_too_small(recipe, videos)]
+
+
+def _one_split(recipe: Recipe, videos: Videos) -> list[str]:
+    """`data=videos/train` trains, and cuts its validation from there."""
+    path = Path(recipe.data.path or "").absolute()
+    if recipe.data.path is None or videos.layout != "folder" or path.name not in SPLITS:
+        return []
+    others = [split for split in folder_splits(path.parent) if split != path.name]
+    if not others:
+        return []
+    return [f"data.path {path} is one split of several: data={path.parent} takes its {' and '.join(others)} as well"]
+
+
+def _too_small(recipe: Recipe, videos: Videos) -> list[str]:
+    """Whether the pictures that are kept have fewer pixels than any clip of the full shape shows."""
+    size = recipe.training.size
+    needed = _least_short_side(recipe)
+    room = max(needed, short_side_for(size))
+    clips = f"a clip of training.size {size} is taken from {needed} pixels or more"
+    kept = recipe.data.cache
+    if kept is not None:
+        if kept >= needed:
+            return []
+        return [f"data.cache={kept}: {clips}, so that every clip is enlarged; data.cache={room} is enough"]
+    path = Path(recipe.data.path or "")
+    if recipe.data.digits is not None or recipe.data.path is None or not is_prepared(path):
+        return []
+    from vcycle.data import load_index
+
+    index = load_index(path)
+    shown = index.columns["displayed"].min(axis=1)
+    stored = shown.clip(max=index.settings.levels[-1])
+    small = stored < needed
+    if not small.any():
+        return []
+    count = f"{small.sum():,} of {len(stored):,} videos" if not small.all() else "all videos"
+    said = (
+        f"{path}: {count} are kept at a short side of {stored[small].max()} pixels or less, and {clips}: they are "
+        "enlarged"
+    )
+    if (shown > stored)[small].any():
+        return [f"{said}; `vcycle prepare` with --short-side {room + room % 2}, into another folder, keeps enough"]
+    return [f"{said}; they have no more pixels, so a smaller training.size loses nothing"]
+
+
+def _least_short_side(recipe: Recipe) -> int:
+    """Short side in pixels of the smallest picture that a clip of the full shape is taken from."""
+    sampling, size = recipe.sampling, recipe.training.size
+    if sampling.field is not None:
+        return int(size / sampling.field[1])
+    return sampling.short_side[0] if sampling.short_side is not None else size

@@ -1,0 +1,272 @@
+"""From a recipe to its plans. Needs no torch: `vcycle plan` answers at once."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from fractions import Fraction
+
+from vcycle import plan as planning
+from vcycle.errors import PlanError, RecipeError, did_you_mean
+from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
+from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
+from vcycle.plan.shape import FULL
+from vcycle.tasks.recognition.plan_options import LongPlan, PlansSection, ShortPlan
+from vcycle.tasks.recognition.recipe import DecaySection, Recipe, TrainingSection, WarmupSection
+
+__all__ = ["PLAN_NAMES", "baseline_of", "check_name", "control_name", "factor_of", "lengthened", "named_by", "plan_of"]
+
+PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
+_CONTROL = "control:"
+
+
+def control_name(plan: str) -> str:
+    """The name of a plan's LR-matched control, whatever the plan's length and, of super-resolution, its batch."""
+    return _CONTROL + plan.partition("@")[0].removesuffix("+scaled")
+
+
+def check_name(name: str) -> None:
+    """Check that there is such a plan, whatever the recipe.
+
+    Raises:
+        RecipeError: naming those that there are.
+    """
+    _parts(name)
+
+
+def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
+    """The recipe's baseline, for a training set of `clips` samples.
+
+    Raises:
+        RecipeError: if the length of the training set is neither given nor in the recipe, or the training is too
+            short for its warm-up or its milestones.
+        PlanError: if the baseline's values contradict each other.
+    """
+    clips = _clips(recipe, clips)
+    _check_lengths(recipe.training)
+    t = _long_enough(recipe.training, clips)
+    return Baseline(
+        batch=t.batch,
+        frames=t.frames,
+        size=t.size,
+        clips=clips,
+        lr=t.lr,
+        lr_batch=t.lr_batch,
+        epochs=t.epochs,
+        steps=t.steps,
+        decay=_decay(t.decay),
+        warmup=_warmup(t.warmup),
+        bn_batch=t.bn_batch,
+    )
+
+
+def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -> Plan:
+    """The plan called `name`, by default the recipe's own.
+
+    Args:
+        recipe: The recipe.
+        clips: Length of the training set; by default the recipe's.
+        name: `constant`, `long+short`, `long`, `short`, `cascade`, or `control:` and one of them; `@FACTOR` at
+            the end sets the epoch factor.
+
+    Raises:
+        RecipeError: for an unknown name.
+        PlanError: if the plan cannot be built.
+    """
+    name = recipe.plan if name is None else name
+    base, is_control, epoch_factor = _parts(name)
+    baseline, section = baseline_of(recipe, clips), base.replace("+", "_")
+    with named_by(section):
+        if is_control:
+            options = getattr(recipe.plans, section)
+            length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
+            return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
+        return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
+
+
+@contextmanager
+def named_by(section: str) -> Iterator[None]:
+    """Name the recipe's section of a plan's options in errors that do not name the plan.
+
+    Raises:
+        PlanError: in place of one from within.
+    """
+    try:
+        yield
+    except PlanError as error:
+        said = str(error)
+        raise PlanError(said if said.startswith("plan ") else f"plans.{section}: {said}") from error
+
+
+def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:
+    """What to tell of a training that `training.min_steps` made longer; None of others."""
+    length = recipe.training.epochs
+    longer = _long_enough(recipe.training, _clips(recipe, clips)).epochs
+    if length is None or longer is None or longer <= length:
+        return None
+    return (
+        f"training.min_steps={recipe.training.min_steps}: the baseline is {longer:.4g} epochs long, as "
+        f"training.epochs={length:g} of so few videos are fewer steps"
+    )
+
+
+def _clips(recipe: Recipe, clips: int | None) -> int:
+    """The length of the training set."""
+    clips = clips if clips is not None else recipe.data.clips
+    if clips is None:
+        raise RecipeError(
+            "the length of the training set is unknown: give the videos (data=FOLDER), or to plan without them their "
+            "number (data.clips=N)"
+        )
+    return clips
+
+
+def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
+    """The training stretched to its least number of steps, with its milestones and its warm-up."""
+    if training.epochs is None or training.min_steps is None:
+        return training
+    stretch = training.min_steps * training.batch / (training.epochs * clips)
+    if stretch <= 1:
+        return training
+    update: dict[str, object] = {"epochs": training.epochs * stretch}
+    milestones = tuple(milestone * stretch for milestone in training.decay.milestones)
+    update["decay"] = training.decay.model_copy(update={"milestones": milestones})
+    if training.warmup is not None:
+        update["warmup"] = training.warmup.model_copy(update={"length": training.warmup.length * stretch})
+    return training.model_copy(update=update)
+
+
+def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    options = plans.constant
+    return planning.constant(
+        baseline,
+        shape=FULL if options.shape is None else Scale.of(*options.shape),
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
+        lr_scaling=options.lr_scaling,
+    )
+
+
+def _long_short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    return _long_cycles(baseline, plans.long_short, factor, _short_sizes(plans.long_short))
+
+
+def _long(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    return _long_cycles(baseline, plans.long, factor, ())
+
+
+def _long_cycles(baseline: Baseline, options: LongPlan, factor: float | None, short_sizes: Sequence[Fraction]) -> Plan:
+    return planning.multigrid(
+        baseline,
+        long_shapes=LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes),
+        short_sizes=short_sizes,
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
+        cycles=options.cycles,
+        fine_tune=options.fine_tune,
+        lr_scaling=options.lr_scaling,
+    )
+
+
+def _short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    options = plans.short
+    return planning.multigrid(
+        baseline,
+        long_shapes=(),
+        short_sizes=_short_sizes(options),
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
+    )
+
+
+def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
+    options = plans.cascade
+    return planning.cascade(
+        baseline,
+        shapes=SPACE_FIRST if options.shapes is None else _scales(options.shapes),
+        weights=options.weights,
+        epoch_factor=factor or options.epoch_factor,
+        steps=options.steps if factor is None else None,
+        lr_scaling=options.lr_scaling,
+        batch_growth=options.batch_growth,
+        finish=options.finish,
+    )
+
+
+_BUILDERS: dict[str, Callable[[Baseline, PlansSection, float | None], Plan]] = {
+    "constant": _constant,
+    "long+short": _long_short,
+    "long": _long,
+    "short": _short,
+    "cascade": _cascade,
+}
+
+
+def _parts(name: str) -> tuple[str, bool, float | None]:
+    """What a plan's name says: the plan, whether its control is meant, and the epoch factor where it gives one."""
+    whole, at, factor = name.partition("@")
+    base = whole.removeprefix(_CONTROL)
+    if base not in _BUILDERS:
+        raise RecipeError(
+            f"plan {name!r} is unknown{did_you_mean(base, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; "
+            "@FACTOR at the end sets its length"
+        )
+    return base, base != whole, factor_of(factor, name) if at else None
+
+
+def _check_lengths(training: TrainingSection) -> None:
+    """Refuse a training that ends before its warm-up or its last milestone: mostly one that was shortened for a try."""
+    unit, length = ("epochs", training.epochs) if training.epochs is not None else ("steps", training.steps)
+    if length is None or (training.epochs is not None and training.steps is not None):
+        given = f"{training.epochs} and training.steps is {training.steps}".replace("None", "null")
+        raise RecipeError(
+            f"training.epochs is {given}: exactly one of the two is needed, and the other is null: "
+            "training.epochs=null or training.steps=null"
+        )
+    asked = f"training.{unit}={length:g}"
+    warmup = 0.0 if training.warmup is None else training.warmup.length
+    if warmup >= length:
+        raise RecipeError(
+            f"training.warmup.length is {warmup:g} {unit}, which does not end within the training ({asked}): give a "
+            f"shorter one, such as training.warmup.length={length / 10:g}, or none: training.warmup=null"
+        )
+    last = training.decay.milestones[-1:]
+    if training.decay.law == "steps" and last and last[0] >= length:
+        scaled = ", ".join(f"{length * milestone / last[0] * 0.8:.3g}" for milestone in training.decay.milestones)
+        raise RecipeError(
+            f"training.decay.milestones: milestone {last[0]:g} lies at or past the end of training ({asked}): give "
+            f"earlier ones, such as 'training.decay.milestones=[{scaled}]', or another law: training.decay=cosine"
+        )
+
+
+def _warmup(section: WarmupSection | None) -> RampWarmup | None:
+    if section is None or section.length == 0:
+        return None
+    return RampWarmup(length=section.length, start_lr=section.start_lr)
+
+
+def _short_sizes(options: ShortPlan) -> Sequence[Fraction]:
+    return SHORT_SIZES if options.short_sizes is None else [Scale.of(1, side).area for side in options.short_sizes]
+
+
+def _scales(pairs: Sequence[tuple[float, float]]) -> list[Scale]:
+    return [Scale.of(time, side) for time, side in pairs]
+
+
+def _decay(section: DecaySection) -> StepDecay | CosineDecay | NoDecay:
+    if section.law == "steps":
+        return StepDecay(milestones=section.milestones, gamma=section.gamma, factors=section.factors)
+    return CosineDecay(floor=section.floor) if section.law == "cosine" else NoDecay()
+
+
+def factor_of(text: str, name: str) -> float:
+    """The number after the @ of a plan's name.
+
+    Raises:
+        RecipeError: if it is none, or none above 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise RecipeError(f"plan {name!r}: the epoch factor {text!r} after @ must be a number above 0")
+    return value

@@ -1,0 +1,1 @@
+"""Pretrained weights of recognition, under any library's names."""

@@ -1,0 +1,169 @@
+"""BasicVSR (Chan et al. 2021): features carried through a clip from both of its ends, aligned by optical flow."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vcycle.errors import PlanError, RecipeError
+from vcycle.tasks.superres.models.blocks import (
+    SCALE,
+    Upsampler,
+    check_scale,
+    check_video,
+    conv3x3,
+    grouped,
+    leaky,
+    recomputed,
+    residual_blocks,
+    start_leaky,
+    start_on_structure,
+)
+from vcycle.tasks.superres.models.flow import SpyNet, grid_of, sample
+
+__all__ = ["BasicVSR", "Flow", "Trunk"]
+
+Flow = Literal["spynet", "none"]
+
+
+class Trunk(nn.Module):
+    """What a frame and the features carried to it become: a convolution and residual blocks.
+
+    Args:
+        channels: of the features.
+        blocks: residual blocks.
+    """
+
+    def __init__(self, channels: int, blocks: int) -> None:
+        super().__init__()
+        self.first = conv3x3(3 + channels, channels)
+        self.blocks = residual_blocks(blocks, channels)
+
+    def forward(self, frame: Tensor, carried: Tensor) -> Tensor:
+        """Return features ``(B, channels, H, W)``."""
+        features: Tensor = self.blocks(leaky(self.first(torch.cat((frame, carried), dim=1))))
+        return features
+
+
+class BasicVSR(nn.Module):
+    """BasicVSR at a scale of 4, for clips of any length and frames of any size.
+
+    Args:
+        blocks: residual blocks of each direction's trunk: 30 in BasicVSR. Lin et al. 2022 never give the depth of
+            their BasicVSR-M; ours has 15.
+        channels: of the features that are carried.
+        head_channels: of the last layers, at the full size: 64 in the published networks whatever ``channels``.
+        flow: ``spynet``, or ``none``: features are carried without being aligned, for small experiments.
+        zero_last: start from enlarged frames: see :class:`Upsampler`.
+        checkpointing: compute activations again in the backward pass. Memory then grows by two features a frame.
+        scale: 4.
+
+    Raises:
+        RecipeError: a value is not accepted.
+    """
+
+    window: int | None = None
+    """Frames that it takes: any number."""
+
+    def __init__(
+        self,
+        *,
+        blocks: int = 30,
+        channels: int = 64,
+        head_channels: int = 64,
+        flow: Flow = "spynet",
+        zero_last: bool = True,
+        checkpointing: bool = False,
+        scale: int = SCALE,
+    ) -> None:
+        super().__init__()
+        check_scale(scale)
+        if flow not in ("spynet", "none"):
+            raise RecipeError(f"flow is {flow!r}; accepted: spynet, none")
+        self.channels = channels
+        self.checkpointing = checkpointing
+        self.flow = SpyNet() if flow == "spynet" else None
+        self.backward_trunk = Trunk(channels, blocks)
+        self.forward_trunk = Trunk(channels, blocks)
+        self.fusion = nn.Conv2d(2 * channels, channels, 1)
+        self.head = Upsampler(channels, head_channels, zero_last=zero_last)
+        if zero_last:
+            for conv in (self.backward_trunk.first, self.forward_trunk.first):
+                start_leaky(conv)
+                start_on_structure(conv)
+            start_leaky(self.fusion)
+
+    def outputs(self, frames: int) -> range:
+        """Return which frames of a clip :meth:`forward` gives: all."""
+        return range(frames)
+
+    def forward(self, video: Tensor, *, mirrored: bool = False) -> Tensor:
+        """Return ``(B, T, 3, 4H, 4W)`` in fp32.
+
+        Args:
+            video: ``(B, T, 3, H, W)`` in 0..1, RGB.
+            mirrored: the second half of each clip is its first half in reverse. Its flows forwards are then those
+                backwards in reverse, and are not computed twice.
+
+        Raises:
+            PlanError: it is no video, or a mirrored one has an odd number of frames.
+        """
+        check_video(video)
+        count = video.shape[1]
+        if mirrored and count % 2:
+            raise PlanError(f"a mirrored clip has {count} frames; accepted: an even number")
+        frames = list(video.unbind(1))
+        ahead, behind = self._grids(video, mirrored)
+        # From the last frame to the first, then back in order.
+        backward = list(self._carry(self.backward_trunk, frames[::-1], ahead[::-1]))[::-1]
+        details = self._details(backward, self._carry(self.forward_trunk, frames, behind))
+        enlarged = F.interpolate(video.flatten(0, 1).float(), scale_factor=SCALE, mode="bilinear", align_corners=False)
+        if count == 1 and self.flow is not None:
+            # There is nothing to align. Every parameter still takes part, as DistributedDataParallel asks.
+            details = details + self.flow(video[0, :0], video[0, :0]).sum()
+        return grouped(enlarged, count) + details
+
+    @property
+    def _at_once(self) -> bool:
+        """Whether frames go through a layer together where they can: faster, and activations are kept anyway."""
+        return torch.is_grad_enabled() and not self.checkpointing
+
+    def _grids(self, video: Tensor, mirrored: bool) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+        """Where each frame but the last finds the next, and each but the first the one before: ``(B, H, W, 2)``."""
+        count = video.shape[1]
+        if self.flow is None or count == 1:
+            return (nothing := [None] * (count - 1)), nothing
+        earlier, later = video[:, :-1], video[:, 1:]
+        ahead = self._grids_between(self.flow, earlier, later)
+        return ahead, ahead[::-1] if mirrored else self._grids_between(self.flow, later, earlier)
+
+    def _grids_between(self, flow: SpyNet, frames: Tensor, others: Tensor) -> Sequence[Tensor]:
+        """Where each of the frames finds the other, from ``(B, N, 3, H, W)`` each."""
+        if self._at_once:
+            return grouped(grid_of(flow(frames.flatten(0, 1), others.flatten(0, 1))), frames.shape[1]).unbind(1)
+        pairs = zip(frames.unbind(1), others.unbind(1), strict=True)
+        return [grid_of(recomputed(flow, *pair, on=self.checkpointing)) for pair in pairs]
+
+    def _carry(self, trunk: Trunk, frames: Sequence[Tensor], grids: Sequence[Tensor | None]) -> Iterator[Tensor]:
+        """Features of each frame, made of it and of those before it."""
+        first = frames[0]
+        carried = first.new_zeros((first.shape[0], self.channels, *first.shape[-2:]))
+        for frame, grid in zip(frames, (None, *grids), strict=True):
+            if grid is not None:
+                carried = sample(carried, grid)
+            carried = recomputed(trunk, frame, carried, on=self.checkpointing)
+            yield carried
+
+    def _details(self, backward: Sequence[Tensor], forward: Iterator[Tensor]) -> Tensor:
+        """What is to be added to the enlarged frames, ``(B, T, 3, 4H, 4W)`` in fp32."""
+        if self._at_once:
+            details = self._restore(torch.cat(list(backward)), torch.cat(list(forward)))
+            return grouped(details, len(backward[0])).transpose(0, 1)
+        pairs = zip(backward, forward, strict=True)
+        return torch.stack([recomputed(self._restore, *pair, on=self.checkpointing) for pair in pairs], dim=1)
+
+    def _restore(self, backward: Tensor, forward: Tensor) -> Tensor:
+        details: Tensor = self.head(leaky(self.fusion(torch.cat((backward, forward), dim=1))))
+        return details.float()

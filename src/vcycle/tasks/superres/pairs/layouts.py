@@ -1,0 +1,259 @@
+"""Super-resolution datasets as they ship: REDS, Vimeo-90K septuplets, Vid4, UDM10, and folders of clips."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from vcycle.data.video import VideoError
+from vcycle.errors import DataError
+from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, PictureClips, find_clips
+from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.pairs.store import TileStore, is_store
+
+__all__ = [
+    "REDS4",
+    "ClipPairs",
+    "read_pairs",
+    "read_reds",
+    "read_udm10",
+    "read_vid4",
+    "read_vimeo90k",
+    "udm10_clips",
+]
+
+REDS4 = ("000", "011", "015", "020")
+"""Clips of REDS' training set that the field tests on."""
+
+_REDS_TRAIN, _REDS_VAL = 240, 30
+_BICUBIC4 = Degradation(kind="bicubic", scale=4)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClipPairs:
+    """Clips at high resolution, and how their low-resolution frames come about."""
+
+    high: ClipStore
+    low: ClipStore | None = None
+    """Low-resolution frames that exist; where they do not, they are made as they are needed."""
+
+    degradation: Degradation = field(default_factory=Degradation)
+    """What made the low-resolution frames, or makes them."""
+
+    source: Path
+    """Where the clips were found, for messages."""
+
+    def __post_init__(self) -> None:
+        """Refuse two sets of different clips."""
+        if self.low is None or list(self.high.names) == list(self.low.names):
+            return
+        odd = sorted(set(self.high.names) ^ set(self.low.names))
+        lacking = "low" if odd and odd[0] in set(self.high.names) else "high"
+        what = f"clip {odd[0]} is missing at {lacking} resolution" if odd else "the clips are in another order"
+        raise DataError(f"{self.source}: {len(self.high)} clips, {len(self.low)} at low resolution; {what}")
+
+    def __len__(self) -> int:
+        """Number of clips."""
+        return len(self.high)
+
+    def info(self, item: int) -> ClipInfo:
+        """Length and size of a clip at high resolution, the size cut to a multiple of the scale.
+
+        Raises:
+            VideoError: If the clip cannot be read, or its low-resolution frames are not of its length and size.
+        """
+        high, scale = self.high.info(item), self.degradation.scale
+        height, width = self.degradation.low((high.height, high.width))
+        if not height or not width:
+            size = f"{high.width} × {high.height}"
+            raise VideoError(str(self.high.path(item)), f"{size} pixels are too few for a scale of {scale}")
+        if self.low is not None:
+            low = self.low.info(item)
+            if low != ClipInfo(frames=high.frames, height=height, width=width):
+                theirs = high.width // low.width
+                other = low.height > 1 and theirs not in (0, scale) and theirs == high.height // low.height
+                raise VideoError(
+                    str(self.low.path(item)),
+                    f"{low.frames} frames of {low.width} × {low.height} at low resolution, where {high.frames} of "
+                    f"{width} × {height} fit ({high.width} × {high.height} at a scale of {scale}"
+                    f"{f'; these are of a scale of {theirs}' if other else ''})",
+                )
+        return ClipInfo(frames=high.frames, height=height * scale, width=width * scale)
+
+
+def read_pairs(path: Path, *, low: Path | None = None, degradation: Degradation | None = None) -> ClipPairs:
+    """Clips of a folder: a prepared store, folders of pictures, or videos (see ``find_clips``).
+
+    Args:
+        path: The folder.
+        low: A folder with the same clips at low resolution, if there is one.
+        degradation: What makes (or made) the low-resolution frames; that of a prepared store, else bicubic ×4.
+
+    Raises:
+        DataError: If there are no clips, those of ``low`` are others, or a store was made in another way.
+    """
+    path = Path(path)
+    if not is_store(path):
+        clips = find_clips(path)
+        lower = None if low is None else find_clips(low)
+        return ClipPairs(high=clips, low=lower, degradation=degradation or _BICUBIC4, source=path)
+    store = TileStore(path)
+    if degradation is not None and store.degradation not in (None, degradation):
+        raise DataError(f"{path}: the store's low-resolution frames are {store.degradation}, not {degradation}")
+    if low is not None:
+        raise DataError(f"{path}: a prepared store has its low-resolution frames in it; {low} has no use")
+    return ClipPairs(
+        high=store.high, low=store.low, degradation=store.degradation or degradation or _BICUBIC4, source=path
+    )
+
+
+def read_reds(
+    root: Path, split: str, *, partition: str = "reds4", merge_validation: bool = True, shipped: bool = True
+) -> ClipPairs:
+    """REDS: ``train_sharp/000`` to ``239``, ``val_sharp/000`` to ``029``, 100 pictures of 1280 × 720 each.
+
+    Args:
+        root: Folder that holds ``train_sharp`` (or ``train/train_sharp``).
+        split: ``train`` or ``val``.
+        partition: ``reds4`` validates on clips 000, 011, 015 and 020 of the training set and trains on the
+            others. ``official`` trains on all 240 and validates on the official 30.
+        merge_validation: With ``reds4``, trains on the official validation clips too, as clips 240 to 269 (266
+            clips in all). They may lie in ``train_sharp`` under those names already.
+        shipped: Reads the low-resolution pictures that REDS ships (``train_sharp_bicubic/X4``); otherwise they
+            are made.
+
+    Raises:
+        DataError: If the split or partition is unknown, or a clip's folder is missing.
+    """
+    _check("split", split, ("train", "val"))
+    _check("partition", partition, ("reds4", "official"))
+    own = [f"{number:03d}" for number in range(_REDS_TRAIN)]
+    official = [f"{number:03d}" for number in range(_REDS_TRAIN, _REDS_TRAIN + _REDS_VAL)]
+    if partition == "official":
+        names = own if split == "train" else official
+    elif split == "val":
+        names = list(REDS4)
+    else:
+        names = [name for name in own if name not in REDS4] + (official if merge_validation else [])
+    high = _reds_clips(Path(root), names, "sharp")
+    low = _reds_clips(Path(root), names, "sharp_bicubic/X4") if shipped else None
+    return ClipPairs(high=high, low=low, degradation=_BICUBIC4, source=Path(root))
+
+
+def _reds_clips(root: Path, names: Sequence[str], kind: str) -> PictureClips:
+    train = _first_folder(root, (f"train_{kind}", f"train/train_{kind}"))
+    folders = []
+    for name in names:
+        place = train / name
+        if int(name) >= _REDS_TRAIN and not place.is_dir():
+            place = _first_folder(root, (f"val_{kind}", f"val/val_{kind}")) / f"{int(name) - _REDS_TRAIN:03d}"
+        if not place.is_dir():
+            raise DataError(f"{place}: no such folder, for clip {name} of REDS")
+        folders.append(str(place.relative_to(root)))
+    return PictureClips(root, folders, shown=names)
+
+
+def read_vimeo90k(
+    root: Path, split: str, *, low: Path | None = None, degradation: Degradation | None = None
+) -> ClipPairs:
+    """Vimeo-90K septuplets: ``sequences/00001/0001/im1.png`` to ``im7.png``, 448 × 256.
+
+    Args:
+        root: Folder ``vimeo_septuplet``, with ``sep_trainlist.txt`` and ``sep_testlist.txt``.
+        split: ``train`` or ``val`` (the field tests on the test list, which is the only other one).
+        low: Low-resolution pictures laid out as in ``sequences``; none ship.
+        degradation: What makes them (or made them); bicubic ×4 by default.
+
+    Raises:
+        DataError: If a list is missing, a line is malformed or names a missing folder, or both lists share a
+            sequence.
+    """
+    _check("split", split, ("train", "val"))
+    lists = {"train": Path(root) / "sep_trainlist.txt", "val": Path(root) / "sep_testlist.txt"}
+    names = _sequences(lists[split])
+    other = lists["val" if split == "train" else "train"]
+    if other.is_file() and (shared := set(names).intersection(_sequences(other))):
+        raise DataError(f"{lists[split]}: sequence {min(shared)} is in {other.name} too ({len(shared)} in all)")
+    folder = Path(root) / "sequences"
+    for number, name in enumerate(names, 1):
+        if not (folder / name).is_dir():
+            raise DataError(f"{lists[split]}, line {number}: no such folder: {folder / name}")
+    lower = None if low is None else PictureClips(Path(low), names)
+    return ClipPairs(
+        high=PictureClips(folder, names), low=lower, degradation=degradation or _BICUBIC4, source=Path(root)
+    )
+
+
+def _sequences(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    while lines and not lines[-1].strip():
+        lines.pop()
+    if not lines:
+        raise DataError(f"{path}: the list is empty; lines of '00001/0001' are accepted")
+    for number, line in enumerate(lines, 1):
+        if not re.fullmatch(r"\d{5}/\d{4}", line.strip()):
+            raise DataError(f"{path}, line {number}: {line!r} is no sequence; '00001/0001' is accepted")
+    return [line.strip() for line in lines]
+
+
+def read_vid4(root: Path, *, kind: str = "bicubic", shipped: bool = True) -> ClipPairs:
+    """Vid4: ``GT/calendar``, ``city``, ``foliage`` and ``walk``, low resolution in ``BIx4`` and ``BDx4``.
+
+    Args:
+        root: Folder that holds ``GT``, or the clips themselves.
+        kind: ``bicubic`` (``BIx4``) or ``bd`` (``BDx4``).
+        shipped: Reads the low-resolution pictures that lie there; otherwise they are made.
+
+    Raises:
+        DataError: If a folder is missing.
+    """
+    degradation = Degradation(kind=kind)
+    root = Path(root)
+    high = find_clips(root / "GT" if (root / "GT").is_dir() else root)
+    low = find_clips(root / ("BIx4" if kind == "bicubic" else "BDx4")) if shipped else None
+    return ClipPairs(high=high, low=low, degradation=degradation, source=root)
+
+
+def read_udm10(root: Path, *, kind: str = "bd", shipped: bool = True) -> ClipPairs:
+    """UDM10 as its authors give it: ``archpeople/truth`` and ``archpeople/blur4``, and so on, of 32 frames each.
+
+    As others give it (``GT``, ``BDx4``), ``read_vid4`` reads it.
+
+    Args:
+        root: Folder that holds the clips.
+        kind: ``bd``, as those that ship are, or ``bicubic``.
+        shipped: Reads the low-resolution pictures that lie there; otherwise they are made.
+
+    Raises:
+        DataError: If there are no such folders, or those that ship are asked for as bicubic.
+    """
+    root = Path(root)
+    if shipped and kind != "bd":
+        raise DataError(f"{root}: UDM10's low-resolution frames are bd, not {kind}")
+    names = udm10_clips(root)
+    if not names:
+        raise DataError(f"{root}: no folders CLIP/truth")
+    high, low = (PictureClips(root, [f"{name}/{part}" for name in names], shown=names) for part in ("truth", "blur4"))
+    return ClipPairs(high=high, low=low if shipped else None, degradation=Degradation(kind=kind), source=root)
+
+
+def udm10_clips(root: Path) -> list[str]:
+    """Names of the clips of a folder that is laid out as UDM10 is; none of others."""
+    return sorted(path.parent.name for path in Path(root).glob("*/truth") if path.is_dir())
+
+
+def _check(name: str, value: str, accepted: Sequence[str]) -> None:
+    if value not in accepted:
+        raise DataError(f"{name} {value!r} is unknown: {' or '.join(accepted)} is accepted")
+
+
+def _first_folder(root: Path, names: Sequence[str]) -> Path:
+    found = next((root / name for name in names if (root / name).is_dir()), None)
+    if found is None:
+        raise DataError(f"{root}: no folder {' or '.join(names)}")
+    return found

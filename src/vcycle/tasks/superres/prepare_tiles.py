@@ -1,0 +1,112 @@
+"""`vcycle prepare --to tiles`: frames in tiles, of which a random crop reads just its own, for super-resolution."""
+
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
+from vcycle.console.units import as_size
+from vcycle.errors import DataError
+from vcycle.report.spread import duration
+
+__all__ = ["prepare_tiles"]
+
+_SHOWN = 20
+
+
+def prepare_tiles(
+    data: Path,
+    out: Path,
+    scale: int,
+    degradation: str,
+    low: Path | None,
+    resize: str | None,
+    workers: int | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> float:
+    """Write the clips of a folder into a store of tiles, low-resolution frames beside them; or those of each split.
+
+    Returns:
+        The share of the clips that cannot be read.
+
+    Raises:
+        DataError: as `vcycle.tasks.superres.pairs.prepare.write_store`, or if an option is out of range.
+    """
+    from vcycle.console import process
+    from vcycle.data.prepare.estimate import free_bytes
+    from vcycle.tasks.superres.data import SPLITS, splits_in
+    from vcycle.tasks.superres.pairs.degrade import Degradation
+    from vcycle.tasks.superres.pairs.layouts import read_pairs
+    from vcycle.tasks.superres.pairs.prepare import store_needs, write_store
+    from vcycle.tasks.superres.pairs.resized import resized_pairs
+    from vcycle.tasks.superres.pairs.store import is_store
+
+    if degradation not in ("bicubic", "bd", "none"):
+        raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
+    made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
+    stores = {
+        out / split: read_pairs(data / split, low=None if low is None else low / split, degradation=made)
+        for split in splits_in(data) or ("",)
+    }
+    if any(out.resolve().is_relative_to(place.resolve()) for place in (data, low) if place is not None):
+        raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")
+    for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
+        if is_store(other):
+            raise DataError(
+                f"{other} is a store of another preparation: splits lie in folders of their own, and a set without "
+                "splits in one; name another folder"
+            )
+    if resize is not None:
+        stores = {folder: resized_pairs(pairs, _factor(resize)) for folder, pairs in stores.items()}
+    keep_low = low is not None or degradation != "none"
+    needs = [store_needs(pairs, low=keep_low, workers=workers) for pairs in stores.values()]
+    needed, seconds = (sum(each) for each in zip(*needs, strict=True))
+    clips = sum(map(len, stores.values()))
+    if dry_run and json:
+        print_json({"out": str(out), "estimate": {"clips": clips, "bytes": needed, "seconds": seconds}})
+        return 0
+    estimated = (
+        f"{clips:,} clips: {as_size(needed)} of disk, where {as_size(free_bytes(out))} are free, and about "
+        f"{duration(seconds)}; less what is done already"
+    )
+    if dry_run:
+        result(estimated)
+        return 0
+    message(estimated)
+    with process.resumable("what is done is kept: the same command goes on with it"), progress() as shown:
+        prepared, unreadable = [], list[DataError]()
+        for folder, pairs in stores.items():
+            try:
+                tell = partial(shown.count, "preparing clips")
+                prepared.append(write_store(pairs, folder, low=keep_low, workers=workers, progress=tell))
+            except DataError as error:  # of one split; the others are written all the same
+                unreadable.append(error)
+        if unreadable:
+            raise unreadable[0]
+    done = sum(len(each.store.clips) for each in prepared)
+    failed = [fault for each in prepared for fault in each.failed]
+    if json:
+        print_json(
+            {"out": str(out), "clips": done, "bytes": needed, "failed": {fault.path: fault.cause for fault in failed}}
+        )
+    else:
+        for fault in failed[:_SHOWN]:
+            message(f"failed: {fault}")
+        lists = [folder / "failed.jsonl" for folder, each in zip(stores, prepared, strict=True) if each.failed]
+        more = f", listed in {' and '.join(map(str, lists))}" if lists else ""
+        result(f"{out}: {done:,} of {clips:,} clips, {len(failed):,} failed{more}")
+    return len(failed) / clips
+
+
+def _factor(text: str) -> Fraction:
+    """The factor in `--resize 1/2` or `--resize 0.5`."""
+    try:
+        factor = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        factor = Fraction(0)
+    if not 0 < factor < 1:
+        raise DataError(f"--resize {text}: a factor above 0 and below 1 is accepted, such as 1/2 or 0.75")
+    return factor

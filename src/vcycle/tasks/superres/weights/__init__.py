@@ -1,0 +1,1 @@
+"""Pretrained weights of super-resolution, under any library's names."""
