@@ -9,13 +9,13 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
 __all__ = ["PAGES", "filled"]
 
 PAGES: dict[Path, type[BaseModel]] = {
-    Path(__file__).with_name("recipes.md"): Recipe,
+    Path(__file__).with_name("recipes.md"): RecognitionRecipe,
     Path(__file__).with_name("superresolution.md"): SuperresRecipe,
 }
 

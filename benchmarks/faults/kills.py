@@ -28,7 +28,7 @@ from vcycle.tasks.recognition.build import Splits, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.digits import DigitSettings, render_digits
 from vcycle.tasks.recognition.plans import plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
@@ -59,12 +59,12 @@ class Training:
         self.plan = plan_of(recipe, len(found.train))
         self.splits: Splits = datasets_of(recipe, found, folder)
 
-    def recipe(self, *, workers: int, save_every: int) -> Recipe:
+    def recipe(self, *, workers: int, save_every: int) -> RecognitionRecipe:
         """The recipe, with what each attempt draws."""
         drawn = [f"data={self._videos}", "data.cache=24", f"data.workers={workers}", f"run.save_every={save_every}"]
         return load_recipe(str(self._file), drawn)
 
-    def start(self, run: Path, recipe: Recipe) -> list[Any]:
+    def start(self, run: Path, recipe: RecognitionRecipe) -> list[Any]:
         """Go on with a run, in a process for each rank."""
         meeting = self._folder / f"meeting-{uuid.uuid4()}"
         processes = [FORK.Process(target=self._rank, args=(rank, meeting, run, recipe)) for rank in range(self.world)]
@@ -72,7 +72,7 @@ class Training:
             process.start()
         return processes
 
-    def _rank(self, rank: int, meeting: Path, run: Path, recipe: Recipe) -> None:
+    def _rank(self, rank: int, meeting: Path, run: Path, recipe: RecognitionRecipe) -> None:
         os.setpgid(0, 0)  # with its workers, so that all can be killed at once
         os.dup2(os.open(run.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         ranks = ALONE

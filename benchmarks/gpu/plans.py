@@ -16,7 +16,7 @@ from vcycle.bench.steps.workload import workload_of
 from vcycle.plan import BatchShape, Plan
 from vcycle.tasks.recipes import load_any
 from vcycle.tasks.recognition import plans as recognition
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.superres import plans as superresolution
 
 PLANS = Path(__file__).with_name("plans.json")
@@ -191,7 +191,7 @@ _SAME_NETWORK = {
 
 def _plan(recipe: str, overrides: tuple[str, ...], name: str) -> Plan:
     loaded = load_any(recipe, list(overrides))
-    if isinstance(loaded, Recipe):
+    if isinstance(loaded, RecognitionRecipe):
         return recognition.plan_of(loaded, CLIPS, name)
     return superresolution.plan_of(loaded, None, name)
 
@@ -208,7 +208,7 @@ def described(name: str) -> dict[str, Any]:
     """A piece as plain data, without the work of its shapes."""
     piece = PIECES[name]
     recipe = load_any(piece.recipe, list(piece.overrides))
-    superres = not isinstance(recipe, Recipe)
+    superres = not isinstance(recipe, RecognitionRecipe)
     shapes: list[BatchShape] = []
     constant = _counts(_plan(piece.recipe, piece.overrides, "constant"), shapes)
     claims = []

@@ -29,7 +29,7 @@ from vcycle.tasks.recognition.build import Splits, build_model, datasets_of, tra
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.evaluate import evaluator
 from vcycle.tasks.recognition.plans import plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.environment import environment
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.run import RunFolder
@@ -38,7 +38,7 @@ from vcycle.train.run import RunFolder
 class Clips(Dataset[tuple[Tensor, int]]):
     """Videos, decoded whole."""
 
-    def __init__(self, videos: VideoList, recipe: Recipe) -> None:
+    def __init__(self, videos: VideoList, recipe: RecognitionRecipe) -> None:
         self.videos, self.frames, self.size = videos, recipe.training.frames, recipe.training.size
         self.span, self.field = recipe.sampling.span or (1.0, 1.0), recipe.sampling.field or (1.0, 1.0)
         self.mean, self.std = (
@@ -64,7 +64,7 @@ class Clips(Dataset[tuple[Tensor, int]]):
         return (clip - self.mean) / self.std, self.videos.labels[index]
 
 
-def plain(recipe: Recipe, videos: VideoList, steps: int, workers: int) -> tuple[nn.Module, float, float]:
+def plain(recipe: RecognitionRecipe, videos: VideoList, steps: int, workers: int) -> tuple[nn.Module, float, float]:
     """Train as a user would: the model, seconds, and of the processor."""
     torch.manual_seed(recipe.run.seed)
     random.seed(recipe.run.seed)
@@ -86,7 +86,7 @@ def plain(recipe: Recipe, videos: VideoList, steps: int, workers: int) -> tuple[
     return model, time.perf_counter() - began, time.process_time() - cpu
 
 
-def ours(recipe: Recipe, plan: str, splits: Splits, folder: Path) -> tuple[nn.Module, float, float]:
+def ours(recipe: RecognitionRecipe, plan: str, splits: Splits, folder: Path) -> tuple[nn.Module, float, float]:
     """Train under a plan: the model, seconds, and of the processor."""
     fitted = train(recipe, plan_of(recipe, len(splits.train), plan), splits, RunFolder(folder))
     return fitted.model, fitted.seconds, fitted.cpu_seconds

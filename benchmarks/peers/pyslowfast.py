@@ -29,7 +29,7 @@ from vcycle.tasks.recognition.build import datasets_of, train
 from vcycle.tasks.recognition.data import Videos, find_videos
 from vcycle.tasks.recognition.models.catalog import build
 from vcycle.tasks.recognition.plans import plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.environment import environment
 from vcycle.train.run import RunFolder
 
@@ -86,14 +86,14 @@ def main() -> None:
     print("\n".join(table(sides)))
 
 
-def recipe_of(overrides: list[str], steps: int) -> Recipe:
+def recipe_of(overrides: list[str], steps: int) -> RecognitionRecipe:
     """The recipe of SlowFast, of a constant shape, as long as it is to be timed."""
     options = ["plan=constant", f"training.steps={steps}", "training.epochs=null", "training.decay=constant"]
     options += ["training.warmup=null", "sampling.short_side=[256, 320]", "run.validate_every=1000", *overrides]
     return with_absolute_paths(load_recipe(RECIPE, options))
 
 
-def their_steps(recipe: Recipe, videos: Videos, work: Path, device: torch.device) -> list[Timed]:
+def their_steps(recipe: RecognitionRecipe, videos: Videos, work: Path, device: torch.device) -> list[Timed]:
     """One epoch of as many batches as vcycle takes steps."""
     detection = ModuleType("detectron2.layers")  # wanted by an import alone: no detector is built
     detection.ROIAlign = None  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def timed(loader: Any, train_on: Any) -> Iterator[Timed]:
         began = ended
 
 
-def our_steps(recipe: Recipe, videos: Videos, work: Path, device: torch.device) -> list[Timed]:
+def our_steps(recipe: RecognitionRecipe, videos: Videos, work: Path, device: torch.device) -> list[Timed]:
     """The same of a constant shape under vcycle."""
     run = RunFolder(work)
     splits = datasets_of(recipe, videos, work)

@@ -34,7 +34,7 @@ from vcycle.tasks.recognition.build import Splits, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.evaluate import evaluator
 from vcycle.tasks.recognition.plans import plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.run import RunFolder
 
 LISTS = ("train.csv", "val.csv", "test.csv")
@@ -137,7 +137,7 @@ def cell_of(step: Step) -> str:
     return f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
 
 
-def tested_by(model: nn.Module, recipe: Recipe, splits: Splits) -> dict[str, Any]:
+def tested_by(model: nn.Module, recipe: RecognitionRecipe, splits: Splits) -> dict[str, Any]:
     """Which test videos a model recognises, and the mean of minus the logarithm of what it gives the true class."""
     scores: list[Scores] = []
     assert splits.test is not None

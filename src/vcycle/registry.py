@@ -104,7 +104,7 @@ class Registry(Generic[T]):
 
 
 def import_attribute(path: str, source: str) -> Any:
-    """Import ``module:attribute``.
+    """Import ``module:attribute``, or a module alone.
 
     Args:
         path: Such as ``my_package.nets:MyNet``.
@@ -118,7 +118,7 @@ def import_attribute(path: str, source: str) -> Any:
         value: Any = import_module(module)
     except ImportError as error:
         raise RecipeError(f"{source}: module {module!r} cannot be imported: {error}") from error
-    for part in attribute.split("."):
+    for part in attribute.split(".") if attribute else ():
         try:
             value = getattr(value, part)
         except AttributeError:

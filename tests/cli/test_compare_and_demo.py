@@ -9,7 +9,7 @@ import pytest
 from vcycle.cli.app import app
 from vcycle.console import process
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 ARM = {
     "train_seconds": float,
@@ -108,7 +108,7 @@ def small_demo(monkeypatch):
     data["training"] |= {"epochs": 3, "frames": 4, "batch": 2, "warmup": None, "decay": {"law": "constant"}}
     data["model"] = {"name": "r3d_tiny", "options": {"widths": [4, 8, 8]}}
     data["plans"]["long+short"] |= {"cycles": 1}
-    small = Recipe.model_validate(data)
+    small = RecognitionRecipe.model_validate(data)
     monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name: {"demo/digits": small}[name])
 
 

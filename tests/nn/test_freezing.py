@@ -14,7 +14,7 @@ from vcycle.nn.batchnorm import SubBatchNorm, one_step
 from vcycle.nn.freezing import FrozenBatchNorm
 from vcycle.plan import Baseline, multigrid
 from vcycle.tasks.recognition.models import build, names
-from vcycle.tasks.recognition.models.heads import classifier_of
+from vcycle.nn.heads import classifier_of
 
 CLIPS = torch.randn(6, 3, 4, 16, 16, generator=torch.Generator().manual_seed(0))
 SMALL = {"widths": (4, 8), "blocks": (1, 1), "temporal_kernels": (3, 3)}

@@ -9,7 +9,7 @@ from vcycle.errors import RecipeError
 from vcycle.tasks.recipes import dump_recipe, load_any, load_recipe, recipe_names, recipe_text, with_absolute_paths
 from vcycle.tasks.recognition.build import check_plan
 from vcycle.tasks.recognition.plans import PLAN_NAMES, plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 TEXT = """
 sampling: {short_side: [16, 20]}
@@ -232,8 +232,8 @@ def test_paths_are_made_absolute_so_that_a_run_can_be_used_from_anywhere(load, t
 def test_any_recipe_is_the_same_after_it_was_written_and_read(training):
     data = yaml.safe_load(TEXT)
     data["training"] |= training
-    recipe = Recipe.model_validate(data)
-    assert Recipe.model_validate(yaml.safe_load(dump_recipe(recipe))) == recipe
+    recipe = RecognitionRecipe.model_validate(data)
+    assert RecognitionRecipe.model_validate(yaml.safe_load(dump_recipe(recipe))) == recipe
 
 
 def test_every_key_is_documented():
@@ -243,7 +243,7 @@ def test_every_key_is_documented():
             if hasattr(field.annotation, "model_fields"):
                 yield from sections(field.annotation, f"{path}{name}.")
 
-    found = dict(sections(Recipe))
+    found = dict(sections(RecognitionRecipe))
     assert len(found) > 60
     assert [key for key, field in found.items() if not field.description] == []
 

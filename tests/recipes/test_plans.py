@@ -10,7 +10,7 @@ from vcycle.plan import StepDecay
 from vcycle.tasks.recipes import load_any, load_recipe
 from vcycle.tasks.recognition.build import check_plan
 from vcycle.tasks.recognition.plans import PLAN_NAMES, baseline_of, control_name, lengthened, plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.superres.plans import plan_of as superres_plan_of
 
 KINETICS = "kinetics/slowfast_8x8_r50"
@@ -236,4 +236,4 @@ def test_a_length_in_steps_is_as_it_is_given():
 def test_what_makes_no_plan_is_named_by_its_key(recipe, changes, message):
     loaded = load_any(recipe, changes)
     with pytest.raises(VcycleError, match=message):
-        (plan_of if isinstance(loaded, Recipe) else superres_plan_of)(loaded, 400)
+        (plan_of if isinstance(loaded, RecognitionRecipe) else superres_plan_of)(loaded, 400)

@@ -16,7 +16,7 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.build import Splits, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.plans import plan_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
 from vcycle.train.run import JsonLines, RunFolder
@@ -43,7 +43,7 @@ class Training:
     """A recipe with its videos found and its plan made."""
 
     file: Path
-    recipe: Recipe
+    recipe: RecognitionRecipe
     plan: Plan
     splits: Splits
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from vcycle.bench.measure import Measure
 from vcycle.bench.runs import Arm, ArmRun, Failure
 from vcycle.bench.statistics import (
     Interval,
@@ -18,7 +17,8 @@ from vcycle.bench.statistics import (
     spread,
     welch_interval,
 )
-from vcycle.tasks.recognition.plans import control_name
+from vcycle.tasks.base import Measure
+from vcycle.tasks.plans import control_name
 
 __all__ = ["Comparison", "Doubt", "Gain", "Reach"]
 

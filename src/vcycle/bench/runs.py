@@ -11,12 +11,10 @@ from typing import Any
 
 from vcycle.errors import CheckpointError, PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
+from vcycle.tasks.plans import CONSTANT, CONTROL
 from vcycle.train.run import JsonLines
 
-__all__ = ["CONSTANT", "Arm", "ArmRun", "Failure", "train_all"]
-
-CONSTANT = ("constant", "baseline")
-"""Plans that have one shape, and no control."""
+__all__ = ["Arm", "ArmRun", "Failure", "train_all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,7 @@ class Arm:
     @property
     def is_control(self) -> bool:
         """Whether the arm is a plan's LR-matched control."""
-        return self.name.startswith("control:")
+        return self.name.startswith(CONTROL)
 
     @property
     def is_baseline(self) -> bool:

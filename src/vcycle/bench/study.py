@@ -9,18 +9,25 @@ from typing import TYPE_CHECKING
 
 from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
-from vcycle.bench.runs import CONSTANT, Arm, ArmRun, Failure, train_all
+from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
 from vcycle.bench.saying import once
-from vcycle.bench.subjects import measure_of, subject_of
-from vcycle.tasks.plan_names import check_plan_names
-from vcycle.tasks.recipes import AnyRecipe
-from vcycle.tasks.recognition.plans import control_name
+from vcycle.config.recipe import RecipeBase
+from vcycle.runs.evaluate import evaluate_all
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import start, train
+from vcycle.tasks.base import tasks
+from vcycle.tasks.plans import CONSTANT, check_names, control_name
+from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.train.environment import environment
 from vcycle.train.lock import claimed
+from vcycle.train.ranks import ALONE
 from vcycle.train.run import RunFolder
 from vcycle.utils.folders import make_folder
 
 if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
     from vcycle.train.outcome import StepReport
 
 __all__ = ["arm_names", "compare_plans", "run_folder"]
@@ -31,8 +38,8 @@ def arm_names(plans: Sequence[str]) -> list[str]:
     names = list(dict.fromkeys(plans))
     if any(n.startswith("control:") for n in names):
         return names
-    named = [n for n in names if n.partition("@")[0] not in CONSTANT]
-    return names + list(dict.fromkeys(control_name(n) for n in named))
+    with_control = [n for n in names if n.partition("@")[0] not in CONSTANT]
+    return names + list(dict.fromkeys(map(control_name, with_control)))
 
 
 def run_folder(out: Path, arm: str, seed: int, key: str) -> Path:
@@ -41,7 +48,7 @@ def run_folder(out: Path, arm: str, seed: int, key: str) -> Path:
 
 
 def compare_plans(
-    recipe: AnyRecipe,
+    recipe: RecipeBase,
     plans: Sequence[str],
     *,
     seeds: Sequence[int],
@@ -57,8 +64,8 @@ def compare_plans(
     """Train a recipe under several plans and seeds.
 
     Args:
-        recipe: What is trained, of either task.
-        plans: Names of plans, as `plan_of` of the task's recipes takes them.
+        recipe: What is trained, of any task.
+        plans: Names of plans, as the task has them.
         seeds: Shared by all arms.
         out: Folder for videos, caches, runs and results.
         margin: The loss that is accepted, in the measure's own scale; by default the measure's.
@@ -75,39 +82,54 @@ def compare_plans(
         DataError: if the data is not as it should be.
         VcycleError: if another process is at work in the folder, it cannot be written, or no training was finished.
     """
-    check_plan_names(recipe, plans)  # before the data is looked for, or made
+    task = tasks[recipe.task]
+    check_names(task.plans, plans)  # before the data is looked for, or made
     on_message = once(on_message)
-    subject = subject_of(recipe, out, on_progress, on_message)
-    measure = measure_of(recipe)
+    experiment = Experiment(recipe, out, on_progress=on_progress, on_message=on_message)
+    measure = task.measure(recipe)
     arms = []
     for name in arm_names(plans):
-        plan = subject.plan(name)
+        plan = experiment.plan(name)
+        for note in task.notices(recipe, experiment.splits, plan):
+            on_message(note)
         arms.append(Arm(name=name, plan=plan, key=_key(recipe, plan.fingerprint)))
-    subject.prepare()
+    for note in experiment.check(fresh=True):
+        on_message(note)
 
     def train_arm(arm: Arm, seed: int) -> ArmRun:
         on_start(arm, seed)
         folder = RunFolder(run_folder(out, arm.name, seed, arm.key))
-        fitted = subject.train(arm.name, arm.plan, seed, folder, on_step, on_message)
-        device = next(fitted.model.parameters()).device
+        own = _own(experiment, arm.name, seed)
+        resumed = start(experiment, arm.plan, folder, recipe=own, resume=folder.started)
+        trained = train(
+            experiment,
+            arm.plan,
+            folder,
+            recipe=own,
+            resumed=resumed,
+            on_step=on_step,
+            on_message=on_message,
+            on_progress=on_progress,
+        )
+        device = next(trained.model.parameters()).device
         note_environment(out / "environments.json", environment(device), on_message)
-        tested = subject.test(fitted.model, device)
+        test, each = _test(experiment, trained.model, device)
         return ArmRun(
             arm=arm.name,
             seed=seed,
             key=arm.key,
             measure=measure.name,
-            steps=fitted.steps,
-            samples=fitted.samples,
+            steps=trained.steps,
+            samples=trained.samples,
             work=arm.plan.work(),
-            seconds=fitted.seconds,
-            cpu_seconds=fitted.cpu_seconds,
-            data_seconds=fitted.data_seconds,
-            replaced=fitted.replaced,
-            val=fitted.curve[-1].evaluation.value,
-            test=None if tested is None else tested.value,
-            curve=[(p.seconds, p.samples, p.evaluation.value) for p in fitted.curve],
-            each=None if tested is None else tested.each,
+            seconds=trained.seconds,
+            cpu_seconds=trained.cpu_seconds,
+            data_seconds=trained.data_seconds,
+            replaced=trained.replaced,
+            val=trained.curve[-1].evaluation.value,
+            test=test,
+            curve=[(p.seconds, p.samples, p.evaluation.value) for p in trained.curve],
+            each=each,
         )
 
     make_folder(out)
@@ -124,7 +146,32 @@ def compare_plans(
     )
 
 
-def _key(recipe: AnyRecipe, fingerprint: str) -> str:
+def _own(experiment: Experiment, name: str, seed: int) -> RecipeBase:
+    """The recipe of one run, which is written beside it and can be evaluated from there."""
+    recipe = experiment.recipe
+    update = {"plan": name, "run": recipe.run.model_copy(update={"seed": seed})}
+    if (data := experiment.task.embedded_data(recipe, experiment.work)) is not None:
+        update["data"] = data
+    return with_absolute_paths(recipe.model_copy(update=update))
+
+
+def _test(
+    experiment: Experiment, model: "nn.Module", device: "torch.device"
+) -> tuple[float | None, list[float | None] | None]:
+    """The measure on the test split, and of each of its items; None where there is no such split."""
+    if experiment.splits.test is None:
+        return None, None
+    evaluator = experiment.task.evaluator(
+        experiment.recipe, experiment.dataset("test"), experiment.classes, final=False
+    )
+    found = evaluate_all(
+        evaluator, model, device, ranks=ALONE, on_message=experiment.on_message, on_progress=experiment.on_progress
+    )
+    assert found is not None
+    return evaluator.result(found).value, evaluator.per_item(found)
+
+
+def _key(recipe: RecipeBase, fingerprint: str) -> str:
     """A digest of all that decides a run's outcome but the seed.
 
     Of the recipe, what differs from its defaults: an option that a later version adds decides nothing until used.

@@ -3,7 +3,7 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -16,20 +16,12 @@ from vcycle.cli import (
     exporting,
     preparing,
     reporting,
-    restoration,
     training,
 )
 from vcycle.console import process
-from vcycle.console.arguments import Json, Overrides, RecipeArgument, load_any
-from vcycle.console.messages import tell_of_videos
+from vcycle.console.arguments import Json, Overrides, RecipeArgument
 from vcycle.console.output import message, plan_data, print_json, result
 from vcycle.errors import RecipeError
-from vcycle.tasks.recognition.commands import predict
-from vcycle.tasks.superres.commands import upscale
-
-if TYPE_CHECKING:
-    from vcycle.plan import Plan
-    from vcycle.tasks.recognition.recipe import Recipe
 
 __all__ = ["app", "main"]
 
@@ -92,11 +84,23 @@ def plan(
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.console.figures import save_figure
-    from vcycle.tasks.plan_names import check_plan_names
+    from vcycle.runs.experiment import Experiment
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.plans import check_names
+    from vcycle.tasks.recipes import load_given
 
-    loaded = load_any(recipe, overrides)
-    check_plan_names(loaded, [loaded.plan])
-    planned = restoration.planned(loaded) if loaded.task == "superresolution" else _planned(loaded)
+    loaded = load_given(recipe, overrides)
+    task = tasks[loaded.task]
+    check_names(task.plans, [loaded.plan])
+    if loaded.data.path is None:
+        planned = task.plan(loaded, task.length(loaded))
+        task.check_plan(loaded, planned)
+    else:
+        experiment = Experiment(loaded, Path())
+        planned = experiment.plan()
+        message(task.describe(loaded, experiment.splits))
+        for note in task.notices(loaded, experiment.splits, planned):
+            message(note)
     if figure is not None:
         save_figure(planned.figure(), figure)
     if json:
@@ -105,36 +109,27 @@ def plan(
         result(planned.table())
 
 
-def _planned(recipe: "Recipe") -> "Plan":
-    """The plan of a recipe of recognition, for the videos that it names."""
-    from vcycle.tasks.recognition.build import check_plan
-    from vcycle.tasks.recognition.data import find_videos
-    from vcycle.tasks.recognition.plans import lengthened, plan_of
-
-    clips = recipe.data.clips  # None, and no videos: `plan_of` says what is missing
-    if recipe.data.digits is not None:
-        clips = recipe.data.digits.train_clips
-    elif recipe.data.path is not None:
-        videos = find_videos(recipe, Path())
-        clips = len(videos.train)
-        tell_of_videos(recipe, videos)
-    planned = plan_of(recipe, clips)
-    check_plan(recipe, planned)
-    if (longer := lengthened(recipe, clips)) is not None:
-        message(longer)
-    return planned
-
-
 app.command()(training.train)
 app.command()(comparing.compare)
 app.command()(demonstrating.demo)
 app.command("eval")(evaluating.evaluate)
-app.command()(predict)
 app.command()(preparing.prepare)
 app.command()(checking.check)
 app.command()(exporting.export)
-app.command()(upscale)
 app.command()(reporting.report)
+
+
+def _add_task_commands() -> None:
+    """Add the commands that tasks bring."""
+    from vcycle.registry import import_attribute
+    from vcycle.tasks.base import tasks
+
+    for task in tasks:
+        for name, function in tasks[task].commands.items():
+            app.command(name)(import_attribute(function, f"task {task!r}"))
+
+
+_add_task_commands()
 
 
 @recipes.callback()
@@ -142,9 +137,9 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from vcycle.cli.listing import recipe_table
-    from vcycle.tasks.recipes import load_any, recipe_names
+    from vcycle.tasks.recipes import load_recipe, recipe_names
 
-    described = {name: load_any(name).description for name in recipe_names()}
+    described = {name: load_recipe(name).description for name in recipe_names()}
     if json:
         print_json({"recipes": described})
         return
@@ -154,9 +149,9 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
 @recipes.command("show")
 def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
     """Print a recipe as it is written, or with --json as it is understood, defaults filled in."""
-    from vcycle.tasks.recipes import load_any, recipe_text
+    from vcycle.tasks.recipes import load_recipe, recipe_text
 
     if json:
-        print_json({"name": recipe, "recipe": load_any(recipe).model_dump(mode="json", by_alias=True)})
+        print_json({"name": recipe, "recipe": load_recipe(recipe).model_dump(mode="json", by_alias=True)})
     else:
         print(recipe_text(recipe)[0], end="")

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["bench"]
 
-_ANY_RECIPE = "videos/small"
-"""Where no recipe is given, only its `data` section is used."""
 
 _ANY_CLIPS = 10_000
 """Length of a dataset that is not known; a plan's shapes do not depend on it."""
@@ -82,13 +80,13 @@ def bench_data(
     grids, short_side = DEFAULT_GRIDS, 128
     if recipe is not None:
         from vcycle.data.prepare.settings import short_side_for
+        from vcycle.tasks.base import tasks
         from vcycle.tasks.recipes import load_recipe
-        from vcycle.tasks.recognition.build import grids_of
-        from vcycle.tasks.recognition.plans import plan_of
 
         loaded = load_recipe(recipe)
-        shapes = _clip_shapes(plan_of(loaded, loaded.data.clips or _ANY_CLIPS))
-        grids, short_side = grids_of(loaded), short_side_for(loaded.training.size)
+        task = tasks[loaded.task]
+        shapes = _clip_shapes(task.plan(loaded, task.length(loaded) or _ANY_CLIPS))
+        grids, short_side = task.grids(loaded), short_side_for(loaded.training.size)
     if out is not None:
         make_folder(out)
     own = None
@@ -122,14 +120,14 @@ def _clip_shapes(plan: "Plan") -> "Sequence[Shape]":
 
 def _videos(data: str, recipe: str | None) -> "VideoList":
     from vcycle.data.prepare.names import is_prepared
-    from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-    from vcycle.tasks.recognition.data import every_video
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.recipes import recipe_of_data
 
     path = Path(data).expanduser()
     if is_prepared(path):
         raise RecipeError(f"{data} is prepared already: give the videos that it was made from")
-    loaded = with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data={path}", "data.digits=null"]))
-    return every_video(loaded)["train"]
+    loaded = recipe_of_data(data, recipe, None, None)
+    return tasks[loaded.task].video_files(loaded)["train"]
 
 
 def _append(path: Path, found: dict[str, Any]) -> None:

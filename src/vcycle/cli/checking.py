@@ -1,38 +1,27 @@
 """`vcycle check`: a dataset looked through."""
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from vcycle.cli.datasets import (
+from vcycle.console.arguments import Json
+from vcycle.console.datasets import (
     PATIENCE,
+    PREPARED,
     Data,
     DataOverrides,
     Layout,
     RecipeOption,
     Workers,
-    dataset_of,
     files,
     refuse,
-    videos_of,
 )
-from vcycle.console.arguments import Json
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
-from vcycle.errors import DataError
-
-if TYPE_CHECKING:
-    from vcycle.data import CheckReport
-    from vcycle.tasks.recognition.data import Progress
-    from vcycle.tasks.superres.pairs.layouts import ClipPairs
 
 __all__ = ["check"]
-
-_PREPARED = "goes with data that was not prepared: of this, all is compared with what was written"
 
 
 def check(
@@ -52,32 +41,38 @@ def check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Decode every video of a dataset and list the bad ones.
+    """Decode every file of a dataset and list the bad ones.
 
-    Of a prepared dataset, checksums are compared. Clips of super-resolution are looked through with --recipe of one of
-    its recipes. Nothing is written. The exit code is 1 if a file is bad.
+    Of a prepared dataset, checksums are compared. With --recipe, the data is that of the recipe's task: the clips of
+    super-resolution, for example. Nothing is written. The exit code is 1 if a file is bad.
     """
-    from vcycle.data import check_prepared, check_videos, is_prepared, load_index
-    from vcycle.tasks.recipes import load_any
-    from vcycle.tasks.recognition.data import every_video, left_out
+    from vcycle.data import check_prepared, is_prepared, load_index
+    from vcycle.tasks.base import CheckOptions, tasks
+    from vcycle.tasks.recipes import load_recipe, recipe_of_data
 
-    task = None if recipe is None else load_any(recipe).task
     folder = Path(data).expanduser()
-    of_videos: dict[str, object] = {"--quick": quick, "--timeout": timeout}
+    of_files: dict[str, object] = {"--quick": quick, "--timeout": timeout}
+    of_recipes = {"--layout": layout, "KEY=VALUE": overrides}
     kind = "file"
     with progress() as shown:
         if is_prepared(folder):
-            refuse(_PREPARED, of_videos | {"--layout": layout, "KEY=VALUE": overrides})
+            refuse(PREPARED, of_files | of_recipes)
             report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
-        elif (clips := _clips(folder, recipe if task == "superresolution" else None, layout, overrides)) is not None:
-            refuse("goes with videos, and these are clips of super-resolution", of_videos | {"--workers": workers})
-            report, kind = _check_clips(clips.values(), shown.count), "clip"
         else:
-            listed = every_video(videos_of(data, recipe, layout, overrides), cut=False, vanished=True)
-            for note in left_out(listed.values()):
-                message(note)
-            patience = timeout or PATIENCE
-            report = check_videos(listed, quick=quick, workers=workers, patience=patience, progress=shown.count)
+            owners = (tasks[name] for name in tasks if tasks[name].owns(folder))
+            task = next(owners, None)
+            loaded = None
+            if task is None:
+                if recipe is not None:
+                    load_recipe(recipe)  # before anything is said of the data
+                loaded = recipe_of_data(data, recipe, layout, overrides)
+                task = tasks[loaded.task]
+            else:
+                refuse(PREPARED, of_recipes)
+            options = CheckOptions(
+                folder=folder, quick=quick, workers=workers, timeout=timeout, patience=timeout or PATIENCE
+            )
+            report, kind = task.check_files(loaded, options, shown.count, message)
     if json:
         print_json({"data": str(folder)} | asdict(report))
     else:
@@ -88,42 +83,3 @@ def check(
         result(f"{files(report.videos, kind)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
     if report.bad:
         raise typer.Exit(1)
-
-
-def _clips(
-    folder: Path, recipe: str | None, layout: str | None, overrides: Sequence[str] | None
-) -> "Mapping[str, ClipPairs] | None":
-    """The clips of super-resolution that are there, by split; None where it is videos that are meant.
-
-    Args:
-        folder: Where.
-        recipe: One of super-resolution, if that was named.
-        layout: As given, like what follows.
-        overrides: Changes of the recipe.
-    """
-    from vcycle.tasks.superres.data import SPLITS, every_clip
-    from vcycle.tasks.superres.pairs.journal import is_begun
-    from vcycle.tasks.superres.pairs.layouts import read_pairs
-    from vcycle.tasks.superres.pairs.store import is_store
-    from vcycle.tasks.superres.recipe import SuperresRecipe
-
-    places = (folder, *(folder / split for split in SPLITS))
-    if begun := next(filter(is_begun, places), None):
-        raise DataError(f"{begun}: is not prepared yet: the same `vcycle prepare` goes on with it")
-    if stores := list(filter(is_store, places)):
-        refuse(_PREPARED, {"--layout": layout, "KEY=VALUE": overrides})
-        return {str(place): read_pairs(place) for place in stores}
-    meant = None if recipe is None else dataset_of(str(folder), recipe, layout, overrides)
-    return every_clip(meant) if isinstance(meant, SuperresRecipe) else None
-
-
-def _check_clips(splits: "Iterable[ClipPairs]", progress: "Progress") -> "CheckReport":
-    from vcycle.data import CheckReport
-    from vcycle.tasks.superres.pairs.check import check_clips
-
-    bad: dict[str, str] = {}
-    start, clips = time.monotonic(), 0
-    for pairs in splits:
-        bad |= {fault.path: fault.cause for fault in check_clips(pairs, lambda *done: progress("checking", *done))}
-        clips += len(pairs)
-    return CheckReport(videos=clips, bad=bad, damaged={}, seconds=time.monotonic() - start)

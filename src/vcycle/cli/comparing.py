@@ -5,12 +5,9 @@ from typing import Annotated
 
 import typer
 
-from vcycle.console.arguments import Json, Out, Overrides, RecipeArgument, load_any
+from vcycle.console.arguments import Json, Out, Overrides, RecipeArgument
 
 __all__ = ["compare"]
-
-_PLANS = {"recognition": "constant,long+short,cascade", "superresolution": "constant,hierarchical"}
-"""What is compared where no plans are named, by task."""
 
 
 def compare(
@@ -19,7 +16,9 @@ def compare(
     out: Out = None,
     margin: Annotated[
         float | None,
-        typer.Option(help="The loss that you accept, in points or dB: is more ruled out?  [default: 1, or 0.05 dB]"),
+        typer.Option(
+            help="The loss that you accept, in points or dB: is more ruled out?  [default: 1 point, or 0.05 dB]"
+        ),
     ] = None,
     target: Annotated[
         float | None,
@@ -32,13 +31,15 @@ def compare(
     """Train several plans over shared seeds, and compare them.
 
     `vcycle compare RECIPE plan=constant,long+short,cascade seeds=5`; each plan's LR-matched control is trained too,
-    unless controls are named. A study that was cut short goes on.
+    unless controls are named. A study that was interrupted resumes.
     """
     from vcycle.cli.studies import plan_names, seed_range, study
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.recipes import load_given
 
     own = ("plan=", "seeds=")
-    loaded = load_any(recipe, [text for text in overrides or () if not text.startswith(own)])
-    chosen = {"plan": _PLANS[loaded.task], "seeds": "2"}
+    loaded = load_given(recipe, [text for text in overrides or () if not text.startswith(own)])
+    chosen = {"plan": ",".join(tasks[loaded.task].compared), "seeds": "2"}
     chosen |= dict(text.split("=", 1) for text in overrides or () if text.startswith(own))
     plans, seeds = plan_names(chosen["plan"]), seed_range(chosen["seeds"])
     folder = out or Path("runs") / f"compare-{Path(recipe).stem}"

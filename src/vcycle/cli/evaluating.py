@@ -1,45 +1,25 @@
 """`vcycle eval`: how good a trained model is, on any number of ranks."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.cli import restoration
-from vcycle.cli.restoration import is_restoration
-from vcycle.console.arguments import Raw, names_recipe, refuse_raw
+from vcycle.console.arguments import Raw, ViewsOption, names_recipe, refuse_raw, views_as_overrides
 from vcycle.console.distributed import shared
 from vcycle.console.figures import check_figure, save_figure
-from vcycle.console.messages import accuracy_line, warn_of_precision, warn_of_workers
-from vcycle.console.output import message, print_json, result
+from vcycle.console.messages import warn_of_precision, warn_of_workers
+from vcycle.console.output import message, plain, print_json, result
 from vcycle.console.progress import progress
-from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
-    from vcycle.data import VideoDataset, Views
-    from vcycle.runs.loaded_model import Opened
-    from vcycle.tasks.recognition import Scores
-    from vcycle.tasks.recognition.recipe import Recipe
-    from vcycle.tasks.superres.recipe import SuperresRecipe
+    from vcycle.tasks.base import Evaluator
+    from vcycle.tasks.loaded_model import LoadedModel
     from vcycle.train.ranks import Ranks
 
-__all__ = ["ViewsOption", "changed", "evaluate", "result_file", "views_as_changes"]
-
-_Recipe = TypeVar("_Recipe", "Recipe", "SuperresRecipe")
-
-_CHANGEABLE = ("evaluation", "data", "run")
-"""Sections of a trained model's recipe that may be changed for an evaluation; the others decide what was trained."""
-
-ViewsOption = Annotated[
-    str | None,
-    typer.Option(
-        "--views", metavar="KxJ", help="K clips of J crops each, such as 10x3; by default what the recipe says."
-    ),
-]
+__all__ = ["evaluate"]
 
 
 def evaluate(
@@ -60,101 +40,104 @@ def evaluate(
         Path | None, typer.Option("--out", "-o", help="Folder for the results; by default the run's.")
     ] = None,
     raw: Raw = False,
-    figure: Annotated[Path | None, typer.Option("--figure", help="Save who is taken for whom as a picture.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Save a picture of the results, such as the confusion matrix.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Evaluate a trained model at the full grid.
+    """Evaluate a trained model at full resolution.
 
-    Accuracy and its protocol are printed; each class and each video are written to eval-SPLIT-VIEWS.json in the run's
-    folder. Of super-resolution it is PSNR and SSIM of whole clips, and eval-SPLIT.json.
-    `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` shares the videos among N processes, with the same
+    The result and its protocol are printed; each class and each video or clip are written to eval-SPLIT.json (of
+    recognition eval-SPLIT-VIEWS.json) in the run's folder.
+    `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` shares the work among N processes, with the same
     result.
     """
-    if is_restoration(model):
-        if views is not None or figure is not None:
-            raise RecipeError(f"{model} is one of super-resolution: --views and --figure go with recognition")
-        restoration.evaluate(model, overrides or (), split, raw=raw, out=out, json=json)
-        return
     if figure is not None:
         check_figure(figure)  # before what may take hours
     with shared() as ranks:
-        changes = [*(overrides or ()), *views_as_changes(views)]
+        changes = [*(overrides or ()), *views_as_overrides(views)]
         found = _evaluate(model, changes, split, ranks, raw=raw, pictured=figure is not None)
-        if found is None:
-            return
-        file = result_file(model, f"eval-{split}-{found.views.clips}x{found.views.crops}", out, raw=raw)
-        _tell(found, model, split, file, figure, json)
+        if found is not None:
+            _report(found, model, split, out, figure, raw=raw, json=json)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Found:
+class _Evaluated:
     """What the first rank has in the end."""
 
-    opened: "Opened"
-    dataset: "VideoDataset"
-    views: "Views"
-    protocol: str
-    scores: "Scores"
+    loaded: "LoadedModel"
+    evaluator: "Evaluator"
+    found: list[Any]
 
 
 def _evaluate(
     name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", *, raw: bool, pictured: bool
-) -> _Found | None:
-    """Score this rank's share, and all of them on the first rank."""
-    from vcycle.runs.loaded_model import run_of
-    from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-    from vcycle.tasks.recognition import Scores
-    from vcycle.tasks.recognition.evaluate import (
-        check_classes,
-        check_initial,
-        open_initial,
-        open_trained,
-        protocol_of,
-        scored,
-        split_of,
-        views_of,
-    )
+) -> _Evaluated | None:
+    """Evaluate this rank's share; everything, on the first rank."""
+    from vcycle.runs.evaluate import check_classes, evaluate_all
+    from vcycle.runs.experiment import Experiment
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.loaded_model import load_initial, load_model, refuse_no_init
+    from vcycle.tasks.recipes import load_given, override_trained
+    from vcycle.tasks.saved_weights import run_of
 
-    opened = None
+    loaded = None
     if names_recipe(name):
         refuse_raw(name, raw)
-        recipe = with_absolute_paths(load_recipe(str(name), overrides))
-        check_initial(recipe)
+        recipe = load_given(str(name), overrides)
+        refuse_no_init(recipe)
     else:
-        opened = open_trained(name, message, raw=raw)
-        recipe = changed(opened.recipe, overrides, str(name))
-    if pictured and recipe.training.multi_label:
-        raise RecipeError("--figure: a confusion matrix needs one class a video, and these may have several")
-    views = views_of(recipe)
+        loaded = load_model(name, message, raw=raw)
+        recipe = override_trained(loaded.recipe, overrides, str(name))
     work = _folder(name).parent if names_recipe(name) else (run_of(name) or name).parent
+    task = tasks[recipe.task]
     if ranks.first:
         warn_of_workers(recipe)
-        # Alone, so that a cache is built once; the others then find it.
-        with progress() as shown:
-            dataset = split_of(recipe, split, work, shown.count)
-    ranks.wait()
-    if not ranks.first:
-        dataset = split_of(recipe, split, work)
-    if opened is None:
-        opened = open_initial(recipe, dataset.videos.classes, message)
-    check_classes(dataset, opened.classes, str(name))
+    # One after another, so that a cache is built once; the others then find it.
+    with progress() as shown, ranks.one_after_another():
+        experiment = Experiment(recipe, work, on_progress=shown.count)
+        dataset = experiment.dataset(split)
+    own = getattr(experiment.splits[split], "classes", ())
+    if loaded is None:
+        loaded = load_initial(recipe, own, message)
+    check_classes(own, loaded.classes, experiment.splits[split].source, str(name))
+    evaluator = task.evaluator(recipe, dataset, loaded.classes, final=True)
+    if pictured:
+        evaluator.check_figure()
     device = ranks.device(recipe.run.device, message)
     warn_of_precision(recipe, device)
-    model = opened.model.to(device)
+    model = loaded.model.to(device)
     with progress() as shown:
-        tell = partial(shown.count, "evaluating videos")
-        own = list(scored(recipe, dataset, model, views, device, rank=ranks.rank, world=ranks.world, progress=tell))
-    shares = ranks.gather(own)
-    if shares is None:
-        return None
-    scores = Scores.of(video for share in shares for video in share)
-    for bad in scores.unreadable:
-        message(f"bad video {bad.path}: {bad.cause}; left out of the evaluation")
-    protocol = protocol_of(recipe, len(opened.classes), views)
-    return _Found(opened=opened, dataset=dataset, views=views, protocol=protocol, scores=scores)
+        found = evaluate_all(evaluator, model, device, ranks=ranks, on_message=message, on_progress=shown.count)
+    return None if found is None else _Evaluated(loaded=loaded, evaluator=evaluator, found=found)
 
 
-def result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
+def _report(
+    evaluated: _Evaluated, model: Path, split: str, out: Path | None, figure: Path | None, *, raw: bool, json: bool
+) -> None:
+    """Print what was found, then write it down: what took long is not lost to a full disk."""
+    from vcycle.runs.evaluate import write_result
+
+    loaded, evaluator, found = evaluated.loaded, evaluated.evaluator, evaluated.found
+    evaluation = evaluator.result(found)
+    file = _result_file(model, f"eval-{split}{evaluator.suffix}", out, raw=raw)
+    about = {"model": str(model), "weights": loaded.origin, "step": loaded.step, "split": split}
+    about |= evaluator.conditions()
+    which = f"after step {loaded.step:,}" if loaded.step else f"weights {loaded.origin}"
+    headline = evaluator.line(evaluation, split)
+    if json:
+        print_json(about | asdict(evaluation) | {"file": str(file)})
+    else:
+        result(f"{headline}, {which}")
+        if (table := evaluator.table(found)) is not None:
+            result(table)
+    write_result(file, plain({**about, **asdict(evaluation), **evaluator.details(found)}))
+    message(f"each {evaluator.item}: {file}")
+    if figure is not None:
+        save_figure(evaluator.figure(found, headline), figure)
+
+
+def _result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
     """The file that an evaluation is written to: in the run's folder, or beside what it is of.
 
     Args:
@@ -163,7 +146,7 @@ def result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
         out: Another folder.
         raw: Whether it is of a run's weights past their average; like that of a checkpoint it has a name of its own.
     """
-    from vcycle.runs.loaded_model import run_of
+    from vcycle.tasks.saved_weights import run_of
 
     marks = [model.stem] if model.is_file() and run_of(model) is not None else []
     marks += ["raw"] if raw else []
@@ -171,65 +154,8 @@ def result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
 
 
 def _folder(name: Path) -> Path:
-    from vcycle.runs.loaded_model import run_of
+    from vcycle.tasks.saved_weights import run_of
 
     if names_recipe(name):
         return Path("runs") / f"{name.stem}-init"
     return run_of(name) or (name if name.is_dir() else name.parent)
-
-
-def _tell(found: _Found, model: Path, split: str, file: Path, figure: Path | None, json: bool) -> None:
-    """Print what was found, then write it down: what took long is not lost to a full disk."""
-    from vcycle.report.evaluation import confusion_figure, weakest_table
-    from vcycle.tasks.recognition import confusion
-    from vcycle.tasks.recognition import evaluate as evaluate_scores
-    from vcycle.tasks.recognition.eval_report import class_rows, write_findings
-
-    opened, dataset = found.opened, found.dataset
-    evaluation = evaluate_scores(found.scores, found.protocol)
-    about = {"model": str(model), "weights": opened.origin, "step": opened.step, "split": split}
-    which = f"after step {opened.step:,}" if opened.step else f"weights {opened.origin}"
-    headline = accuracy_line(evaluation, split, len(opened.classes))
-    if json:
-        print_json(about | asdict(evaluation) | {"file": str(file)})
-    else:
-        result(f"{headline}, loss {evaluation.loss:.3f}, {which}")
-        table = weakest_table(class_rows(found.scores, opened.classes))
-        if table is not None:
-            result(table)
-    write_findings(file, about, evaluation, found.scores, dataset)
-    message(f"each class and each video: {file}")
-    if figure is not None:
-        save_figure(confusion_figure(confusion(found.scores).tolist(), opened.classes, headline), figure)
-
-
-def changed(recipe: _Recipe, overrides: Sequence[str], source: str) -> _Recipe:
-    """A trained model's recipe, with changes to what an evaluation may change.
-
-    Raises:
-        RecipeError: for a key that decides what was trained, or one that is wrong.
-    """
-    from vcycle.tasks.recipes import dump_recipe, parse_any, with_absolute_paths
-
-    for override in overrides:
-        section = override.partition("=")[0].partition(".")[0]
-        if section not in _CHANGEABLE:
-            raise RecipeError(
-                f"override {override!r}: the model in {source} is trained already; changes of "
-                f"{', '.join(_CHANGEABLE[:-1])} and {_CHANGEABLE[-1]} are accepted, such as evaluation.clips=10"
-            )
-    return with_absolute_paths(cast("_Recipe", parse_any(dump_recipe(recipe), source, overrides)))
-
-
-def views_as_changes(text: str | None) -> list[str]:
-    """`--views` as changes of the recipe.
-
-    Raises:
-        RecipeError: if it says something else than clips x crops.
-    """
-    if text is None:
-        return []
-    found = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text.strip())
-    if found is None or 0 in (int(found[1]), int(found[2] or 1)):
-        raise RecipeError(f"--views {text}: clips x crops, such as 1x1, 10x1 or 10x3, is accepted")
-    return [f"evaluation.clips={found[1]}", f"evaluation.crops={found[2] or 1}"]

@@ -111,7 +111,7 @@ def _read(folder: Path, name: str) -> "RunData":
     """
     from vcycle.report.page import lines
     from vcycle.report.page.runs import RunData
-    from vcycle.runs.loaded_model import run_meant
+    from vcycle.tasks.saved_weights import run_meant
     from vcycle.train.run import RunFolder
 
     run = RunFolder(folder)

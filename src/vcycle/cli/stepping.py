@@ -8,24 +8,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.console.arguments import Json, Overrides, RecipeArgument, load_any
+from vcycle.console.arguments import Json, Overrides, RecipeArgument
 from vcycle.console.figures import check_figure, save_figure
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import PlanError, RecipeError, VcycleError
 
 if TYPE_CHECKING:
+    from vcycle.config.recipe import RecipeBase
     from vcycle.console.progress import Progress
     from vcycle.plan import Plan
-    from vcycle.tasks.recipes import AnyRecipe
-    from vcycle.tasks.recognition.recipe import Recipe
-    from vcycle.tasks.superres.recipe import SuperresRecipe
 
 __all__ = ["bench_recipe"]
 
 _ANY_CLIPS = 10_000
 """Length of a training set that is not known; what plans save does not depend on it."""
-_ANY_CLASSES = 400
 
 
 def bench_recipe(
@@ -50,11 +47,13 @@ def bench_recipe(
 
     Clips are noise that lies in memory, unless --data is given. Nothing is kept but the picture.
     """
-    from vcycle.tasks.plan_names import check_plan_names
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.plans import check_names
+    from vcycle.tasks.recipes import load_given
 
-    loaded = load_any(recipe, overrides)
+    loaded = load_given(recipe, overrides)
     asked = None if plans is None else [name.strip() for name in plans.split(",")]
-    check_plan_names(loaded, asked or [loaded.plan])
+    check_names(tasks[loaded.task].plans, asked or [loaded.plan])
     in_every_way = precision is not None or compiled
     if figure is not None:
         if in_every_way:
@@ -68,7 +67,7 @@ def bench_recipe(
         found = _find(loaded, Path(temporary), shown, data=data)
         say = once(message)  # of several ways that are measured
 
-        def measure(way: "AnyRecipe") -> dict[str, Any]:
+        def measure(way: "RecipeBase") -> dict[str, Any]:
             return bench_steps(
                 workload_of(way, found.classes),
                 _plans(way, found.clips, asked),
@@ -104,7 +103,7 @@ def bench_recipe(
 
 
 def _in_every_way(
-    measure: "Callable[[AnyRecipe], dict[str, Any]]",
+    measure: "Callable[[RecipeBase], dict[str, Any]]",
     recipe: str,
     overrides: Sequence[str],
     precision: str | None,
@@ -116,13 +115,15 @@ def _in_every_way(
     Raises:
         VcycleError: if it can do none of it.
     """
+    from vcycle.tasks.recipes import load_given
+
     ways, refused = [], None
     for name in (None,) if precision is None else precision.split(","):
         for switch in (False, True) if compiled else (None,):
             more = [] if name is None else [f"run.precision={name.strip()}"]
             more += [] if switch is None else [f"run.compile={str(switch).lower()}"]
             try:
-                ways.append(measure(load_any(recipe, [*overrides, *more])))
+                ways.append(measure(load_given(recipe, [*overrides, *more])))
             except VcycleError as error:
                 if isinstance(error, RecipeError):
                     raise
@@ -143,61 +144,47 @@ class _Data:
     """The set itself, where it is to be loaded."""
 
 
-def _find(recipe: "AnyRecipe", work: Path, shown: "Progress", *, data: bool) -> _Data:
-    from vcycle.tasks.recognition.recipe import Recipe
+def _find(recipe: "RecipeBase", work: Path, shown: "Progress", *, data: bool) -> _Data:
+    from vcycle.runs.experiment import Experiment
+    from vcycle.tasks.base import tasks
 
-    if isinstance(recipe, Recipe):
-        return _find_videos(recipe, work, shown, data=data)
-    return _find_clips(recipe, data=data)
-
-
-def _find_videos(recipe: "Recipe", work: Path, shown: "Progress", *, data: bool) -> _Data:
-    from vcycle.tasks.recognition.build import dataset_of
-    from vcycle.tasks.recognition.data import check_videos, find_videos
-
-    digits = recipe.data.digits
-    if not data and digits is not None:
-        return _Data(digits.train_clips, len(digits.digits) * len(digits.motions))
+    task = tasks[recipe.task]
     if not data and recipe.data.path is None:
-        return _Data(recipe.data.clips or _assumed("data=FOLDER or data.clips=N"), _ANY_CLASSES)
-    videos = find_videos(recipe, work, shown.count)
-    classes = len(videos.train.classes)
-    if not data:
-        return _Data(len(videos.train), classes)
-    check_videos(recipe, videos)
-    return _Data(len(videos.train), classes, dataset_of(recipe, videos.train, "train", work, shown.count))
+        return _Data(task.length(recipe) or _assumed(), task.outputs(recipe))
+    experiment = Experiment(recipe, work, on_progress=shown.count)
+    if data:
+        experiment.check(fresh=True)
+    clips, classes = len(experiment.splits.train), len(experiment.classes)
+    return _Data(clips, classes, experiment.dataset("train") if data else None)
 
 
-def _find_clips(recipe: "SuperresRecipe", *, data: bool) -> _Data:
-    from vcycle.tasks.superres.build import dataset_of
-    from vcycle.tasks.superres.data import split_of
-
-    if not data and recipe.data.path is None:
-        return _Data(recipe.data.epoch or _assumed("data=FOLDER or data.epoch=N"), 0)
-    clips = split_of(recipe, "train")
-    return _Data(len(clips), 0, dataset_of(recipe, clips) if data else None)
-
-
-def _assumed(remedy: str) -> int:
-    message(f"whole plans are predicted for {_ANY_CLIPS:,} clips: {remedy} gives yours")
+def _assumed() -> int:
+    message(f"whole plans are predicted for {_ANY_CLIPS:,} samples: data=FOLDER or data.clips=N gives yours")
     return _ANY_CLIPS
 
 
-def _plans(recipe: "AnyRecipe", clips: int, asked: Sequence[str] | None) -> "dict[str, Plan]":
+def _plans(recipe: "RecipeBase", clips: int, asked: Sequence[str] | None) -> "dict[str, Plan]":
     """The plans by name, the constant shape first, and each plan's control.
 
-    Those that nobody named and that cannot be are left out.
+    Those that nobody named and that cannot be built are left out.
     """
-    from vcycle.tasks.recognition.plans import control_name
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.plans import control_name
 
-    known, plan_of = _planner(recipe)
-    names = dict.fromkeys(["constant", *(known if asked is None else asked)])
+    task = tasks[recipe.task]
+
+    def plan_of(name: str) -> "Plan":
+        planned = task.plan(recipe, clips, name)
+        task.check_plan(recipe, planned)
+        return planned
+
+    names = dict.fromkeys(["constant", *(task.plans if asked is None else asked)])
     if asked is None:
         names[recipe.plan] = None
     chosen = {}
     for name in names:
         try:
-            planned = plan_of(clips, name)
+            planned = plan_of(name)
         except (PlanError, RecipeError) as error:
             if asked is not None or name in ("constant", recipe.plan):
                 raise
@@ -205,28 +192,5 @@ def _plans(recipe: "AnyRecipe", clips: int, asked: Sequence[str] | None) -> "dic
             continue
         chosen[name] = planned
         if asked is None and set(planned.shapes) != {planned.baseline_shape} and not name.startswith("control:"):
-            chosen[control_name(name)] = plan_of(clips, control_name(name))
+            chosen[control_name(name)] = plan_of(control_name(name))
     return chosen
-
-
-def _planner(recipe: "AnyRecipe") -> "tuple[Sequence[str], Callable[[int, str], Plan]]":
-    """The plans' names, and what makes a plan that the recipe's model can take."""
-    from vcycle.tasks.recognition.recipe import Recipe
-
-    if isinstance(recipe, Recipe):
-        from vcycle.tasks.recognition import build, plans
-
-        def recognition(clips: int, name: str) -> "Plan":
-            planned = plans.plan_of(recipe, clips, name)
-            build.check_plan(recipe, planned)
-            return planned
-
-        return plans.PLAN_NAMES, recognition
-    from vcycle.tasks.superres import plans as restoration
-
-    def superresolution(clips: int, name: str) -> "Plan":
-        planned = restoration.plan_of(recipe, clips, name)
-        restoration.check_plan(recipe, planned)
-        return planned
-
-    return (*restoration.PLAN_NAMES, "hierarchical+scaled"), superresolution

@@ -13,9 +13,9 @@ from vcycle.console.progress import Progress, progress
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
-    from vcycle.bench.measure import Measure
     from vcycle.bench.runs import ArmRun, Failure
-    from vcycle.tasks.recipes import AnyRecipe
+    from vcycle.config.recipe import RecipeBase
+    from vcycle.tasks.base import Measure
 
 __all__ = ["demo_data", "plan_names", "seed_range", "study"]
 
@@ -62,7 +62,7 @@ def demo_data(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def study(
-    recipe: "AnyRecipe",
+    recipe: "RecipeBase",
     plans: Sequence[str],
     seeds: Sequence[int],
     folder: Path,
@@ -90,24 +90,25 @@ def study(
         The comparison's data, as `Comparison.as_data` gives it.
     """
     from vcycle.bench.study import arm_names, compare_plans
-    from vcycle.bench.subjects import measure_of
     from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
     from vcycle.report.lengths import has_lengths, lengths_figure
-    from vcycle.tasks.plan_names import check_plan_names
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.plans import check_names
 
-    measure = measure_of(recipe)
+    task = tasks[recipe.task]
+    measure = task.measure(recipe)
     accepted, wanted = _margin(measure, margin), _target(measure, target)
-    check_plan_names(recipe, plans)
+    check_names(task.plans, plans)
     names = arm_names(plans)
     warn_of_workers(recipe)
     message(f"{len(names)} plans ({', '.join(names)}), {_seeds(len(seeds))} each, in {folder}")
     fresh = 0
-    with process.resumable("the same command goes on with what is done"), progress() as shown:
+    with process.resumable("the same command resumes it"), progress() as shown:
 
         def ended(run: "ArmRun | Failure") -> None:
             nonlocal fresh
             fresh += 1
-            _tell_of_run(shown, run)
+            _tell_of_run(shown, run, measure)
 
         comparison = compare_plans(
             recipe,
@@ -158,13 +159,12 @@ def _target(measure: "Measure", given: float | None) -> float | None:
     return value
 
 
-def _tell_of_run(shown: Progress, run: "ArmRun | Failure") -> None:
-    from vcycle.bench.measure import MEASURES
+def _tell_of_run(shown: Progress, run: "ArmRun | Failure", measure: "Measure") -> None:
     from vcycle.bench.runs import ArmRun
 
     shown.end()
     if isinstance(run, ArmRun):
-        found = MEASURES[run.measure].text(run.val)
+        found = measure.text(run.val)
         message(f"{run.arm}, seed {run.seed}: {found} on validation after {run.seconds:.1f} s")
     else:
         message(f"{run.arm}, seed {run.seed} failed: {run.failed}")

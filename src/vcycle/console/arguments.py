@@ -1,17 +1,24 @@
-"""What several commands are given, and the recipe that comes of it."""
+"""Options and arguments that several commands have."""
 
-from collections.abc import Sequence
+import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from vcycle.errors import RecipeError
 
-if TYPE_CHECKING:
-    from vcycle.tasks.recipes import AnyRecipe
-
-__all__ = ["Json", "Out", "Overrides", "Raw", "RecipeArgument", "load_any", "names_recipe", "refuse_raw"]
+__all__ = [
+    "Json",
+    "Out",
+    "Overrides",
+    "Raw",
+    "RecipeArgument",
+    "ViewsOption",
+    "names_recipe",
+    "refuse_raw",
+    "views_as_overrides",
+]
 
 RecipeArgument = Annotated[
     str,
@@ -29,19 +36,15 @@ Raw = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
+ViewsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--views", metavar="KxJ", help="K clips of J crops each, such as 10x3; by default what the recipe says."
+    ),
+]
+
 _WEIGHTS = (".pt", ".pth", ".pkl", ".safetensors")
 """Endings of what is no recipe even where there is no such file."""
-
-
-def load_any(recipe: str, overrides: Sequence[str] | None) -> "AnyRecipe":
-    """A recipe of either task, with its paths absolute.
-
-    Raises:
-        RecipeError: if it or an override is not as it should be.
-    """
-    from vcycle.tasks import recipes as loading
-
-    return loading.with_absolute_paths(loading.load_any(recipe, _changes(overrides)))
 
 
 def names_recipe(name: Path) -> bool:
@@ -60,14 +63,15 @@ def refuse_raw(recipe: Path, raw: bool) -> None:
         raise RecipeError(f"--raw goes with a run: {recipe} is a recipe, whose init is one set of weights")
 
 
-def _changes(overrides: Sequence[str] | None) -> list[str]:
-    for override in overrides or ():
-        if "=" not in override and Path(override).exists():
-            raise RecipeError(f"{override!r} is a path without a key: data={override} gives the videos")
-    return [_expand_home(override) for override in overrides or ()]
+def views_as_overrides(text: str | None) -> list[str]:
+    """`--views` as overrides of the recipe.
 
-
-def _expand_home(override: str) -> str:
-    """Not every shell replaces the ~ of `data=~/videos`."""
-    key, equals, value = override.partition("=")
-    return f"{key}{equals}{Path(value).expanduser()}" if value.startswith("~/") else override
+    Raises:
+        RecipeError: if it is not clips x crops.
+    """
+    if text is None:
+        return []
+    found = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text.strip())
+    if found is None or 0 in (int(found[1]), int(found[2] or 1)):
+        raise RecipeError(f"--views {text}: clips x crops, such as 1x1, 10x1 or 10x3, is accepted")
+    return [f"evaluation.clips={found[1]}", f"evaluation.crops={found[2] or 1}"]

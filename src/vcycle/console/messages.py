@@ -9,17 +9,12 @@ from vcycle.console.output import message
 if TYPE_CHECKING:
     import torch
 
+    from vcycle.config.recipe import RecipeBase
     from vcycle.plan import Plan
-    from vcycle.tasks.recipes import AnyRecipe
-    from vcycle.tasks.recognition import Evaluation
-    from vcycle.tasks.recognition.data import Videos
-    from vcycle.tasks.recognition.recipe import Recipe
     from vcycle.train.outcome import Fitted, Point
 
 __all__ = [
-    "accuracy_line",
     "plan_line",
-    "tell_of_videos",
     "totals_line",
     "training_data",
     "warn_of_precision",
@@ -30,33 +25,10 @@ _SLOW_DATA = 0.1
 """Share of a batch shape's time spent waiting for data above which it is named."""
 
 
-def accuracy_line(evaluation: "Evaluation", split: str, classes: int) -> str:
-    """The number that an evaluation is about, over how many videos, and its protocol."""
-    if evaluation.map is None:
-        numbers = f"top-1 {evaluation.top1:.1%}"
-        numbers += f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # else it is 100 %
-    else:
-        numbers = f"mAP {evaluation.map:.1%}"
-        if evaluation.map_classes != classes:
-            numbers += f" over the {evaluation.map_classes} of {classes} classes that have a video"
-    unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
-    return f"{numbers} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
-
-
 def plan_line(planned: "Plan", point: "Point") -> str:
     """Where a training is, and what its validation found."""
     where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
     return f"{where}: {point.evaluation.headline} on validation"
-
-
-def tell_of_videos(recipe: "Recipe", videos: "Videos") -> None:
-    """Tell what there is to train on, and what a user should know of it."""
-    from vcycle.tasks.recognition.notices import notices
-
-    classes = len(videos.train.classes)
-    message(f"{len(videos.train):,} videos in {classes} classes, and {len(videos.val):,} more for validation")
-    for note in notices(recipe, videos):
-        message(note)
 
 
 def totals_line(fitted: "Fitted") -> str:
@@ -94,7 +66,7 @@ def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, 
     }
 
 
-def warn_of_precision(recipe: "AnyRecipe", device: "torch.device") -> None:
+def warn_of_precision(recipe: "RecipeBase", device: "torch.device") -> None:
     """Tell of a precision that makes an evaluation on a device slow."""
     from vcycle.train.precision import slowness
 
@@ -102,7 +74,7 @@ def warn_of_precision(recipe: "AnyRecipe", device: "torch.device") -> None:
         message(slow)
 
 
-def warn_of_workers(recipe: "AnyRecipe") -> None:
+def warn_of_workers(recipe: "RecipeBase") -> None:
     """Tell of more workers than there are processor cores."""
     from vcycle.utils.cores import cores
 

@@ -24,7 +24,8 @@ class Batch(NamedTuple):
     """uint8 ``(B, T, H, W, 3)``."""
 
     labels: Tensor
-    """int64 ``(B,)``; float32 ``(B, classes)``, ones and zeros, where a video may have several labels."""
+    """Targets: int64 ``(B,)``; float32 ``(B, classes)``, ones and zeros, where a video may have several labels; or what
+    the task learns, such as the clips at high resolution, uint8 ``(B, T, sH, sW, 3)``."""
 
     indices: Tensor
     """int64 ``(B,)``: the video that each clip is of."""

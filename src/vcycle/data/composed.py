@@ -15,7 +15,6 @@ from vcycle.data.request import SampleRequest
 from vcycle.data.views import Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
-from vcycle.tasks.superres.pairs.dataset import PairedSample
 
 __all__ = ["ComposedDataset", "looked_through", "name_of", "sample_bytes_of"]
 
@@ -105,9 +104,7 @@ class ComposedDataset(Dataset[Any]):
         into = None if memory is None else getattr(part, "load_into", None)
         with unreplaced():
             sample = part[asked] if into is None else into(asked, memory)
-        if isinstance(sample, Sample):
-            return replace(sample, index=request.index)
-        return sample._replace(index=request.index) if isinstance(sample, PairedSample) else sample
+        return replace(sample, index=request.index) if isinstance(sample, Sample) else sample
 
 
 def name_of(dataset: Any, item: int) -> str:

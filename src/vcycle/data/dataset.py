@@ -35,6 +35,7 @@ __all__ = [
     "candidates",
     "first_readable",
     "refuse_number",
+    "replacements",
     "stack_labels",
     "trying",
     "unreplaced",
@@ -143,11 +144,12 @@ class Sample:
     """One clip, as a dataset gives it."""
 
     clip: Tensor
-    """uint8 ``(T, H, W, 3)``."""
+    """The model's input: uint8 ``(T, H, W, 3)``."""
 
-    label: int | NDArray[np.float32]
-    """Class of the video that the clip is of; of a multi-label set, float32 ``(classes,)`` with 1 at each of its
-    labels (of a clip to train on, at those that hold during it, where that is known) and 0 elsewhere."""
+    label: int | NDArray[np.float32] | Tensor
+    """The target. Of recognition the class of the video, or of a multi-label set float32 ``(classes,)`` with 1 at each
+    of its labels (of a clip to train on, at those that hold during it, where that is known) and 0 elsewhere. A tensor
+    for tasks with dense targets, such as the clip at high resolution."""
 
     index: int
     """The video that the clip is of."""
@@ -162,8 +164,26 @@ class Sample:
     """Videos that were tried before this one and could not be read."""
 
 
-def stack_labels(labels: Sequence[int | NDArray[np.float32]]) -> Tensor:
-    """Labels of a batch: int64 ``(B,)``; of a multi-label set, float32 ``(B, classes)``."""
+def replacements(
+    request: SampleRequest, index: int, failed: Sequence[tuple[int, VideoError]]
+) -> tuple[Replacement, ...]:
+    """What a sample says of the items that were tried before the one that was read.
+
+    Args:
+        request: What was asked for.
+        index: The item that was read.
+        failed: Those before it, each with its error, as ``first_readable`` gives them.
+    """
+    return tuple(
+        Replacement(position=request.position, video=bad, replacement=index, path=error.path, cause=error.cause)
+        for bad, error in failed
+    )
+
+
+def stack_labels(labels: Sequence[int | NDArray[np.float32] | Tensor]) -> Tensor:
+    """Labels of a batch: int64 ``(B,)``; of a multi-label set, float32 ``(B, classes)``; tensors stacked."""
+    if isinstance(labels[0], Tensor):
+        return torch.stack([label for label in labels if isinstance(label, Tensor)])
     rows = [label for label in labels if isinstance(label, np.ndarray)]
     return torch.from_numpy(np.stack(rows)) if rows else torch.tensor(labels, dtype=torch.int64)
 
@@ -234,11 +254,7 @@ class VideoDataset(Dataset[Sample]):
         )
         if not failed:
             return sample
-        replaced = tuple(
-            Replacement(position=request.position, video=bad, replacement=index, path=error.path, cause=error.cause)
-            for bad, error in failed
-        )
-        return replace(sample, replaced=replaced)
+        return replace(sample, replaced=replacements(request, index, failed))
 
     def _read_for(self, request: SampleRequest, item: int, memory: Tensor | None) -> Sample:
         """The clip of a video under a request's key."""

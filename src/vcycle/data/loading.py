@@ -6,7 +6,6 @@ process that makes it.
 
 from __future__ import annotations
 
-import json
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,6 @@ from vcycle.data.resampled import Layout, ResampledDataset
 from vcycle.data.sampler import PlanBatchSampler
 from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape, rank_slice
-from vcycle.tasks.superres.pairs.dataset import PairedSample, replacements
 
 __all__ = ["TIMEOUT", "Loader", "loader"]
 
@@ -219,16 +217,13 @@ class _Training:
         failed += [(index, error.path, error.cause) for index, error in unreadable]
         if not failed:
             return item
-        used = item.index if isinstance(item, Sample | PairedSample) else used
+        used = item.index if isinstance(item, Sample) else used
         replaced = tuple(
             Replacement(position=task.request.position, video=index, replacement=used, path=path, cause=cause)
             for index, path, cause in failed
         )
         if isinstance(item, Sample):
             return replace(item, replaced=replaced + item.replaced)
-        if isinstance(item, PairedSample):
-            tried = [(bad.video, bad.path, bad.cause) for bad in (*replaced, *replacements(item))]
-            return item._replace(replaced=json.dumps(tried))
         return _Substitute(item, replaced)
 
     def instead(self, task: _Ask, cause: str, item: int | None) -> _Ask:

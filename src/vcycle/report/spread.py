@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-__all__ = ["duration", "number", "spread"]
+__all__ = ["number", "spread"]
 
 
 def spread(measured: Mapping[str, float | None]) -> str:
@@ -27,10 +27,3 @@ def number(value: float | None) -> str:
     if abs(value) >= 10:
         return f"{value:.1f}"
     return f"{value:.2f}" if abs(value) >= 0.1 or not value else f"{value:.2g}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds, in the unit that suits them: 61.0 s, 2.5 min, 3.0 h."""
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vcycle.report.spread import duration, number, spread
+from vcycle.report.spread import number, spread
+from vcycle.utils.units import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import safetensors.torch
 import torch
@@ -11,25 +10,26 @@ from torch import Tensor
 
 import vcycle
 from vcycle.errors import CheckpointError
-from vcycle.runs.loaded_model import METADATA, Kept, Trained, without_downloads
+from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import dump_recipe
-from vcycle.tasks.recognition.build import build_model
-from vcycle.tasks.recognition.weights.keys import foreign_keys
-from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.tasks.superres.weights import keys as superres_keys
+from vcycle.tasks.saved_weights import METADATA, Provenance, SavedWeights
 from vcycle.utils.atomic import written_whole
 
-__all__ = ["Naming", "export"]
+__all__ = ["OWN", "export", "namings"]
 
-Naming = Literal["vcycle", "pyslowfast", "pytorchvideo", "basicsr", "mmagic"]
-"""Whose names the tensors get: the second and third of recognition, the last two of super-resolution."""
+OWN = "vcycle"
 
 
-def export(kept: Kept, file: Path, *, naming: Naming = "vcycle") -> int:
+def namings() -> tuple[str, ...]:
+    """Whose names exported tensors may get, of any task."""
+    return (OWN, *(name for task in tasks for name in tasks[task].namings))
+
+
+def export(saved: SavedWeights, file: Path, *, naming: str = OWN) -> int:
     """Write weights and what made them into a safetensors file, which is whole or absent.
 
     Args:
-        kept: From `vcycle.runs.loaded_model.read_kept`.
+        saved: From `vcycle.runs.loaded_model.read_saved`.
         file: Where to; replaced if it is there.
         naming: Whose names the tensors get. Whichever it is, vcycle opens the file again.
 
@@ -40,12 +40,12 @@ def export(kept: Kept, file: Path, *, naming: Naming = "vcycle") -> int:
         CheckpointError: if it is not known how the weights came about, they have no such names, or the file cannot be
             written.
     """
-    trained = kept.trained
+    trained = saved.trained
     if trained is None:
         raise CheckpointError(
-            f"weights {kept.weights.source} do not say how they came about; accepted: the folder of a run"
+            f"weights {saved.weights.source} do not say how they came about; accepted: the folder of a run"
         )
-    tensors = {name: value.contiguous() for name, value in _renamed(kept.weights.state, trained, naming).items()}
+    tensors = {name: value.contiguous() for name, value in _renamed(saved.weights.state, trained, naming).items()}
     content = safetensors.torch.save(tensors, _metadata(trained))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def export(kept: Kept, file: Path, *, naming: Naming = "vcycle") -> int:
     return len(tensors)
 
 
-def _metadata(trained: Trained) -> dict[str, str]:
+def _metadata(trained: Provenance) -> dict[str, str]:
     """What is written beside the tensors. All but the first key is ours; that one is what other libraries look for."""
     said = {
         "version": vcycle.__version__,
@@ -70,19 +70,18 @@ def _metadata(trained: Trained) -> dict[str, str]:
     return {"format": "pt"} | {f"{METADATA}{key}": value for key, value in said.items()}
 
 
-def _names(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, str]:
+def _names(state: Mapping[str, Tensor], trained: Provenance, naming: str) -> Mapping[str, str]:
     """Another library's name of each tensor that has one there."""
-    if isinstance(trained.recipe, SuperresRecipe):
-        return superres_keys.foreign_keys(state, naming) if naming == "basicsr" or naming == "mmagic" else {}
-    if naming != "pyslowfast" and naming != "pytorchvideo":
+    task = tasks[trained.recipe.task]
+    if naming not in task.namings:
         return {}
     with torch.device("meta"):
-        model = build_model(without_downloads(trained.recipe), len(trained.classes), 0)
-    return foreign_keys(state, naming, temporal_pool=getattr(model, "temporal_pool", 1) > 1)
+        model = task.build_model(trained.recipe, len(trained.classes), download=False)
+    return task.foreign_names(naming, model, state)
 
 
-def _renamed(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, Tensor]:
-    if naming == "vcycle":
+def _renamed(state: Mapping[str, Tensor], trained: Provenance, naming: str) -> Mapping[str, Tensor]:
+    if naming == OWN:
         return state
     theirs = _names(state, trained, naming)
     nameless = [key for key in state if key not in theirs]

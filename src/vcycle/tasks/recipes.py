@@ -5,54 +5,54 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
 
 from vcycle.config.bases import MAIN_KEYS, Written, resolve
 from vcycle.config.reading import LONGEST, read_yaml
+from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError, did_you_mean
-from vcycle.tasks.recognition.recipe import Recipe
-from vcycle.tasks.superres.recipe import SuperresRecipe
+from vcycle.registry import import_attribute
+from vcycle.tasks.base import tasks
 
 __all__ = [
-    "AnyRecipe",
+    "RUN_RECIPE",
     "dump_recipe",
-    "load_any",
     "load_recipe",
-    "parse_any",
+    "parse_recipe",
     "recipe_names",
+    "recipe_of_data",
     "recipe_text",
-    "recognition",
     "with_absolute_paths",
 ]
-
-AnyRecipe = Recipe | SuperresRecipe
-
-_TASKS: dict[str, type[Recipe] | type[SuperresRecipe]] = {"recognition": Recipe, "superresolution": SuperresRecipe}
-
-_RECIPES = ("vcycle.tasks.recognition.recipes", "vcycle.tasks.superres.recipes")
 
 RUN_RECIPE = "recipe.yaml"
 """The resolved recipe's name in a run's folder."""
 
-_Recipe = TypeVar("_Recipe", bound=Recipe | SuperresRecipe)
+_Recipe = TypeVar("_Recipe", bound=RecipeBase)
+
+_ANY_RECIPE = "videos/small"
+"""Where no recipe is given, only its `data` section is used, with the user's overrides."""
+
+_CHANGEABLE = ("evaluation", "data", "run")
+"""Sections of a trained model's recipe that may be changed for an evaluation; the others decide what was trained."""
 
 _MODEL_NAMES = ("model=", "model.name=")
 
 
 def recipe_names(task: str | None = None) -> list[str]:
     """Names of the shipped recipes, such as `kinetics/slowfast_8x8_r50`; of one task, or of all."""
-    names = sorted(_shipped())
-    return names if task is None else [name for name in names if load_any(name).task == task]
+    return sorted(_shipped(task))
 
 
-def _shipped() -> dict[str, Traversable]:
-    """The files of the shipped recipes, by name."""
+def _shipped(task: str | None = None) -> dict[str, Traversable]:
+    """The files of the shipped recipes, by name; of one task, or of all."""
     return {
         f"{folder.name}/{file.name.removesuffix('.yaml')}": file
-        for package in _RECIPES
+        for package in (tasks[name].recipes for name in (tasks if task is None else [task]))
+        if package is not None
         for folder in resources.files(package).iterdir()
         if folder.is_dir()
         for file in folder.iterdir()
@@ -73,27 +73,21 @@ def recipe_text(name: str) -> tuple[str, str]:
     return found.text, found.source
 
 
-def load_recipe(name: str, overrides: Sequence[str] = ()) -> Recipe:
-    """A recipe over its bases, with dotted overrides applied.
+def load_recipe(name: str, overrides: Sequence[str] = ()) -> RecipeBase:
+    """A recipe over its bases, with dotted overrides applied; of any task.
 
     Args:
         name: As in `recipe_text`.
         overrides: Such as `training.batch=512` or `data=videos/`; values are read as YAML.
 
     Raises:
-        RecipeError: naming the key or override, what was found and what is accepted; or if it is of another task than
-            recognition.
+        RecipeError: naming the key or override, what was found and what is accepted.
     """
-    return recognition(load_any(name, overrides), name)
-
-
-def load_any(name: str, overrides: Sequence[str] = ()) -> AnyRecipe:
-    """A recipe of any task; otherwise as `load_recipe`."""
     return _parse(_find(name), overrides)
 
 
-def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecipe:
-    """A recipe of any task from its text, with dotted overrides applied. Its base, if any, is a shipped one.
+def parse_recipe(text: str, source: str, overrides: Sequence[str] = ()) -> RecipeBase:
+    """A recipe from its text, with dotted overrides applied. Its base, if any, is a shipped one.
 
     Args:
         text: YAML.
@@ -104,17 +98,6 @@ def parse_any(text: str, source: str, overrides: Sequence[str] = ()) -> AnyRecip
         RecipeError: as `load_recipe`.
     """
     return _parse(Written(text, source, None), overrides)
-
-
-def recognition(recipe: AnyRecipe, source: str) -> Recipe:
-    """A recipe where only one of recognition will do.
-
-    Raises:
-        RecipeError: if it is of another task.
-    """
-    if isinstance(recipe, SuperresRecipe):
-        raise RecipeError(f"{source}: key 'task' is {recipe.task}: this takes recognition")
-    return recipe
 
 
 def _find(name: str, folder: Path | None = Path()) -> Written:
@@ -144,29 +127,38 @@ def _find(name: str, folder: Path | None = Path()) -> Written:
     )
 
 
-def _parse(written: Written, overrides: Sequence[str]) -> AnyRecipe:
+def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
     origins: dict[str, str] = {}
-    kind: type[Recipe] | type[SuperresRecipe] = Recipe
+    schema: type[RecipeBase] = RecipeBase
     try:
         data, origins = resolve(written, _find)
-        # The model's name comes first: it lays aside the options of the one before, not those that are given with it.
+        # The model's name comes first: it resets the options of the one before, not those that are given with it.
         for override in sorted(overrides, key=lambda override: not override.startswith(_MODEL_NAMES)):
             key = _override(data, override)
             origins = {known: source for known, source in origins.items() if not known.startswith(f"{key}.")}
             origins[key] = f"override {override!r}"
+        _import(data.get("import"), origins.get("import", written.source))
         task = data.get("task", "recognition")
-        if not isinstance(task, str) or task not in _TASKS:
+        if not isinstance(task, str) or task not in tasks:
             source = origins.get("task", written.source)
-            raise RecipeError(f"{source}: key 'task' is {task!r}: {' or '.join(_TASKS)} is accepted")
-        kind = _TASKS[task]
-        return kind.model_validate(data)
+            raise RecipeError(f"{source}: key 'task' is {task!r}: {' or '.join(tasks)} is accepted")
+        schema = tasks[task].recipe
+        return schema.model_validate(data)
     except ValidationError as error:
-        raise RecipeError(_explain(error, written.source, origins, kind)) from None
+        raise RecipeError(_explain(error, written.source, origins, schema)) from None
     except RecursionError:
         raise RecipeError(f"{written.source}: nested too deeply") from None
 
 
-def dump_recipe(recipe: AnyRecipe) -> str:
+def _import(modules: Any, source: str) -> None:
+    """Import the modules that a recipe names: they may register models, layouts, plans and tasks."""
+    for module in [modules] if isinstance(modules, str) else modules or ():
+        if not isinstance(module, str):
+            raise RecipeError(f"{source}: key 'import' is {modules!r}: names of modules are accepted")
+        import_attribute(module, f"{source}: key 'import'")
+
+
+def dump_recipe(recipe: RecipeBase) -> str:
     """The resolved recipe as YAML."""
     data = recipe.model_dump(mode="json", by_alias=True)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
@@ -174,12 +166,14 @@ def dump_recipe(recipe: AnyRecipe) -> str:
 
 def with_absolute_paths(recipe: _Recipe) -> _Recipe:
     """The recipe as it can be used from any folder."""
-    given = {key: getattr(recipe.data, key, None) for key in ("path", "low", "val", "test", "root")}
-    absolute = {key: str(Path(path).absolute()) for key, path in given.items() if path is not None}
-    update: dict[str, BaseModel] = {"data": recipe.data.model_copy(update=absolute)}
-    if recipe.init.path is not None:
-        update["init"] = recipe.init.model_copy(update={"path": str(Path(recipe.init.path).absolute())})
-    return cast("_Recipe", recipe.model_copy(update=update))
+    update: dict[str, dict[str, str]] = {}
+    for key in recipe.paths:
+        section, _, name = key.partition(".")
+        value = getattr(getattr(recipe, section), name, None)
+        if value is not None:
+            update.setdefault(section, {})[name] = str(Path(value).absolute())
+    sections = {section: getattr(recipe, section).model_copy(update=paths) for section, paths in update.items()}
+    return recipe.model_copy(update=sections)
 
 
 def _override(data: dict[str, Any], override: str) -> str:
@@ -279,3 +273,59 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def _lower(text: str) -> str:
     return text[:1].lower() + text[1:]
+
+
+def load_given(recipe: str, overrides: Sequence[str] | None) -> RecipeBase:
+    """A recipe as a command is given it, with its paths absolute; `~` is the home folder in overrides.
+
+    Raises:
+        RecipeError: as `load_recipe`; or for a path without a key.
+    """
+    for override in overrides or ():
+        if "=" not in override and Path(override).exists():
+            raise RecipeError(f"{override!r} is a path without a key: data={override} gives the videos")
+    return with_absolute_paths(load_recipe(recipe, [_expand_home(override) for override in overrides or ()]))
+
+
+def recipe_of_data(data: str, recipe: str | None, layout: str | None, overrides: Sequence[str] | None) -> RecipeBase:
+    """The recipe that a command's data is meant for, with its paths absolute; `videos/small` where none is named.
+
+    Args:
+        data: What its key `data` becomes.
+        recipe: Its name.
+        layout: What its key `data.layout` becomes.
+        overrides: The user's overrides.
+
+    Raises:
+        RecipeError: if it or an override is wrong.
+    """
+    given = list(overrides or ())
+    if wrong := next((text for text in given if recipe is None and not text.startswith("data.")), None):
+        raise RecipeError(f"{wrong!r}: without --recipe, only keys of data can be changed, such as data.val=FILE")
+    if layout is not None:
+        given.append(f"data.layout={layout}")
+    return with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data.path={Path(data).expanduser()}", *given]))
+
+
+def override_trained(recipe: RecipeBase, overrides: Sequence[str], source: str) -> RecipeBase:
+    """A trained model's recipe, with overrides of what an evaluation may change.
+
+    Raises:
+        RecipeError: for a key that decides what was trained, or one that is wrong.
+    """
+    for override in overrides:
+        section = override.partition("=")[0].partition(".")[0]
+        if section not in _CHANGEABLE:
+            raise RecipeError(
+                f"override {override!r}: the model in {source} is trained already; changes of "
+                f"{', '.join(_CHANGEABLE[:-1])} and {_CHANGEABLE[-1]} are accepted, such as evaluation.clips=10"
+            )
+    if not overrides:
+        return with_absolute_paths(recipe)
+    return with_absolute_paths(parse_recipe(dump_recipe(recipe), source, overrides))
+
+
+def _expand_home(override: str) -> str:
+    """Not every shell replaces the ~ of `data=~/videos`."""
+    key, equals, value = override.partition("=")
+    return f"{key}{equals}{Path(value).expanduser()}" if value.startswith("~/") else override

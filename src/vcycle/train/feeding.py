@@ -10,7 +10,6 @@ from torch import Tensor
 from vcycle.data import Batch, loader
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
-from vcycle.tasks.superres.pairs.dataset import as_batch
 from vcycle.train.journal import Journal
 from vcycle.train.ranks import Ranks
 from vcycle.train.settings import Settings
@@ -78,7 +77,7 @@ class Feed:
     def take(self) -> tuple[Batch, float]:
         """The next batch, and how long it was waited for in seconds."""
         began = time.perf_counter()
-        batch = as_batch(next(self._batches))
+        batch = next(self._batches)
         return batch, time.perf_counter() - began
 
     def count(self, step: Step, batch: Batch, *, wish: bool) -> Counted:

@@ -70,7 +70,7 @@ def fit(
     Args:
         plan: What to do at every step.
         model: What the task trains; its BatchNorms are converted in place.
-        dataset: Gives a `vcycle.data.Sample` (or `PairedSample`) for a `SampleRequest`, as `VideoDataset` does.
+        dataset: Gives a `vcycle.data.Sample` for a `SampleRequest`, as `VideoDataset` does.
         task: The loss.
         optimizer: Which optimizer.
         run: The run's folder.

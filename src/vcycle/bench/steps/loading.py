@@ -9,7 +9,6 @@ from typing import Any, Self
 
 from vcycle.data import Batch, Batches, loader
 from vcycle.plan import BatchShape, Plan, Stage
-from vcycle.tasks.superres.pairs.dataset import as_batch
 from vcycle.train.loop import Settings
 
 __all__ = ["Stream"]
@@ -70,7 +69,8 @@ class Stream:
         return self._load() if first is None else first
 
     def _load(self) -> Batch:
-        return as_batch(next(self._batches))
+        batch: Batch = next(self._batches)
+        return batch
 
     def __enter__(self) -> Self:
         return self

@@ -7,7 +7,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.bench.steps.workload import Workload
 from vcycle.plan import BatchShape
-from vcycle.tasks.superres.models.deform import deform_flops
 
 __all__ = ["step_flops"]
 
@@ -25,7 +24,7 @@ def step_flops(workload: Workload, shape: BatchShape) -> int:
     with device:
         model = workload.build().train()
     clips, _ = workload.task.noise(shape.batch, shape.shape, device)
-    counter = FlopCounterMode(display=False, custom_mapping=deform_flops())
+    counter = FlopCounterMode(display=False, custom_mapping=dict(workload.flop_counts))
     with counter, device:
         torch.autograd.backward(workload.task.predict(model, clips).sum())
     return int(counter.get_total_flops())

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from torch import nn
 
-from vcycle.tasks.recognition.build import settings_of
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.config.recipe import RecipeBase
+from vcycle.runs.train import settings_of
+from vcycle.tasks.base import tasks
 from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.update import Task
-
-if TYPE_CHECKING:
-    from vcycle.tasks.recipes import AnyRecipe
-    from vcycle.tasks.superres.recipe import SuperresRecipe
 
 __all__ = ["Workload", "workload_of"]
 
@@ -35,44 +32,24 @@ class Workload:
     ema: EmaSpec | None
     role_of: Callable[[str], str | None] = lambda _: None
     """The plan's role of a parameter, by its name."""
+    flop_counts: Mapping[Any, Callable[..., int]] = field(default_factory=dict)
+    """FLOPs of operators that PyTorch's counter does not know."""
 
 
-def workload_of(recipe: AnyRecipe, classes: int) -> Workload:
+def workload_of(recipe: RecipeBase, classes: int) -> Workload:
     """What is measured of a recipe.
 
     Args:
         recipe: Of any task.
-        classes: Outputs of a model of recognition.
+        classes: Outputs of the model, where the task has classes.
     """
-    return _recognition(recipe, classes) if isinstance(recipe, Recipe) else _superresolution(recipe)
-
-
-def _recognition(recipe: Recipe, classes: int) -> Workload:
-    from vcycle.nn import freeze
-    from vcycle.runs.loaded_model import without_downloads
-    from vcycle.tasks.recognition.build import build_model, task_of
-
-    training = recipe.training
+    task, decay = tasks[recipe.task], recipe.training.ema
     return Workload(
         settings=settings_of(recipe),
-        task=task_of(recipe, classes),
-        build=lambda: freeze(build_model(without_downloads(recipe), classes, recipe.run.seed), training.freeze),
+        task=task.objective(recipe, classes),
+        build=lambda: task.prepare_model(task.build_model(recipe, classes, download=False), recipe),
         optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
-        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
-    )
-
-
-def _superresolution(recipe: SuperresRecipe) -> Workload:
-    from vcycle.tasks.superres.build import build_model, task_of
-    from vcycle.tasks.superres.models.roles import role_by_name
-    from vcycle.tasks.superres.plans import baseline_of
-
-    training = recipe.training
-    return Workload(
-        settings=settings_of(recipe),
-        task=task_of(recipe),
-        build=lambda: build_model(recipe, recipe.run.seed),
-        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
-        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
-        role_of=role_by_name(baseline_of(recipe, 1).roles),
+        ema=None if decay is None else EmaSpec(decay=decay, clips=recipe.training.batch),
+        role_of=task.role_of(recipe),
+        flop_counts=task.flop_counts(),
     )

@@ -7,13 +7,15 @@ arrays have one count each, whatever their length.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from vcycle.errors import DataError
 
@@ -176,6 +178,15 @@ class VideoList:
                 continue
             if os.path.commonpath([root, os.path.normpath(os.path.join(root, path))]) != root:
                 raise DataError(f"{self.origin(item)}: {path} leads out of data.root {self.root}")
+
+    def digest(self) -> dict[str, Any]:
+        """What identifies the videos wherever they are stored: their number, and hashes of names and labels."""
+        names, labels = hashlib.sha256(), hashlib.sha256(json.dumps(self.classes).encode())
+        for name in self.paths:
+            names.update(name.encode("utf-8", "surrogateescape") + b"\0")
+        for values in (self.labels, self.label_starts, self.label_spans, self.spans):
+            labels.update(f"{len(values)}:".encode() + array("d", values).tobytes())
+        return {"videos": len(self), "names": names.hexdigest()[:16], "labels": labels.hexdigest()[:16]}
 
     def origin(self, item: int) -> str:
         """Where one video is named, for messages: the list's line, or the path itself."""

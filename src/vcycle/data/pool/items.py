@@ -29,7 +29,8 @@ def encode(item: Any, slot: Tensor) -> tuple[bytes, int]:
     Returns:
         What ``decode`` needs beside the slot, and how many bytes a slot should have for such an item.
     """
-    if type(item) is Sample and item.clip.dtype == torch.uint8 and item.clip.numel() <= slot.numel():
+    plain = type(item) is Sample and item.clip.dtype == torch.uint8 and not isinstance(item.label, Tensor)
+    if plain and item.clip.numel() <= slot.numel():
         size = item.clip.numel()
         if item.clip.data_ptr() != slot.data_ptr():  # else it was put there at once
             slot[:size].view(item.clip.shape).copy_(item.clip)

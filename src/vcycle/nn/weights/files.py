@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
-from vcycle.tasks.recognition.weights.record import Record, pyslowfast_record
+from vcycle.nn.weights.record import Record, pyslowfast_record
 
 __all__ = ["Weights", "read_weights"]
 

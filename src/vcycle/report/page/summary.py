@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vcycle.report.page.runs import RunData, measure, shown
-from vcycle.report.spread import duration
+from vcycle.utils.units import duration
 
 __all__ = ["environment_rows", "protocols", "summary_rows"]
 

@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,40 +10,27 @@ from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
-from vcycle.tasks.recognition.recipe import DigitsSection, Recipe
+from vcycle.tasks.base import Progress, Splits
+from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
 
-__all__ = ["Progress", "Videos", "check_videos", "every_video", "find_videos", "was_prepared"]
-
-Progress = Callable[[str, int, int], None]
-"""Told what is being done, how much of it is, and how much there is."""
+__all__ = ["check_videos", "every_video", "find_videos", "left_out", "notes", "was_prepared", "without_digits"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Videos:
-    """The videos of a recipe, by split."""
-
-    train: VideoList
-    val: VideoList
-    test: VideoList | None
-    layout: str = "folder"
-    """How they lie on disk."""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a user should know: the layout recognised, videos not taken or in two splits, classes without any."""
-        found = [videos for videos in (self.train, self.val, self.test) if videos is not None]
-        notes = [] if self.layout in ("folder", "list") else [f"layout: {self.layout}, by {self.train.source}"]
-        notes += left_out(found)
-        if self.layout != "folder":  # a file lies in one folder
-            notes += _shared(self.train, {"val": self.val} | ({} if self.test is None else {"test": self.test}))
-        empty = sorted(set(range(len(self.train.classes))) - set(self.train.labels))
-        if empty:
-            names = ", ".join(repr(self.train.classes[label]) for label in empty[:3])
-            notes.append(
-                f"{self.train.source}: no video to train on for {len(empty):,} of {len(self.train.classes):,} classes: "
-                f"{names}{', …' if empty[3:] else ''}"
-            )
-        return tuple(notes)
+def notes(splits: Splits[VideoList]) -> list[str]:
+    """What a user should know: the layout recognised, videos left out or in two splits, classes without any."""
+    train, others = splits.train, {"val": splits.val} | ({} if splits.test is None else {"test": splits.test})
+    found = [] if splits.layout in ("folder", "list") else [f"layout: {splits.layout}, by {train.source}"]
+    found += left_out([train, *others.values()])
+    if splits.layout != "folder":  # a file is in one folder
+        found += _shared(train, others)
+    empty = sorted(set(range(len(train.classes))) - set(train.labels))
+    if empty:
+        names = ", ".join(repr(train.classes[label]) for label in empty[:3])
+        found.append(
+            f"{train.source}: no video to train on for {len(empty):,} of {len(train.classes):,} classes: "
+            f"{names}{', …' if empty[3:] else ''}"
+        )
+    return found
 
 
 def left_out(lists: Iterable[VideoList]) -> list[str]:
@@ -82,18 +68,17 @@ def _identities(videos: VideoList) -> Iterator[str | tuple[str, float, float]]:
         yield (whole, *videos.span(item)) if videos.spans else whole
 
 
-def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None) -> Videos:
+def find_videos(recipe: RecognitionRecipe, work: Path, progress: Progress = lambda *_: None) -> Splits[VideoList]:
     """Find the recipe's videos, or make the embedded set under `work`.
 
     Raises:
         RecipeError: if the recipe names no videos.
-        DataError: if they are not there, or not as they should be.
+        DataError: if they are not there, or malformed.
     """
     data = recipe.data
     if data.digits is not None:
         made = _render(data.digits, Path(data.path) if data.path else work / "digits", progress)
-        test = read_videos(made, "test") if "test" in data.digits.clips else None
-        return Videos(train=read_videos(made, "train"), val=read_videos(made, "val"), test=test)
+        return Splits(lambda split: read_videos(made, split), data.digits.clips, source=str(data.path or work))
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
     path = Path(data.path)
@@ -107,10 +92,10 @@ def find_videos(recipe: Recipe, work: Path, progress: Progress = lambda *_: None
         if path.is_dir() and (data.val is not None or data.test is not None):
             raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
     layout, splits, read = _reader(recipe)
-    return Videos(train=read("train"), val=read("val"), test=read("test") if "test" in splits else None, layout=layout)
+    return Splits(read, splits, source=data.path, layout=layout)
 
 
-def every_video(recipe: Recipe, *, cut: bool = True, vanished: bool = False) -> dict[str, VideoList]:
+def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool = False) -> dict[str, VideoList]:
     """The videos that a recipe's data lists, by split, whether or not their files are there.
 
     Args:
@@ -129,7 +114,7 @@ def every_video(recipe: Recipe, *, cut: bool = True, vanished: bool = False) -> 
 
 
 def _reader(
-    recipe: Recipe, *, check_files: bool = True, vanished: bool = False
+    recipe: RecognitionRecipe, *, check_files: bool = True, vanished: bool = False
 ) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
     """How the recipe's videos lie, which splits there are, and what reads one."""
     data = recipe.data
@@ -187,7 +172,7 @@ def _confined(read: Callable[[str], VideoList], root: Path | None) -> Callable[[
     return confined
 
 
-def _layout(recipe: Recipe, folder: Path) -> LayoutName:
+def _layout(recipe: RecognitionRecipe, folder: Path) -> LayoutName:
     """How the videos of a folder lie."""
     data = recipe.data
     layout = layout_of(folder) if data.layout == "auto" else data.layout
@@ -196,7 +181,7 @@ def _layout(recipe: Recipe, folder: Path) -> LayoutName:
     return layout
 
 
-def check_videos(recipe: Recipe, videos: Videos) -> None:
+def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
     """Check that the recipe's task and cache take its videos. Needs no torch.
 
     Raises:
@@ -209,16 +194,16 @@ def check_videos(recipe: Recipe, videos: Videos) -> None:
             "the recipe begins with trained weights, and names none: give their file with init=FILE; "
             "init.needed=false trains from nothing"
         )
-    if videos.train.multi_label and not training.multi_label:
+    if splits.train.multi_label and not training.multi_label:
         message = "its videos have any number of labels, and training.multi_label is false: true trains on them"
         raise RecipeError(f"data.path {data.path}: {message}")
-    if training.multi_label and not videos.train.multi_label:
+    if training.multi_label and not splits.train.multi_label:
         message = "its videos have one label each, and training.multi_label is true: false trains on them"
         raise RecipeError(f"data.path {data.path}: {message}")
-    classes = len(videos.train.classes)
+    classes = len(splits.train.classes)
     if classes < 2 and not training.multi_label:
         raise DataError(
-            f"data.path {data.path}: its videos are of {classes} class ({', '.join(videos.train.classes)}): at least 2 "
+            f"data.path {data.path}: its videos are of {classes} class ({', '.join(splits.train.classes)}): at least 2 "
             "are needed to tell apart"
         )
     if training.multi_label and training.label_smoothing:
@@ -248,7 +233,14 @@ def check_videos(recipe: Recipe, videos: Videos) -> None:
             raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
 
 
-def was_prepared(recipe: Recipe) -> bool:
+def without_digits(recipe: RecognitionRecipe) -> RecognitionRecipe:
+    """The recipe on videos of the user's, where it would make the embedded set."""
+    if recipe.data.digits is None:
+        return recipe
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"digits": None})})
+
+
+def was_prepared(recipe: RecognitionRecipe) -> bool:
     """Whether the recipe's videos were written by `vcycle prepare`."""
     return recipe.data.digits is None and recipe.data.path is not None and is_prepared(Path(recipe.data.path))
 

@@ -1,18 +1,12 @@
-"""An evaluation as it is written down: the numbers with their protocol, each class, and each video."""
+"""The rows of an evaluation: each class, and each video."""
 
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from vcycle.errors import VcycleError
 
 if TYPE_CHECKING:
     from vcycle.data import VideoDataset
-    from vcycle.tasks.recognition import Evaluation, Scores
+    from vcycle.tasks.recognition import Scores
 
-__all__ = ["class_rows", "top_classes", "video_rows", "write_data", "write_findings"]
+__all__ = ["class_rows", "top_classes", "video_rows"]
 
 _TOP = 5
 """Classes that are written down for each video."""
@@ -62,41 +56,3 @@ def video_rows(scores: "Scores", dataset: "VideoDataset") -> list[dict[str, Any]
             row["right"] = next(iter(top)) == row["class"]
         rows.append(row | {"scores": top})
     return rows
-
-
-def write_findings(
-    file: Path, about: Mapping[str, Any], evaluation: "Evaluation", scores: "Scores", dataset: "VideoDataset"
-) -> None:
-    """Write an evaluation as one JSON object, with a line for each class and for each video.
-
-    Raises:
-        VcycleError: if it cannot be written.
-    """
-    data = {**about, **asdict(evaluation)}
-    data["per_class"] = class_rows(scores, dataset.videos.classes)
-    data["videos"] = video_rows(scores, dataset)
-    data["unreadable_videos"] = [{"video": bad.path, "cause": bad.cause} for bad in scores.unreadable]
-    write_data(file, data)
-
-
-def write_data(file: Path, data: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all, with a line for each value and for each item of a list.
-
-    Raises:
-        VcycleError: if it cannot be written.
-    """
-    from vcycle.utils.atomic import written_whole
-
-    lines = []
-    for key, value in data.items():
-        text = json.dumps(value)
-        if isinstance(value, list) and value:
-            rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
-            text = f"[\n{rows}\n ]"
-        lines.append(f" {json.dumps(key)}: {text}")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as handle:
-            handle.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
-    except OSError as error:
-        raise VcycleError(f"{file} cannot be written: {error.strerror or error}") from error

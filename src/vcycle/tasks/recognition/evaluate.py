@@ -1,47 +1,191 @@
-"""From a recipe to an evaluation: views, batches, scores."""
+"""How recognition is evaluated: views of each video, their scores combined, accuracy of all.
 
-from collections.abc import Callable, Iterator
+During training that is one center clip of each video, at full resolution.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from vcycle.errors import DataError, RecipeError
+from vcycle.errors import RecipeError
 from vcycle.plan import Shape
-from vcycle.tasks.recognition.build import dataset_of, task_of
-from vcycle.tasks.recognition.data import Progress
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.base import Evaluator
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 if TYPE_CHECKING:
     import torch
+    from matplotlib.figure import Figure
+    from rich.table import Table
     from torch import nn
 
     from vcycle.data import Loader, Replacement, VideoDataset, Views
-    from vcycle.runs.loaded_model import Opened
-    from vcycle.tasks.recognition import Evaluation, Scored, Scores, Scoring
-    from vcycle.train.ranks import Ranks
+    from vcycle.tasks.recognition.metrics import Evaluation
+    from vcycle.tasks.recognition.objective import Recognition
+    from vcycle.tasks.recognition.scores import Scored, Scores, Scoring
+    from vcycle.train.outcome import Evaluation as EvalResult
 
-__all__ = [
-    "center_view",
-    "check_classes",
-    "check_initial",
-    "evaluator",
-    "open_initial",
-    "open_trained",
-    "protocol_of",
-    "scored",
-    "scoring_of",
-    "split_of",
-    "view_loader",
-    "views_of",
-]
+__all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
 _FEWEST_BATCHES = 8
 """Batches that even a small set is cut into, so that as many ranks have something to do. Their size must not depend on
 the number of ranks: a model's arithmetic depends on it, in the last digits."""
 
 
-def views_of(recipe: Recipe) -> "Views":
+class VideoEvaluator(Evaluator):
+    """Scores videos, each counted once."""
+
+    doing: ClassVar[str] = "evaluating videos"
+    item: ClassVar[str] = "video"
+
+    def __init__(
+        self, recipe: RecognitionRecipe, dataset: "VideoDataset", classes: Sequence[str], *, final: bool
+    ) -> None:
+        """Evaluate on a dataset.
+
+        Args:
+            recipe: The recipe.
+            dataset: The videos.
+            classes: Names of the classes.
+            final: Whether to take all of the recipe's views, or the center clip alone.
+
+        Raises:
+            RecipeError: as `views_of`.
+        """
+        self.views = views_of(recipe) if final else center_view(recipe)
+        self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
+        self._objective = objective_of(recipe, len(self._classes))
+
+    @property
+    def suffix(self) -> str:
+        """Clips and crops of each video."""
+        return f"-{self.views.clips}x{self.views.crops}"
+
+    @property
+    def protocol(self) -> str:
+        """How scores come about, in words."""
+        words = scoring_of(self._recipe).words(self._objective, self.views)
+        return f"{words}, fully convolutional" if self._recipe.evaluation.fully_convolutional else words
+
+    def each(
+        self,
+        model: "nn.Module",
+        device: "torch.device",
+        *,
+        rank: int = 0,
+        world: int = 1,
+        progress: Callable[[int, int], None] = lambda *_: None,
+    ) -> "Iterator[Scored | Replacement]":
+        """Score a rank's share of the videos, one after another; see `vcycle.tasks.recognition.score_each`.
+
+        Of several ranks' shares, which are of whole batches, `progress` is told about how many there are.
+
+        Raises:
+            RecipeError: if the model has no fully convolutional test, and one is asked for.
+        """
+        from vcycle.tasks.recognition.scores import score_each
+
+        scoring = scoring_of(self._recipe)
+        with ExitStack() as stack:
+            stack.enter_context(_at_each_place(self._recipe, model, scoring.kind(self._objective)))
+            batches = iter(view_loader(self._recipe, self._dataset, self.views, rank=rank, world=world))
+            stack.callback(batches.close)
+            total = -(-len(self._dataset) // world)
+            progress(0, total)
+            found = score_each(self._objective, model, batches, self.views, device=device, scoring=scoring)
+            for done, video in enumerate(found, start=1):
+                yield video
+                if done < total:
+                    progress(done, total)
+            progress(total, total)
+
+    def result(self, found: Sequence[Any]) -> "Evaluation":
+        """Accuracy or mAP, and the loss."""
+        from vcycle.tasks.recognition.metrics import evaluate
+
+        return evaluate(_scores(found), self.protocol)
+
+    def line(self, result: "EvalResult", split: str) -> str:
+        """The number that an evaluation is about, over how many videos, and its protocol."""
+        from vcycle.tasks.recognition.metrics import Evaluation
+
+        assert isinstance(result, Evaluation)
+        return f"{accuracy_line(result, split, len(self._classes))}, loss {result.loss:.3f}"
+
+    def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
+        """1 for each of the videos that was recognised, 0 for others; None for those that could not be read."""
+        scores = _scores(found)
+        if scores.labels.ndim > 1:
+            return None
+        right = (scores.scores.argmax(1) == scores.labels).int().tolist()
+        known = dict(zip(scores.videos.tolist(), right, strict=True))
+        return [known.get(video) for video in range(len(self._dataset))]
+
+    def details(self, found: Sequence[Any]) -> dict[str, Any]:
+        """A row for each class and each video, and the videos that cannot be read."""
+        from vcycle.tasks.recognition.eval_report import class_rows, video_rows
+
+        scores = _scores(found)
+        return {
+            "per_class": class_rows(scores, self._classes),
+            "videos": video_rows(scores, self._dataset),
+            "unreadable_videos": [{"video": bad.path, "cause": bad.cause} for bad in scores.unreadable],
+        }
+
+    def table(self, found: Sequence[Any]) -> "Table | None":
+        """The classes that are recognised worst."""
+        from vcycle.tasks.recognition.eval_report import class_rows
+        from vcycle.tasks.recognition.figures import weakest_table
+
+        return weakest_table(class_rows(_scores(found), self._classes))
+
+    def check_figure(self) -> None:
+        """Refuse a confusion matrix of videos with several labels."""
+        if self._recipe.training.multi_label:
+            raise RecipeError("--figure: a confusion matrix needs one class a video, and these may have several")
+
+    def figure(self, found: Sequence[Any], title: str) -> "Figure":
+        """The confusion matrix."""
+        from vcycle.tasks.recognition.figures import confusion_figure
+        from vcycle.tasks.recognition.metrics import confusion
+
+        return confusion_figure(confusion(_scores(found)).tolist(), self._classes, title)
+
+
+def accuracy_line(evaluation: "Evaluation", split: str, classes: int) -> str:
+    """The number that an evaluation is about, over how many videos, and its protocol."""
+    if evaluation.map is None:
+        numbers = f"top-1 {evaluation.top1:.1%}"
+        numbers += f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # else it is 100 %
+    else:
+        numbers = f"mAP {evaluation.map:.1%}"
+        if evaluation.map_classes != classes:
+            numbers += f" over the {evaluation.map_classes} of {classes} classes that have a video"
+    unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
+    return f"{numbers} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
+
+
+def objective_of(recipe: RecognitionRecipe, classes: int) -> "Recognition":
+    """The recipe's loss, and what clips are to its model."""
+    from vcycle.tasks.recognition.objective import Recognition
+
+    return Recognition(
+        classes=classes,
+        mean=recipe.sampling.mean,
+        std=recipe.sampling.std,
+        label_smoothing=recipe.training.label_smoothing,
+        multi_label=recipe.training.multi_label,
+        mixup=recipe.augment.mixup,
+        cutmix=recipe.augment.cutmix,
+    )
+
+
+def _scores(found: Sequence[Any]) -> "Scores":
+    from vcycle.tasks.recognition.scores import Scores
+
+    return Scores.of(found)
+
+
+def views_of(recipe: RecognitionRecipe) -> "Views":
     """The views that the recipe evaluates a finished training on. Needs no torch.
 
     Raises:
@@ -50,12 +194,12 @@ def views_of(recipe: Recipe) -> "Views":
     return _views(recipe, clips=recipe.evaluation.clips, crops=recipe.evaluation.crops)
 
 
-def center_view(recipe: Recipe) -> "Views":
+def center_view(recipe: RecognitionRecipe) -> "Views":
     """The one view that is evaluated during training."""
     return _views(recipe, clips=1, crops=1)
 
 
-def _views(recipe: Recipe, *, clips: int, crops: int) -> "Views":
+def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
     from vcycle.data import Views
 
     e, s, t = recipe.evaluation, recipe.sampling, recipe.training
@@ -81,7 +225,7 @@ def _views(recipe: Recipe, *, clips: int, crops: int) -> "Views":
     return Views(shape=shape, clips=clips, crops=crops, short_side=short_side)
 
 
-def scoring_of(recipe: Recipe) -> "Scoring":
+def scoring_of(recipe: RecognitionRecipe) -> "Scoring":
     """How the recipe makes a video's scores of its views'."""
     from vcycle.tasks.recognition import Scoring
 
@@ -89,13 +233,9 @@ def scoring_of(recipe: Recipe) -> "Scoring":
     return Scoring(scores=e.scores, combine=e.combine, precision=recipe.run.precision)
 
 
-def protocol_of(recipe: Recipe, classes: int, views: "Views") -> str:
-    """The protocol of an evaluation in words."""
-    words = scoring_of(recipe).words(task_of(recipe, classes), views)
-    return f"{words}, fully convolutional" if recipe.evaluation.fully_convolutional else words
-
-
-def view_loader(recipe: Recipe, dataset: "VideoDataset", views: "Views", *, rank: int = 0, world: int = 1) -> "Loader":
+def view_loader(
+    recipe: RecognitionRecipe, dataset: "VideoDataset", views: "Views", *, rank: int = 0, world: int = 1
+) -> "Loader":
     """Load the views of a rank's share of the videos."""
     from vcycle.data import evaluation_loader
 
@@ -112,179 +252,11 @@ def view_loader(recipe: Recipe, dataset: "VideoDataset", views: "Views", *, rank
     )
 
 
-def scored(
-    recipe: Recipe,
-    dataset: "VideoDataset",
-    model: "nn.Module",
-    views: "Views",
-    device: "torch.device",
-    *,
-    rank: int = 0,
-    world: int = 1,
-    progress: Callable[[int, int], None] = lambda *_: None,
-) -> "Iterator[Scored | Replacement]":
-    """Score a rank's share of the videos, one after another; see `vcycle.tasks.recognition.score_each`.
-
-    `progress` is told how many are done, of how many; of several ranks' shares, which are of whole batches, about so
-    many.
-
-    Raises:
-        RecipeError: if the model has no fully convolutional test, and one is asked for.
-    """
-    from vcycle.tasks.recognition import score_each
-
-    task, scoring = task_of(recipe, len(dataset.videos.classes)), scoring_of(recipe)
-    with ExitStack() as stack:
-        stack.enter_context(_at_each_place(recipe, model, scoring.kind(task)))
-        batches = iter(view_loader(recipe, dataset, views, rank=rank, world=world))
-        stack.callback(batches.close)
-        total = -(-len(dataset) // world)
-        progress(0, total)
-        found = score_each(task, model, batches, views, device=device, scoring=scoring)
-        for done, video in enumerate(found, start=1):
-            yield video
-            if done < total:
-                progress(done, total)
-        progress(total, total)
-
-
 def _at_each_place(
-    recipe: Recipe, model: "nn.Module", kind: Literal["softmax", "sigmoid"]
+    recipe: RecognitionRecipe, model: "nn.Module", kind: Literal["softmax", "sigmoid"]
 ) -> AbstractContextManager[None]:
     if not recipe.evaluation.fully_convolutional:
         return nullcontext()
     from vcycle.tasks.recognition.models.head import fully_convolutional
 
     return fully_convolutional(model, recipe.training.size, kind)
-
-
-def evaluator(
-    recipe: Recipe,
-    dataset: "VideoDataset",
-    on_message: Callable[[str], None] = lambda _: None,
-    on_scores: "Callable[[Scores], None]" = lambda _: None,
-    *,
-    ranks: "Ranks | None" = None,
-    on_progress: Progress = lambda *_: None,
-) -> "Callable[[nn.Module, torch.device], Evaluation]":
-    """A function that evaluates a model during training: at the full grid, one center clip per video.
-
-    Args:
-        recipe: The recipe.
-        dataset: The videos.
-        on_message: Told of each video that cannot be read, once.
-        on_scores: Told of every evaluation's scores.
-        ranks: The ranks that evaluate together, each its share of the videos; all of them find the same.
-        on_progress: Told how far each evaluation is.
-    """
-    from vcycle.tasks.recognition import Scores
-    from vcycle.tasks.recognition import evaluate as evaluate_scores
-    from vcycle.train.ranks import ALONE
-
-    shared = ranks or ALONE
-
-    views = center_view(recipe)
-    protocol = protocol_of(recipe, len(dataset.videos.classes), views)
-    named: set[int] = set()
-
-    def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
-        tell = partial(on_progress, "evaluating videos")
-        found = scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world, progress=tell)
-        return shared.pooled(list(found), judge)
-
-    def judge(everything: "list[Scored | Replacement]") -> "Evaluation":
-        scores = Scores.of(everything)
-        for bad in scores.unreadable:
-            if bad.video not in named:
-                named.add(bad.video)
-                on_message(f"bad video {bad.path}: {bad.cause}; left out of the evaluation")
-        on_scores(scores)
-        return evaluate_scores(scores, protocol)
-
-    return evaluate
-
-
-def split_of(
-    recipe: Recipe,
-    split: str,
-    work: Path,
-    progress: Callable[[str, int, int], None] = lambda *_: None,
-) -> "VideoDataset":
-    """One split of the recipe's data, and nothing of the others: no cache is built for them.
-
-    Raises:
-        RecipeError: if there is no such split.
-        DataError: if it cannot be read.
-    """
-    from vcycle.tasks.recognition.data import find_videos
-
-    if split not in ("train", "val", "test"):
-        raise RecipeError(f"split {split!r} is unknown: val, test or train")
-    videos = find_videos(recipe, work, progress)
-    found = getattr(videos, split)
-    if found is None:
-        raise RecipeError(f"the data in {recipe.data.path or work} has no test split: --split val")
-    return dataset_of(recipe, found, split, work, progress)
-
-
-def check_classes(dataset: "VideoDataset", classes: tuple[str, ...], origin: str) -> None:
-    """Check that a dataset has the classes that a model was trained for, in their order.
-
-    Raises:
-        DataError: if it has others.
-    """
-    own = dataset.videos.classes
-    if own == classes:
-        return
-    differ = next(
-        (f"{a!r} where it knows {b!r}" for a, b in zip(own, classes, strict=False) if a != b), "more or fewer"
-    )
-    raise DataError(
-        f"{dataset.videos.source} has {len(own)} classes, and the model in {origin} was trained for {len(classes)}: "
-        f"{differ}"
-    )
-
-
-def open_trained(path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False) -> "Opened":
-    """Open a model as `vcycle.runs.loaded_model.open_model` does, unless it has not been trained at all.
-
-    Raises:
-        CheckpointError: if it has not.
-    """
-    from vcycle.runs.loaded_model import open_model, refuse_untrained
-
-    opened = open_model(path, on_message, raw=raw)
-    refuse_untrained(path, opened.origin, opened.step)
-    return opened
-
-
-def check_initial(recipe: Recipe) -> None:
-    """Check that a recipe begins with weights that are worth an evaluation, before its data is looked at.
-
-    Raises:
-        RecipeError: if it names none, or draws a new classifier.
-    """
-    if recipe.init.path is None or recipe.init.head == "new":
-        raise RecipeError(
-            "a recipe's model is untrained: give the folder of a run, what `vcycle export` wrote, or weights with a "
-            "classifier by init=FILE"
-        )
-
-
-def open_initial(
-    recipe: Recipe, classes: tuple[str, ...], on_message: Callable[[str], None] = lambda _: None
-) -> "Opened":
-    """A recipe's model with the weights that the recipe begins with, such as published ones.
-
-    Raises:
-        RecipeError: as `check_initial`.
-        CheckpointError: if they do not fit.
-    """
-    from vcycle.runs.loaded_model import Opened, without_downloads
-    from vcycle.tasks.recognition.build import build_model
-    from vcycle.tasks.recognition.init_weights import initialise
-
-    check_initial(recipe)
-    model = build_model(without_downloads(recipe), len(classes), recipe.run.seed)
-    initialise(model, recipe, classes, on_message)
-    return Opened(model=model.eval(), recipe=recipe, classes=classes, origin=str(recipe.init.path), step=0)

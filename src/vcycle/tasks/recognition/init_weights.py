@@ -10,37 +10,23 @@ from torch import nn
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights
-from vcycle.runs.loaded_model import Trained, read_kept, without_downloads
-from vcycle.tasks.recipes import recognition
-from vcycle.tasks.recognition.build import build_model
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.nn.weights.record import UNSEEN, Record
+from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.weights.loading import Taken, take_weights
-from vcycle.tasks.recognition.weights.record import UNSEEN, Record
+from vcycle.tasks.saved_weights import Provenance, read_saved
 
-__all__ = ["check_init", "initialise"]
+__all__ = ["build_model", "initialise"]
 
 _NEAR = 0.02
 """How far means and deviations of colours may be apart and still count as the same, in values of 0..1."""
 
 
-def check_init(recipe: Recipe, classes: Sequence[str]) -> None:
-    """Check that a recipe's first weights fit its model, without building it.
-
-    Args:
-        recipe: The recipe; where it names no weights there is nothing to check.
-        classes: Names of the classes of its videos.
-
-    Raises:
-        CheckpointError: if the weights cannot be read or do not fit.
-    """
-    if recipe.init.path is not None:
-        with torch.device("meta"):
-            model = build_model(without_downloads(recipe), len(classes), recipe.run.seed)
-        initialise(model, recipe, classes)
-
-
 def initialise(
-    model: nn.Module, recipe: Recipe, classes: Sequence[str], on_message: Callable[[str], None] = lambda _: None
+    model: nn.Module,
+    recipe: RecognitionRecipe,
+    classes: Sequence[str],
+    on_message: Callable[[str], None] = lambda _: None,
 ) -> Taken | None:
     """Load a recipe's first weights into its model, in place.
 
@@ -58,7 +44,7 @@ def initialise(
     """
     if recipe.init.path is None:
         return None
-    kept = read_kept(Path(recipe.init.path), on_message)
+    kept = read_saved(Path(recipe.init.path), on_message)
     weights = kept.weights
     if kept.trained is not None:
         weights = replace(weights, record=_record_of(kept.trained, recipe.init.path))
@@ -76,7 +62,7 @@ def initialise(
     return taken
 
 
-def _colours(weights: Weights, recipe: Recipe) -> list[str]:
+def _colours(weights: Weights, recipe: RecognitionRecipe) -> list[str]:
     """Colours that are scaled otherwise than those that the weights were trained on."""
     record, sampling = weights.record, recipe.sampling
     return [
@@ -86,10 +72,25 @@ def _colours(weights: Weights, recipe: Recipe) -> list[str]:
     ]
 
 
-def _record_of(trained: Trained, source: str) -> Record:
+def _record_of(trained: Provenance, source: str) -> Record:
     """What the recipe says that the weights do not show."""
-    recipe = without_downloads(recognition(trained.recipe, source))
+    recipe = trained.recipe
+    if not isinstance(recipe, RecognitionRecipe):
+        raise CheckpointError(f"{source} is a model of {recipe.task}: one of recognition is accepted")
     with torch.device("meta"):
-        model = build_model(recipe, len(trained.classes), 0)
+        model = build_model(recipe, len(trained.classes), download=False)
     unseen: dict[str, Any] = {what: getattr(model, what, None) for what in UNSEEN}
     return Record(**unseen, mean=recipe.sampling.mean, std=recipe.sampling.std)
+
+
+def build_model(recipe: RecognitionRecipe, classes: int, *, download: bool = True) -> nn.Module:
+    """The recipe's model, its weights drawn under `run.seed`.
+
+    Args:
+        recipe: The recipe.
+        classes: Outputs.
+        download: Whether torchvision may fetch the pretrained weights that an option names.
+    """
+    torch.manual_seed(recipe.run.seed)
+    options = {key: value for key, value in recipe.model.options.items() if download or key != "weights"}
+    return build(recipe.model.name, classes, **options)

@@ -2,25 +2,27 @@
 
 from pathlib import Path
 
+from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.files import SPLITS
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.prepare.names import is_prepared
 from vcycle.data.prepare.settings import short_side_for
-from vcycle.tasks.recognition.data import Videos
-from vcycle.tasks.recognition.recipe import Recipe
+from vcycle.tasks.base import Splits
+from vcycle.tasks.recognition.data import notes
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 __all__ = ["notices"]
 
 
-def notices(recipe: Recipe, videos: Videos) -> list[str]:
+def notices(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str]:
     """Lines to tell, once: of the videos found, of one split given as a whole, of stored pictures too small."""
-    return [*videos.notes, *_one_split(recipe, videos), *_too_small(recipe, videos)]
+    return [*notes(splits), *_one_split(recipe, splits), *_too_small(recipe)]
 
 
-def _one_split(recipe: Recipe, videos: Videos) -> list[str]:
+def _one_split(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str]:
     """`data=videos/train` trains, and cuts its validation from there."""
     path = Path(recipe.data.path or "").absolute()
-    if recipe.data.path is None or videos.layout != "folder" or path.name not in SPLITS:
+    if recipe.data.path is None or splits.layout != "folder" or path.name not in SPLITS:
         return []
     others = [split for split in folder_splits(path.parent) if split != path.name]
     if not others:
@@ -28,7 +30,7 @@ def _one_split(recipe: Recipe, videos: Videos) -> list[str]:
     return [f"data.path {path} is one split of several: data={path.parent} takes its {' and '.join(others)} as well"]
 
 
-def _too_small(recipe: Recipe, videos: Videos) -> list[str]:
+def _too_small(recipe: RecognitionRecipe) -> list[str]:
     """Whether the pictures that are kept have fewer pixels than any clip of the full shape shows."""
     size = recipe.training.size
     needed = _least_short_side(recipe)
@@ -60,7 +62,7 @@ def _too_small(recipe: Recipe, videos: Videos) -> list[str]:
     return [f"{said}; they have no more pixels, so a smaller training.size loses nothing"]
 
 
-def _least_short_side(recipe: Recipe) -> int:
+def _least_short_side(recipe: RecognitionRecipe) -> int:
     """Short side in pixels of the smallest picture that a clip of the full shape is taken from."""
     sampling, size = recipe.sampling, recipe.training.size
     if sampling.field is not None:

@@ -1,38 +1,24 @@
-"""From a recipe to its plans. Needs no torch: `vcycle plan` answers at once."""
+"""The plans of recognition, and the baseline that they are derived from. Needs no torch."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from fractions import Fraction
 
 from vcycle import plan as planning
-from vcycle.errors import PlanError, RecipeError, did_you_mean
+from vcycle.errors import RecipeError
 from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale, StepDecay
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
 from vcycle.plan.shape import FULL
-from vcycle.tasks.recognition.plan_options import LongPlan, PlansSection, ShortPlan
-from vcycle.tasks.recognition.recipe import DecaySection, Recipe, TrainingSection, WarmupSection
+from vcycle.registry import Registry
+from vcycle.tasks.plans import PlanSpec
+from vcycle.tasks.recognition.plan_options import CascadePlan, ConstantPlan, LongPlan, MultigridPlan, ShortPlan
+from vcycle.tasks.recognition.recipe import DecaySection, RecognitionRecipe, TrainingSection, WarmupSection
 
-__all__ = ["PLAN_NAMES", "baseline_of", "check_name", "control_name", "factor_of", "lengthened", "named_by", "plan_of"]
+__all__ = ["PLANS", "baseline_of", "lengthened"]
 
-PLAN_NAMES = ("constant", "long+short", "long", "short", "cascade")
-_CONTROL = "control:"
-
-
-def control_name(plan: str) -> str:
-    """The name of a plan's LR-matched control, whatever the plan's length and, of super-resolution, its batch."""
-    return _CONTROL + plan.partition("@")[0].removesuffix("+scaled")
+PLANS: Registry[PlanSpec] = Registry("plan", "vcycle.plans.recognition")
 
 
-def check_name(name: str) -> None:
-    """Check that there is such a plan, whatever the recipe.
-
-    Raises:
-        RecipeError: naming those that there are.
-    """
-    _parts(name)
-
-
-def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
+def baseline_of(recipe: RecognitionRecipe, clips: int | None = None) -> Baseline:
     """The recipe's baseline, for a training set of `clips` samples.
 
     Raises:
@@ -58,45 +44,7 @@ def baseline_of(recipe: Recipe, clips: int | None = None) -> Baseline:
     )
 
 
-def plan_of(recipe: Recipe, clips: int | None = None, name: str | None = None) -> Plan:
-    """The plan called `name`, by default the recipe's own.
-
-    Args:
-        recipe: The recipe.
-        clips: Length of the training set; by default the recipe's.
-        name: `constant`, `long+short`, `long`, `short`, `cascade`, or `control:` and one of them; `@FACTOR` at
-            the end sets the epoch factor.
-
-    Raises:
-        RecipeError: for an unknown name.
-        PlanError: if the plan cannot be built.
-    """
-    name = recipe.plan if name is None else name
-    base, is_control, epoch_factor = _parts(name)
-    baseline, section = baseline_of(recipe, clips), base.replace("+", "_")
-    with named_by(section):
-        if is_control:
-            options = getattr(recipe.plans, section)
-            length = epoch_factor if epoch_factor is not None else options.control_epoch_factor or 1.0
-            return planning.control(_BUILDERS[base](baseline, recipe.plans, None), epoch_factor=length)
-        return _BUILDERS[base](baseline, recipe.plans, epoch_factor)
-
-
-@contextmanager
-def named_by(section: str) -> Iterator[None]:
-    """Name the recipe's section of a plan's options in errors that do not name the plan.
-
-    Raises:
-        PlanError: in place of one from within.
-    """
-    try:
-        yield
-    except PlanError as error:
-        said = str(error)
-        raise PlanError(said if said.startswith("plan ") else f"plans.{section}: {said}") from error
-
-
-def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:
+def lengthened(recipe: RecognitionRecipe, clips: int | None = None) -> str | None:
     """What to tell of a training that `training.min_steps` made longer; None of others."""
     length = recipe.training.epochs
     longer = _long_enough(recipe.training, _clips(recipe, clips)).epochs
@@ -108,7 +56,7 @@ def lengthened(recipe: Recipe, clips: int | None = None) -> str | None:
     )
 
 
-def _clips(recipe: Recipe, clips: int | None) -> int:
+def _clips(recipe: RecognitionRecipe, clips: int | None) -> int:
     """The length of the training set."""
     clips = clips if clips is not None else recipe.data.clips
     if clips is None:
@@ -134,8 +82,8 @@ def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
     return training.model_copy(update=update)
 
 
-def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
-    options = plans.constant
+def _constant(recipe: RecognitionRecipe, baseline: Baseline, options: ConstantPlan, factor: float | None) -> Plan:
+    del recipe
     return planning.constant(
         baseline,
         shape=FULL if options.shape is None else Scale.of(*options.shape),
@@ -145,12 +93,14 @@ def _constant(baseline: Baseline, plans: PlansSection, factor: float | None) -> 
     )
 
 
-def _long_short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
-    return _long_cycles(baseline, plans.long_short, factor, _short_sizes(plans.long_short))
+def _long_short(recipe: RecognitionRecipe, baseline: Baseline, options: MultigridPlan, factor: float | None) -> Plan:
+    del recipe
+    return _long_cycles(baseline, options, factor, _short_sizes(options))
 
 
-def _long(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
-    return _long_cycles(baseline, plans.long, factor, ())
+def _long(recipe: RecognitionRecipe, baseline: Baseline, options: LongPlan, factor: float | None) -> Plan:
+    del recipe
+    return _long_cycles(baseline, options, factor, ())
 
 
 def _long_cycles(baseline: Baseline, options: LongPlan, factor: float | None, short_sizes: Sequence[Fraction]) -> Plan:
@@ -166,8 +116,8 @@ def _long_cycles(baseline: Baseline, options: LongPlan, factor: float | None, sh
     )
 
 
-def _short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
-    options = plans.short
+def _short(recipe: RecognitionRecipe, baseline: Baseline, options: ShortPlan, factor: float | None) -> Plan:
+    del recipe
     return planning.multigrid(
         baseline,
         long_shapes=(),
@@ -177,8 +127,8 @@ def _short(baseline: Baseline, plans: PlansSection, factor: float | None) -> Pla
     )
 
 
-def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> Plan:
-    options = plans.cascade
+def _cascade(recipe: RecognitionRecipe, baseline: Baseline, options: CascadePlan, factor: float | None) -> Plan:
+    del recipe
     return planning.cascade(
         baseline,
         shapes=SPACE_FIRST if options.shapes is None else _scales(options.shapes),
@@ -191,25 +141,11 @@ def _cascade(baseline: Baseline, plans: PlansSection, factor: float | None) -> P
     )
 
 
-_BUILDERS: dict[str, Callable[[Baseline, PlansSection, float | None], Plan]] = {
-    "constant": _constant,
-    "long+short": _long_short,
-    "long": _long,
-    "short": _short,
-    "cascade": _cascade,
-}
-
-
-def _parts(name: str) -> tuple[str, bool, float | None]:
-    """What a plan's name says: the plan, whether its control is meant, and the epoch factor where it gives one."""
-    whole, at, factor = name.partition("@")
-    base = whole.removeprefix(_CONTROL)
-    if base not in _BUILDERS:
-        raise RecipeError(
-            f"plan {name!r} is unknown{did_you_mean(base, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; "
-            "@FACTOR at the end sets its length"
-        )
-    return base, base != whole, factor_of(factor, name) if at else None
+PLANS.register("constant", PlanSpec(build=_constant, section="constant"))
+PLANS.register("long+short", PlanSpec(build=_long_short, section="long_short"))
+PLANS.register("long", PlanSpec(build=_long, section="long"))
+PLANS.register("short", PlanSpec(build=_short, section="short"))
+PLANS.register("cascade", PlanSpec(build=_cascade, section="cascade"))
 
 
 def _check_lengths(training: TrainingSection) -> None:
@@ -255,18 +191,3 @@ def _decay(section: DecaySection) -> StepDecay | CosineDecay | NoDecay:
     if section.law == "steps":
         return StepDecay(milestones=section.milestones, gamma=section.gamma, factors=section.factors)
     return CosineDecay(floor=section.floor) if section.law == "cosine" else NoDecay()
-
-
-def factor_of(text: str, name: str) -> float:
-    """The number after the @ of a plan's name.
-
-    Raises:
-        RecipeError: if it is none, or none above 0.
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise RecipeError(f"plan {name!r}: the epoch factor {text!r} after @ must be a number above 0")
-    return value

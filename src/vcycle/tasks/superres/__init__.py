@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from vcycle.tasks.superres.objective import Restoration as Restoration
     from vcycle.tasks.superres.pairs.check import check_clips as check_clips
     from vcycle.tasks.superres.pairs.dataset import PairedDataset as PairedDataset
-    from vcycle.tasks.superres.pairs.dataset import PairedSample as PairedSample
     from vcycle.tasks.superres.pairs.dataset import mirror as mirror
     from vcycle.tasks.superres.pairs.degrade import Degradation as Degradation
     from vcycle.tasks.superres.pairs.degrade import imresize as imresize
@@ -45,7 +44,6 @@ _MODULES = {
     "Measured": "measuring",
     "Measuring": "measuring",
     "PairedDataset": "pairs.dataset",
-    "PairedSample": "pairs.dataset",
     "Protocol": "metrics",
     "Quality": "measuring",
     "Restoration": "objective",

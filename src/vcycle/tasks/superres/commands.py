@@ -102,15 +102,16 @@ def upscale(
 
 def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
     """A network, what it is in a line, and its precision: of a run or what was exported, or of weights alone."""
-    from vcycle.runs.loaded_model import is_exported, run_of
+    from vcycle.tasks.saved_weights import is_exported, run_of
 
     if not model.is_dir() and run_of(model) is None and not is_exported(model):
         from vcycle.tasks.superres.weights.network import open_network
 
         opened = open_network(model)
         return opened.model, opened.description, "fp32"
-    from vcycle.tasks.superres.evaluate import open_run
+    from vcycle.tasks.loaded_model import load_model
+    from vcycle.tasks.superres.task import SUPERRESOLUTION
 
-    run = open_run(model, message)
+    run = load_model(model, message, task=SUPERRESOLUTION.name)
     description = f"{run.recipe.model.name} after step {run.step:,}"
     return cast("BasicVSR | EDVR", run.model), description, run.recipe.run.precision

@@ -1,10 +1,11 @@
 """The clips of a recipe of super-resolution, found by split."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from vcycle.errors import DataError, RecipeError
+from vcycle.tasks.base import SPLITS, Splits
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.layouts import (
     ClipPairs,
@@ -18,32 +19,23 @@ from vcycle.tasks.superres.pairs.layouts import (
 from vcycle.tasks.superres.pairs.store import TiledClips, is_store
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
-__all__ = ["SPLITS", "Clips", "every_clip", "find_clips", "split_of", "splits_in"]
-
-SPLITS = ("train", "val", "test")
+__all__ = ["every_clip", "find_clips", "refuse_shared", "split_of", "splits_in"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Clips:
-    """The clips of a recipe, by split."""
-
-    train: ClipPairs
-    val: ClipPairs
-    test: ClipPairs | None = None
+def find_clips(recipe: SuperresRecipe) -> Splits[ClipPairs]:
+    """Find the recipe's clips; each split is read when it is asked for."""
+    has = [split for split in SPLITS if split != "test" or _has(recipe, "test")]
+    return Splits(lambda split: split_of(recipe, split), has, source=str(recipe.data.path))
 
 
-def find_clips(recipe: SuperresRecipe) -> Clips:
-    """Find the recipe's clips.
+def refuse_shared(splits: Splits[ClipPairs]) -> None:
+    """Refuse a clip that is in two splits.
 
     Raises:
-        RecipeError: if the recipe names none to train on, or to validate on.
-        DataError: if they are not there, not as they should be, or a clip is in two splits.
+        DataError: naming the first.
     """
-    train = split_of(recipe, "train")
-    val = split_of(recipe, "val")
-    test = split_of(recipe, "test") if _has(recipe, "test") else None
-    _refuse_shared(train, {"val": val} | ({} if test is None else {"test": test}))
-    return Clips(train=train, val=val, test=test)
+    others = {"val": splits.val} | ({} if splits.test is None else {"test": splits.test})
+    _refuse_shared(splits.train, others)
 
 
 def every_clip(recipe: SuperresRecipe) -> dict[str, ClipPairs]:

@@ -7,32 +7,25 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError
-from vcycle.nn.weights.files import read_weights
-from vcycle.tasks.recognition.weights.loading import check_values
+from vcycle.nn.weights.files import Weights, read_weights
+from vcycle.nn.weights.matching import load_matching, load_state
+from vcycle.tasks.recognition.models.catalog import build_restorer
 from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.tasks.superres.weights.keys import to_ours
+from vcycle.tasks.superres.weights.keys import dialect_of, to_ours
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 
-__all__ = ["check_init", "initialise"]
+__all__ = ["build_model", "initialise", "load_trained"]
 
 _NEW = "fusion."
 """What a file need not have: EDVR's attention is trained on top of an EDVR without."""
 _SHOWN = 3
 
 
-def check_init(recipe: SuperresRecipe) -> None:
-    """Check that a recipe's first weights fit its model, without building it.
-
-    Raises:
-        CheckpointError: if the weights cannot be read, do not fit or are no numbers to compute with.
-    """
-    from vcycle.tasks.superres.build import build_model
-
-    if recipe.init.path is not None:
-        with torch.device("meta"):
-            model = build_model(recipe, recipe.run.seed)
-        initialise(model, recipe)
+def build_model(recipe: SuperresRecipe) -> nn.Module:
+    """The recipe's model, its weights drawn under `run.seed`."""
+    torch.manual_seed(recipe.run.seed)
+    return build_restorer(recipe.model.name, **recipe.model.options)
 
 
 def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[str], None] = lambda _: None) -> bool:
@@ -69,15 +62,23 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
             f"weights {path} are not of {part} of model {recipe.model.name}: tensors {' and '.join(faults)}"
         )
     fitting = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
-    check_values(fitting, own, str(path))
-    with torch.no_grad():
-        for key, value in fitting.items():
-            if not own[key].is_meta:
-                own[key].copy_(value)
+    load_state(whole, fitting, str(path))
     new = [key for key in own if key.startswith(_NEW) and key not in fitting]
     drawn = f"; {len(new)} tensors of the fusion are drawn" if new else ""
     on_message(f"init: {len(fitting)} tensors of {part} from {path}{drawn}")
     return whole is model and not new
+
+
+def load_trained(model: nn.Module, weights: Weights) -> None:
+    """Load a trained network's weights under vcycle's, BasicSR's or mmagic's names, in place.
+
+    Raises:
+        CheckpointError: if they do not fit.
+    """
+    state = weights.state
+    if dialect_of(state) in ("basicsr", "mmagic"):
+        state = {ours: state[theirs] for theirs, ours in (to_ours(state) or {}).items()}
+    load_matching(model, Weights(state=state, source=weights.source))
 
 
 def _read(path: Path) -> Mapping[str, Tensor]:

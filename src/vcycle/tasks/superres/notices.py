@@ -1,22 +1,28 @@
 """Whether a recipe of super-resolution can be trained on its clips, and what should be known of them before."""
 
 import math
+import time
+from pathlib import Path
 
+from vcycle.data import CheckReport
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
-from vcycle.tasks.superres.data import SPLITS, Clips
+from vcycle.tasks.base import SPLITS, Progress, Splits
+from vcycle.tasks.superres.data import every_clip
 from vcycle.tasks.superres.metrics import SMALLEST
 from vcycle.tasks.superres.pairs.check import SAME_DEGRADATION, agreement, survey
+from vcycle.tasks.superres.pairs.check import check_clips as read_clips
 from vcycle.tasks.superres.pairs.clips import ClipInfo
-from vcycle.tasks.superres.pairs.layouts import ClipPairs
+from vcycle.tasks.superres.pairs.journal import stores_in
+from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
 from vcycle.tasks.superres.plans import raw_frames
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
-__all__ = ["check_clips", "described", "never_learning", "notices"]
+__all__ = ["check_clips", "check_every", "described", "never_learning", "notices"]
 
 
-def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
+def check_clips(recipe: SuperresRecipe, splits: Splits[ClipPairs]) -> list[str]:
     """Check that the recipe's training can take its clips, and begins with what it needs.
 
     Returns:
@@ -28,9 +34,9 @@ def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
             be read, or are too short or small: it would show when training comes to the full shape.
     """
     _refuse_frozen(recipe)
-    _refuse_unmeasurable(recipe, clips.val)
-    found = survey(clips.train)
-    faults = [fault for item, info in found.items() if (fault := _unfit(recipe, clips.train, item, info)) is not None]
+    _refuse_unmeasurable(recipe, splits.val)
+    found = survey(splits.train)
+    faults = [fault for item, info in found.items() if (fault := _unfit(recipe, splits.train, item, info)) is not None]
     if not faults:
         return []
     told = f"{faults[0]} (and {len(faults) - 1} more such clips)" if faults[1:] else faults[0]
@@ -39,6 +45,22 @@ def check_clips(recipe: SuperresRecipe, clips: Clips) -> list[str]:
     if len(faults) > recipe.run.bad_limit * len(found):
         raise DataError(f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer")
     return [f"{told}: others take their places"]
+
+
+def check_every(recipe: SuperresRecipe | None, folder: Path, progress: Progress) -> CheckReport:
+    """Read every clip of a recipe's data, or of the stores of tiles in a folder.
+
+    Raises:
+        DataError: if a store is not finished.
+    """
+    stores = stores_in(folder) if recipe is None else []
+    splits = {str(store): read_pairs(store) for store in stores} if recipe is None else every_clip(recipe)
+    bad: dict[str, str] = {}
+    started, clips = time.monotonic(), 0
+    for pairs in splits.values():
+        bad |= {fault.path: fault.cause for fault in read_clips(pairs, lambda *done: progress("checking", *done))}
+        clips += len(pairs)
+    return CheckReport(videos=clips, bad=bad, damaged={}, seconds=time.monotonic() - started)
 
 
 def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
@@ -105,12 +127,11 @@ def described(pairs: ClipPairs) -> str:
     return f"from {ends[0]} ({names[0]}) to {ends[1]} ({names[1]})"
 
 
-def notices(clips: Clips) -> list[str]:
+def notices(splits: Splits[ClipPairs]) -> list[str]:
     """What a user should know: low-resolution frames that were made otherwise than is said."""
     said = []
     for split in SPLITS:
-        pairs: ClipPairs | None = getattr(clips, split)
-        if pairs is None or pairs.low is None:
+        if split not in splits or (pairs := splits[split]).low is None:
             continue
         for item in sorted({0, len(pairs) // 2, len(pairs) - 1}):
             try:

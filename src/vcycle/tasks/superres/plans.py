@@ -1,36 +1,57 @@
-"""From a recipe of super-resolution to its plans. Needs no torch."""
+"""The plans of super-resolution, and the baseline that they are derived from. Needs no torch."""
 
 from dataclasses import replace
 
 from vcycle import plan as planning
-from vcycle.errors import PlanError, RecipeError, did_you_mean
+from vcycle.errors import PlanError, RecipeError
 from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
 from vcycle.plan.superresolution import NESTINGS
-from vcycle.tasks.recognition.plans import factor_of, named_by
-from vcycle.tasks.superres.recipe import FactorWarmupSection, MinibatchSection, SuperresRecipe
+from vcycle.registry import Registry
+from vcycle.tasks.plans import PlanSpec
+from vcycle.tasks.superres.recipe import FactorWarmupSection, MinibatchSection, StagePlan, SuperresRecipe
 
-__all__ = [
-    "PLAN_NAMES",
-    "baseline_of",
-    "check_name",
-    "check_plan",
-    "has_attention",
-    "has_flow",
-    "plan_of",
-    "raw_frames",
-]
+__all__ = ["PLANS", "baseline_of", "check_plan", "has_attention", "has_flow", "raw_frames"]
 
-PLAN_NAMES = ("constant", "baseline", *NESTINGS)
-_CONTROL, _SCALED = "control:", "+scaled"
+PLANS: Registry[PlanSpec] = Registry("plan", "vcycle.plans.superresolution")
 
 
-def check_name(name: str) -> None:
-    """Check that there is such a plan, whatever the recipe.
+def _constant(recipe: SuperresRecipe, baseline: Baseline, options: None, factor: float | None) -> Plan:
+    del recipe, options
+    return planning.constant(baseline, epoch_factor=factor or 1.0)
 
-    Raises:
-        RecipeError: naming those that there are.
-    """
-    _parts(name)
+
+def _baseline(recipe: SuperresRecipe, baseline: Baseline, options: None, factor: float | None) -> Plan:
+    """The constant shape without the larger minibatch and the warm-up that comes with it."""
+    if recipe.training.minibatch.factor > 1:
+        update = {"minibatch": MinibatchSection(), "warmup": None}
+        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update=update)})
+        baseline = baseline_of(recipe, baseline.clips)
+    return _constant(recipe, baseline, options, factor)
+
+
+def _nested(nesting: str, *, scaled: bool) -> PlanSpec:
+    def build(recipe: SuperresRecipe, baseline: Baseline, options: StagePlan, factor: float | None) -> Plan:
+        return planning.superresolution(
+            baseline,
+            nesting=nesting,
+            sizes=getattr(options, "sizes", None),
+            frames=getattr(options, "frames", None),
+            mirrored=recipe.sampling.mirrored,
+            batch="scaled" if scaled else "constant",
+            lr_scaling=options.lr_scaling,
+            stage_lrs=options.stage_lrs,
+            epoch_factor=factor or 1.0,
+        )
+
+    return PlanSpec(build=build, section=nesting)
+
+
+PLANS.register("constant", PlanSpec(build=_constant, section="constant"))
+PLANS.register("baseline", PlanSpec(build=_baseline, section="baseline"))
+for _name in NESTINGS:
+    PLANS.register(_name, _nested(_name, scaled=False))
+for _name in NESTINGS:
+    PLANS.register(f"{_name}+scaled", _nested(_name, scaled=True))
 
 
 def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
@@ -83,66 +104,6 @@ def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
             f"{enlarged.total_steps:,} steps: give fewer, or none: training.warmup=null"
         )
     return enlarged
-
-
-def plan_of(recipe: SuperresRecipe, clips: int | None = None, name: str | None = None) -> Plan:
-    """The plan called `name`, by default the recipe's own.
-
-    Args:
-        recipe: The recipe.
-        clips: Length of the training set.
-        name: `constant`; `hierarchical`, `synchronous`, `spatial` or `temporal`, with `+scaled` for a batch that grows
-            as the shape shrinks; `baseline`, the constant shape without the larger minibatch and the warm-up that
-            comes with it; or `control:` and one of them. `@FACTOR` at the end sets the length.
-
-    Raises:
-        RecipeError: for an unknown name.
-        PlanError: if the plan cannot be built.
-    """
-    name = recipe.plan if name is None else name
-    nesting, scaled, is_control, length = _parts(name)
-    if is_control:
-        found = planning.control(_built(recipe, clips, nesting, 1.0, scaled=scaled), epoch_factor=length)
-    else:
-        found = _built(recipe, clips, nesting, length, scaled=scaled)
-    return replace(found, mirrored=recipe.sampling.mirrored)
-
-
-def _parts(name: str) -> tuple[str, bool, bool, float]:
-    """What a plan's name says: the plan, whether its batch grows, whether its control is meant, and the length."""
-    whole, at, factor = name.partition("@")
-    base = whole.removeprefix(_CONTROL)
-    nesting, scaled = base.removesuffix(_SCALED), base.endswith(_SCALED)
-    if nesting not in PLAN_NAMES or (scaled and nesting not in NESTINGS):
-        raise RecipeError(
-            f"plan {name!r} is unknown{did_you_mean(nesting, PLAN_NAMES)}: {', '.join(PLAN_NAMES)}, or {_CONTROL}PLAN; "
-            f"{_SCALED} after one of the last {len(NESTINGS)} makes the batch larger where the shape is smaller, "
-            "@FACTOR at the end sets the length"
-        )
-    return nesting, scaled, base != whole, factor_of(factor, name) if at else 1.0
-
-
-def _built(recipe: SuperresRecipe, clips: int | None, nesting: str, length: float, *, scaled: bool) -> Plan:
-    """A plan that is no control."""
-    if nesting == "baseline" and recipe.training.minibatch.factor > 1:
-        update = {"minibatch": MinibatchSection(), "warmup": None}
-        recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update=update)})
-    baseline = baseline_of(recipe, clips)
-    if nesting not in NESTINGS:
-        return planning.constant(baseline, epoch_factor=length)
-    options = getattr(recipe.plans, nesting)
-    with named_by(nesting):
-        return planning.superresolution(
-            baseline,
-            nesting=nesting,
-            sizes=getattr(options, "sizes", None),
-            frames=getattr(options, "frames", None),
-            mirrored=recipe.sampling.mirrored,
-            batch="scaled" if scaled else "constant",
-            lr_scaling=options.lr_scaling,
-            stage_lrs=options.stage_lrs,
-            epoch_factor=length,
-        )
 
 
 def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:

@@ -4,29 +4,20 @@ from fractions import Fraction
 from functools import partial
 from pathlib import Path
 
+from vcycle.console import process
+from vcycle.console.datasets import refuse
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
-from vcycle.console.units import as_size
 from vcycle.errors import DataError
-from vcycle.report.spread import duration
+from vcycle.tasks.base import SPLITS, PrepareOptions
+from vcycle.utils.units import as_size, duration
 
 __all__ = ["prepare_tiles"]
 
 _SHOWN = 20
 
 
-def prepare_tiles(
-    data: Path,
-    out: Path,
-    scale: int,
-    degradation: str,
-    low: Path | None,
-    resize: str | None,
-    workers: int | None,
-    *,
-    dry_run: bool,
-    json: bool,
-) -> float:
+def prepare_tiles(given: PrepareOptions) -> float:
     """Write the clips of a folder into a store of tiles, low-resolution frames beside them; or those of each split.
 
     Returns:
@@ -35,15 +26,20 @@ def prepare_tiles(
     Raises:
         DataError: as `vcycle.tasks.superres.pairs.prepare.write_store`, or if an option is out of range.
     """
-    from vcycle.console import process
+    of_videos: dict[str, object] = {"--recipe": given.recipe, "--levels": given.levels, "--layout": given.layout}
+    of_videos |= {"--short-side": given.short_side, "--timeout": given.timeout, "KEY=VALUE": given.overrides}
+    refuse("goes with --to video or array", of_videos)
     from vcycle.data.prepare.estimate import free_bytes
-    from vcycle.tasks.superres.data import SPLITS, splits_in
+    from vcycle.tasks.superres.data import splits_in
     from vcycle.tasks.superres.pairs.degrade import Degradation
     from vcycle.tasks.superres.pairs.layouts import read_pairs
     from vcycle.tasks.superres.pairs.prepare import store_needs, write_store
     from vcycle.tasks.superres.pairs.resized import resized_pairs
     from vcycle.tasks.superres.pairs.store import is_store
 
+    data, out, low, resize, workers = Path(given.data).expanduser(), given.out, given.low, given.resize, given.workers
+    scale, degradation = 4 if given.scale is None else given.scale, given.degradation or "bicubic"
+    dry_run, json = given.dry_run, given.json
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
@@ -76,7 +72,7 @@ def prepare_tiles(
         result(estimated)
         return 0
     message(estimated)
-    with process.resumable("what is done is kept: the same command goes on with it"), progress() as shown:
+    with process.resumable("finished clips are kept: the same command resumes it"), progress() as shown:
         prepared, unreadable = [], list[DataError]()
         for folder, pairs in stores.items():
             try:

@@ -3,17 +3,19 @@
 Sections are as in `vcycle.tasks.recognition.recipe`; sizes are in low-resolution pixels.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from vcycle.config.recipe import RecipeBase
+from vcycle.data.config import LoadingSection
 from vcycle.section import Section, as_mapping
-from vcycle.tasks.recognition.recipe import Average, ModelSection, RunSection
+from vcycle.train.config import Average
 
-__all__ = ["CyclePlan", "RestorationData", "RestorationTraining", "SuperresRecipe"]
+__all__ = ["CyclePlan", "SuperresData", "SuperresRecipe", "SuperresTraining"]
 
 
-class RestorationData(Section):
+class SuperresData(LoadingSection):
     """The clips: at high resolution, and how their low-resolution frames come about."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -33,16 +35,9 @@ class RestorationData(Section):
     epoch: PositiveInt | None = None
     """Samples that count as an epoch, in which progress and `run.validate_every` are told; by default one of each
     clip. The field counts REDS by its frames."""
-    workers: Annotated[int, Field(ge=0, le=1024)] = 2
-    """Processes that load clips; 0 loads in the training process."""
-    timeout: PositiveFloat = 60.0
-    """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
-    prefetch: PositiveInt | None = None
-    """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
-    less than two."""
 
 
-class RestorationSampling(Section):
+class SuperresSampling(Section):
     """How a crop is taken from a clip: consecutive frames, pictures as they are."""
 
     flip: bool = True
@@ -53,7 +48,7 @@ class RestorationSampling(Section):
     """A clip is half of its frames, followed by their mirror image (Vimeo-90K: 14 frames of 7)."""
 
 
-class RestorationInit(Section):
+class SuperresInit(Section):
     """The weights to begin with."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -102,7 +97,7 @@ class BackboneSection(Section):
     """Steps before it learns at all; a larger minibatch does not change them."""
 
 
-class RestorationTraining(Section):
+class SuperresTraining(Section):
     """The baseline: the training of constant shape that a plan is derived from."""
 
     batch: PositiveInt
@@ -171,7 +166,7 @@ class CyclePlan(SpatialPlan, TemporalPlan):
     """Crops and clips grow."""
 
 
-class RestorationPlans(Section):
+class SuperresPlans(Section):
     """Options of the plans, used by whichever is chosen."""
 
     hierarchical: CyclePlan = CyclePlan()
@@ -184,7 +179,7 @@ class RestorationPlans(Section):
     """The temporal cycle alone."""
 
 
-class RestorationEvaluation(Section):
+class SuperresEvaluation(Section):
     """What PSNR and SSIM are measured on: whole clips, as they would be written to a file."""
 
     channels: Literal["rgb", "y"] = "rgb"
@@ -201,31 +196,26 @@ class RestorationEvaluation(Section):
     """Clips that are evaluated during training, spread over the validation split."""
 
 
-class SuperresRecipe(Section):
+class SuperresRecipe(RecipeBase):
     """A whole training of super-resolution, from clips to PSNR."""
 
     task: Literal["superresolution"]
-    """What is learned."""
-    description: str = ""
-    """What the recipe is, in a line."""
-    data: Annotated[RestorationData, as_mapping("path")] = RestorationData()
+    data: Annotated[SuperresData, as_mapping("path")] = SuperresData()
     """The clips."""
-    sampling: RestorationSampling = RestorationSampling()
+    sampling: SuperresSampling = SuperresSampling()
     """How crops are taken."""
-    model: Annotated[ModelSection, as_mapping("name")]
-    """The network."""
-    init: Annotated[RestorationInit, as_mapping("path")] = RestorationInit()
-    """The weights to begin with."""
-    training: RestorationTraining
+    init: Annotated[SuperresInit, as_mapping("path")] = SuperresInit()
+    """The weights to start from."""
+    training: SuperresTraining
     """The baseline."""
     optimizer: Annotated[AdamSection, as_mapping("name")] = AdamSection()
     """The optimizer."""
     plan: str = "hierarchical"
     """Which plan: `hierarchical`, `synchronous`, `spatial` or `temporal`, with `+scaled` for a batch that grows as the
     shape shrinks; `constant`; `baseline`, without the larger minibatch; `control:PLAN`. `@FACTOR` sets its length."""
-    plans: RestorationPlans = RestorationPlans()
+    plans: SuperresPlans = SuperresPlans()
     """Options of the plans."""
-    evaluation: RestorationEvaluation = RestorationEvaluation()
+    evaluation: SuperresEvaluation = SuperresEvaluation()
     """How quality is measured."""
-    run: RunSection = RunSection()
-    """How the run is carried out."""
+
+    paths: ClassVar[tuple[str, ...]] = (*RecipeBase.paths, "data.low")

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, RecipeError
+from vcycle.nn.heads import classifier_of
 from vcycle.nn.weights.files import Weights
+from vcycle.nn.weights.matching import check_values
+from vcycle.nn.weights.record import UNSEEN, Record
 from vcycle.tasks.recognition.models.catalog import build, names, options_of
-from vcycle.tasks.recognition.models.heads import classifier_of
 from vcycle.tasks.recognition.weights.inflate import inflate, is_image_resnet, pyslowfast_names
 from vcycle.tasks.recognition.weights.keys import dialect_of, to_ours
-from vcycle.tasks.recognition.weights.record import UNSEEN, Record
 
-__all__ = ["Head", "Taken", "check_values", "take_weights"]
+__all__ = ["Head", "Taken", "take_weights"]
 
 Head = Literal["keep", "new"]
 """What becomes of a file's classifier: it is taken, or the model's own stays as it was drawn."""
@@ -158,23 +159,6 @@ def _match(own: Mapping[str, Tensor], weights: Weights, classifier: str, head: H
         classifier=refused,
         naming=naming,
     )
-
-
-def check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    """Refuse tensors of another kind than a model's, and numbers that none can compute with.
-
-    Raises:
-        CheckpointError: naming the first.
-    """
-    for key, value in found.items():
-        plain = value.layout == torch.strided and not value.is_quantized
-        if not plain or (own[key].is_floating_point() and not value.is_floating_point()):
-            kind = str(value.layout if value.layout != torch.strided else value.dtype).removeprefix("torch.")
-            raise CheckpointError(f"weights {source}: {key} is {kind}; accepted: dense tensors of real numbers")
-        if value.is_floating_point() and not value.isfinite().all():
-            raise CheckpointError(
-                f"weights {source}: {key} holds numbers that are not finite: the training behind them had failed"
-            )
 
 
 def _places(own: Mapping[str, Tensor], weights: Weights, classifier: str) -> tuple[Mapping[str, str], str]:

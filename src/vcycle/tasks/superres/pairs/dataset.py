@@ -7,15 +7,14 @@ resolutions (Lin et al. 2022, section 4.1).
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from vcycle.data.batch import Batch
-from vcycle.data.dataset import Replacement, first_readable, refuse_number
+from vcycle.data.dataset import Sample, first_readable, refuse_number, replacements
 from vcycle.data.request import SampleRequest
 from vcycle.data.source import Box
 from vcycle.data.video import VideoError
@@ -24,55 +23,19 @@ from vcycle.plan import Shape
 from vcycle.tasks.superres.pairs.clips import ClipInfo
 from vcycle.tasks.superres.pairs.layouts import ClipPairs
 
-__all__ = ["PairedDataset", "PairedSample", "as_batch", "mirror", "pair_bytes", "replacements"]
+__all__ = ["PairedDataset", "WholeClip", "mirror", "pair_bytes"]
 
 _ALIGNMENT = 128  # bytes by which the two clips' places may be moved
 
 
-class PairedSample(NamedTuple):
-    """One clip at both resolutions; or, as ``default_collate`` stacks them, a batch of them."""
+class WholeClip(NamedTuple):
+    """A whole clip at both resolutions."""
 
     lr: Tensor
     """uint8 ``(T, h, w, 3)``."""
 
     hr: Tensor
     """uint8 ``(T, scale·h, scale·w, 3)``."""
-
-    index: int  # type: ignore[assignment]  # the name that Sample has for it
-    """The clip that it is of."""
-
-    position: int
-    """Position in the sample stream; -1 in evaluation."""
-
-    replaced: str = ""
-    """Clips that were tried before this one and could not be read; for ``replacements``. Text, so that
-    ``default_collate`` takes it."""
-
-
-def replacements(batch: PairedSample) -> list[Replacement]:
-    """What was replaced in a sample or a collated batch, for the journal."""
-    indices, positions = (torch.as_tensor(numbers).reshape(-1).tolist() for numbers in (batch.index, batch.position))
-    texts = [batch.replaced] if isinstance(batch.replaced, str) else batch.replaced
-    return [
-        Replacement(position=position, video=video, replacement=index, path=path, cause=cause)
-        for index, position, text in zip(indices, positions, texts, strict=True)
-        if text
-        for video, path, cause in json.loads(text)
-    ]
-
-
-def as_batch(loaded: Batch | PairedSample) -> Batch:
-    """What a loader gives as a batch: of collated pairs, what goes in as ``clips``, the truth as ``labels``."""
-    if isinstance(loaded, Batch):
-        return loaded
-    return Batch(
-        clips=loaded.lr,
-        labels=loaded.hr,
-        indices=torch.as_tensor(loaded.index),
-        positions=torch.as_tensor(loaded.position),
-        replaced=replacements(loaded),
-        faults=[],
-    )
 
 
 def pair_bytes(shape: Shape, scale: int) -> int:
@@ -85,8 +48,11 @@ def mirror(frames: Tensor) -> Tensor:
     return torch.cat([frames, frames.flip(0)])
 
 
-class PairedDataset(Dataset[PairedSample]):
+class PairedDataset(Dataset[Sample]):
     """Clips at two resolutions, at any shape.
+
+    A sample has the clip, uint8 ``(T, h, w, 3)``, and as its label the same at high resolution, uint8
+    ``(T, scale·h, scale·w, 3)``.
 
     A clip that cannot be read, or is too short or too small for the shape, is replaced by another, drawn under
     the request's key and so the same in every run; the sample says so.
@@ -113,7 +79,7 @@ class PairedDataset(Dataset[PairedSample]):
         """Number of clips."""
         return len(self.pairs)
 
-    def __getitem__(self, request: SampleRequest) -> PairedSample:
+    def __getitem__(self, request: SampleRequest) -> Sample:
         """The crop that a request names, or that of a replacement.
 
         Raises:
@@ -121,14 +87,12 @@ class PairedDataset(Dataset[PairedSample]):
                 number of frames where clips are mirrored.
         """
         refuse_number(self, request)
-        _, sample, failed = first_readable(
+        index, sample, failed = first_readable(
             request, len(self), lambda item: self._read_for(request, item), what="clips in a row cannot be used"
         )
-        if not failed:
-            return sample
-        return sample._replace(replaced=json.dumps([(bad, error.path, error.cause) for bad, error in failed]))
+        return sample if not failed else replace(sample, replaced=replacements(request, index, failed))
 
-    def whole(self, item: int) -> PairedSample:
+    def whole(self, item: int) -> WholeClip:
         """All frames of a clip at their full size, for evaluation: no crop, no flip, not mirrored.
 
         Raises:
@@ -137,7 +101,7 @@ class PairedDataset(Dataset[PairedSample]):
         info = self.pairs.info(item)
         height, width = self.pairs.degradation.low((info.height, info.width))
         lr, hr = self._read(item, info, range(info.frames), (0, 0, height, width))
-        return PairedSample(lr=lr, hr=hr, index=item, position=-1)
+        return WholeClip(lr, hr)
 
     def name(self, item: int) -> str:
         """The path of a clip, for messages."""
@@ -147,7 +111,7 @@ class PairedDataset(Dataset[PairedSample]):
         """Shared memory that a sample takes: both clips."""
         return pair_bytes(shape, self.pairs.degradation.scale)
 
-    def _read_for(self, request: SampleRequest, item: int) -> PairedSample:
+    def _read_for(self, request: SampleRequest, item: int) -> Sample:
         if self.mirrored and request.shape.frames % 2:
             raise DataError(f"{request.shape.frames} frames: mirrored clips have even numbers of frames")
         # All draws at once, so that an option that is off shifts no other draw.
@@ -169,7 +133,7 @@ class PairedDataset(Dataset[PairedSample]):
         lr, hr = self._read(item, info, range(first, first + wanted), (top, left, height, width))
         flips = [axis for axis, draw in ((2, left_right), (1, upside_down)) if self.flip and draw < 0.5]
         lr, hr = self._turned(lr, flips, transposed), self._turned(hr, flips, transposed)
-        return PairedSample(lr=lr, hr=hr, index=item, position=request.position)
+        return Sample(clip=lr, label=hr, index=item, position=request.position)
 
     def _room(self, info: ClipInfo, height: int, width: int) -> tuple[int, int]:
         """Places that a low-resolution crop can be moved by, down and to the right."""

@@ -13,9 +13,10 @@ from pathlib import Path
 
 from vcycle.data.stamp import Stamp
 from vcycle.errors import DataError
+from vcycle.tasks.base import SPLITS
 from vcycle.tasks.superres.pairs.store import StoredClip, is_store
 
-__all__ = ["FrameJournal", "is_begun", "journal_of"]
+__all__ = ["FrameJournal", "is_begun", "journal_of", "stores_in"]
 
 _NAME = "journal.jsonl"
 _REMEDY = "name another folder, or delete this one"
@@ -92,3 +93,15 @@ def journal_of(folder: Path, settings: Mapping[str, str]) -> Iterator[FrameJourn
         except BlockingIOError as error:
             raise DataError(f"{folder}: another process is preparing frames there") from error
         yield FrameJournal(folder, handle, settings)
+
+
+def stores_in(folder: Path) -> list[Path]:
+    """The stores that a folder is, or has of each split.
+
+    Raises:
+        DataError: if one is not finished.
+    """
+    places = (folder, *(folder / split for split in SPLITS))
+    if unfinished := next(filter(is_begun, places), None):
+        raise DataError(f"{unfinished}: is not prepared yet: the same `vcycle prepare` resumes it")
+    return list(filter(is_store, places))

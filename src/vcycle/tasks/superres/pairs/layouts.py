@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
@@ -57,6 +60,11 @@ class ClipPairs:
     def __len__(self) -> int:
         """Number of clips."""
         return len(self.high)
+
+    def digest(self) -> dict[str, Any]:
+        """What identifies the clips wherever they are stored: their number, and a hash of names and degradation."""
+        shown = json.dumps([list(self.high.names), self.low is not None, str(self.degradation)])
+        return {"videos": len(self), "names": hashlib.sha256(shown.encode()).hexdigest()[:16]}
 
     def info(self, item: int) -> ClipInfo:
         """Length and size of a clip at high resolution, the size cut to a multiple of the scale.

@@ -11,7 +11,7 @@ from vcycle.data.dataset import Sample
 from vcycle.data.request import SampleRequest
 from vcycle.errors import DataError
 from vcycle.plan import Shape
-from vcycle.tasks.superres.pairs.dataset import PairedSample, pair_bytes
+from vcycle.tasks.superres.pairs.dataset import pair_bytes
 
 __all__ = ["SyntheticClips", "SyntheticPairs"]
 
@@ -61,11 +61,11 @@ class SyntheticClips(Dataset[Sample]):
         )
 
 
-class SyntheticPairs(Dataset[PairedSample]):
+class SyntheticPairs(Dataset[Sample]):
     """Noise at low resolution, and its pixels enlarged as the truth.
 
     Example:
-        >>> SyntheticPairs(100)[SampleRequest(3, Shape(7, 32, 32), (0, 0, 3))].hr.shape
+        >>> SyntheticPairs(100)[SampleRequest(3, Shape(7, 32, 32), (0, 0, 3))].label.shape
         torch.Size([7, 128, 128, 3])
     """
 
@@ -87,8 +87,8 @@ class SyntheticPairs(Dataset[PairedSample]):
         """Shared memory that a sample takes: both clips."""
         return pair_bytes(shape, self.scale)
 
-    def __getitem__(self, request: SampleRequest) -> PairedSample:
+    def __getitem__(self, request: SampleRequest) -> Sample:
         """The clip of a request."""
         lr = _noise(request, request.shape)
         hr = lr.repeat_interleave(self.scale, dim=1).repeat_interleave(self.scale, dim=2)
-        return PairedSample(lr=lr, hr=hr, index=request.index, position=request.position)
+        return Sample(clip=lr, label=hr, index=request.index, position=request.position)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import read_weights
-from vcycle.tasks.recognition.weights.loading import check_values
+from vcycle.nn.weights.matching import check_values
 from vcycle.tasks.superres.models.basicvsr import BasicVSR
 from vcycle.tasks.superres.models.deform import OFFSETS_A_GROUP
 from vcycle.tasks.superres.models.edvr import EDVR

@@ -1,23 +1,25 @@
 """One place in a test clip as each of several trained networks restores it: what a number of dB looks like."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
 
-from vcycle.tasks.superres.build import dataset_of
-from vcycle.tasks.superres.data import split_of
-from vcycle.tasks.superres.evaluate import open_run
+from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.superres.metrics import Protocol, check_restored, clip_quality, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, restore
 from vcycle.tasks.superres.objective import video_of
 from vcycle.tasks.superres.pairs.degrade import imresize
 
-__all__ = ["restored_crops"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
+__all__ = ["restored_crops", "restored_figure"]
+
+_INCHES = 2.6
 _LUMA = Protocol(channels="y")
 
 
@@ -39,9 +41,10 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
         DataError: if what a network makes of the clip is not all numbers.
         VideoError: if the clip cannot be read.
     """
-    opened = {name: open_run(path) for name, path in runs.items()}
-    recipe = next(iter(opened.values())).recipe
-    pair = dataset_of(recipe, split_of(recipe, "test")).whole(clip)
+    opened = {name: load_model(path) for name, path in runs.items()}
+    first = next(iter(opened.values()))
+    splits = first.task.find(first.recipe, Path())
+    pair = first.task.dataset(first.recipe, splits, "test", Path()).whole(clip)
     truth = pair.hr.movedim(-1, -3)
     bicubic = imresize(pair.lr, 4).movedim(-1, -3)
     versions = {"bicubic": bicubic}
@@ -62,3 +65,19 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
         (title, frames[middle, :, top : top + side, left : left + side].permute(1, 2, 0).numpy())
         for title, frames in zip([*titles.values(), "truth"], [*versions.values(), truth], strict=True)
     ]
+
+
+def restored_figure(crops: Sequence[tuple[str, NDArray[np.uint8]]]) -> "Figure":
+    """Crops of one size beside each other, each below its title.
+
+    Args:
+        crops: Title and pixels, uint8 `(H, W, 3)`.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(_INCHES * len(crops), _INCHES + 0.3), layout="constrained")
+    for axis, (title, pixels) in zip(figure.subplots(1, len(crops), squeeze=False)[0], crops, strict=True):
+        axis.imshow(pixels, interpolation="nearest")
+        axis.set_title(title, fontsize=9)
+        axis.set_axis_off()
+    return figure

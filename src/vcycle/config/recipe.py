@@ -1,0 +1,53 @@
+"""What the recipe of every task has. The string under a field is its documentation."""
+
+from typing import Annotated, Any, ClassVar
+
+from pydantic import ConfigDict, Field
+
+from vcycle.section import Section, as_mapping
+from vcycle.train.config import RunSection
+
+__all__ = ["ModelSection", "RecipeBase"]
+
+
+class ModelSection(Section):
+    """The network."""
+
+    name: Annotated[str, Field(min_length=1)]
+    """A registered model of the task, or your own as `module:callable`."""
+    options: dict[str, Any] = Field(default={})
+    """Options of that model."""
+
+
+class RecipeBase(Section):
+    """A whole training. A task's recipe gives the sections their schemas, and may add sections."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    task: str
+    """What is learned."""
+    imports: Annotated[tuple[str, ...], Field(alias="import")] = ()
+    """Modules to import first: they may register models, dataset layouts, plans and tasks."""
+    description: str = ""
+    """What the recipe is, in a line."""
+    data: Any
+    """The data."""
+    model: Annotated[ModelSection, as_mapping("name")]
+    """The network."""
+    init: Any
+    """The weights to start from."""
+    training: Any
+    """The baseline that plans are derived from."""
+    optimizer: Any
+    """The optimizer."""
+    plan: str
+    """Which plan."""
+    plans: Any
+    """Options of the plans."""
+    evaluation: Any
+    """How a trained model is evaluated."""
+    run: RunSection = RunSection()
+    """How the run is carried out."""
+
+    paths: ClassVar[tuple[str, ...]] = ("data.path", "data.val", "data.test", "init.path")
+    """Keys whose values are paths; relative ones start from the current folder."""

@@ -1,0 +1,69 @@
+"""Tensors of a file beside those of a model: all of them fit, or the file is refused."""
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from vcycle.errors import CheckpointError
+from vcycle.nn.weights.files import Weights
+
+__all__ = ["check_values", "load_matching", "load_state"]
+
+_SHOWN = 3
+_COUNTER = "num_batches_tracked"
+"""BatchNorm's counter, which not every library writes; it plays no part at a constant momentum."""
+
+
+def load_matching(model: nn.Module, weights: Weights) -> None:
+    """Load weights under the model's own names, in place; on the meta device they are only checked.
+
+    Raises:
+        CheckpointError: if a tensor is missing, unexpected or of another shape, or not finite.
+    """
+    own = model.state_dict()
+    missing = [key for key in own if key not in weights.state and not key.endswith(_COUNTER)]
+    odd = [key for key, value in weights.state.items() if key not in own or own[key].shape != value.shape]
+    if missing or odd:
+        faults = [
+            f"{len(keys):,} {what} ({_some(keys)})"
+            for what, keys in (("missing", missing), ("that do not fit", odd))
+            if keys
+        ]
+        raise CheckpointError(f"weights {weights.source} do not fit the model: tensors {' and '.join(faults)}")
+    load_state(model, weights.state, weights.source)
+
+
+def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
+    """Copy tensors into a model, each known to have its place there.
+
+    Raises:
+        CheckpointError: if one is not of real, finite numbers.
+    """
+    own = model.state_dict()
+    check_values(state, own, source)
+    with torch.no_grad():
+        for key, value in state.items():
+            if not own[key].is_meta:
+                own[key].copy_(value)
+
+
+def check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
+    """Refuse tensors of another kind than a model's, and numbers that none can compute with.
+
+    Raises:
+        CheckpointError: naming the first.
+    """
+    for key, value in found.items():
+        plain = value.layout == torch.strided and not value.is_quantized
+        if not plain or (own[key].is_floating_point() and not value.is_floating_point()):
+            kind = str(value.layout if value.layout != torch.strided else value.dtype).removeprefix("torch.")
+            raise CheckpointError(f"weights {source}: {key} is {kind}; accepted: dense tensors of real numbers")
+        if value.is_floating_point() and not value.isfinite().all():
+            raise CheckpointError(
+                f"weights {source}: {key} holds numbers that are not finite: the training behind them had failed"
+            )
+
+
+def _some(keys: Sequence[str]) -> str:
+    return ", ".join(keys[:_SHOWN]) + (", …" if len(keys) > _SHOWN else "")

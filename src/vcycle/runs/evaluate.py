@@ -1,0 +1,127 @@
+"""A model evaluated on any number of ranks, and what was found written down; of any task."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vcycle.data import Replacement
+from vcycle.errors import DataError, VcycleError
+from vcycle.tasks.base import Evaluator, Progress
+from vcycle.utils.atomic import written_whole
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from vcycle.train.outcome import Evaluation
+    from vcycle.train.ranks import Ranks
+
+__all__ = ["check_classes", "evaluate_all", "validator", "write_result"]
+
+
+def validator(
+    evaluator: Evaluator,
+    on_message: Callable[[str], None] = lambda _: None,
+    *,
+    ranks: "Ranks",
+    on_progress: Progress = lambda *_: None,
+) -> "Callable[[nn.Module, torch.device], Evaluation]":
+    """A function that evaluates a model during training, on all ranks, each of which gets the result.
+
+    Args:
+        evaluator: What to evaluate.
+        on_message: Called with each item that cannot be read, once.
+        ranks: The ranks that evaluate together, each its share.
+        on_progress: Called with how far each evaluation is.
+    """
+    named: set[int] = set()
+
+    def validate(model: "nn.Module", device: "torch.device") -> "Evaluation":
+        report = partial(on_progress, evaluator.doing)
+        found = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
+        return ranks.pooled(found, judge)
+
+    def judge(everything: Sequence[Any]) -> "Evaluation":
+        for bad in unreadable(everything):
+            if bad.video not in named:
+                named.add(bad.video)
+                on_message(_left_out(evaluator, bad))
+        return evaluator.result(everything)
+
+    return validate
+
+
+def evaluate_all(
+    evaluator: Evaluator,
+    model: "nn.Module",
+    device: "torch.device",
+    *,
+    ranks: "Ranks",
+    on_message: Callable[[str], None] = lambda _: None,
+    on_progress: Progress = lambda *_: None,
+) -> list[Any] | None:
+    """What all ranks found, on the first; None on the others. Items that cannot be read are reported."""
+    report = partial(on_progress, evaluator.doing)
+    own = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
+    shares = ranks.gather(own)
+    if shares is None:
+        return None
+    everything = [found for share in shares for found in share]
+    for bad in unreadable(everything):
+        on_message(_left_out(evaluator, bad))
+    return everything
+
+
+def unreadable(found: Sequence[Any]) -> list[Replacement]:
+    """The items that could not be read, each once, in the dataset's order."""
+    bad = {item.video: item for item in found if isinstance(item, Replacement)}
+    return [bad[video] for video in sorted(bad)]
+
+
+def _left_out(evaluator: Evaluator, bad: Replacement) -> str:
+    return f"bad {evaluator.item} {bad.path}: {bad.cause}; left out of the evaluation"
+
+
+def check_classes(own: Sequence[str], classes: Sequence[str], source: object, origin: str) -> None:
+    """Check that data has the classes that a model was trained for, in their order.
+
+    Args:
+        own: The data's.
+        classes: The model's.
+        source: Where the data is from.
+        origin: Where the model is from.
+
+    Raises:
+        DataError: if it has others.
+    """
+    if tuple(own) == tuple(classes):
+        return
+    differ = next(
+        (f"{a!r} where it knows {b!r}" for a, b in zip(own, classes, strict=False) if a != b), "more or fewer"
+    )
+    raise DataError(
+        f"{source} has {len(own)} classes, and the model in {origin} was trained for {len(classes)}: {differ}"
+    )
+
+
+def write_result(file: Path, data: Mapping[str, Any]) -> None:
+    """Write one JSON object, whole or not at all, with a line for each value and for each item of a list.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
+    lines = []
+    for key, value in data.items():
+        text = json.dumps(value)
+        if isinstance(value, list) and value:
+            rows = ",\n".join(f"  {json.dumps(row)}" for row in value)
+            text = f"[\n{rows}\n ]"
+        lines.append(f" {json.dumps(key)}: {text}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(file) as handle:
+            handle.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
+    except OSError as error:
+        raise VcycleError(f"{file} cannot be written: {error.strerror or error}") from error

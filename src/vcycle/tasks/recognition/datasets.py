@@ -1,0 +1,59 @@
+"""Datasets of a recipe's videos: where frames come from, sampling grids, augmentation."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcycle.data.layouts import VideoList
+from vcycle.tasks.base import Progress
+from vcycle.tasks.recognition.data import was_prepared
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
+
+if TYPE_CHECKING:
+    import torch
+
+    from vcycle.data import FrameSource, GridSampler, VideoDataset
+
+__all__ = ["dataset_of", "grids_of"]
+
+
+def dataset_of(
+    recipe: RecognitionRecipe, found: VideoList, split: str, work: Path, progress: Progress = lambda *_: None
+) -> "VideoDataset":
+    """A dataset of some of the recipe's videos; frames are cached under `work` where the recipe says so."""
+    from vcycle.data import FileSource, FrameCache, KeptIndexes, PreparedSource, VideoDataset, load_index
+
+    grids = grids_of(recipe)
+    transform = _transform(recipe) if split == "train" else None
+    if recipe.data.cache is None:
+        source: FrameSource | None = None  # pictures in folders
+        if was_prepared(recipe):
+            source = PreparedSource(load_index(found.root), split)
+        elif found.frame_rate is None:
+            source = FileSource(found, kept=KeptIndexes(work / "cache" / "indexes.sqlite"))
+        return VideoDataset(found, grids, source=source, transform=transform)
+    cache = FrameCache.build(
+        found,
+        work / "cache",
+        short_side=recipe.data.cache,
+        progress=lambda done, total: progress(f"decoding {split} videos once", done, total),
+    )
+    return VideoDataset(found, grids, source=cache, transform=transform)
+
+
+def _transform(recipe: RecognitionRecipe) -> "Callable[[torch.Tensor], torch.Tensor] | None":
+    """What changes a clip to train on."""
+    wanted = recipe.augment.randaugment
+    if wanted is None:
+        return None
+    from vcycle.tasks.recognition.augment import ClipAugment
+
+    return ClipAugment(ops=wanted.ops, magnitude=wanted.magnitude, fill=recipe.sampling.mean)
+
+
+def grids_of(recipe: RecognitionRecipe) -> "GridSampler":
+    """The recipe's sampling grids."""
+    from vcycle.data import GridSampler
+
+    options = recipe.sampling.model_dump(exclude={"mean", "std"})
+    return GridSampler(frames=recipe.training.frames, size=recipe.training.size, **options)

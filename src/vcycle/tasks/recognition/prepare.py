@@ -1,0 +1,131 @@
+"""`vcycle prepare --to video|array`: videos written in a form that trains fast."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcycle.console import process
+from vcycle.console.datasets import PATIENCE, files, refuse
+from vcycle.console.output import message, print_json, result
+from vcycle.console.progress import progress
+from vcycle.errors import DataError, RecipeError
+from vcycle.tasks.base import PrepareOptions
+from vcycle.tasks.recipes import recipe_of_data
+from vcycle.tasks.recognition.data import every_video, left_out, without_digits
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.utils.units import as_size, duration
+
+if TYPE_CHECKING:
+    from vcycle.data import Preparation, PrepareReport, PrepareSettings
+    from vcycle.data.prepare.estimate import Estimate
+
+__all__ = ["prepare_videos"]
+
+_SHOWN = 20
+
+
+def prepare_videos(given: PrepareOptions) -> float:
+    """Write videos at one or several sizes.
+
+    Returns:
+        The share of the files that failed.
+
+    Raises:
+        DataError: if the data or an option is at fault.
+        RecipeError: if the recipe is of another task.
+    """
+    of_tiles = {
+        "--scale": given.scale,
+        "--degradation": given.degradation,
+        "--low": given.low,
+        "--resize": given.resize,
+    }
+    refuse("goes with --to tiles", of_tiles)
+    from vcycle.data import Preparation, is_prepared, layout_of, load_index
+
+    out, dry_run, json = given.out, given.dry_run, given.json
+    found = recipe_of_data(given.data, given.recipe, given.layout, given.overrides)
+    if not isinstance(found, RecognitionRecipe):
+        raise RecipeError(f"--recipe {given.recipe} is of {found.task}: `--to tiles` prepares clips for it")
+    loaded = without_digits(found)
+    folder = Path(loaded.data.path or given.data)
+    layout_of(folder)  # is it there at all? Only then is it worth asking for more
+    if is_prepared(folder) and load_index(folder).settings.to == "array":
+        raise DataError(f"{folder}: is prepared as arrays already; prepare from the videos that it was made of")
+    settings = _settings(loaded if given.recipe is not None else None, given)
+    videos = every_video(loaded)
+    for note in left_out(videos.values()):
+        message(note)
+    preparation = Preparation(
+        videos, out, settings, data=folder, workers=given.workers, patience=given.timeout or PATIENCE
+    )
+    estimate = preparation.estimate()
+    if dry_run:
+        if json:
+            print_json({"out": str(out), "estimate": None if estimate is None else asdict(estimate)})
+        else:
+            result(_estimated(preparation, estimate))
+        return 0.0
+    if estimate is not None:
+        message(_estimated(preparation, estimate))
+        preparation.check_space(estimate)
+    with process.resumable("finished files are kept: the same command resumes it"), progress() as shown:
+        report = preparation.run(shown.count)
+    if json:
+        print_json({"out": str(out)} | asdict(report))
+    else:
+        _tell(out, report)
+    return len(report.failed) / max(report.videos, 1)
+
+
+def _settings(recipe: RecognitionRecipe | None, given: PrepareOptions) -> "PrepareSettings":
+    from vcycle.data import PrepareSettings
+    from vcycle.data.prepare.settings import short_side_for
+
+    levels, short_side = given.levels, given.short_side
+    if levels is not None and short_side is not None:
+        raise DataError(f"--levels {levels} and --short-side {short_side} exclude each other: give one")
+    if levels is not None:
+        try:
+            sides = tuple(int(side) for side in levels.split(","))
+        except ValueError:
+            raise DataError(f"--levels {levels}: short sides in pixels are accepted, such as 128,256") from None
+    elif short_side is not None:
+        sides = (short_side,)
+    elif recipe is not None:
+        sides = (short_side_for(recipe.training.size),)
+    else:
+        raise DataError("how large? Give --recipe RECIPE, whose largest crop is made room for, or --short-side PIXELS")
+    return PrepareSettings(to="video" if given.to == "video" else "array", levels=sides)
+
+
+def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
+    if estimate is None:
+        return "nothing is left to be done, or no file can be read"
+    from vcycle.data.prepare.estimate import free_bytes
+
+    tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
+    disk = f"{as_size(estimate.bytes[0])} to {as_size(estimate.bytes[1])} of disk"
+    free = as_size(free_bytes(preparation.out))
+    time = f"{duration(estimate.seconds[0])} to {duration(estimate.seconds[1])}"
+    processes = f"{preparation.workers} process{'es' if preparation.workers > 1 else ''}"
+    return f"{files(estimate.files)} to do{tried}: about {disk}, where {free} are free, and {time} with {processes}"
+
+
+def _tell(out: Path, report: "PrepareReport") -> None:
+    from vcycle.data.prepare.names import REPORT
+
+    for path, cause in list(report.failed.items())[:_SHOWN]:
+        message(f"failed: {path}: {cause}")
+    if len(report.failed) > _SHOWN:
+        message(f"failed: {len(report.failed) - _SHOWN:,} more, listed in {out / REPORT}")
+    for path, frames in list(report.damaged.items())[:_SHOWN]:
+        message(f"damaged: {path}: {frames} frames cannot be decoded and show the ones before")
+    if report.left_over:
+        message(f"{report.left_over:,} files in {out} belong to no video any more and are not used")
+    done = report.videos - len(report.failed)
+    kept = f" ({report.kept:,} of them before)" if report.kept else ""
+    result(
+        f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {len(report.damaged):,} "
+        f"damaged; {as_size(report.source_bytes)} became {as_size(report.bytes)} in {duration(report.seconds)}"
+    )

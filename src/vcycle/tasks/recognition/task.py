@@ -1,0 +1,227 @@
+"""Recognition: which class a video is of (Wu et al. 2020)."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vcycle.data.layouts import VideoList
+from vcycle.errors import DataError, RecipeError
+from vcycle.plan import Baseline, Plan
+from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
+from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
+from vcycle.tasks.recognition.notices import notices
+from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
+from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vcycle.data import CheckReport, GridSampler
+    from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.recognition.metrics import Evaluation
+    from vcycle.tasks.recognition.objective import Recognition
+
+__all__ = ["RECOGNITION", "RecognitionTask"]
+
+
+def _share(name: str, words: str) -> Measure:
+    return Measure(
+        name=name, words=words, unit="%", points="points", scale=100.0, digits=1, margin=0.01, samples="videos"
+    )
+
+
+class RecognitionTask(Task[RecognitionRecipe, VideoList]):
+    """The task: one class a video or, with `training.multi_label`, any number of them."""
+
+    name = "recognition"
+    recipe = RecognitionRecipe
+    recipes = "vcycle.tasks.recognition.recipes"
+    plans = PLANS
+    compared = ("constant", "long+short", "cascade")
+    measures = (_share("top-1", "accuracy"), _share("mAP", "mAP"))
+    commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.recognition.commands:predict"}
+    preparers: ClassVar[Mapping[str, str]] = {
+        to: "vcycle.tasks.recognition.prepare:prepare_videos" for to in ("video", "array")
+    }
+    demo = Demo(
+        recipe="demo/digits",
+        plans=("constant", "control:cascade", "long+short", "cascade"),
+        title="vcycle demo: digits in motion",
+        folder="vcycle-demo",
+        seeds=2,
+    )
+    namings = ("pyslowfast", "pytorchvideo")
+    free_keys = (
+        "data.layout",
+        "data.fold",
+        "data.root",
+        "data.clips",
+        "data.val_fraction",
+        "evaluation.clips",
+        "evaluation.crops",
+        "evaluation.combine",
+    )
+
+    def find(self, recipe: RecognitionRecipe, work: Path, progress: Progress = lambda *_: None) -> Splits[VideoList]:
+        """Find the recipe's videos, or make the embedded set."""
+        return find_videos(recipe, work, progress)
+
+    def baseline(self, recipe: RecognitionRecipe, samples: int | None) -> Baseline:
+        """The recipe's training of constant shape."""
+        return baseline_of(recipe, samples)
+
+    def check_plan(self, recipe: RecognitionRecipe, plan: Plan) -> None:
+        """Check a plan against what the model needs, the sampling, and the views of evaluation."""
+        from vcycle.tasks.recognition.datasets import grids_of
+        from vcycle.tasks.recognition.evaluate import views_of
+        from vcycle.tasks.recognition.models.catalog import needs
+
+        plan.require(needs(recipe.model.name, **recipe.model.options), recipe.model.name)
+        try:
+            grids_of(recipe)
+        except DataError as error:  # starts with the names of fields, which are those of the section
+            raise RecipeError(f"sampling.{error}") from None
+        views_of(recipe)
+
+    def length(self, recipe: RecognitionRecipe) -> int | None:
+        """Length of the training set where the recipe states it."""
+        return recipe.data.clips if recipe.data.digits is None else recipe.data.digits.train_clips
+
+    def outputs(self, recipe: RecognitionRecipe) -> int:
+        """Classes of the embedded set; else as many as Kinetics has."""
+        digits = recipe.data.digits
+        return 400 if digits is None else len(digits.digits) * len(digits.motions)
+
+    def measure(self, recipe: RecognitionRecipe) -> Measure:
+        """Accuracy; mAP where a video may have several classes."""
+        return self.measures[1 if recipe.training.multi_label else 0]
+
+    def check(self, recipe: RecognitionRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+        """Check that the task and the cache take the videos."""
+        del fresh
+        _ = splits.val
+        check_videos(recipe, splits)
+        return []
+
+    def describe(self, recipe: RecognitionRecipe, splits: Splits[VideoList]) -> str:
+        """How many videos and classes."""
+        del recipe
+        classes = len(splits.classes)
+        return f"{len(splits.train):,} videos in {classes} classes, and {len(splits.val):,} more for validation"
+
+    def check_files(
+        self,
+        recipe: RecognitionRecipe | None,
+        options: CheckOptions,
+        progress: Progress,
+        on_message: Callable[[str], None],
+    ) -> "tuple[CheckReport, str]":
+        """Decode every video."""
+        from vcycle.data import check_videos as check_all
+
+        assert recipe is not None  # it owns no folder
+        listed = every_video(without_digits(recipe), cut=False, vanished=True)
+        for note in left_out(listed.values()):
+            on_message(note)
+        report = check_all(
+            listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
+        )
+        return report, "file"
+
+    def video_files(self, recipe: RecognitionRecipe) -> Mapping[str, VideoList]:
+        """The videos, whether or not their files are there."""
+        return every_video(without_digits(recipe))
+
+    def grids(self, recipe: RecognitionRecipe) -> "GridSampler":
+        """The recipe's sampling grids."""
+        from vcycle.tasks.recognition.datasets import grids_of
+
+        return grids_of(recipe)
+
+    def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:
+        """The digits, where they were made."""
+        data = recipe.data
+        if data.digits is None or data.path is not None:
+            return None
+        return data.model_copy(update={"path": str(work / "digits")})
+
+    def notices(self, recipe: RecognitionRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
+        """Videos left out or in two splits, pictures too small, a training made longer."""
+        longer = None if plan is None else lengthened(recipe, len(splits.train))
+        return [*notices(recipe, splits), *([] if longer is None else [longer])]
+
+    def dataset(
+        self,
+        recipe: RecognitionRecipe,
+        splits: Splits[VideoList],
+        split: str,
+        work: Path,
+        progress: Progress = lambda *_: None,
+    ) -> Any:
+        """A `VideoDataset` of a split."""
+        from vcycle.tasks.recognition.datasets import dataset_of
+
+        return dataset_of(recipe, splits[split], split, work, progress)
+
+    def build_model(self, recipe: RecognitionRecipe, classes: int, *, download: bool = True) -> "nn.Module":
+        """The recipe's model."""
+        from vcycle.tasks.recognition.init_weights import build_model
+
+        return build_model(recipe, classes, download=download)
+
+    def objective(self, recipe: RecognitionRecipe, classes: int) -> "Recognition":
+        """Cross-entropy, with mixup and label smoothing where the recipe has them."""
+        from vcycle.tasks.recognition.evaluate import objective_of
+
+        return objective_of(recipe, classes)
+
+    def evaluator(self, recipe: RecognitionRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
+        """Accuracy over videos: the recipe's views, or one center clip each."""
+        from vcycle.tasks.recognition.evaluate import VideoEvaluator
+
+        return VideoEvaluator(recipe, dataset, classes, final=final)
+
+    def result(self, **fields: Any) -> "Evaluation":
+        """An evaluation from its fields."""
+        from vcycle.tasks.recognition.metrics import Evaluation
+
+        return Evaluation(**fields)
+
+    def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
+        """Load weights under vcycle's, PySlowFast's or pytorchvideo's names."""
+        from vcycle.tasks.recognition.weights.loading import take_weights
+
+        take_weights(model, weights, name=recipe.model.name)
+
+    def init_weights(
+        self,
+        model: "nn.Module",
+        recipe: RecognitionRecipe,
+        classes: Sequence[str],
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> bool:
+        """Load pretrained weights; the classifier too, or a new one."""
+        from vcycle.tasks.recognition.init_weights import initialise
+
+        taken = initialise(model, recipe, classes, on_message)
+        return taken is not None and recipe.init.head == "keep"
+
+    def prepare_model(self, model: "nn.Module", recipe: RecognitionRecipe) -> "nn.Module":
+        """Freeze BatchNorm or the backbone."""
+        from vcycle.nn import freeze
+
+        return freeze(model, recipe.training.freeze)
+
+    def precise_bn(self, recipe: RecognitionRecipe) -> int | None:
+        """Clips over which running statistics are recomputed."""
+        return recipe.training.precise_bn
+
+    def foreign_names(self, naming: str, model: "nn.Module", keys: Collection[str]) -> Mapping[str, str]:
+        """PySlowFast's or pytorchvideo's names."""
+        from vcycle.tasks.recognition.weights.keys import foreign_keys
+
+        pools = getattr(model, "temporal_pool", 1) > 1
+        return foreign_keys(keys, "pyslowfast" if naming == "pyslowfast" else "pytorchvideo", temporal_pool=pools)
+
+
+RECOGNITION = RecognitionTask()

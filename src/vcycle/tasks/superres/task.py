@@ -1,0 +1,251 @@
+"""Super-resolution: every frame of a clip, four times as large (Lin et al. 2022)."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vcycle.console.datasets import refuse
+from vcycle.plan import Baseline, Plan
+from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
+from vcycle.tasks.superres import plans
+from vcycle.tasks.superres.recipe import SuperresRecipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vcycle.data import CheckReport
+    from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.superres.measuring import Quality
+    from vcycle.tasks.superres.objective import Restoration
+    from vcycle.tasks.superres.pairs.layouts import ClipPairs
+    from vcycle.train.log import Watched
+
+__all__ = ["SUPERRESOLUTION", "SuperresTask"]
+
+
+def _make_photographs(folder: Path, progress: Progress) -> Sequence[str]:
+    """Photographs under a moving camera, and their tiles."""
+    from vcycle.console.output import message
+    from vcycle.tasks.superres.pairs import photographs
+    from vcycle.tasks.superres.pairs.prepare import prepare_frames
+    from vcycle.tasks.superres.pairs.store import is_store
+
+    clips, tiles = folder / "photographs", folder / "tiles"
+    photographs.render_photographs(clips, progress=lambda *done: progress("making clips", *done))
+    for split in photographs.SPLITS:
+        if not is_store(tiles / split):
+            prepare_frames(clips / split, tiles / split, progress=lambda *done: progress("preparing", *done))
+    message(f"clips: {clips}, and what is read in training: {tiles}")
+    return [f"data.path={tiles}"]
+
+
+def _draw_crops(runs: Mapping[str, Path], file: Path) -> None:
+    """One place as the networks restore it."""
+    from vcycle.console.figures import save_figure
+    from vcycle.tasks.superres.figures import restored_crops, restored_figure
+
+    named = {words: runs[plan] for plan, words in _SHOWN.items() if plan in runs}
+    if named:
+        save_figure(restored_figure(restored_crops(named)), file)
+
+
+_SHOWN = {"constant": "constant shape", "hierarchical": "hierarchical"}
+"""Plans whose networks are shown in the demo's picture, and what they are called there."""
+
+
+class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
+    """The task: pairs of clips at two resolutions, a factor of 4 apart."""
+
+    name = "superresolution"
+    recipe = SuperresRecipe
+    recipes = "vcycle.tasks.superres.recipes"
+    plans = plans.PLANS
+    compared = ("constant", "hierarchical")
+    measures = (
+        Measure(name="PSNR", words="PSNR", unit="dB", points="dB", scale=1.0, digits=2, margin=0.05, samples="clips"),
+    )
+    commands: ClassVar[Mapping[str, str]] = {"upscale": "vcycle.tasks.superres.commands:upscale"}
+    preparers: ClassVar[Mapping[str, str]] = {"tiles": "vcycle.tasks.superres.prepare_tiles:prepare_tiles"}
+    demo = Demo(
+        recipe="demo/superresolution",
+        plans=("constant", "control:hierarchical", "hierarchical"),
+        title="vcycle demo: photographs under a moving camera, enlarged four times",
+        folder="vcycle-demo-superresolution",
+        seeds=1,
+        make=_make_photographs,
+        draw=_draw_crops,
+    )
+    namings = ("basicsr", "mmagic")
+    free_keys = ("data.layout", "data.low")
+
+    def find(self, recipe: SuperresRecipe, work: Path, progress: Progress = lambda *_: None) -> "Splits[ClipPairs]":
+        """Find the recipe's clips."""
+        from vcycle.tasks.superres.data import find_clips
+
+        del work, progress
+        return find_clips(recipe)
+
+    def baseline(self, recipe: SuperresRecipe, samples: int | None) -> Baseline:
+        """The recipe's training of constant shape, its minibatch enlarged."""
+        return plans.baseline_of(recipe, samples)
+
+    def plan(self, recipe: SuperresRecipe, samples: int | None = None, name: str | None = None) -> Plan:
+        """The plan of that name, of mirrored clips where the sampling makes them."""
+        return replace(super().plan(recipe, samples, name), mirrored=recipe.sampling.mirrored)
+
+    def check_plan(self, recipe: SuperresRecipe, plan: Plan) -> None:
+        """Check a plan against what the model needs."""
+        plans.check_plan(recipe, plan)
+
+    def length(self, recipe: SuperresRecipe) -> int | None:
+        """Samples that count as an epoch, where the recipe states them."""
+        return recipe.data.epoch
+
+    def check(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", *, fresh: bool) -> list[str]:
+        """Refuse clips in two splits, and what is frozen without weights."""
+        from vcycle.tasks.superres.data import refuse_shared
+        from vcycle.tasks.superres.notices import check_clips
+
+        refuse_shared(splits)
+        return [f"warning: {note}" for note in check_clips(recipe, splits)] if fresh else []
+
+    def describe(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]") -> str:
+        """How many clips, and of what size."""
+        from vcycle.tasks.superres.notices import described
+
+        del recipe
+        return f"{len(splits.train):,} clips, {described(splits.train)}; {len(splits.val):,} more for validation"
+
+    def notices(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", plan: Plan | None) -> list[str]:
+        """Low-resolution frames made otherwise, parts that never learn."""
+        from vcycle.tasks.superres.notices import never_learning, notices
+
+        found = [*notices(splits), *([] if plan is None else never_learning(recipe, plan))]
+        return [f"warning: {note}" for note in found]
+
+    def owns(self, folder: Path) -> bool:
+        """Whether a folder, or the folder of a split in it, is a store of tiles."""
+        from vcycle.tasks.superres.pairs.journal import stores_in
+
+        return bool(stores_in(folder))
+
+    def check_files(
+        self,
+        recipe: SuperresRecipe | None,
+        options: CheckOptions,
+        progress: Progress,
+        on_message: Callable[[str], None],
+    ) -> "tuple[CheckReport, str]":
+        """Look through clips, or stores of them."""
+        from vcycle.tasks.superres.notices import check_every
+
+        del on_message
+        of_videos = {"--quick": options.quick, "--timeout": options.timeout, "--workers": options.workers}
+        refuse("goes with videos, and these are clips of super-resolution", of_videos)
+        return check_every(recipe, options.folder, progress), "clip"
+
+    def dataset(
+        self,
+        recipe: SuperresRecipe,
+        splits: "Splits[ClipPairs]",
+        split: str,
+        work: Path,
+        progress: Progress = lambda *_: None,
+    ) -> Any:
+        """A `PairedDataset` of a split."""
+        from vcycle.tasks.superres.pairs.dataset import PairedDataset
+
+        del work, progress
+        sampling = recipe.sampling
+        return PairedDataset(
+            splits[split], mirrored=sampling.mirrored, flip=sampling.flip, transpose=sampling.transpose
+        )
+
+    def build_model(self, recipe: SuperresRecipe, classes: int, *, download: bool = True) -> "nn.Module":
+        """The recipe's model."""
+        from vcycle.tasks.superres.init_weights import build_model
+
+        del classes, download
+        return build_model(recipe)
+
+    def objective(self, recipe: SuperresRecipe, classes: int) -> "Restoration":
+        """The Charbonnier loss."""
+        from vcycle.tasks.superres.objective import Restoration
+
+        del classes
+        return Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon)
+
+    def evaluator(self, recipe: SuperresRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
+        """PSNR and SSIM of whole clips."""
+        from vcycle.tasks.superres.evaluate import ClipEvaluator
+
+        del classes
+        return ClipEvaluator(recipe, dataset, final=final)
+
+    def result(self, **fields: Any) -> "Quality":
+        """An evaluation from its fields."""
+        from vcycle.tasks.superres.measuring import Quality
+
+        return Quality(**fields)
+
+    def load_weights(self, model: "nn.Module", weights: "Weights", recipe: SuperresRecipe) -> None:
+        """Load weights under vcycle's, BasicSR's or mmagic's names."""
+        from vcycle.tasks.superres.init_weights import load_trained
+
+        del recipe
+        load_trained(model, weights)
+
+    def init_weights(
+        self,
+        model: "nn.Module",
+        recipe: SuperresRecipe,
+        classes: Sequence[str],
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> bool:
+        """Load a flow network, or a whole one."""
+        from vcycle.tasks.superres.init_weights import initialise
+
+        del classes
+        return initialise(model, recipe, on_message)
+
+    def role_of(self, recipe: SuperresRecipe) -> Callable[[str], str | None]:
+        """The flow network, the backbone below EDVR's fusion: parts with an LR of their own."""
+        from vcycle.tasks.superres.models.roles import role_by_name
+
+        return role_by_name(plans.baseline_of(recipe, 1).roles)
+
+    def monitor(self, model: "nn.Module") -> "Watched | None":
+        """How far deformable convolutions reach; beyond tens of pixels they have diverged (EDVR's known failure)."""
+        import torch
+
+        from vcycle.tasks.superres.models.deform import OFFSET_LIMIT, offset_magnitude
+        from vcycle.train.log import Watched
+
+        found = offset_magnitude(model)
+        if not found:
+            return None
+        return Watched(
+            name="offsets",
+            value=torch.stack(list(found.values())).max(),
+            limit=OFFSET_LIMIT,
+            remedy="deformable convolutions look for pixels further away than they can be, and do not recover: lower "
+            "training.lr or lengthen training.warmup, and start another run, from scratch or from a checkpoint before "
+            "it (init=RUN/checkpoints/FILE)",
+        )
+
+    def flop_counts(self) -> Mapping[Any, Callable[..., int]]:
+        """FLOPs of deformable convolutions."""
+        from vcycle.tasks.superres.models.deform import deform_flops
+
+        return deform_flops()
+
+    def foreign_names(self, naming: str, model: "nn.Module", keys: Collection[str]) -> Mapping[str, str]:
+        """BasicSR's or mmagic's names."""
+        from vcycle.tasks.superres.weights.keys import foreign_keys
+
+        del model
+        return foreign_keys(keys, "basicsr" if naming == "basicsr" else "mmagic")
+
+
+SUPERRESOLUTION = SuperresTask()

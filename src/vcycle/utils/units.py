@@ -1,0 +1,23 @@
+"""Amounts in words: bytes, seconds."""
+
+__all__ = ["as_size", "duration"]
+
+
+def as_size(count: float) -> str:
+    """Bytes, to three digits.
+
+    Example:
+        >>> as_size(28_100_000)
+        '28.1 MB'
+    """
+    for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
+        if count >= unit:
+            return f"{count / unit:.3g} {name}"
+    return f"{count / 1e3:.3g} kB"
+
+
+def duration(seconds: float) -> str:
+    """Seconds, in the unit that suits them: 61.0 s, 2.5 min, 3.0 h."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"
