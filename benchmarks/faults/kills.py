@@ -21,14 +21,14 @@ from typing import Any
 
 import torch
 from torch import distributed
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.errors import VcycleError
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.digits import DigitSettings, render_digits
-from vcycle.tasks.recognition.plans import plan_of
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
@@ -56,7 +56,7 @@ class Training:
         self._file.write_text(RECIPE, encoding="utf-8")
         recipe = self.recipe(workers=0, save_every=1)
         found = find_videos(recipe, folder)
-        self.plan = plan_of(recipe, len(found.train))
+        self.plan = RECOGNITION.plan(recipe, len(found.train))
         self.splits: Splits = datasets_of(recipe, found, folder)
 
     def recipe(self, *, workers: int, save_every: int) -> RecognitionRecipe:

@@ -14,7 +14,7 @@ from typing import Any
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.plan import BatchShape, Plan
-from vcycle.tasks.recipes import load_any
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import plans as recognition
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.superres import plans as superresolution
@@ -190,7 +190,7 @@ _SAME_NETWORK = {
 
 
 def _plan(recipe: str, overrides: tuple[str, ...], name: str) -> Plan:
-    loaded = load_any(recipe, list(overrides))
+    loaded = load_recipe(recipe, list(overrides))
     if isinstance(loaded, RecognitionRecipe):
         return recognition.plan_of(loaded, CLIPS, name)
     return superresolution.plan_of(loaded, None, name)
@@ -207,7 +207,7 @@ def _counts(plan: Plan, shapes: list[BatchShape]) -> dict[str, int]:
 def described(name: str) -> dict[str, Any]:
     """A piece as plain data, without the work of its shapes."""
     piece = PIECES[name]
-    recipe = load_any(piece.recipe, list(piece.overrides))
+    recipe = load_recipe(piece.recipe, list(piece.overrides))
     superres = not isinstance(recipe, RecognitionRecipe)
     shapes: list[BatchShape] = []
     constant = _counts(_plan(piece.recipe, piece.overrides, "constant"), shapes)
@@ -252,7 +252,7 @@ def gflop(name: str, cell: dict[str, Any]) -> float:
 
 @cache
 def _of_a_clip(recipe: str, frames: int, size: int) -> int:
-    workload = workload_of(load_any(_SAME_NETWORK.get(recipe, recipe)), CLASSES)
+    workload = workload_of(load_recipe(_SAME_NETWORK.get(recipe, recipe)), CLASSES)
     return step_flops(workload, BatchShape(batch=1, frames=frames, size=size, bn_batch=8))
 
 

@@ -22,14 +22,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.data import VideoList
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.build import Splits, build_model, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.evaluate import evaluator
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import environment
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.run import RunFolder
@@ -88,7 +89,7 @@ def plain(recipe: RecognitionRecipe, videos: VideoList, steps: int, workers: int
 
 def ours(recipe: RecognitionRecipe, plan: str, splits: Splits, folder: Path) -> tuple[nn.Module, float, float]:
     """Train under a plan: the model, seconds, and of the processor."""
-    fitted = train(recipe, plan_of(recipe, len(splits.train), plan), splits, RunFolder(folder))
+    fitted = train(recipe, RECOGNITION.plan(recipe, len(splits.train), plan), splits, RunFolder(folder))
     return fitted.model, fitted.seconds, fitted.cpu_seconds
 
 
@@ -106,7 +107,7 @@ def main() -> None:
         work = Path(temporary)
         videos = find_videos(recipe, work)
         splits = datasets_of(recipe, videos, work)
-        steps = len(plan_of(recipe, len(splits.train), "constant"))
+        steps = len(RECOGNITION.plan(recipe, len(splits.train), "constant"))
         here = environment(torch.device("cpu"))
         for turn in range(2):
             arms: dict[str, Any] = {"plain loop": lambda: plain(recipe, videos.train, steps, asked.workers)}

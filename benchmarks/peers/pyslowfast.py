@@ -23,13 +23,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from vcycle.tasks.recognition.build import datasets_of, train
 
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.build import datasets_of, train
 from vcycle.tasks.recognition.data import Videos, find_videos
 from vcycle.tasks.recognition.models.catalog import build
-from vcycle.tasks.recognition.plans import plan_of
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import environment
 from vcycle.train.run import RunFolder
 
@@ -162,7 +162,7 @@ def our_steps(recipe: RecognitionRecipe, videos: Videos, work: Path, device: tor
     """The same of a constant shape under vcycle."""
     run = RunFolder(work)
     splits = datasets_of(recipe, videos, work)
-    train(recipe, plan_of(recipe, len(splits.train)), splits, run)
+    train(recipe, RECOGNITION.plan(recipe, len(splits.train)), splits, run)
     lines = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
     return [Timed(line["seconds"], line["data_seconds"]) for line in lines if line["event"] == "step"]
 

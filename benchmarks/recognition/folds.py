@@ -23,18 +23,18 @@ from typing import Any
 
 import numpy as np
 from torch import nn
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
-from vcycle.bench.measure import MEASURES
 from vcycle.bench.statistics import paired_bootstrap
 from vcycle.plan import Step
 from vcycle.report.lengths import lengths_figure
+from vcycle.tasks.base import measures
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import Scores
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.evaluate import evaluator
-from vcycle.tasks.recognition.plans import plan_of
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 LISTS = ("train.csv", "val.csv", "test.csv")
@@ -111,7 +111,7 @@ def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed:
     """Train under a plan and test: what took how long, and which of the videos were recognised."""
     recipe = load_recipe(recipe_name, [*overrides, f"data={data}", "run.validate_every=100000", f"run.seed={seed}"])
     videos = find_videos(recipe, data)
-    plan = plan_of(recipe, len(videos.train), name)
+    plan = RECOGNITION.plan(recipe, len(videos.train), name)
     splits = datasets_of(recipe, videos, data)
     took: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as temporary:
@@ -195,7 +195,7 @@ def comparison(runs: list[dict[str, Any]]) -> dict[str, Any]:
             "value": float(np.nanmean(table_of(own))),
             "value_std": float(by_seed.std(ddof=1)) if len(by_seed) > 1 else 0.0,
         }
-    return {"measure": asdict(MEASURES["top-1"]), "split": "test", "arms": arms}
+    return {"measure": asdict(measures()["top-1"]), "split": "test", "arms": arms}
 
 
 def paired(runs: list[dict[str, Any]], plan: str, other: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

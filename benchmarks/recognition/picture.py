@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
 
-from vcycle.bench.measure import MEASURES
 from vcycle.report.lengths import lengths_figure
+from vcycle.tasks.base import measures
 
 
 def comparison(file: str) -> dict:
@@ -27,7 +27,7 @@ def comparison(file: str) -> dict:
         }
         for name, runs in arms.items()
     }
-    return {"measure": asdict(MEASURES["top-1"]), "split": "test", "arms": rows}
+    return {"measure": asdict(measures()["top-1"]), "split": "test", "arms": rows}
 
 
 sets = dict(argument.split("=") for argument in sys.argv[2:])

@@ -15,7 +15,7 @@ from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
 
 GESTURES = str(Path(__file__).parents[1] / "recognition" / "gestures.yaml")
 
@@ -25,7 +25,7 @@ def main() -> None:
     random.seed(0)
     for name, recipe in (("demo", load_recipe("demo/digits")), ("gestures", load_recipe(GESTURES))):
         workload = workload_of(recipe, 10)
-        plans = [plan_of(recipe, 1000, plan) for plan in ("constant", "cascade", "long+short")]
+        plans = [RECOGNITION.plan(recipe, 1000, plan) for plan in ("constant", "cascade", "long+short")]
         base = plans[0].baseline_shape
         shapes = list(dict.fromkeys([base, *plans[1].shapes, plans[2].shapes[0]]))
         stepper = Stepper(workload, plans[0])

@@ -14,12 +14,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from vcycle.tasks.recognition.build import datasets_of, train
+
 from vcycle.bench.steps.study import Effort, bench_steps
 from vcycle.bench.steps.workload import workload_of
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.build import datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 
@@ -40,7 +41,7 @@ def main() -> None:
         work = Path(temporary)
         videos = find_videos(recipe, work)
         splits = datasets_of(recipe, videos, work)
-        plans = {name: plan_of(recipe, len(videos.train), name) for name in asked.plans.split(",")}
+        plans = {name: RECOGNITION.plan(recipe, len(videos.train), name) for name in asked.plans.split(",")}
         workload = workload_of(recipe, len(videos.train.classes))
         for number in range(asked.rounds):
             found = bench_steps(

@@ -13,14 +13,13 @@ from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.bench.study import run_folder
 from vcycle.plan import BatchShape
-from vcycle.report.restored import restored_figure
-from vcycle.tasks.recipes import load_any
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres import PairedDataset
+from vcycle.tasks.superres.figures import restored_crops, restored_figure
 from vcycle.tasks.superres.metrics import Protocol, clip_quality
 from vcycle.tasks.superres.pairs.degrade import imresize
 from vcycle.tasks.superres.pairs.layouts import read_pairs
-from vcycle.tasks.superres.plans import plan_of
-from vcycle.tasks.superres.showing import restored_crops
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 CONTROL = "control:hierarchical"
 
@@ -38,9 +37,11 @@ def read_runs(study: Path) -> dict[str, list[dict]]:
 
 def flops(recipe: Path, plan: str) -> int:
     """Floating-point operations of a whole training."""
-    loaded = load_any(str(recipe), ["data.epoch=104"])
+    loaded = load_recipe(str(recipe), ["data.epoch=104"])
     workload = workload_of(loaded, 0)
-    shapes = Counter((step.shape.frames, step.shape.height, step.batch) for step in plan_of(loaded, 5, plan))
+    shapes = Counter(
+        (step.shape.frames, step.shape.height, step.batch) for step in SUPERRESOLUTION.plan(loaded, 5, plan)
+    )
     return sum(
         count * step_flops(workload, BatchShape(frames=frames, size=size, batch=batch, bn_batch=batch))
         for (frames, size, batch), count in shapes.items()

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from vcycle.bench.compare import Comparison, Reach
-from vcycle.bench.measure import MEASURES
 from vcycle.bench.runs import Failure
 from vcycle.bench.statistics import Interval
+from vcycle.tasks.base import measures
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def comparison(arms_of, run_of):
             took = {"seconds": dict(seconds)[arm.name] + seed} if arm.name in dict(seconds) else {}
             shift = 0.01 * seed
             runs.append(run_of(arm, seed, val=val + shift, test=shown + shift if test else None, **took))
-        return Comparison(measure=MEASURES["top-1"], arms=tuple(arms), runs=tuple(runs), **given)
+        return Comparison(measure=measures()["top-1"], arms=tuple(arms), runs=tuple(runs), **given)
 
     return make
 
@@ -123,7 +123,7 @@ def gain(arms_of, run_of):
             for seed, row in each[arm.name].items():
                 known = [answer for answer in row or [0.7] if answer is not None]
                 runs.append(run_of(arm, seed, test=sum(known) / len(known), each=row))
-        return Comparison(measure=MEASURES["top-1"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
+        return Comparison(measure=measures()["top-1"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
 
     return of
 
@@ -174,7 +174,7 @@ def test_of_two_clips_in_decibels_nothing_is_shown_that_a_bootstrap_would(arms_o
         for arm, gained in zip(arms, (0.0, 0.03), strict=True):
             each = [20.0 + gained + 0.001 * seed, 28.0 + 2 * gained]
             runs.append(run_of(arm, seed, test=sum(each) / 2, each=each))
-    found = Comparison(measure=MEASURES["PSNR"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
+    found = Comparison(measure=measures()["PSNR"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
     assert min(found.paired.low, found.welch.low) > 0
     assert found.clips.low < -0.05
     assert (found.no_worse, found.doubt) == ("not shown", "few")
@@ -219,7 +219,7 @@ def reach(arms_of, run_of):
     def of(*curves):
         (arm,) = arms_of("cascade")
         runs = [run_of(arm, seed, val=curve[-1][2], curve=curve) for seed, curve in enumerate(curves)]
-        return Comparison(measure=MEASURES["top-1"], arms=(arm,), runs=tuple(runs)).reach("cascade", 0.5)
+        return Comparison(measure=measures()["top-1"], arms=(arm,), runs=tuple(runs)).reach("cascade", 0.5)
 
     return of
 

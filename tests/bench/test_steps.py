@@ -20,9 +20,9 @@ from vcycle.data import Sample
 from vcycle.errors import PlanError, VcycleError
 from vcycle.plan import Baseline, BatchShape, constant
 from vcycle.report.steps import plans_table, shapes_table, steps_figure, steps_notes
-from vcycle.tasks.recipes import load_any, load_recipe
-from vcycle.tasks.recognition.plans import plan_of
-from vcycle.tasks.superres.plans import plan_of as superresolution_plan
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 QUICK = Effort(repeats=2, seconds=0.0)
 
@@ -39,7 +39,7 @@ def workload(recipe):
 
 @pytest.fixture
 def plans(recipe):
-    return {name: plan_of(recipe, 1200, name) for name in ("constant", "long+short", "cascade")}
+    return {name: RECOGNITION.plan(recipe, 1200, name) for name in ("constant", "long+short", "cascade")}
 
 
 def milliseconds(shape):
@@ -208,10 +208,10 @@ def test_turns_come_from_one_loading_each_shape_after_what_was_loaded_ahead(work
 
 
 def test_super_resolution_steps_are_measured_by_the_same_means():
-    recipe = load_any("reds/basicvsr_m", ["model.options.channels=4", "training.size=32", "training.frames=6"])
+    recipe = load_recipe("reds/basicvsr_m", ["model.options.channels=4", "training.size=32", "training.frames=6"])
     workload = workload_of(recipe, 0)
     shape = BatchShape(batch=1, frames=2, size=32, bn_batch=1)
-    stepper = Stepper(workload, superresolution_plan(recipe, 240, "hierarchical"))
+    stepper = Stepper(workload, SUPERRESOLUTION.plan(recipe, 240, "hierarchical"))
     assert stepper.run(shape, 1).seconds > 0
     assert min(stepper.parts(shape)) > 0
     longer = replace(shape, frames=4)

@@ -13,7 +13,7 @@ from vcycle.bench.study import arm_names, compare_plans
 from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train import stopping
 
 TEXT = """
@@ -70,7 +70,7 @@ def test_arms_share_their_seeds_and_are_trained_whole(study, load):
     assert started == [(name, seed) for seed in (0, 1) for name in names]
     assert [arm.name for arm in found.arms] == names
     for arm in found.arms:
-        assert arm.plan == plan_of(load(), 24, arm.name)
+        assert arm.plan == RECOGNITION.plan(load(), 24, arm.name)
         for run in found.of(arm.name):
             assert (run.steps, run.samples, run.work) == (len(arm.plan), arm.plan.samples, arm.plan.work())
             assert run.curve[-1][1:] == (arm.plan.samples, run.val)
@@ -87,7 +87,7 @@ def test_a_run_of_a_study_can_be_evaluated_from_its_folder(study):
     for folder in folders:
         recipe = load_recipe(str(folder))
         plan = Plan.from_json((folder / "plan.json").read_text())
-        assert plan_of(recipe, 24) == plan
+        assert RECOGNITION.plan(recipe, 24) == plan
         assert f"-seed{recipe.run.seed}-" in folder.name
         assert folder.name.startswith(recipe.plan.replace(":", "_"))
 

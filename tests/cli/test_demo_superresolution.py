@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from vcycle.config.recipe import RecipeBase
 from vcycle.tasks import recipes as load
-from vcycle.tasks.recipes import AnyRecipe
 from vcycle.tasks.superres.pairs import photographs
 
 TINY = (
@@ -28,7 +28,7 @@ def tiny_demo(monkeypatch):
     load_any, render = load.load_any, photographs.render_photographs
     settings = photographs.PhotographSettings(clips={"train": 2, "val": 1, "test": 1}, frames=2, size=48)
 
-    def smaller(name: str, overrides: Sequence[str] = ()) -> AnyRecipe:
+    def smaller(name: str, overrides: Sequence[str] = ()) -> RecipeBase:
         return load_any(name, [*overrides, *(TINY if name == "demo/superresolution" else ())])
 
     monkeypatch.setattr(load, "load_any", smaller)

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from vcycle.cli.evaluating import changed
 from vcycle.errors import DataError
+from vcycle.tasks.loaded_model import load_model
+from vcycle.tasks.recipes import override_trained
 from vcycle.tasks.recognition import Scores
 from vcycle.tasks.recognition import evaluate as evaluating
-from vcycle.tasks.recognition.evaluate import open_trained, scored, split_of, views_of
+from vcycle.tasks.recognition.evaluate import scored, split_of, views_of
 from vcycle.train import ranks
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 
@@ -56,8 +57,8 @@ def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, vcycle_on, r
 
 
 def test_the_shares_of_any_number_of_ranks_are_the_same_scores(run, more_videos, tmp_path):
-    opened = open_trained(run)
-    recipe = changed(opened.recipe, [f"data={more_videos}", "evaluation.clips=2", "evaluation.crops=3"], "run")
+    opened = load_model(run)
+    recipe = override_trained(opened.recipe, [f"data={more_videos}", "evaluation.clips=2", "evaluation.crops=3"], "run")
     dataset, views, cpu = split_of(recipe, "test", tmp_path), views_of(recipe), torch.device("cpu")
 
     def shared(world):

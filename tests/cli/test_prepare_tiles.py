@@ -11,7 +11,7 @@ from matplotlib.image import imsave
 
 from vcycle.data import SampleRequest
 from vcycle.plan import Shape
-from vcycle.tasks.recipes import load_any
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres import PairedDataset, TileStore, read_pairs
 from vcycle.tasks.superres.data import every_clip
 
@@ -158,7 +158,7 @@ def test_splits_stay_apart_and_are_trained_and_validated_on(vcycle, here, videos
         "test": 8,
     }
     assert vcycle("check", "tiles").out == "32 clips: 0 bad, 0 damaged\n"
-    found = every_clip(load_any("demo/superresolution", ["data=tiles"]))
+    found = every_clip(load_recipe("demo/superresolution", ["data=tiles"]))
     assert {split: len(pairs) for split, pairs in found.items()} == {"train": 16, "val": 8, "test": 8}
 
 

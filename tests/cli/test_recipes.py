@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from vcycle.tasks.recipes import load_any, recipe_names
+from vcycle.tasks.recipes import load_recipe, recipe_names
 
 
 def test_every_shipped_recipe_is_listed_with_what_it_is(vcycle):
@@ -13,14 +13,14 @@ def test_every_shipped_recipe_is_listed_with_what_it_is(vcycle):
     assert ran.code == 0
     for name in recipe_names():
         assert name in ran.out
-        assert load_any(name).description in ran.out
+        assert load_recipe(name).description in ran.out
     assert json.loads(vcycle("recipes", "--json").out)["recipes"].keys() == set(recipe_names())
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_is_shown_as_it_is_written(vcycle, name):
     shown = vcycle("recipes", "show", name).out
-    assert yaml.safe_load(shown)["description"] == load_any(name).description
+    assert yaml.safe_load(shown)["description"] == load_recipe(name).description
 
 
 def test_a_shown_recipe_is_a_recipe(vcycle, here):
@@ -56,7 +56,7 @@ def test_the_list_can_be_read_on_a_narrow_terminal(vcycle, monkeypatch, columns)
     assert max(map(len, ran.out.splitlines())) <= int(columns)
     assert all(name in ran.out for name in recipe_names())
     words = set(ran.out.split())
-    assert all(set(load_any(name).description.split()) <= words for name in recipe_names())
+    assert all(set(load_recipe(name).description.split()) <= words for name in recipe_names())
 
 
 def test_a_users_own_videos_come_first_and_folders_stay_together(vcycle):

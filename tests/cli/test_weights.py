@@ -13,8 +13,9 @@ import torch
 import vcycle as package
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
-from vcycle.runs.loaded_model import open_model, read_kept
+from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.saved_weights import read_saved
 from vcycle.train.checkpoint import load_checkpoint
 
 SHORT = ["plan=constant", "training.steps=2", "training.decay=constant"]
@@ -79,7 +80,7 @@ def test_each_of_a_runs_checkpoints_is_taken_by_its_name(vcycle, trained, here, 
     run = shutil.copytree(trained[0], here / "run")
     ran = vcycle("export", "run/checkpoints/step-000000004.pt")
     assert ran.out.startswith(f"{run}/step-000000004.safetensors: ")
-    assert open_model(run / "step-000000004.safetensors").step == 4
+    assert load_model(run / "step-000000004.safetensors").step == 4
     for file in ("step-000000004.pt", "best.pt"):
         shown = json.loads(vcycle("eval", f"run/checkpoints/{file}", "--json").out)
         assert shown["weights"] == f"run/checkpoints/{file}"
@@ -112,7 +113,7 @@ def test_the_weights_themselves_are_taken_past_their_average(vcycle, here, video
 @pytest.mark.parametrize("naming", ["vcycle", "pyslowfast", "pytorchvideo"])
 def test_what_was_exported_opens_as_what_the_run_holds(vcycle, trained, here, naming):
     assert vcycle("export", trained[0], "-o", "x.safetensors", "--to", naming).code == 0
-    run, file = open_model(trained[0]), open_model(here / "x.safetensors")
+    run, file = load_model(trained[0]), load_model(here / "x.safetensors")
     assert torch.equal(logits(run), logits(file))
     assert (file.recipe, file.classes, file.step) == (run.recipe, ("left", "right"), 6)
     assert file.origin == str(here / "x.safetensors")
@@ -129,7 +130,7 @@ def test_opening_a_model_downloads_nothing(monkeypatch, trained, tmp_path):
     recipe = load_recipe(str(run), ["model=r3d_18", "model.options.weights=KINETICS400_V1"])
     (run / "recipe.yaml").write_text(package.recipes.dump_recipe(recipe))
     with pytest.raises(CheckpointError, match="do not fit r3d_18: "):
-        open_model(run)
+        load_model(run)
 
 
 def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, here):
@@ -200,10 +201,10 @@ def test_a_training_begins_with_the_weights_that_it_is_given(vcycle, here, video
         ran = vcycle("train", "tiny.yaml", f"data={videos}", f"init={source}", *SHORT, "--out", f"run{number}")
         assert ran.code == 0, ran.err
         assert (
-            f"init: {len(read_kept(source).weights.state)} tensors from {read_kept(source).weights.source}" in ran.err
+            f"init: {len(read_saved(source).weights.state)} tensors from {read_saved(source).weights.source}" in ran.err
         )
-    begun = read_kept(trained[0]).weights.state
-    outcomes = [read_kept(here / f"run{number}").weights.state for number in range(3)]
+    begun = read_saved(trained[0]).weights.state
+    outcomes = [read_saved(here / f"run{number}").weights.state for number in range(3)]
     first = torch.load(here / "run0/checkpoints/step-000000000.pt", weights_only=True)["model"]
     assert all(torch.equal(value, begun[key]) for key, value in first.items())
     assert all(torch.equal(value, other[key]) for other in outcomes for key, value in outcomes[0].items())
@@ -327,4 +328,4 @@ def test_weights_alone_can_be_trained_from_and_not_opened(vcycle, here, videos, 
     safetensors.torch.save_file(safetensors.torch.load_file(exported), here / "bare.safetensors")
     assert vcycle("train", "tiny.yaml", f"data={videos}", "init=bare.safetensors", *SHORT, "--out", "run").code == 0
     with pytest.raises(CheckpointError, match=r"bare.safetensors holds weights and does not say of which model"):
-        open_model(here / "bare.safetensors")
+        load_model(here / "bare.safetensors")

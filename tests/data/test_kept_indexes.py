@@ -11,8 +11,8 @@ import pytest
 from vcycle.data import KeptIndexes, VideoError, probe
 from vcycle.data.video import kept
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.build import dataset_of
 from vcycle.tasks.recognition.data import find_videos
+from vcycle.tasks.recognition.datasets import dataset_of
 
 
 @pytest.fixture

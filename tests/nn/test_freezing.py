@@ -12,9 +12,9 @@ from vcycle.errors import RecipeError
 from vcycle.nn import apply, convert_batchnorm, freeze, revert_batchnorm
 from vcycle.nn.batchnorm import SubBatchNorm, one_step
 from vcycle.nn.freezing import FrozenBatchNorm
+from vcycle.nn.heads import classifier_of
 from vcycle.plan import Baseline, multigrid
 from vcycle.tasks.recognition.models import build, names
-from vcycle.nn.heads import classifier_of
 
 CLIPS = torch.randn(6, 3, 4, 16, 16, generator=torch.Generator().manual_seed(0))
 SMALL = {"widths": (4, 8), "blocks": (1, 1), "temporal_kernels": (3, 3)}

@@ -6,11 +6,11 @@ import torch
 from vcycle.errors import CheckpointError
 from vcycle.nn import convert_batchnorm
 from vcycle.nn.weights.files import Weights, read_weights
+from vcycle.nn.weights.record import Record, pyslowfast_record
 from vcycle.tasks.recognition.models import build
 from vcycle.tasks.recognition.weights.inflate import inflate
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 from vcycle.tasks.recognition.weights.loading import take_weights
-from vcycle.nn.weights.record import Record, pyslowfast_record
 
 CLASSES = 5
 NARROW = {"stem_width": 8, "widths": [8, 8, 8, 8], "blocks": [1, 1, 2, 1]}

@@ -4,15 +4,18 @@ import shutil
 import av
 import pytest
 import torch
+from vcycle.tasks.recognition.build import datasets_of
 
 from vcycle.data.prepare.run import prepare_videos
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
+from vcycle.runs.train import settings_of
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.build import build_model, datasets_of, settings_of, task_of
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.evaluate import evaluator
+from vcycle.tasks.recognition.init_weights import build_model
+from vcycle.tasks.recognition.task import RECOGNITION
 
 TEXT = """
 sampling: {span: [1.0, 1.0], short_side: [16, 20], flip: false}
@@ -212,7 +215,7 @@ def test_the_recipes_values_reach_the_task_and_the_settings(load):
     recipe = load(
         "sampling.mean=[0.1, 0.2, 0.3]", "run.save_every=7", "run.bad_limit=0.5", "data.workers=3", "run.seed=5"
     )
-    task = task_of(recipe, 4)
+    task = RECOGNITION.objective(recipe, 4)
     assert (task.classes, task.mean, task.label_smoothing) == (4, (0.1, 0.2, 0.3), 0.2)
     settings = settings_of(recipe)
     assert (settings.save_every, settings.bad_limit, settings.workers, settings.seed) == (7, 0.5, 3, 5)

@@ -6,10 +6,11 @@ import torch
 
 from vcycle.nn.weights.files import Weights
 from vcycle.runs.export import export
-from vcycle.runs.loaded_model import Kept, Trained, open_model
+from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.build import build_model
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.init_weights import build_model
+from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.tasks.saved_weights import Provenance, SavedWeights
 
 NARROW = "model.options={stem_width: 8, widths: [8, 8, 8, 8], blocks: [1, 1, 1, 1]}"
 
@@ -22,8 +23,8 @@ def kept():
         recipe = load_recipe(name, [NARROW])
         classes = ("left", "right", "up")
         state = build_model(recipe, len(classes), seed=0).state_dict()
-        trained = Trained(recipe=recipe, plan=plan_of(recipe, 1000), classes=classes, step=1)
-        return Kept(weights=Weights(state=state, source="run"), trained=trained)
+        trained = Provenance(recipe=recipe, plan=RECOGNITION.plan(recipe, 1000), classes=classes, step=1)
+        return SavedWeights(weights=Weights(state=state, source="run"), trained=trained)
 
     return make
 
@@ -44,5 +45,5 @@ def test_pytorchvideos_names_are_those_of_its_own_network_of_the_kind(kept, reci
     names = safetensors.torch.load_file(file).keys()
     assert f"{head}.proj.weight" in names
     assert f"{second}.res_blocks.0.branch2.conv_b.weight" in names
-    opened = open_model(file).model.state_dict()
+    opened = load_model(file).model.state_dict()
     assert all(torch.equal(value, opened[key]) for key, value in made.weights.state.items())

@@ -8,11 +8,11 @@ import torch
 from vcycle.cli.app import app
 from vcycle.console import process
 from vcycle.errors import RecipeError
-from vcycle.runs.loaded_model import open_model
+from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import load_recipe, recipe_text
 from vcycle.tasks.recognition.data import check_videos, find_videos
 from vcycle.tasks.recognition.models.catalog import build
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 
 WIDTHS = {"stem_width": 4, "widths": [4, 4, 8, 8], "blocks": [1, 1, 1, 1]}
@@ -55,7 +55,7 @@ def test_the_classes_are_the_folders_and_what_is_frozen_stays_as_the_weights_hav
     code, out, err = run("train", "finetune", *SMALL, *given)
     assert code == 0, err
     assert json.loads(out)["steps"] == 7
-    opened = open_model(folder)
+    opened = load_model(folder)
     assert opened.classes == ("2-left", "2-right", "7-left", "7-right")
     state = opened.model.state_dict()
     assert state["head.projection.weight"].shape[0] == 4
@@ -87,14 +87,14 @@ def test_recipes_that_begin_with_weights_say_so(name, digit_videos, tmp_path):
 
 @pytest.mark.parametrize(("clips", "epochs"), [(40, 200), (400, 20), (10_000, 20)])
 def test_few_videos_are_seen_more_often_than_many(clips, epochs):
-    plan = plan_of(load_recipe("finetune"), clips)
+    plan = RECOGNITION.plan(load_recipe("finetune"), clips)
     assert plan.baseline.epochs == pytest.approx(epochs)
     assert plan.epochs == pytest.approx(epochs, rel=0.01)
     assert plan.baseline.total_steps >= 1000
 
 
 def test_the_weights_own_grid_is_kept_in_time_and_reached_in_space():
-    plan = plan_of(load_recipe("finetune"), 1000)
+    plan = RECOGNITION.plan(load_recipe("finetune"), 1000)
     assert {stage.base.frames for stage in plan.stages} == {8}
     assert (plan.stages[-1].base.size, plan.stages[-1].base.batch) == (224, 8)
 

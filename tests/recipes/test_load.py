@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcycle.errors import RecipeError
-from vcycle.tasks.recipes import dump_recipe, load_any, load_recipe, recipe_names, recipe_text, with_absolute_paths
-from vcycle.tasks.recognition.build import check_plan
-from vcycle.tasks.recognition.plans import PLAN_NAMES, plan_of
+from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names, recipe_text, with_absolute_paths
+from vcycle.tasks.recognition.plans import PLANS
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.task import RECOGNITION
 
 TEXT = """
 sampling: {short_side: [16, 20]}
@@ -55,19 +55,19 @@ def test_every_shipped_recipe_plans_and_suits_its_model_under_every_plan(name):
     recipe = load_recipe(name)
     clips = recipe.data.digits.train_clips if recipe.data.digits is not None else recipe.data.clips or 1000
     assert recipe.description
-    check_plan(recipe, plan_of(recipe, clips))
-    for plan in PLAN_NAMES:
+    RECOGNITION.check_plan(recipe, RECOGNITION.plan(recipe, clips))
+    for plan in PLANS.names():
         for chosen in (plan, f"control:{plan}"):
-            check_plan(recipe, plan_of(recipe, clips, chosen))
+            RECOGNITION.check_plan(recipe, RECOGNITION.plan(recipe, clips, chosen))
 
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_shipped_recipe_is_the_same_after_it_was_written_and_read(name, tmp_path):
-    recipe = load_any(name)
+    recipe = load_recipe(name)
     (tmp_path / "recipe.yaml").write_text(dump_recipe(recipe), encoding="utf-8")
-    assert load_any(str(tmp_path / "recipe.yaml")) == recipe
+    assert load_recipe(str(tmp_path / "recipe.yaml")) == recipe
     # The folder of a run is a recipe too.
-    assert load_any(str(tmp_path)) == recipe
+    assert load_recipe(str(tmp_path)) == recipe
 
 
 def test_a_recipe_is_named_by_its_name_its_file_or_a_run(tmp_path):

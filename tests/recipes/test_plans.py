@@ -7,11 +7,12 @@ import pytest
 
 from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import StepDecay
-from vcycle.tasks.recipes import load_any, load_recipe
-from vcycle.tasks.recognition.build import check_plan
-from vcycle.tasks.recognition.plans import PLAN_NAMES, baseline_of, control_name, lengthened, plan_of
+from vcycle.tasks.plans import control_name
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.superres.plans import plan_of as superres_plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 KINETICS = "kinetics/slowfast_8x8_r50"
 DEMO = "demo/digits"
@@ -19,14 +20,14 @@ DEMO = "demo/digits"
 
 def test_the_kinetics_recipe_saves_3_42_times_the_steps():
     # Wu et al. 2020, table 2: 3.4 times; exactly 3.42 by whole steps.
-    plan = plan_of(load_recipe(KINETICS))
+    plan = RECOGNITION.plan(load_recipe(KINETICS))
     assert round(plan.saving().steps, 2) == 3.42
     assert plan.baseline.total_steps == 239 * 240_000 // 64
     assert plan.baseline.decay == StepDecay(milestones=(94, 154, 196), gamma=0.1)
 
 
 def test_the_papers_batch_brings_the_papers_rate_by_one_override():
-    small, large = (plan_of(load_recipe(KINETICS, overrides)) for overrides in ([], ["training.batch=512"]))
+    small, large = (RECOGNITION.plan(load_recipe(KINETICS, overrides)) for overrides in ([], ["training.batch=512"]))
     assert small.baseline.peak_lr == pytest.approx(0.1)
     assert large.baseline.peak_lr == pytest.approx(0.8)
     last = large.stages[-1]
@@ -37,30 +38,30 @@ def test_the_papers_batch_brings_the_papers_rate_by_one_override():
     assert large.stages[0].rate.at(0.0) == pytest.approx(6.4)
 
 
-@pytest.mark.parametrize("name", PLAN_NAMES)
+@pytest.mark.parametrize("name", PLANS.names())
 def test_each_plan_is_of_its_kind(name):
     recipe = load_recipe(DEMO)
-    plan = plan_of(recipe, 1200, name)
+    plan = RECOGNITION.plan(recipe, 1200, name)
     cascade = len(recipe.plans.cascade.shapes or ())
     distinct = {"constant": 1, "long": 4, "short": 3, "long+short": 8, "cascade": cascade}
     assert len({cell.shape for cell in plan.shapes}) == distinct[name]
-    control = plan_of(load_recipe(DEMO), 1200, control_name(name))
+    control = RECOGNITION.plan(load_recipe(DEMO), 1200, control_name(name))
     assert {cell for cell in control.shapes} == {control.baseline_shape}
     assert len(control) == control.baseline.total_steps
 
 
 def test_a_factor_after_the_name_sets_the_length():
     recipe = load_recipe(DEMO)
-    one, half = (plan_of(recipe, 1200, f"cascade@{factor}") for factor in (1, 0.5))
+    one, half = (RECOGNITION.plan(recipe, 1200, f"cascade@{factor}") for factor in (1, 0.5))
     assert half.samples == pytest.approx(one.samples / 2, rel=0.01)
-    whole, half = (plan_of(recipe, 1200, f"control:cascade@{factor}") for factor in (1, 0.5))
+    whole, half = (RECOGNITION.plan(recipe, 1200, f"control:cascade@{factor}") for factor in (1, 0.5))
     assert len(half) == pytest.approx(len(whole) / 2, abs=1)
-    assert plan_of(load_recipe(DEMO, ["plan=control:cascade@0.5"]), 1200) == half
+    assert RECOGNITION.plan(load_recipe(DEMO, ["plan=control:cascade@0.5"]), 1200) == half
 
 
 def test_the_recipes_options_reach_their_plans():
     def stages(name, *overrides):
-        return plan_of(load_recipe(DEMO, overrides), 1200, name).stages
+        return RECOGNITION.plan(load_recipe(DEMO, overrides), 1200, name).stages
 
     assert len(stages("long", "plans.long.long_shapes=[[0.5, 1], [1, 1]]")) < len(stages("long"))
     two = ("plans.cascade.shapes=[[1, 0.5], [1, 1]]", "plans.cascade.weights=[1, 3]")
@@ -68,11 +69,11 @@ def test_the_recipes_options_reach_their_plans():
     assert len(stages("cascade", *two, "plans.cascade.finish=law")) == 2 + 3  # the law's drops
     (cell, *_), *_ = (stage.pattern for stage in stages("short", "plans.short.short_sizes=[0.25]"))
     assert cell.size == 8
-    steps = plan_of(load_recipe(DEMO, ["plans.long+short.steps=500"]), 1200, "long+short")
+    steps = RECOGNITION.plan(load_recipe(DEMO, ["plans.long+short.steps=500"]), 1200, "long+short")
     assert len(steps) == 500
-    long = plan_of(load_recipe(DEMO, ["plans.constant.epoch_factor=2"]), 1200, "constant")
+    long = RECOGNITION.plan(load_recipe(DEMO, ["plans.constant.epoch_factor=2"]), 1200, "constant")
     assert len(long) == 2 * long.baseline.total_steps
-    control = plan_of(load_recipe(DEMO, ["plans.cascade.control_epoch_factor=0.5"]), 1200, "control:cascade")
+    control = RECOGNITION.plan(load_recipe(DEMO, ["plans.cascade.control_epoch_factor=0.5"]), 1200, "control:cascade")
     assert len(control) == pytest.approx(control.baseline.total_steps / 2, abs=1)
 
 
@@ -103,13 +104,13 @@ def test_an_unknown_plan_is_refused_with_those_there_are(name):
     with pytest.raises(
         RecipeError, match=r"plan .* is unknown.*: constant, long\+short, long, short, cascade, or control:PLAN"
     ):
-        plan_of(load_recipe(DEMO), 1200, name)
+        RECOGNITION.plan(load_recipe(DEMO), 1200, name)
 
 
 @pytest.mark.parametrize("factor", ["", "x", "0", "-1", "nan", "inf"])
 def test_a_factor_that_is_no_length_is_refused(factor):
     with pytest.raises(RecipeError, match=r"the epoch factor '.*' after @ must be a number above 0"):
-        plan_of(load_recipe(DEMO), 1200, f"cascade@{factor}")
+        RECOGNITION.plan(load_recipe(DEMO), 1200, f"cascade@{factor}")
 
 
 def test_the_length_of_the_training_set_must_be_known():
@@ -120,19 +121,19 @@ def test_the_length_of_the_training_set_must_be_known():
 def test_a_shape_that_the_model_cannot_take_is_named_with_its_step():
     recipe = load_recipe(KINETICS, ["training.frames=8"])
     with pytest.raises(PlanError, match=r"model 'slowfast_8x8_r50' cannot take the shape 2×.* at step 0: 2 frames"):
-        check_plan(recipe, plan_of(recipe))
+        RECOGNITION.check_plan(recipe, RECOGNITION.plan(recipe))
     with pytest.raises(RecipeError, match="option 'width' of model 'r3d_tiny' is unknown"):
-        check_plan(load_recipe(DEMO, ["model.options.width=3"]), plan_of(load_recipe(DEMO), 1200))
+        RECOGNITION.check_plan(load_recipe(DEMO, ["model.options.width=3"]), RECOGNITION.plan(load_recipe(DEMO), 1200))
 
 
 def test_planning_needs_no_torch():
     code = (
         "import sys, json\n"
-        "from vcycle.tasks.recognition.build import check_plan\n"
+        "from vcycle.tasks.recognition.build import RECOGNITION\n"
         "from vcycle.tasks.recipes import load_recipe\n"
-        "from vcycle.tasks.recognition.plans import plan_of\n"
+        "from vcycle.tasks.recognition.plans import RECOGNITION\n"
         f"recipe = load_recipe({KINETICS!r})\n"
-        "check_plan(recipe, plan_of(recipe))\n"
+        "check_plan(recipe, RECOGNITION.plan(recipe))\n"
         "print(json.dumps(sorted({'torch', 'av', 'scipy'} & set(sys.modules))))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -144,19 +145,19 @@ def test_planning_needs_no_torch():
 )
 def test_a_misspelt_plan_is_told_the_one_that_is_meant(name, meant):
     with pytest.raises(RecipeError, match=rf"did you mean '{re.escape(meant)}'"):
-        plan_of(load_recipe("videos/small", ["data.clips=200"]), name=name)
+        RECOGNITION.plan(load_recipe("videos/small", ["data.clips=200"]), name=name)
 
 
 @pytest.mark.parametrize("change", ["training.warmup.length=0", "training.warmup=null", "training.warmup.length=0.2"])
 def test_a_short_training_needs_a_shorter_warm_up_or_none(change):
     with pytest.raises(RecipeError, match=r"training\.warmup\.length is 2 epochs, .*training\.warmup=null"):
-        plan_of(load_recipe("videos/small", ["data.clips=200", "training.epochs=2"]))
-    assert plan_of(load_recipe("videos/small", ["data.clips=200", "training.epochs=2", change])).epochs >= 2
+        RECOGNITION.plan(load_recipe("videos/small", ["data.clips=200", "training.epochs=2"]))
+    assert RECOGNITION.plan(load_recipe("videos/small", ["data.clips=200", "training.epochs=2", change])).epochs >= 2
 
 
 def test_a_warm_up_of_no_length_is_none():
     none, zero = (
-        plan_of(load_recipe("videos/small", ["data.clips=200", change]))
+        RECOGNITION.plan(load_recipe("videos/small", ["data.clips=200", change]))
         for change in ("training.warmup=null", "training.warmup.length=0")
     )
     assert none == zero
@@ -165,28 +166,28 @@ def test_a_warm_up_of_no_length_is_none():
 def test_milestones_past_the_end_name_their_key_and_values_that_would_do():
     changes = ["data.clips=200", "training.epochs=3", "training.decay={law: steps, milestones: [4, 6]}"]
     with pytest.raises(RecipeError, match=r"training\.decay\.milestones: milestone 6 .*milestones=\[1\.6, 2\.4\]"):
-        plan_of(load_recipe("videos/small", changes))
-    assert plan_of(load_recipe("videos/small", [*changes, "training.decay.milestones=[1.6, 2.4]"]))
+        RECOGNITION.plan(load_recipe("videos/small", changes))
+    assert RECOGNITION.plan(load_recipe("videos/small", [*changes, "training.decay.milestones=[1.6, 2.4]"]))
 
 
 def test_a_small_constant_shape_is_an_option_of_the_constant_plan():
-    full = plan_of(load_recipe(KINETICS), name="constant")
-    small = plan_of(load_recipe(KINETICS, ["plans.constant.shape=[0.25, 0.7071]"]), name="constant")
+    full = RECOGNITION.plan(load_recipe(KINETICS), name="constant")
+    small = RECOGNITION.plan(load_recipe(KINETICS, ["plans.constant.shape=[0.25, 0.7071]"]), name="constant")
     assert [str(cell) for cell in small.shapes] == ["512×8×158²"]
     assert len(small) == pytest.approx(len(full) / 8, abs=1)
     assert [stage.rate.at(0) for stage in small.stages] == pytest.approx([0.8, 0.08, 0.008, 0.0008])
     assert small.stages[1].name == "T/4·S/√2, LR ×0.1"
     still = ["plans.constant.shape=[0.25, 0.7071]", "plans.constant.lr_scaling=none"]
-    assert plan_of(load_recipe(KINETICS, still), name="constant").stages[0].rate.at(0) == pytest.approx(0.1)
+    assert RECOGNITION.plan(load_recipe(KINETICS, still), name="constant").stages[0].rate.at(0) == pytest.approx(0.1)
     with pytest.raises(PlanError, match=r"grid scale \[2, 1\] is out of range"):
-        plan_of(load_recipe(KINETICS, ["plans.constant.shape=[2, 1]"]), name="constant")
+        RECOGNITION.plan(load_recipe(KINETICS, ["plans.constant.shape=[2, 1]"]), name="constant")
 
 
-@pytest.mark.parametrize("name", PLAN_NAMES)
+@pytest.mark.parametrize("name", PLANS.names())
 def test_every_plan_takes_a_budget_in_steps_and_a_factor_after_its_name_goes_before_it(name):
     recipe = load_recipe(KINETICS, [f"plans.{name}.steps=5000"])
-    assert len(plan_of(recipe, name=name)) == 5000
-    assert plan_of(recipe, name=f"{name}@1") == plan_of(load_recipe(KINETICS), name=f"{name}@1")
+    assert len(RECOGNITION.plan(recipe, name=name)) == 5000
+    assert RECOGNITION.plan(recipe, name=f"{name}@1") == RECOGNITION.plan(load_recipe(KINETICS), name=f"{name}@1")
 
 
 # The least length of a training of few videos --------------------------------------------------------------------
@@ -234,6 +235,6 @@ def test_a_length_in_steps_is_as_it_is_given():
     ],
 )
 def test_what_makes_no_plan_is_named_by_its_key(recipe, changes, message):
-    loaded = load_any(recipe, changes)
+    loaded = load_recipe(recipe, changes)
     with pytest.raises(VcycleError, match=message):
-        (plan_of if isinstance(loaded, RecognitionRecipe) else superres_plan_of)(loaded, 400)
+        (RECOGNITION.plan if isinstance(loaded, RecognitionRecipe) else SUPERRESOLUTION.plan)(loaded, 400)

@@ -16,12 +16,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from vcycle.tasks.recognition.build import datasets_of, train
 
 from vcycle.plan import Plan
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names
-from vcycle.tasks.recognition.build import build_model, check_plan, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.plans import PLAN_NAMES, plan_of
+from vcycle.tasks.recognition.init_weights import build_model
+from vcycle.tasks.recognition.plans import PLANS
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +71,7 @@ def as_lines(plan: Plan) -> list[str]:
 
 def test_the_plans_are_the_committed_ones():
     recipes = {name: load_recipe(name) for name in [*PUBLISHED, "videos/finetune"]}
-    plans = {name: as_lines(plan_of(recipe, recipe.data.clips or 1000)) for name, recipe in recipes.items()}
+    plans = {name: as_lines(RECOGNITION.plan(recipe, recipe.data.clips or 1000)) for name, recipe in recipes.items()}
     file = GOLDEN / "recipes.json"
     if os.environ.get("VCYCLE_WRITE_GOLDEN"):
         file.write_text(json.dumps(plans, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -78,7 +80,7 @@ def test_the_plans_are_the_committed_ones():
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_recipes_plan_is_the_one_that_was_compared_with_the_reference(name):
-    plan = plan_of(load_recipe(name))
+    plan = RECOGNITION.plan(load_recipe(name))
     golden = json.loads((GOLDEN / f"{COMPARED[name]}.json").read_text(encoding="utf-8"))
     assert [s.steps for s in plan.stages] == [s["steps"] for s in golden["stages"]]
     assert [[(c.frames, c.size, c.batch, c.bn_batch) for c in s.pattern] for s in plan.stages] == [
@@ -90,7 +92,7 @@ def test_a_recipes_plan_is_the_one_that_was_compared_with_the_reference(name):
 
 @pytest.mark.parametrize("name", RESIZED)
 def test_another_shape_has_the_same_steps_and_batches(name):
-    plan, usual = plan_of(load_recipe(name)), plan_of(load_recipe("kinetics/slowfast_8x8_r50"))
+    plan, usual = RECOGNITION.plan(load_recipe(name)), RECOGNITION.plan(load_recipe("kinetics/slowfast_8x8_r50"))
     assert [(s.steps, s.base.batch, s.rate) for s in plan.stages] == [
         (s.steps, s.base.batch, s.rate) for s in usual.stages
     ]
@@ -100,7 +102,7 @@ def test_another_shape_has_the_same_steps_and_batches(name):
 def test_the_zoos_multigrid_of_inflated_weights_has_two_cycles_and_keeps_its_last_phase():
     # PySlowFast with its flags for multigrid: ends in epochs; the last LR stage of its recipe begins at the end, so
     # that its own final phase has 0 epochs. The drop that would never be used is left out here.
-    plan = plan_of(load_recipe("kinetics/i3d_r50_8x8"))
+    plan = RECOGNITION.plan(load_recipe("kinetics/i3d_r50_8x8"))
     assert plan.baseline.length == 118
     assert [stage.name.partition(",")[0] for stage in plan.stages] == ["cycle 1"] * 4 + ["cycle 2"] * 4 + [
         "fine-tuning 1",
@@ -112,8 +114,8 @@ def test_the_zoos_multigrid_of_inflated_weights_has_two_cycles_and_keeps_its_las
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_the_baseline_and_the_plan_come_from_one_file(name):
     recipe = load_recipe(name)
-    baseline = plan_of(recipe, name="constant")
-    for plan in (plan_of(recipe, name=plan) for plan in PLAN_NAMES):
+    baseline = RECOGNITION.plan(recipe, name="constant")
+    for plan in (RECOGNITION.plan(recipe, name=plan) for plan in PLANS.names()):
         assert plan.baseline == baseline.baseline
     assert len(baseline) == baseline.baseline.total_steps
 
@@ -126,8 +128,8 @@ def models_and_shapes():
     found = {}
     for name in PUBLISHED:
         recipe = load_recipe(name)
-        plan = plan_of(recipe)
-        check_plan(recipe, plan)
+        plan = RECOGNITION.plan(recipe)
+        RECOGNITION.check_plan(recipe, plan)
         model = (recipe.model.name, json.dumps(recipe.model.options), CLASSES[name.partition("/")[0]])
         found.setdefault(model, (recipe, set()))[1].update(cell.shape for cell in plan.shapes)
     return found
@@ -210,8 +212,8 @@ def trained():
 def test_three_steps_train_at_reduced_width(name, digit_videos, labelled, trained, tmp_path):
     recipe = small(name, digit_videos, labelled)
     videos = find_videos(recipe, tmp_path)
-    plan = first_three(plan_of(recipe, len(videos.train)))
-    check_plan(recipe, plan)
+    plan = first_three(RECOGNITION.plan(recipe, len(videos.train)))
+    RECOGNITION.check_plan(recipe, plan)
     key = dump_recipe(recipe.model_copy(update={"description": ""}))
     if key not in trained:
         splits, run, seen = datasets_of(recipe, videos, tmp_path), RunFolder(tmp_path / "run"), []

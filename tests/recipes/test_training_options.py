@@ -4,15 +4,15 @@ import shutil
 
 import pytest
 import torch
+from vcycle.tasks.recognition.build import datasets_of, train
 
 from vcycle.data import SampleRequest
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import data as videos_module
-from vcycle.tasks.recognition.build import datasets_of, task_of, train
 from vcycle.tasks.recognition.data import check_videos, find_videos
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 TEXT = """
@@ -56,7 +56,7 @@ def test_videos_of_any_number_of_labels_are_trained_on_and_judged_by_map(load, c
     recipe = load(f"data={charades}", "training.multi_label=true", "augment.mixup=0.4", "optimizer.nesterov=true")
     videos = find_videos(recipe, tmp_path)
     splits = datasets_of(recipe, videos, tmp_path)
-    plan = plan_of(recipe, len(videos.train))
+    plan = RECOGNITION.plan(recipe, len(videos.train))
     fitted = train(recipe, plan, splits, RunFolder(tmp_path / "run"))
     found = fitted.curve[-1].evaluation
     assert found.samples == 8
@@ -106,7 +106,7 @@ def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_vid
         "augment.randaugment={ops: 1, magnitude: 30}",
         "training.label_smoothing=0.1",
     )
-    task = task_of(recipe, 4)
+    task = RECOGNITION.objective(recipe, 4)
     assert (task.mixup, task.cutmix, task.label_smoothing, task.multi_label) == (0.2, 1.0, 0.1, False)
     splits = datasets_of(recipe, find_videos(recipe, tmp_path), tmp_path)
     assert splits.val.transform is splits.test.transform is None

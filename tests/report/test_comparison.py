@@ -6,8 +6,8 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from vcycle.bench.measure import MEASURES
 from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
+from vcycle.tasks.base import measures
 
 
 def interval(difference, half=0.01):
@@ -59,7 +59,7 @@ DATA = {
     "constant": "constant",
     "control": "control:cascade",
     "split": "test",
-    "measure": asdict(MEASURES["top-1"]),
+    "measure": asdict(measures()["top-1"]),
     "margin": 0.01,
     "target": 0.9,
     "target_of": "constant",
@@ -154,7 +154,7 @@ def test_of_one_seed_no_spread_is_shown():
 def test_a_restoration_is_told_of_in_decibels():
     restored = {name: arm(a["train_seconds"], 27.125 + a["value"]) for name, a in ARMS.items()}
     restored["cascade"] |= {"over_control": gain(2.0, 0.012, None, "shown")}
-    data = {**DATA, "arms": restored, "measure": asdict(MEASURES["PSNR"]), "margin": 0.05, "target": 27.9}
+    data = {**DATA, "arms": restored, "measure": asdict(measures()["PSNR"]), "margin": 0.05, "target": 27.9}
     assert "28.02 dB ± 0.01" in shown(comparison_table(data, "tiny"))
     assert "PSNR (test)" in shown(comparison_table(data, "tiny"))
     assert statements(data)[0] == (

@@ -2,8 +2,8 @@ from dataclasses import asdict
 
 import pytest
 
-from vcycle.bench.measure import MEASURES
 from vcycle.report.lengths import has_lengths, lengths_figure
+from vcycle.tasks.base import measures
 
 
 def comparison(*names, measure="top-1"):
@@ -11,7 +11,7 @@ def comparison(*names, measure="top-1"):
         name: {"train_seconds": 10.0 * (place + 1), "cpu_seconds": 7.0, "value": 0.5 + place / 10, "value_std": 0.01}
         for place, name in enumerate(names)
     }
-    return {"measure": asdict(MEASURES[measure]), "split": "test", "arms": arms}
+    return {"measure": asdict(measures()[measure]), "split": "test", "arms": arms}
 
 
 def lines(axis):

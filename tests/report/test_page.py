@@ -20,7 +20,7 @@ from vcycle.errors import VcycleError
 from vcycle.plan import Plan
 from vcycle.report.page.figures import accuracy, drawn
 from vcycle.tasks.recipes import dump_recipe, load_recipe
-from vcycle.tasks.recognition.plans import plan_of
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import record_environment
 from vcycle.train.run import JsonLines, RunFolder
 
@@ -30,7 +30,7 @@ BROWSER = os.environ.get("VCYCLE_TEST_BROWSER")
 def write_run(folder, *, plan="cascade", steps=None, bad=0):
     """A run's folder as training leaves it, its numbers made up."""
     recipe = load_recipe("demo/digits", [f"plan={plan}"])
-    planned: Plan = plan_of(recipe, 1200)
+    planned: Plan = RECOGNITION.plan(recipe, 1200)
     run = RunFolder(folder)
     run.prepare(planned, dump_recipe(recipe), resume=False)
     with JsonLines(run.log) as log:

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vcycle.errors import RecipeError
-from vcycle.tasks.recipes import load_any, load_recipe, parse_any, recipe_names, recipe_text
+from vcycle.tasks.recipes import load_recipe, parse_recipe, recipe_names, recipe_text
 
 SHIPPED = [recipe_text(name)[0] for name in recipe_names()]
 
@@ -70,7 +70,7 @@ def refusal(load, *args):
 @settings(max_examples=60)
 @given(spoilt())
 def test_a_spoilt_recipe_is_a_recipe_or_an_error_in_one_line(text):
-    assert "\n" not in refusal(parse_any, text, "spoilt.yaml")
+    assert "\n" not in refusal(parse_recipe, text, "spoilt.yaml")
 
 
 @settings(max_examples=60)
@@ -86,7 +86,7 @@ def test_so_is_an_override(key, value):
 def test_nothing_is_executed(tmp_path, monkeypatch, tag):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(RecipeError, match="not valid YAML: could not determine a constructor for the tag"):
-        parse_any(f"description: {tag}", "x.yaml")
+        parse_recipe(f"description: {tag}", "x.yaml")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -101,7 +101,7 @@ def test_a_few_lines_cannot_stand_for_more_than_memory_holds():
     tracemalloc.start()
     began = time.process_time()
     with pytest.raises(RecipeError, match=r"x\.yaml: not valid YAML: aliases \(\*name\) are not accepted in .* line 2"):
-        parse_any(bomb(), "x.yaml")
+        parse_recipe(bomb(), "x.yaml")
     assert time.process_time() - began < 10
     assert tracemalloc.get_traced_memory()[1] < 10 << 20
     tracemalloc.stop()
@@ -112,17 +112,17 @@ def test_a_file_that_is_too_long_for_a_recipe_is_not_read(tmp_path):
     with file.open("wb") as sparse:
         sparse.truncate(1 << 40)
     with pytest.raises(RecipeError, match=r"long\.yaml: 1,099,511,627,776 bytes are no recipe: at most 1,048,576"):
-        load_any(str(file))
+        load_recipe(str(file))
 
 
 @pytest.mark.parametrize("text", ["[" * 5_000, "{a: " * 5_000, "- " * 5_000])
 def test_deep_nesting_is_an_error_in_one_line(text):
     with pytest.raises(RecipeError, match=r"^x\.yaml: "):
-        parse_any(text, "x.yaml")
+        parse_recipe(text, "x.yaml")
 
 
 def test_a_date_is_text_and_plain_values_stay_what_they_are():
     text = SHIPPED[0].splitlines()
     text = [line for line in text if not line.startswith("description:")]
-    recipe = parse_any("\n".join(["description: 2026-11-28", *text]), "x.yaml")
+    recipe = parse_recipe("\n".join(["description: 2026-11-28", *text]), "x.yaml")
     assert recipe.description == "2026-11-28"

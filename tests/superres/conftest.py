@@ -11,13 +11,13 @@ import av
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
+from vcycle.tasks.superres.build import train
 
 from vcycle.plan import Plan
-from vcycle.tasks.recipes import load_any
-from vcycle.tasks.superres.build import train
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres.data import Clips, find_clips
-from vcycle.tasks.superres.plans import plan_of
 from vcycle.tasks.superres.recipe import SuperresRecipe
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 from vcycle.train.outcome import Fitted
 from vcycle.train.run import RunFolder
 
@@ -120,10 +120,10 @@ def make_training(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     def make(*overrides: str) -> Training:
         file = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
         file.write_text(RECIPE, encoding="utf-8")
-        recipe = load_any(str(file), [f"data={clips}", *overrides])
+        recipe = load_recipe(str(file), [f"data={clips}", *overrides])
         assert isinstance(recipe, SuperresRecipe)
         found = find_clips(recipe)
-        return Training(file=file, recipe=recipe, plan=plan_of(recipe, len(found.train)), clips=found)
+        return Training(file=file, recipe=recipe, plan=SUPERRESOLUTION.plan(recipe, len(found.train)), clips=found)
 
     return make
 

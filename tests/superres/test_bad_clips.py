@@ -9,18 +9,18 @@ import torch
 
 from vcycle.data.pictures import read_picture
 from vcycle.errors import DataError
-from vcycle.tasks.recipes import load_any, parse_any
+from vcycle.tasks.recipes import load_recipe, parse_recipe
 from vcycle.tasks.superres import prepare_frames
 from vcycle.tasks.superres.data import find_clips
 from vcycle.tasks.superres.notices import check_clips, described, never_learning, notices
 from vcycle.tasks.superres.pairs.degrade import Degradation
-from vcycle.tasks.superres.plans import plan_of
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, size: 16, steps: 9, lr: 1e-3}\n"
 
 
 def load(*overrides):
-    return parse_any(TEXT, "x.yaml", overrides)
+    return parse_recipe(TEXT, "x.yaml", overrides)
 
 
 @pytest.fixture
@@ -49,9 +49,9 @@ def test_a_clip_that_is_too_short_is_named_and_too_many_are_refused(ours, make_c
 
 def test_a_freeze_that_outlasts_the_training_is_told(clips):
     frozen = load("init.needed=false", "training.flow={frozen_steps: 9}", f"data={clips}")
-    (said,) = never_learning(frozen, plan_of(frozen, 5, "constant"))
+    (said,) = never_learning(frozen, SUPERRESOLUTION.plan(frozen, 5, "constant"))
     assert said == ("training.flow.frozen_steps=9 lasts for all 9 steps of plan constant: what it freezes never learns")
-    assert never_learning(load("training.flow={frozen_steps: 8}"), plan_of(load(), 5, "constant")) == []
+    assert never_learning(load("training.flow={frozen_steps: 8}"), SUPERRESOLUTION.plan(load(), 5, "constant")) == []
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_a_freeze_that_outlasts_the_training_is_told(clips):
     ],
 )
 def test_what_never_learns_depends_on_the_plan_that_is_trained(changes, plan, learns):
-    recipe = load_any("reds/basicvsr_m", ["training.warmup=null", *changes])
-    found = plan_of(recipe, name=plan)
+    recipe = load_recipe("reds/basicvsr_m", ["training.warmup=null", *changes])
+    found = SUPERRESOLUTION.plan(recipe, name=plan)
     assert (never_learning(recipe, found) == []) is learns
     assert (found[-1].lr_of("flow") > 0) is learns
 

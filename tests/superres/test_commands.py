@@ -18,10 +18,9 @@ import torch
 import vcycle as package
 from vcycle.cli.app import app
 from vcycle.console import process
-from vcycle.tasks.recipes import load_any
-from vcycle.tasks.superres.build import build_model
-from vcycle.tasks.superres.evaluate import open_run
-from vcycle.tasks.superres.init_weights import initialise
+from vcycle.tasks.loaded_model import load_model
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.superres.init_weights import build_model, initialise
 from vcycle.tasks.superres.weights.keys import foreign_keys
 
 QUICK = ("model.options.flow=none", "training.flow=null")
@@ -120,13 +119,13 @@ def test_a_run_restores_a_video(vcycle, here, trained):
 
 
 def test_what_was_exported_opens_as_what_the_run_holds_whosever_names_it_has(vcycle, here, trained):
-    run = open_run(here / "run")
+    run = load_model(here / "run")
     for naming, last in (("vcycle", "head.last"), ("basicsr", "conv_last"), ("mmagic", "conv_last")):
         ran = vcycle("export", "run", "-o", "moved/x.safetensors", "--to", naming)
         assert ran.code == 0, ran.err
         assert ran.out.endswith("tensors after step 8, with the recipe and the plan\n")
         assert f"{last}.weight" in safetensors.torch.load_file("moved/x.safetensors")
-        file = open_run(here / "moved" / "x.safetensors")
+        file = load_model(here / "moved" / "x.safetensors")
         assert (file.recipe, file.step, file.origin) == (run.recipe, 8, str(here / "moved" / "x.safetensors"))
         assert all(torch.equal(value, file.model.state_dict()[key]) for key, value in run.model.state_dict().items())
     ran = vcycle("export", "run", "--to", "pytorchvideo")
@@ -142,11 +141,11 @@ def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trai
     assert f"PSNR {found['psnr']:.2f} dB" in trained.out
     assert (here / "moved" / "eval-val.json").is_file()
     for file in ("moved/x.safetensors", "run/checkpoints/step-000000008.pt"):
-        recipe, said = load_any("tiny.yaml", [*QUICK, f"init={file}"]), []
+        recipe, said = load_recipe("tiny.yaml", [*QUICK, f"init={file}"]), []
         begun = build_model(recipe, 3)
         initialise(begun, recipe, said.append)
         assert f"tensors of the network from {file}" in said[0]
-        assert torch.equal(begun.head.last.weight, open_run(here / "run").model.head.last.weight)
+        assert torch.equal(begun.head.last.weight, load_model(here / "run").model.head.last.weight)
     ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
     assert ran.err.startswith("error: moved/x.safetensors is one of super-resolution, which sees no classes: ")
 
@@ -168,7 +167,7 @@ def test_an_exported_file_of_no_numbers_to_compute_with_is_refused(vcycle, here,
 
 
 def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):
-    recipe = load_any("tiny.yaml", ["model.options.flow=none"])
+    recipe = load_recipe("tiny.yaml", ["model.options.flow=none"])
     state = build_model(recipe, 5).state_dict()
     theirs = foreign_keys(state, "basicsr")
     torch.save({"params": {theirs[key]: value for key, value in state.items()}}, "basicvsr.pth")
@@ -182,7 +181,7 @@ def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):
 
 
 def test_a_flow_network_alone_cannot_be_measured(vcycle, here, clips):
-    flow = build_model(load_any("tiny.yaml"), 5).flow.state_dict()
+    flow = build_model(load_recipe("tiny.yaml"), 5).flow.state_dict()
     torch.save(flow, "flow.pth")
     ran = vcycle("eval", "tiny.yaml", f"data={clips}", "init=flow.pth")
     assert ran.err.endswith("flow.pth are not all of model basicvsr_m's\n")

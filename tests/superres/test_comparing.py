@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from vcycle.bench.subjects import subject_of
 
 from vcycle.bench.study import compare_plans
-from vcycle.bench.subjects import subject_of
-from vcycle.tasks.recipes import load_any
-from vcycle.tasks.superres.plans import plan_of
+from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),
@@ -34,7 +34,7 @@ def test_a_restoration_is_compared_by_psnr_on_every_test_clip(study, recipe):
     assert [arm.name for arm in found.arms] == [*PLANS, "control:spatial"]
     assert (found.measure.name, found.split) == ("PSNR", "test")
     for arm in found.arms:
-        assert arm.plan == plan_of(recipe, 5, arm.name)
+        assert arm.plan == SUPERRESOLUTION.plan(recipe, 5, arm.name)
         for run in found.of(arm.name):
             assert (run.measure, run.steps, run.samples) == ("PSNR", len(arm.plan), arm.plan.samples)
             assert run.curve[-1][1:] == (arm.plan.samples, run.val)
@@ -54,7 +54,7 @@ def test_finished_runs_are_read_back_and_can_be_opened_from_their_folders(study,
     assert again == found
     assert started == []
     for folder in (out / "runs").iterdir():
-        own = load_any(str(folder))
+        own = load_recipe(str(folder))
         assert own.task == "superresolution"
         assert f"-seed{own.run.seed}-" in folder.name
 

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
-from vcycle.tasks.recipes import load_any, recipe_names
 from vcycle.tasks.superres.build import train
+
+from vcycle.tasks.recipes import load_recipe, recipe_names
 from vcycle.tasks.superres.data import find_clips
 from vcycle.tasks.superres.notices import check_clips
-from vcycle.tasks.superres.plans import PLAN_NAMES, check_plan, plan_of
+from vcycle.tasks.superres.plans import PLANS
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 from vcycle.train.run import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -101,9 +102,9 @@ ROWS = {
 @pytest.mark.parametrize("row", ROWS)
 def test_what_the_paper_trains_can_be_said(row):
     name, overrides, batch, lr, steps, grids = ROWS[row]
-    recipe = load_any(name, overrides)
-    plan = plan_of(recipe)
-    check_plan(recipe, plan)
+    recipe = load_recipe(name, overrides)
+    plan = SUPERRESOLUTION.plan(recipe)
+    SUPERRESOLUTION.check_plan(recipe, plan)
     assert (plan.baseline.batch, len(plan)) == (batch, steps)
     assert plan.baseline.peak_lr == pytest.approx(lr)
     assert [(stage.base.size, stage.base.frames) for stage in plan.stages] == grids
@@ -113,7 +114,7 @@ def test_what_the_paper_trains_can_be_said(row):
 
 @pytest.mark.parametrize("name", COMPARED)
 def test_a_recipes_plan_is_the_published_one(name):
-    plan = plan_of(load_any(name))
+    plan = SUPERRESOLUTION.plan(load_recipe(name))
     golden = json.loads((GOLDEN / f"{COMPARED[name]}.json").read_text(encoding="utf-8"))
     assert [(s.name, s.steps) for s in plan.stages] == [(s["name"], s["steps"]) for s in golden["stages"]]
     assert [[(c.frames, c.size, c.batch) for c in s.pattern] for s in plan.stages] == [
@@ -127,19 +128,19 @@ def test_a_recipes_plan_is_the_published_one(name):
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_published_networks_are_drawn_as_published(name):
-    assert load_any(name).model.options == {"zero_last": False}
+    assert load_recipe(name).model.options == {"zero_last": False}
 
 
 @pytest.mark.parametrize("name", [name for name in PUBLISHED if "edvr" in name])
 def test_edvr_begins_its_small_crops_at_half_the_lr_of_the_baseline(name):
-    recipe = load_any(name)
-    assert [stage.rate.at(0) for stage in plan_of(recipe).stages] == pytest.approx([2e-4, 8e-4])
-    equal = load_any(name, ["plans.spatial.stage_lrs=null"])
-    assert [stage.rate.at(0) for stage in plan_of(equal).stages] == pytest.approx([8e-4, 8e-4])
+    recipe = load_recipe(name)
+    assert [stage.rate.at(0) for stage in SUPERRESOLUTION.plan(recipe).stages] == pytest.approx([2e-4, 8e-4])
+    equal = load_recipe(name, ["plans.spatial.stage_lrs=null"])
+    assert [stage.rate.at(0) for stage in SUPERRESOLUTION.plan(equal).stages] == pytest.approx([8e-4, 8e-4])
 
 
 def test_the_second_phase_of_edvr_trains_its_attention_alone_at_first():
-    plan = plan_of(load_any("reds/edvr_m_two_phase"))
+    plan = SUPERRESOLUTION.plan(load_recipe("reds/edvr_m_two_phase"))
     assert [plan[step].lr_of("backbone") for step in (0, 49_999)] == [0, 0]
     assert plan[50_000].lr_of("backbone") == plan[50_000].lr > 0
 
@@ -148,11 +149,11 @@ def test_the_second_phase_of_edvr_trains_its_attention_alone_at_first():
     ("name", "plan"),
     [
         *((name, None) for name in PUBLISHED),
-        *(("reds/basicvsr_m", plan) for plan in (*PLAN_NAMES, "hierarchical+scaled", "control:synchronous")),
+        *(("reds/basicvsr_m", plan) for plan in (*PLANS.names(), "hierarchical+scaled", "control:synchronous")),
     ],
 )
 def test_three_steps_train_at_reduced_width(name, plan, clips, tmp_path):
-    full = load_any(name)
+    full = load_recipe(name)
     edvr = full.model.name.startswith("edvr")
     if edvr:
         pytest.importorskip("torchvision")
@@ -163,7 +164,7 @@ def test_three_steps_train_at_reduced_width(name, plan, clips, tmp_path):
     )
     sizes = [f"plans.{kind}.sizes=[8, 16]" for kind in ("spatial", "hierarchical", "synchronous")]
     frames = [] if edvr else [f"plans.{kind}.frames=[2, 4]" for kind in ("temporal", "hierarchical", "synchronous")]
-    recipe = load_any(
+    recipe = load_recipe(
         name,
         [
             *(f"data={clips}", "data.layout=clips", "data.epoch=null", "data.workers=0", "init.needed=false"),
@@ -174,8 +175,8 @@ def test_three_steps_train_at_reduced_width(name, plan, clips, tmp_path):
         ],
     )
     found = find_clips(recipe)
-    planned = plan_of(recipe, len(found.train), plan)
-    check_plan(recipe, planned)
+    planned = SUPERRESOLUTION.plan(recipe, len(found.train), plan)
+    SUPERRESOLUTION.check_plan(recipe, planned)
     check_clips(recipe, found)
     roles = {name: replace(role, frozen_until=2) for name, role in planned.baseline.roles.items()}
     first = replace(

@@ -7,13 +7,13 @@ import torch
 
 from vcycle.errors import CheckpointError, PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
-from vcycle.tasks.recipes import dump_recipe, load_any, load_recipe, parse_any, recipe_names
+from vcycle.tasks.recipes import dump_recipe, load_recipe, parse_recipe, recipe_names
 from vcycle.tasks.recognition.models.catalog import build, build_restorer, names, needs
-from vcycle.tasks.superres.build import build_model
 from vcycle.tasks.superres.data import find_clips, split_of
-from vcycle.tasks.superres.init_weights import check_init, initialise
+from vcycle.tasks.superres.init_weights import build_model, check_init, initialise
 from vcycle.tasks.superres.notices import check_clips
-from vcycle.tasks.superres.plans import PLAN_NAMES, check_plan, plan_of
+from vcycle.tasks.superres.plans import PLANS
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 SHIPPED = recipe_names("superresolution")
 
@@ -25,22 +25,24 @@ PARAMETERS = {"basicvsr": 6_291_311, "basicvsr_m": 4_075_631, "edvr_m": 3_300_13
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_every_plan_of_a_recipe_suits_its_model(name):
-    recipe = load_any(name)
+    recipe = load_recipe(name)
     assert recipe.description
-    for plan in PLAN_NAMES:
+    for plan in PLANS.names():
         for chosen in (plan, f"control:{plan}"):
-            check_plan(recipe, plan_of(recipe, name=chosen))  # a window of 5 is too short to be shortened
+            SUPERRESOLUTION.check_plan(
+                recipe, SUPERRESOLUTION.plan(recipe, name=chosen)
+            )  # a window of 5 is too short to be shortened
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_plan_is_the_same_after_it_was_written_and_read(name):
-    plan = plan_of(load_any(name))
+    plan = SUPERRESOLUTION.plan(load_recipe(name))
     assert Plan.from_json(plan.to_json()) == plan
 
 
 def test_the_baseline_and_the_ablations_come_from_the_same_file():
     def lengths(*overrides):
-        plan = plan_of(load_any("reds/basicvsr_m", overrides))
+        plan = SUPERRESOLUTION.plan(load_recipe("reds/basicvsr_m", overrides))
         return plan.baseline.batch, plan.baseline.peak_lr, len(plan), plan.baseline.warmup and plan.baseline.warmup.law
 
     assert lengths() == (64, pytest.approx(8e-4), 75_000, "linear")
@@ -52,29 +54,31 @@ def test_the_baseline_and_the_ablations_come_from_the_same_file():
 
 
 def test_a_baseline_without_a_larger_minibatch_keeps_its_warm_up():
-    recipe = load_any("reds/basicvsr_m", ["training.minibatch.factor=1"])
-    assert plan_of(recipe, name="baseline") == plan_of(recipe, name="constant")
-    assert plan_of(recipe, name="baseline").baseline.warmup is not None
+    recipe = load_recipe("reds/basicvsr_m", ["training.minibatch.factor=1"])
+    assert SUPERRESOLUTION.plan(recipe, name="baseline") == SUPERRESOLUTION.plan(recipe, name="constant")
+    assert SUPERRESOLUTION.plan(recipe, name="baseline").baseline.warmup is not None
 
 
 def test_the_flow_network_is_frozen_for_as_many_steps_whatever_the_minibatch():
-    plan = plan_of(load_any("vimeo90k/basicvsr"))
+    plan = SUPERRESOLUTION.plan(load_recipe("vimeo90k/basicvsr"))
     assert [plan[step].lr_of("flow") for step in (0, 4_999)] == [0, 0]
     assert plan[5_000].lr_of("flow") == plan[5_000].lr / 8
 
 
 def test_the_batch_may_grow_as_the_shape_shrinks():
-    plan = plan_of(load_any("reds/basicvsr_m"), name="hierarchical+scaled")
+    plan = SUPERRESOLUTION.plan(load_recipe("reds/basicvsr_m"), name="hierarchical+scaled")
     assert [stage.base.batch for stage in plan.stages] == [548, 349, 256, 137, 87, 64]
     assert plan.samples == pytest.approx(4_800_000, abs=548)
-    linear = plan_of(load_any("reds/basicvsr_m", ["plans.hierarchical.lr_scaling=linear"]), name="hierarchical+scaled")
+    linear = SUPERRESOLUTION.plan(
+        load_recipe("reds/basicvsr_m", ["plans.hierarchical.lr_scaling=linear"]), name="hierarchical+scaled"
+    )
     assert linear.stages[0].rate.at(0) == pytest.approx(8e-4 * 548 / 64)
 
 
 @pytest.mark.parametrize("name", ["constant", "baseline", "hierarchical", "spatial+scaled", "control:temporal"])
 def test_a_plans_length_is_a_factor_behind_its_name(name):
-    recipe = load_any("reds/basicvsr_m")
-    whole, half = plan_of(recipe, name=name), plan_of(recipe, name=f"{name}@0.5")
+    recipe = load_recipe("reds/basicvsr_m")
+    whole, half = SUPERRESOLUTION.plan(recipe, name=name), SUPERRESOLUTION.plan(recipe, name=f"{name}@0.5")
     assert len(half) == pytest.approx(len(whole) / 2, abs=1)
     assert [stage.base for stage in half.stages] == [stage.base for stage in whole.stages]
 
@@ -106,12 +110,12 @@ TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, 
 
 
 def load(*overrides):
-    return parse_any(TEXT, "x.yaml", overrides)
+    return parse_recipe(TEXT, "x.yaml", overrides)
 
 
 def test_a_recipe_is_of_one_task():
     assert load().task == "superresolution"
-    assert load_any("demo/digits").task == "recognition"
+    assert load_recipe("demo/digits").task == "recognition"
     with pytest.raises(RecipeError, match=r"^reds/edvr_m: key 'task' is superresolution: this takes recognition$"):
         load_recipe("reds/edvr_m")
     with pytest.raises(
@@ -139,7 +143,7 @@ def test_a_wrong_key_is_named_with_what_is_accepted(override, said):
 
 def test_a_recipe_is_the_same_after_it_was_written_and_read():
     recipe = load("plans.hierarchical.sizes=[8, 16]", "training.flow={}")
-    assert parse_any(dump_recipe(recipe), "y.yaml") == recipe
+    assert parse_recipe(dump_recipe(recipe), "y.yaml") == recipe
 
 
 # Refusals -------------------------------------------------------------------------------------------------------
@@ -177,7 +181,7 @@ def test_a_plan_that_cannot_be_is_refused(overrides, error, said):
     recipe = load(*overrides)
 
     def planned():
-        check_plan(recipe, plan_of(recipe, 10))
+        SUPERRESOLUTION.check_plan(recipe, SUPERRESOLUTION.plan(recipe, 10))
 
     with pytest.raises(error, match=said):
         planned()
@@ -185,8 +189,8 @@ def test_a_plan_that_cannot_be_is_refused(overrides, error, said):
 
 def test_without_clips_an_epoch_is_not_known():
     with pytest.raises(RecipeError, match=r"give the clips \(data=FOLDER\) or what counts as an epoch"):
-        plan_of(load())
-    assert plan_of(load("data.epoch=100")).baseline.clips == 100
+        SUPERRESOLUTION.plan(load())
+    assert SUPERRESOLUTION.plan(load("data.epoch=100")).baseline.clips == 100
 
 
 def test_a_frozen_flow_network_without_weights_is_refused_unless_asked_for(clips):

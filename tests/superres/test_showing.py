@@ -1,7 +1,7 @@
 """The crop that shows what networks restore."""
 
 from vcycle.tasks.recipes import dump_recipe
-from vcycle.tasks.superres.showing import restored_crops
+from vcycle.tasks.superres.figures import restored_crops
 
 QUICK = ("model.options.flow=none", "training.flow=null", "training.steps=4", "training.warmup=null")
 

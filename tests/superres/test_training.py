@@ -8,10 +8,11 @@ import signal
 import numpy as np
 import pytest
 import torch
+from vcycle.tasks.superres.build import dataset_of
 
 from vcycle.data import loader
 from vcycle.errors import CheckpointError, VcycleError
-from vcycle.tasks.superres.build import build_model, dataset_of
+from vcycle.tasks.superres.init_weights import build_model
 from vcycle.tasks.superres.notices import check_clips
 from vcycle.train.ema import Ema, EmaSpec
 from vcycle.train.ranks import Ranks

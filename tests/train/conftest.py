@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.data import Sample
 from vcycle.plan import Plan
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.plans import plan_of
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
 from vcycle.train.run import JsonLines, RunFolder
@@ -77,7 +77,7 @@ def make_training(digit_videos: Path, tmp_path_factory: pytest.TempPathFactory) 
         return Training(
             file=file,
             recipe=recipe,
-            plan=plan_of(recipe, len(found.train)),
+            plan=RECOGNITION.plan(recipe, len(found.train)),
             splits=datasets_of(recipe, found, caches),
         )
 

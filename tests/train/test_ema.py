@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vcycle.errors import RecipeError
-from vcycle.runs.loaded_model import open_model
+from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import dump_recipe
 from vcycle.train.ema import EmaSpec
 
@@ -40,7 +40,7 @@ def test_training_itself_is_the_same_and_the_average_is_what_is_opened(averaged,
     plain, kept = newest(tmp_path / "plain"), newest(tmp_path / "averaged")
     assert plain.averaged is None
     assert all(torch.equal(value, kept.model[key]) for key, value in plain.model.items())
-    opened = open_model(tmp_path / "averaged").model.state_dict()
+    opened = load_model(tmp_path / "averaged").model.state_dict()
     assert all(torch.equal(value, opened[key]) for key, value in kept.averaged.items())
 
 

@@ -7,7 +7,9 @@ import pytest
 
 from vcycle.data import SampleStream
 from vcycle.errors import DataError, VcycleError
-from vcycle.tasks.recognition.build import build_model, settings_of, task_of
+from vcycle.runs.train import settings_of
+from vcycle.tasks.recognition.init_weights import build_model
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.journal import Journal
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
@@ -161,7 +163,7 @@ def test_a_video_with_missing_frames_is_used_and_named(make_training, noise, tmp
         plan=training.plan,
         model=build_model(training.recipe, 4, 0),
         dataset=Gaps(),
-        task=task_of(training.recipe, 4),
+        task=RECOGNITION.objective(training.recipe, 4),
         optimizer=OptimizerSpec(),
         run=RunFolder(tmp_path),
         settings=settings_of(training.recipe),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from vcycle.errors import CheckpointError, RecipeError
-from vcycle.tasks.recognition.build import build_model
+from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.train import loop
 from vcycle.train.run import JsonLines, RunFolder
 

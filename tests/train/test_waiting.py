@@ -5,7 +5,9 @@ import time
 import pytest
 
 from vcycle.data.pool.work import Spent
-from vcycle.tasks.recognition.build import build_model, settings_of, task_of
+from vcycle.runs.train import settings_of
+from vcycle.tasks.recognition.init_weights import build_model
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train import waiting
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
@@ -91,7 +93,7 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
         plan=training.plan,
         model=build_model(training.recipe, 4, 0),
         dataset=Slow(),
-        task=task_of(training.recipe, 4),
+        task=RECOGNITION.objective(training.recipe, 4),
         optimizer=OptimizerSpec(),
         run=RunFolder(tmp_path),
         settings=settings_of(training.recipe),

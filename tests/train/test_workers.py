@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-from vcycle.tasks.recognition.build import build_model, settings_of, task_of
+from vcycle.runs.train import settings_of
+from vcycle.tasks.recognition.init_weights import build_model
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.run import JsonLines, RunFolder
@@ -37,7 +39,7 @@ def train_on(make_training, noise):
             plan=training.plan,
             model=build_model(training.recipe, 4, 0),
             dataset=Deadly(),
-            task=task_of(training.recipe, 4),
+            task=RECOGNITION.objective(training.recipe, 4),
             optimizer=OptimizerSpec(),
             run=RunFolder(folder),
             settings=settings_of(training.recipe),

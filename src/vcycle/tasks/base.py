@@ -44,6 +44,7 @@ __all__ = [
     "Split",
     "Splits",
     "Task",
+    "measures",
     "register_task",
     "tasks",
 ]
@@ -530,3 +531,8 @@ def register_task(task: Task[Any, Any]) -> Task[Any, Any]:
         RecipeError: if the name is taken.
     """
     return tasks.register(task.name, task)
+
+
+def measures() -> dict[str, Measure]:
+    """What any task is judged by, by name."""
+    return {measure.name: measure for name in tasks for measure in tasks[name].measures}

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
+from vcycle.data import Sample
 from vcycle.data.dataset import Replacement
 from vcycle.data.loading import loader
 from vcycle.data.request import SampleRequest
@@ -18,7 +19,7 @@ from vcycle.data.stream import SampleStream
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, CosineDecay, Shape, superresolution
-from vcycle.tasks.superres.pairs.dataset import PairedDataset, PairedSample, mirror, replacements
+from vcycle.tasks.superres.pairs.dataset import PairedDataset, mirror, replacements
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
 from vcycle.tasks.superres.pairs.prepare import prepare_frames
@@ -149,7 +150,7 @@ def test_a_clip_that_ends_its_worker_is_listed_with_those_that_cannot_be_read(no
     at = [place for place, index in enumerate(SampleStream(4).indices(0, plan.samples).tolist()) if index == 2]
 
     class Deadly(PairedDataset):
-        def __getitem__(self, request: SampleRequest) -> PairedSample:
+        def __getitem__(self, request: SampleRequest) -> Sample:
             if request.index == 2 and request.position in at:
                 os._exit(3)
             return super().__getitem__(request)
@@ -191,7 +192,7 @@ def test_a_plan_of_super_resolution_runs_through_the_loader(noisy: Path, workers
     assert len(batches) == len(plan)
     for step, batch in zip(plan, batches, strict=True):
         t, h, w = step.shape.frames, step.shape.height, step.shape.width
-        assert isinstance(batch, PairedSample)
+        assert isinstance(batch, Sample)
         assert batch.lr.shape == (3, t, h, w, 3)
         assert batch.hr.shape == (3, t, 4 * h, 4 * w, 3)
         assert batch.position.tolist() == list(range(step.first_sample, step.first_sample + 3))
