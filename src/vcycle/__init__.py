@@ -36,6 +36,8 @@ from vcycle.plan import (
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
     from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.tasks.base import register_task
+    from vcycle.tasks.plans import register_plan
 
 __version__ = "0.1.0"
 
@@ -48,6 +50,8 @@ _LAZY = {
     "convert_batchnorm": "vcycle.nn",
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
+    "register_plan": "vcycle.tasks.plans",
+    "register_task": "vcycle.tasks.base",
     "revert_batchnorm": "vcycle.nn",
 }
 
@@ -81,6 +85,8 @@ __all__ = [
     "loader",
     "multigrid",
     "one_step",
+    "register_plan",
+    "register_task",
     "revert_batchnorm",
     "superresolution",
 ]

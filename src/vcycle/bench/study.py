@@ -14,7 +14,7 @@ from vcycle.bench.saying import once
 from vcycle.config.recipe import RecipeBase
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
-from vcycle.runs.train import start, train
+from vcycle.runs.train import train
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
@@ -100,13 +100,12 @@ def compare_plans(
         on_start(arm, seed)
         folder = RunFolder(run_folder(out, arm.name, seed, arm.key))
         own = _own(experiment, arm.name, seed)
-        resumed = start(experiment, arm.plan, folder, recipe=own, resume=folder.started)
         trained = train(
             experiment,
             arm.plan,
             folder,
             recipe=own,
-            resumed=resumed,
+            resume=folder.started,
             on_step=on_step,
             on_message=on_message,
             on_progress=on_progress,

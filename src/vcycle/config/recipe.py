@@ -2,12 +2,18 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from vcycle.section import Section, as_mapping
 from vcycle.train.config import RunSection
 
-__all__ = ["ModelSection", "RecipeBase"]
+__all__ = ["ModelSection", "PlansBase", "RecipeBase"]
+
+
+class PlansBase(Section):
+    """Options of a task's own plans; a registered plan adds a section under its name, checked by that plan."""
+
+    model_config = ConfigDict(extra="allow")
 
 
 class ModelSection(Section):
@@ -26,8 +32,12 @@ class RecipeBase(Section):
 
     task: str
     """What is learned."""
-    imports: Annotated[tuple[str, ...], Field(alias="import")] = ()
-    """Modules to import first: they may register models, dataset layouts, plans and tasks."""
+    imports: Annotated[
+        tuple[str, ...],
+        Field(alias="import"),
+        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
+    ] = ()
+    """Modules to import first, one or several: they may register models, dataset layouts, plans and tasks."""
     description: str = ""
     """What the recipe is, in a line."""
     data: Any

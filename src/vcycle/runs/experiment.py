@@ -66,8 +66,13 @@ class Experiment:
             RecipeError: for an unknown name.
             PlanError: if it cannot be built, or the model cannot take its shapes.
         """
-        check_names(self.task.plans, [name or self.recipe.plan])  # before data are looked for
-        planned = self.task.plan(self.recipe, len(self.splits.train), name)
+        check_names(self.task.plans, [name or self.recipe.plan])
+        if (length := self.task.length(self.recipe)) is not None:
+            self._planned(length, name)  # refused before data are looked for, or made
+        return self._planned(len(self.splits.train), name)
+
+    def _planned(self, samples: int, name: str | None) -> Plan:
+        planned = self.task.plan(self.recipe, samples, name)
         self.task.check_plan(self.recipe, planned)
         return planned
 

@@ -58,7 +58,8 @@ def train(
     run: "RunFolder",
     *,
     recipe: RecipeBase | None = None,
-    resumed: bool = False,
+    resume: bool = False,
+    resumed: bool | None = None,
     ranks: "Ranks | None" = None,
     on_start: Callable[[], None] = lambda: None,
     on_step: "Callable[[StepReport], None]" = lambda _: None,
@@ -74,7 +75,8 @@ def train(
         run: The run's folder.
         recipe: What is trained by and written beside the run, where it differs from the experiment's: in its seed,
             the plan's name and where embedded data is.
-        resumed: Whether it resumes, by `start`.
+        resume: Whether to resume what the folder holds.
+        resumed: What `start` returned, where the caller has called it.
         ranks: The ranks that train together.
         on_start: Called when the datasets are made, and training is about to start.
         on_step: Called with every step.
@@ -90,6 +92,8 @@ def train(
     ranks = ranks or ALONE
     own = experiment.recipe if recipe is None else recipe
     task, classes = experiment.task, experiment.classes
+    if resumed is None:
+        resumed = start(experiment, plan, run, recipe=recipe, resume=resume, ranks=ranks)
     own_experiment = experiment if recipe is None else experiment.with_recipe(own)
     model = own_experiment.build_model(initialise=not resumed, on_message=on_message if ranks.first else lambda _: None)
     with ranks.one_after_another():  # a cache of frames is built once

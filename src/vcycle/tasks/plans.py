@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from pydantic import ValidationError
+
 from vcycle import plan as planning
 from vcycle.errors import PlanError, RecipeError, did_you_mean
 from vcycle.plan import Baseline, Plan
@@ -17,7 +19,18 @@ from vcycle.section import Section
 if TYPE_CHECKING:
     from vcycle.config.recipe import RecipeBase
 
-__all__ = ["CONSTANT", "CONTROL", "PlanName", "PlanSpec", "build_plan", "check_names", "control_name", "parse_name"]
+__all__ = [
+    "CONSTANT",
+    "CONTROL",
+    "PlanName",
+    "PlanSpec",
+    "build_plan",
+    "check_names",
+    "check_sections",
+    "control_name",
+    "parse_name",
+    "register_plan",
+]
 
 CONTROL = "control:"
 CONSTANT = ("constant", "baseline")
@@ -106,9 +119,56 @@ def build_plan(plans: Registry[PlanSpec], recipe: "RecipeBase", baseline: Baseli
 def options_of(spec: PlanSpec, recipe: "RecipeBase") -> Any:
     """The options of a plan: the recipe's section of them, or defaults."""
     found = getattr(recipe.plans, spec.section, None)
-    if found is None and spec.options is not None:
-        return spec.options()
-    return found
+    if spec.options is None or isinstance(found, spec.options):
+        return found
+    try:
+        return spec.options.model_validate(found or {})
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(("plans", spec.section, *map(str, fault["loc"])))
+        raise RecipeError(f"key {key!r} is {fault['input']!r}: {fault['msg'][:1].lower()}{fault['msg'][1:]}") from None
+
+
+def check_sections(plans: Registry[PlanSpec], recipe: "RecipeBase") -> None:
+    """Check the options of registered plans, and refuse options of plans that there are not.
+
+    Raises:
+        RecipeError: naming the key.
+    """
+    specs = {spec.section: spec for spec in (plans[name] for name in plans)}
+    for section in recipe.plans.model_extra or {}:
+        if section not in specs:
+            known = [*type(recipe.plans).model_fields, *(name for name, spec in specs.items() if spec.options)]
+            raise RecipeError(
+                f"unknown key {f'plans.{section}'!r}{did_you_mean(section, known)}; known here: {', '.join(known)}"
+            )
+        options_of(specs[section], recipe)
+
+
+def register_plan(
+    name: str, *, task: str = "recognition", options: type[Section] | None = None
+) -> Callable[[Callable[[Any, Baseline, Any, float | None], Plan]], Callable[..., Plan]]:
+    """Add a plan to a task, by decorating what builds it.
+
+    The function is called with the recipe, its baseline, the options, and the length that the plan's name gives
+    (`NAME@2`, in lengths of the baseline), None where it gives none. Recipes choose it with `plan: NAME`, and set its
+    options under `plans.NAME`; `control:NAME` is its LR-matched control.
+
+    Args:
+        name: Of the plan.
+        task: The task that it is for.
+        options: The schema of its options.
+
+    Raises:
+        RecipeError: if the name is taken.
+    """
+    from vcycle.tasks.base import tasks
+
+    def register(build: Callable[[Any, Baseline, Any, float | None], Plan]) -> Callable[..., Plan]:
+        tasks[task].plans.register(name, PlanSpec(build=build, section=name, options=options))
+        return build
+
+    return register
 
 
 def _factor(text: str, name: str) -> float:

@@ -16,6 +16,7 @@ from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError, did_you_mean
 from vcycle.registry import import_attribute
 from vcycle.tasks.base import tasks
+from vcycle.tasks.plans import check_sections
 
 __all__ = [
     "RUN_RECIPE",
@@ -143,7 +144,12 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
             source = origins.get("task", written.source)
             raise RecipeError(f"{source}: key 'task' is {task!r}: {' or '.join(tasks)} is accepted")
         schema = tasks[task].recipe
-        return schema.model_validate(data)
+        recipe = schema.model_validate(data)
+        try:
+            check_sections(tasks[task].plans, recipe)
+        except RecipeError as error:
+            raise RecipeError(f"{written.source}: {error}") from None
+        return recipe
     except ValidationError as error:
         raise RecipeError(_explain(error, written.source, origins, schema)) from None
     except RecursionError:

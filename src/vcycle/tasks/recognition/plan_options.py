@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, PositiveFloat, PositiveInt
 
+from vcycle.config.recipe import PlansBase
 from vcycle.section import Section
 
 __all__ = ["CascadePlan", "ConstantPlan", "LongPlan", "MultigridPlan", "PlansSection", "ShortPlan"]
@@ -86,7 +87,7 @@ class CascadePlan(PlanOptions):
     """How the LR decays at the full shape: by the baseline's law squeezed into its steps, or as half a cosine."""
 
 
-class PlansSection(Section):
+class PlansSection(PlansBase):
     """Options of the plans, used by whichever is chosen."""
 
     model_config = ConfigDict(populate_by_name=True)

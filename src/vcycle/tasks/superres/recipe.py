@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
-from vcycle.config.recipe import RecipeBase
+from vcycle.config.recipe import PlansBase, RecipeBase
 from vcycle.data.config import LoadingSection
 from vcycle.section import Section, as_mapping
 from vcycle.train.config import Average
@@ -166,7 +166,7 @@ class CyclePlan(SpatialPlan, TemporalPlan):
     """Crops and clips grow."""
 
 
-class SuperresPlans(Section):
+class SuperresPlans(PlansBase):
     """Options of the plans, used by whichever is chosen."""
 
     hierarchical: CyclePlan = CyclePlan()
