@@ -36,6 +36,7 @@ from vcycle.plan import (
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
     from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.tasks.models import register_model
 
 __version__ = "0.1.0"
 
@@ -48,6 +49,7 @@ _LAZY = {
     "convert_batchnorm": "vcycle.nn",
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
+    "register_model": "vcycle.tasks.models",
     "revert_batchnorm": "vcycle.nn",
 }
 
@@ -81,6 +83,7 @@ __all__ = [
     "loader",
     "multigrid",
     "one_step",
+    "register_model",
     "revert_batchnorm",
     "superresolution",
 ]

@@ -6,17 +6,13 @@ from pathlib import Path
 from typing import Literal
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
 import vcycle
 from vcycle.errors import CheckpointError
-from vcycle.runs.loaded_model import METADATA, Kept, Trained, without_downloads
+from vcycle.runs.loaded_model import METADATA, Kept, Trained
+from vcycle.tasks.models import models_of
 from vcycle.tasks.recipes import dump_recipe
-from vcycle.tasks.recognition.build import build_model
-from vcycle.tasks.recognition.weights.keys import foreign_keys
-from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.tasks.superres.weights import keys as superres_keys
 from vcycle.utils.atomic import written_whole
 
 __all__ = ["Naming", "export"]
@@ -72,13 +68,10 @@ def _metadata(trained: Trained) -> dict[str, str]:
 
 def _names(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, str]:
     """Another library's name of each tensor that has one there."""
-    if isinstance(trained.recipe, SuperresRecipe):
-        return superres_keys.foreign_keys(state, naming) if naming == "basicsr" or naming == "mmagic" else {}
-    if naming != "pyslowfast" and naming != "pytorchvideo":
-        return {}
-    with torch.device("meta"):
-        model = build_model(without_downloads(trained.recipe), len(trained.classes), 0)
-    return foreign_keys(state, naming, temporal_pool=getattr(model, "temporal_pool", 1) > 1)
+    model = trained.recipe.model
+    spec = models_of(trained.recipe.task).find(model.name)
+    key_map = spec.loaded_key_map()
+    return {} if key_map is None else key_map.foreign_keys(state, naming, spec.read_options(model.name, model.options))
 
 
 def _renamed(state: Mapping[str, Tensor], trained: Trained, naming: Naming) -> Mapping[str, Tensor]:

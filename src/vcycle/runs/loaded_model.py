@@ -14,6 +14,7 @@ from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.plan import Plan
 from vcycle.tasks.recipes import AnyRecipe, load_any, parse_any, recognition
 from vcycle.tasks.recognition.build import build_model
+from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.tasks.recognition.weights.loading import take_weights
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
@@ -180,8 +181,9 @@ def refuse_untrained(path: Path, origin: str, step: int) -> None:
 
 
 def without_downloads(recipe: Recipe) -> Recipe:
-    """The recipe without torchvision's pretrained weights, which would be fetched only to be replaced."""
-    options = {key: value for key, value in recipe.model.options.items() if key != "weights"}
+    """The recipe without the model's own pretrained weights, which would be downloaded only to be replaced."""
+    downloads = MODELS.find(recipe.model.name).downloads
+    options = {key: value for key, value in recipe.model.options.items() if key != downloads}
     return recipe.model_copy(update={"model": recipe.model.model_copy(update={"options": options})})
 
 

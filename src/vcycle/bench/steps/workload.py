@@ -64,7 +64,7 @@ def _recognition(recipe: Recipe, classes: int) -> Workload:
 
 def _superresolution(recipe: SuperresRecipe) -> Workload:
     from vcycle.tasks.superres.build import build_model, task_of
-    from vcycle.tasks.superres.models.roles import role_by_name
+    from vcycle.tasks.superres.models import MODELS
     from vcycle.tasks.superres.plans import baseline_of
 
     training = recipe.training
@@ -74,5 +74,5 @@ def _superresolution(recipe: SuperresRecipe) -> Workload:
         build=lambda: build_model(recipe, recipe.run.seed),
         optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
         ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
-        role_of=role_by_name(baseline_of(recipe, 1).roles),
+        role_of=MODELS.find(recipe.model.name).role_of(baseline_of(recipe, 1).roles),
     )

@@ -121,9 +121,9 @@ def check_plan(recipe: Recipe, plan: Plan) -> None:
             evaluated on.
     """
     from vcycle.tasks.recognition.evaluate import views_of
-    from vcycle.tasks.recognition.models.catalog import needs
+    from vcycle.tasks.recognition.models import MODELS
 
-    plan.require(needs(recipe.model.name, **recipe.model.options), recipe.model.name)
+    plan.require(MODELS.needs_of(recipe.model), recipe.model.name)
     try:
         grids_of(recipe)
     except DataError as error:  # begins with the names of fields, which are those of the section
@@ -135,10 +135,10 @@ def build_model(recipe: Recipe, classes: int, seed: int) -> "nn.Module":
     """The recipe's model, its weights drawn under the seed."""
     import torch
 
-    from vcycle.tasks.recognition.models.catalog import build
+    from vcycle.tasks.recognition.models import build_model
 
     torch.manual_seed(seed)
-    return build(recipe.model.name, classes, **recipe.model.options)
+    return build_model(recipe.model.name, classes, **recipe.model.options)
 
 
 def task_of(recipe: Recipe, classes: int) -> "Recognition":

@@ -1,7 +1,6 @@
 """The weights that a training begins with: a recipe's section `init`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +8,12 @@ import torch
 from torch import nn
 
 from vcycle.errors import CheckpointError
-from vcycle.nn.weights.files import Weights
 from vcycle.runs.loaded_model import Trained, read_kept, without_downloads
 from vcycle.tasks.recipes import recognition
 from vcycle.tasks.recognition.build import build_model
 from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.tasks.recognition.weights.loading import Taken, take_weights
-from vcycle.tasks.recognition.weights.record import UNSEEN, Record
+from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
 
 __all__ = ["check_init", "initialise"]
 
@@ -61,8 +59,10 @@ def initialise(
     kept = read_kept(Path(recipe.init.path), on_message)
     weights = kept.weights
     if kept.trained is not None:
-        weights = replace(weights, record=_record_of(kept.trained, recipe.init.path))
-    taken = take_weights(model, weights, name=recipe.model.name, head=recipe.init.head)
+        record = _record_of(kept.trained, recipe.init.path)
+    else:
+        record = pyslowfast_record(weights.config)
+    taken = take_weights(model, weights, name=recipe.model.name, head=recipe.init.head, record=record)
     if recipe.init.head == "keep" and kept.trained is not None:
         for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
             if theirs != own:
@@ -71,16 +71,16 @@ def initialise(
                     f"{own!r}: init.head=new draws a new one"
                 )
     on_message(f"init: {taken.summary}")
-    for warning in (*taken.warnings, *_colours(weights, recipe)):
+    for warning in (*taken.warnings, *_colours(weights.source, record, recipe)):
         on_message(f"warning: {warning}")
     return taken
 
 
-def _colours(weights: Weights, recipe: Recipe) -> list[str]:
+def _colours(source: str, record: Record, recipe: Recipe) -> list[str]:
     """Colours that are scaled otherwise than those that the weights were trained on."""
-    record, sampling = weights.record, recipe.sampling
+    sampling = recipe.sampling
     return [
-        f"weights {weights.source}: they were trained with sampling.{key}={list(theirs)}, this is {list(own)}"
+        f"weights {source}: they were trained with sampling.{key}={list(theirs)}, this is {list(own)}"
         for key, theirs, own in (("mean", record.mean, sampling.mean), ("std", record.std, sampling.std))
         if theirs is not None and any(abs(a - b) > _NEAR for a, b in zip(theirs, own, strict=True))
     ]

@@ -11,6 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from vcycle.data.layouts import LayoutName
 from vcycle.section import Section, as_mapping
+from vcycle.tasks.models import NeedsSection
 from vcycle.tasks.recognition.plan_options import PlansSection
 
 __all__ = [
@@ -141,9 +142,12 @@ class ModelSection(Section):
     """The network."""
 
     name: str
-    """A model of vcycle's or of torchvision's."""
+    """A registered model, such as `slowfast_8x8_r50` or torchvision's `r3d_18`; or `module:Class`, a network of your
+    own."""
     options: dict[str, Any] = Field(default={})
     """Options of that model."""
+    needs: NeedsSection | None = None
+    """What it needs of a clip's shape, beyond what it says itself: every shape of a plan is checked against it."""
 
 
 class InitSection(Section):

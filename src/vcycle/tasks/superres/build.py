@@ -10,13 +10,12 @@ from vcycle.plan import Plan
 from vcycle.runs.resume_guard import enter
 from vcycle.tasks.recognition.build import settings_of
 from vcycle.tasks.recognition.data import Progress
-from vcycle.tasks.recognition.models.catalog import build_restorer
 from vcycle.tasks.superres import Quality, Restoration
 from vcycle.tasks.superres.data import Clips
 from vcycle.tasks.superres.evaluate import evaluator
 from vcycle.tasks.superres.init_weights import initialise
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.models.deform import OFFSET_LIMIT, offset_magnitude
-from vcycle.tasks.superres.models.roles import role_by_name
 from vcycle.tasks.superres.pairs.dataset import PairedDataset
 from vcycle.tasks.superres.pairs.layouts import ClipPairs
 from vcycle.tasks.superres.recipe import SuperresRecipe
@@ -36,7 +35,7 @@ __all__ = ["build_model", "dataset_of", "task_of", "train"]
 def build_model(recipe: SuperresRecipe, seed: int) -> nn.Module:
     """The recipe's model, its weights drawn under the seed."""
     torch.manual_seed(seed)
-    return build_restorer(recipe.model.name, **recipe.model.options)
+    return MODELS.build(recipe.model.name, **recipe.model.options)
 
 
 def dataset_of(recipe: SuperresRecipe, pairs: ClipPairs) -> PairedDataset:
@@ -86,7 +85,7 @@ def train(
         recipe=text,
         # The decay is stated for the baseline's batch, before a larger minibatch.
         ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
-        role_of=role_by_name(plan.baseline.roles),
+        role_of=MODELS.find(recipe.model.name).role_of(plan.baseline.roles),
         watch=_offsets,
         resume=resume,
         ranks=ranks,

@@ -12,8 +12,9 @@ from vcycle.console.progress import progress
 from vcycle.errors import VcycleError
 
 if TYPE_CHECKING:
-    from vcycle.tasks.superres.models.basicvsr import BasicVSR
-    from vcycle.tasks.superres.models.edvr import EDVR
+    from torch import nn
+
+    from vcycle.tasks.superres.models.clips import Restorer
 
 __all__ = ["upscale"]
 
@@ -65,7 +66,7 @@ def upscale(
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
     with progress() as shown:
         missing = restore_file(
-            network.to(where),
+            cast("Restorer", network.to(where)),
             str(video),
             out,
             device=where,
@@ -100,7 +101,7 @@ def upscale(
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")
 
 
-def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
+def _opened(model: Path) -> "tuple[nn.Module, str, str]":
     """A network, what it is in a line, and its precision: of a run or what was exported, or of weights alone."""
     from vcycle.runs.loaded_model import is_exported, run_of
 
@@ -113,4 +114,4 @@ def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
 
     run = open_run(model, message)
     description = f"{run.recipe.model.name} after step {run.step:,}"
-    return cast("BasicVSR | EDVR", run.model), description, run.recipe.run.precision
+    return run.model, description, run.recipe.run.precision

@@ -10,16 +10,17 @@ from torch import nn
 
 from vcycle.data import Replacement
 from vcycle.errors import CheckpointError, RecipeError
+from vcycle.nn.weights.values import check_values
 from vcycle.plan import rank_slice
 from vcycle.runs.loaded_model import read_kept, refuse_untrained
 from vcycle.tasks.recipes import AnyRecipe
 from vcycle.tasks.recognition.data import Progress
-from vcycle.tasks.recognition.weights.loading import check_values
 from vcycle.tasks.superres import Measured, Measuring, Protocol, Quality, quality_of, restore_each
 from vcycle.tasks.superres.init_weights import initialise
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.pairs.dataset import PairedDataset
 from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.tasks.superres.weights.keys import dialect_of, to_ours
+from vcycle.tasks.superres.weights.names import by_our_names
 from vcycle.train.checkpoint import load_weights
 from vcycle.train.ranks import ALONE, Ranks
 
@@ -157,10 +158,8 @@ def open_run(path: Path, on_message: Callable[[str], None] = lambda _: None, *, 
             f"{path} is a model of {recipe.task}, which restores nothing: `vcycle eval` and `predict` take it"
         )
     refuse_untrained(path, source, trained.step)
-    state = dict(kept.weights.state)
-    if dialect_of(state) in ("basicsr", "mmagic"):
-        state = {ours: state[theirs] for theirs, ours in (to_ours(state) or {}).items()}
     model = build_model(recipe, recipe.run.seed)
+    state = dict(by_our_names(kept.weights, model, MODELS.find(recipe.model.name)))
     own = model.state_dict()
     check_values({key: value for key, value in state.items() if key in own}, own, source)
     load_weights(model, state, Path(source))

@@ -7,6 +7,7 @@ from vcycle.errors import PlanError, RecipeError, did_you_mean
 from vcycle.plan import Baseline, CosineDecay, FactorWarmup, Plan, Role
 from vcycle.plan.superresolution import NESTINGS
 from vcycle.tasks.recognition.plans import factor_of, named_by
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import FactorWarmupSection, MinibatchSection, SuperresRecipe
 
 __all__ = [
@@ -14,8 +15,6 @@ __all__ = [
     "baseline_of",
     "check_name",
     "check_plan",
-    "has_attention",
-    "has_flow",
     "plan_of",
     "raw_frames",
 ]
@@ -152,9 +151,7 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
         PlanError: naming the stage and step of the first shape that the model cannot take.
         RecipeError: for an unknown model or option.
     """
-    from vcycle.tasks.recognition.models.catalog import needs
-
-    wanted = needs(recipe.model.name, "superresolution", **recipe.model.options)
+    wanted = MODELS.needs_of(recipe.model)
     plan.require(wanted, recipe.model.name)
     if wanted.window is not None and recipe.sampling.mirrored:
         raise PlanError(
@@ -163,35 +160,27 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
         )
 
 
-def has_flow(recipe: SuperresRecipe) -> bool:
-    """Whether the recipe's model has a flow network."""
-    return recipe.model.name.startswith("basicvsr") and recipe.model.options.get("flow", "spynet") == "spynet"
-
-
-def has_attention(recipe: SuperresRecipe) -> bool:
-    """Whether the recipe's model is an EDVR with attention."""
-    return recipe.model.name == "edvr_m" and bool(recipe.model.options.get("attention", True))
-
-
 def raw_frames(recipe: SuperresRecipe) -> int:
     """Frames of a source clip that the full shape takes."""
     return recipe.training.frames // (2 if recipe.sampling.mirrored else 1)
 
 
 def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
-    training = recipe.training
-    roles = {}
-    for name, section, has, what in (
-        ("flow", training.flow, has_flow, "flow network"),
-        ("backbone", training.backbone, has_attention, "attention to train on top of it"),
-    ):
+    training, name = recipe.training, recipe.model.name
+    sections = (
+        ("flow", training.flow, "flow network"),
+        ("backbone", training.backbone, "attention to train on top of it"),
+    )
+    if not any(section for _, section, _ in sections):
+        return {}
+    spec = MODELS.find(name)
+    options, roles = spec.read_options(name, recipe.model.options), {}
+    for role, section, what in sections:
         if section is None:
             continue
-        if not has(recipe):
-            raise RecipeError(
-                f"training.{name} is given, and model {recipe.model.name} has no {what}: null is accepted"
-            )
-        roles[name] = Role(multiplier=section.lr_factor, frozen_until=section.frozen_steps)
+        if role not in spec.roles or not spec.roles[role].present(options):
+            raise RecipeError(f"training.{role} is given, and model {name} has no {what}: null is accepted")
+        roles[role] = Role(multiplier=section.lr_factor, frozen_until=section.frozen_steps)
     return roles
 
 

@@ -37,12 +37,14 @@ class Record:
     """What they were divided by."""
 
 
-def pyslowfast_record(text: str) -> Record:
-    """What the configuration in a PySlowFast checkpoint says; nothing where it cannot be read.
+def pyslowfast_record(text: str | None) -> Record:
+    """What the configuration in a PySlowFast checkpoint says; nothing where there is none or it cannot be read.
 
     Args:
         text: YAML.
     """
+    if text is None:
+        return Record()
     try:
         config = yaml.safe_load(text)
     except Exception:  # what is no value, such as `!!int no`, can raise anything

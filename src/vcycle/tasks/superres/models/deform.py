@@ -26,16 +26,14 @@ class DeformableConv(nn.Module):
 
     Args:
         channels: in and out, and of the features that offsets are predicted from.
-        groups: parts of the channels with offsets of their own.
+        groups: parts of the channels with offsets of their own; they divide the channels.
 
     Raises:
-        RecipeError: torchvision is not installed, or the groups do not divide the channels.
+        RecipeError: torchvision is not installed.
     """
 
     def __init__(self, channels: int, groups: int = 8) -> None:
         super().__init__()
-        if channels % groups:
-            raise RecipeError(f"channels is {channels}, groups is {groups}; accepted: groups that divide the channels")
         self._convolve = _torchvision()
         self.weight = nn.Parameter(torch.empty(channels, channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(channels))

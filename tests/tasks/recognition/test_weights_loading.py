@@ -6,7 +6,7 @@ import torch
 from vcycle.errors import CheckpointError
 from vcycle.nn import convert_batchnorm
 from vcycle.nn.weights.files import Weights, read_weights
-from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.weights.inflate import inflate
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 from vcycle.tasks.recognition.weights.loading import take_weights
@@ -20,15 +20,15 @@ NAMED = ("slowfast_8x8_r50", "slow_r50", "i3d_r50", "c2d_r50", "i3d_nl_r50")  # 
 def narrow(name, classes=CLASSES, seed=0, **options):
     """A model of a name's layout, narrow, with statistics and scales that are not those of the start."""
     torch.manual_seed(seed)
-    model = build(name, classes, **NARROW, **options)
+    model = build_model(name, classes, **NARROW, **options)
     for key, value in model.state_dict().items():
         if key.endswith(("running_mean", "running_var", "weight", "bias")):
             value.copy_(torch.rand_like(value))
     return model
 
 
-def weights_of(model, **how):
-    return Weights(state=dict(model.state_dict()), source="x.pth", **how)
+def weights_of(model):
+    return Weights(state=dict(model.state_dict()), source="x.pth")
 
 
 def renamed(model, naming, pooled):
@@ -72,14 +72,14 @@ def test_weights_under_other_names_come_back_tensor_by_tensor(tmp_path, name, na
 
 @pytest.mark.parametrize("name", ["r3d_tiny", "slowfast_tiny"])
 def test_a_models_own_weights_come_back(name):
-    model, other = (build(name, CLASSES) for _ in range(2))
+    model, other = (build_model(name, CLASSES) for _ in range(2))
     take_weights(other, weights_of(model), name=name)
     assert same(model, other)
 
 
 def test_torchvisions_own_files_are_taken_under_their_names():
     pytest.importorskip("torchvision")
-    model, other = (build("r3d_18", CLASSES) for _ in range(2))
+    model, other = (build_model("r3d_18", CLASSES) for _ in range(2))
     assert take_weights(other, weights_of(model), name="r3d_18").naming == "the model's own names"
     assert same(model, other)
 
@@ -103,11 +103,11 @@ def test_half_precision_is_taken_as_the_models():
 def test_on_the_meta_device_all_is_checked_and_nothing_copied():
     model = narrow("slowfast_8x8_r50")
     with torch.device("meta"):
-        empty = build("slowfast_8x8_r50", CLASSES, **NARROW)
+        empty = build_model("slowfast_8x8_r50", CLASSES, **NARROW)
     assert take_weights(empty, weights_of(model)).tensors == len(model.state_dict())
     assert all(value.is_meta for value in empty.state_dict().values())
     with torch.device("meta"):
-        empty = build("slowfast_8x8_r50", CLASSES + 1, **NARROW)
+        empty = build_model("slowfast_8x8_r50", CLASSES + 1, **NARROW)
     with pytest.raises(CheckpointError, match=r"init\.head=new"):
         take_weights(empty, weights_of(model))
 
@@ -164,7 +164,7 @@ def test_names_that_nobody_has_are_refused_with_what_is_accepted():
 def fast_of_kernel_5():
     """SlowFast 4×16 as PySlowFast saves it, at its real width; on the meta device, as only names and shapes matter."""
     with torch.device("meta"):
-        model = build("slowfast_4x16_r50", 400)
+        model = build_model("slowfast_4x16_r50", 400)
     return Weights(state=renamed(model, "pyslowfast", pooled=False), source="x.pyth")
 
 
@@ -177,7 +177,7 @@ def fast_of_kernel_5():
 )
 def test_weights_of_another_network_are_told_which_would_take_them(fast_of_kernel_5, name, fault):
     with torch.device("meta"):
-        model = build(name, 400)
+        model = build_model(name, 400)
     with pytest.raises(CheckpointError) as caught:
         take_weights(model, fast_of_kernel_5, name=name)
     assert f"weights x.pyth do not fit {name}: " in str(caught.value)
@@ -187,17 +187,17 @@ def test_weights_of_another_network_are_told_which_would_take_them(fast_of_kerne
 
 def test_an_alpha_that_tensors_do_not_show_is_refused_or_with_a_new_classifier_told():
     model, other = narrow("slowfast_8x8_r50"), narrow("slowfast_8x8_r50", alpha=2)
-    weights = weights_of(model, record=Record(alpha=4))
-    assert "they were trained with alpha 4, the model has 2" in refused(other, weights)
-    assert take_weights(other, weights, head="new").warnings == (
+    weights, record = weights_of(model), Record(alpha=4)
+    assert "they were trained with alpha 4, the model has 2" in refused(other, weights, record=record)
+    assert take_weights(other, weights, head="new", record=record).warnings == (
         "weights x.pth: they were trained with alpha 4, the model has 2",
     )
-    assert take_weights(narrow("slowfast_8x8_r50"), weights).warnings == ()
+    assert take_weights(narrow("slowfast_8x8_r50"), weights, record=record).warnings == ()
 
 
 def test_the_form_of_non_local_blocks_is_compared_too():
     model, other = narrow("i3d_nl_r50"), narrow("i3d_nl_r50", nonlocal_form="softmax")
-    said = refused(other, weights_of(model, record=Record(nonlocal_form="dot")))
+    said = refused(other, weights_of(model), record=Record(nonlocal_form="dot"))
     assert "they were trained with nonlocal_form dot, the model has softmax" in said
 
 
@@ -211,10 +211,11 @@ def test_the_form_of_non_local_blocks_is_compared_too():
 )
 def test_strides_and_poolings_are_compared_too(option, theirs, ours, said):
     model, other = narrow("slow_r50", **{option: theirs}), narrow("slow_r50", **{option: ours})
-    weights = weights_of(model, record=Record(**{option: theirs}))
-    assert f"they were trained with {said}" in refused(other, weights)
-    assert take_weights(other, weights, head="new").warnings == (f"weights x.pth: they were trained with {said}",)
-    assert take_weights(model, weights).warnings == ()
+    weights, record = weights_of(model), Record(**{option: theirs})
+    assert f"they were trained with {said}" in refused(other, weights, record=record)
+    told = take_weights(other, weights, head="new", record=record)
+    assert told.warnings == (f"weights x.pth: they were trained with {said}",)
+    assert take_weights(model, weights, record=record).warnings == ()
 
 
 # What a file says of its training ---------------------------------------------------------------------------
@@ -277,7 +278,7 @@ def image_weights(model):
 
 
 def shallow(name, **options):
-    return build(name, CLASSES, blocks=[1, 1, 1, 1], **options).eval()
+    return build_model(name, CLASSES, blocks=[1, 1, 1, 1], **options).eval()
 
 
 def test_of_a_still_clip_an_inflated_network_says_what_it_says_of_the_picture(image_network):
@@ -328,7 +329,7 @@ def test_an_image_networks_classifier_is_refused(image_network):
 
 
 def test_an_image_network_of_another_depth_is_refused(image_network):
-    said = refused(build("slow_r50", CLASSES, blocks=[1, 1, 2, 1]), image_weights(image_network), head="new")
+    said = refused(build_model("slow_r50", CLASSES, blocks=[1, 1, 2, 1]), image_weights(image_network), head="new")
     assert "missing (stages.2.1.branch.0.0.weight, " in said
     state = dict(image_network.state_dict()) | {"layer3.1.conv1.weight": torch.ones(256, 1024, 1, 1)}
     said = refused(shallow("slow_r50"), Weights(state=state, source="x.pth"), head="new")
@@ -353,10 +354,10 @@ def test_a_kernel_that_cannot_be_inflated_is_left_to_be_compared():
 )
 @pytest.mark.parametrize("device", ["meta", "cpu"])
 def test_tensors_that_cannot_be_computed_with_are_refused_even_before_anything_is_built(change, said, device):
-    weights = weights_of(build("r3d_tiny", CLASSES))
+    weights = weights_of(build_model("r3d_tiny", CLASSES))
     key = next(key for key in weights.state if key.endswith("head.projection.weight"))
     with torch.device(device):
-        model = build("r3d_tiny", CLASSES)
+        model = build_model("r3d_tiny", CLASSES)
     with pytest.raises(CheckpointError) as caught:
         take_weights(model, Weights(state={**weights.state, key: change(weights.state[key])}, source="x.pth"))
     assert str(caught.value).startswith(f"weights x.pth: {key} {said}")

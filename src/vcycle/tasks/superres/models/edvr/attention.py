@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcycle.tasks.superres.models.alignment import twice
 from vcycle.tasks.superres.models.blocks import conv3x3, grouped, leaky
+from vcycle.tasks.superres.models.edvr.alignment import twice
 
 __all__ = ["Fusion"]
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from vcycle.errors import RecipeError
 from vcycle.nn import convert_batchnorm
-from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.models.head import Head, fully_convolutional
 
 SIDE = 64
@@ -17,7 +17,7 @@ OPTIONS = {"stem_width": 8, "widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 1)}
 @pytest.fixture(scope="module", params=["slowfast_8x8_r50", "i3d_nl_r50"])
 def model(request):
     torch.manual_seed(0)
-    model = build(request.param, 5, **OPTIONS)
+    model = build_model(request.param, 5, **OPTIONS)
     nn.init.normal_(model.head.projection.weight)
     nn.init.normal_(model.head.projection.bias)
     return convert_batchnorm(model).eval()
@@ -70,7 +70,7 @@ def test_a_longer_picture_has_places_along_its_length_alone(model):
 
 
 def test_training_gives_logits_of_the_whole_picture():
-    model = build("c2d_r50", 5, **OPTIONS, dropout=0.0)
+    model = build_model("c2d_r50", 5, **OPTIONS, dropout=0.0)
     x = clips(96, 96)
     expected = model(x)
     with fully_convolutional(model, SIDE):

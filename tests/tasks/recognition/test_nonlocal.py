@@ -6,7 +6,7 @@ from torch import nn
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Shape
-from vcycle.tasks.recognition.models import build, needs
+from vcycle.tasks.recognition.models import build_model, needs
 from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
 
 
@@ -48,7 +48,7 @@ def test_it_keeps_the_memory_format(form):
 
 def test_it_starts_as_the_identity():
     torch.manual_seed(0)
-    model = build("i3d_nl_r50", 4, stem_width=8, widths=(8, 8, 16, 16), blocks=(1, 2, 2, 1))
+    model = build_model("i3d_nl_r50", 4, stem_width=8, widths=(8, 8, 16, 16), blocks=(1, 2, 2, 1))
     block = model.eval().stages[1].nonlocal1
     x = torch.randn(1, 32, 2, 4, 4)
     assert torch.equal(block(x), x)
@@ -56,7 +56,7 @@ def test_it_starts_as_the_identity():
 
 def test_the_smallest_side_is_the_one_at_which_the_last_block_still_pools():
     options = {"stem_width": 4, "widths": (4, 4, 4, 4), "blocks": (1, 2, 2, 1)}
-    model = build("i3d_nl_r50", 4, **options).eval()
+    model = build_model("i3d_nl_r50", 4, **options).eval()
     need = needs("i3d_nl_r50", **options)
     assert need.refusal(Shape(2, need.min_size, need.min_size)) is None
     assert model(torch.zeros(1, 3, 2, need.min_size, need.min_size)).shape == (1, 4)
@@ -65,5 +65,5 @@ def test_the_smallest_side_is_the_one_at_which_the_last_block_still_pools():
 
 
 def test_an_unknown_form_is_refused():
-    with pytest.raises(RecipeError, match="nonlocal_form 'concat' is unknown; accepted: dot, softmax"):
-        NonLocalBlock(4, "concat")
+    with pytest.raises(RecipeError, match="'nonlocal_form' of model 'i3d_nl_r50' is 'concat'; accepted: dot, softmax"):
+        build_model("i3d_nl_r50", 4, nonlocal_form="concat")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.basicvsr.flow import SpyNet, warp
+from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
 from vcycle.tasks.superres.models.deform import DeformableConv, deform_flops
-from vcycle.tasks.superres.models.edvr import EDVR
-from vcycle.tasks.superres.models.flow import SpyNet, warp
+from vcycle.tasks.superres.models.edvr.network import EDVR
 
 
 def agrees(x, mean, std, *values):

@@ -6,9 +6,9 @@ The expected names are written out from the patterns of the facts on super-resol
 import pytest
 import torch
 
-from vcycle.tasks.superres.models.basicvsr import BasicVSR
-from vcycle.tasks.superres.models.edvr import EDVR
-from vcycle.tasks.superres.models.flow import SpyNet
+from vcycle.tasks.superres.models.basicvsr.flow import SpyNet
+from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
+from vcycle.tasks.superres.models.edvr.network import EDVR
 from vcycle.tasks.superres.weights.keys import dialect_of, foreign_keys, to_ours
 
 

@@ -4,13 +4,12 @@ import pytest
 import torch
 
 from vcycle.errors import RecipeError
-from vcycle.tasks.recognition.models import build, names, needs
-from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 
 models = pytest.importorskip("torchvision.models")
 
 CLASSES = 7
-TORCHVISION = tuple(name for name in names() if "weights" in options_of(name))
+TORCHVISION = tuple(name for name in names() if MODELS.find(name).downloads)
 FETCH = "torchvision.models._api.load_state_dict_from_url"
 
 
@@ -46,7 +45,7 @@ def logits(model, frames, height, width):
 def test_below_what_a_model_needs_it_fails_and_so_the_need_is_true(name):
     asked = needs(name)
     with torch.device("meta"):
-        model = build(name, CLASSES).eval()
+        model = build_model(name, CLASSES).eval()
     below = []
     if asked.min_frames > 1:
         below.append((asked.min_frames - 1, 64, 64))
@@ -64,8 +63,8 @@ def test_below_what_a_model_needs_it_fails_and_so_the_need_is_true(name):
 @pytest.mark.parametrize("name", ["r3d_18", "s3d"])
 def test_weights_are_torchvisions_and_their_head_is_replaced_unless_the_classes_agree(name, fetched):
     with torch.device("meta"):
-        model = build(name, CLASSES, weights="KINETICS400_V1").eval()
-        kept = build(name, 400, weights="KINETICS400_V1").eval()
+        model = build_model(name, CLASSES, weights="KINETICS400_V1").eval()
+        kept = build_model(name, 400, weights="KINETICS400_V1").eval()
     assert [file.startswith(name) for file in fetched] == [True, True]
     assert logits(model, 16, 64, 64).shape == (1, CLASSES)
     assert logits(kept, 16, 64, 64).shape == (1, 400)
@@ -78,13 +77,13 @@ def test_every_model_has_weights_of_kinetics(name):
 
 def test_without_weights_nothing_is_fetched(fetched):
     with torch.device("meta"):
-        build("r3d_18", CLASSES)
+        build_model("r3d_18", CLASSES)
     assert fetched == []
 
 
 def test_unknown_weights_are_refused_with_the_known_ones():
     with pytest.raises(RecipeError, match="accepted: KINETICS400_V1"):
-        build("r3d_18", CLASSES, weights="KINETICS")
+        build_model("r3d_18", CLASSES, weights="KINETICS")
 
 
 def test_weights_that_cannot_be_fetched_are_an_error_of_one_line(monkeypatch):
@@ -93,17 +92,17 @@ def test_weights_that_cannot_be_fetched_are_an_error_of_one_line(monkeypatch):
 
     monkeypatch.setattr(FETCH, no_network)
     with torch.device("meta"), pytest.raises(RecipeError, match="could not be loaded: no route"):
-        build("r3d_18", CLASSES, weights="KINETICS400_V1")
+        build_model("r3d_18", CLASSES, weights="KINETICS400_V1")
 
 
 def test_dropout_is_an_option_where_there_is_one():
     with torch.device("meta"):
-        assert build("s3d", CLASSES, dropout=0.4).classifier[0].p == 0.4
+        assert build_model("s3d", CLASSES, dropout=0.4).classifier[0].p == 0.4
         with pytest.raises(RecipeError, match="no dropout"):
-            build("r3d_18", CLASSES, dropout=0.4)
+            build_model("r3d_18", CLASSES, dropout=0.4)
 
 
 def test_missing_torchvision_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
     with pytest.raises(RecipeError, match="pip install torchvision"):
-        build("r3d_18", CLASSES)
+        build_model("r3d_18", CLASSES)

@@ -1,78 +1,60 @@
-"""EDVR (Wang et al. 2019): the centre frame of a window, from all of its frames aligned by deformable convolutions."""
+"""EDVR itself."""
+
+from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcycle.errors import PlanError, RecipeError
-from vcycle.tasks.superres.models.alignment import Alignment
-from vcycle.tasks.superres.models.attention import Fusion
+from vcycle.errors import PlanError
 from vcycle.tasks.superres.models.blocks import (
     SCALE,
     Upsampler,
-    check_scale,
     check_video,
     conv3x3,
+    count_layers,
     grouped,
+    head_channels,
     leaky,
     recomputed,
     residual_blocks,
 )
+from vcycle.tasks.superres.models.deform import OFFSETS_A_GROUP
+from vcycle.tasks.superres.models.edvr import SMALLEST, EDVROptions
+from vcycle.tasks.superres.models.edvr.alignment import Alignment
+from vcycle.tasks.superres.models.edvr.attention import Fusion
 
-__all__ = ["EDVR"]
+__all__ = ["EDVR", "options_of"]
 
 _MULTIPLE = 4
-_SMALLEST = 3
 
 
 class EDVR(nn.Module):
     """EDVR at a scale of 4, by default in its middle size (EDVR-M), for frames of any size from 3 pixels on.
 
     Args:
-        window: frames that it takes, an odd number.
-        channels: of the features.
-        groups: parts of the channels with offsets of their own.
-        front_blocks: residual blocks before the alignment.
-        back_blocks: residual blocks after the fusion.
-        attention: fuse by attention in time and space (TSA); otherwise by one convolution.
-        head_channels: of the last layers, at the full size: 64 in the published networks whatever ``channels``.
-        zero_last: start from enlarged frames: see :class:`Upsampler`.
-        checkpointing: compute activations again in the backward pass.
-        scale: 4.
+        options: fields of :class:`EDVROptions`.
 
     Raises:
-        RecipeError: a value is not accepted, or torchvision is not installed.
+        RecipeError: an option is unknown or not accepted, or torchvision is not installed.
     """
 
-    def __init__(
-        self,
-        *,
-        window: int = 5,
-        channels: int = 64,
-        groups: int = 8,
-        front_blocks: int = 5,
-        back_blocks: int = 10,
-        attention: bool = True,
-        head_channels: int = 64,
-        zero_last: bool = True,
-        checkpointing: bool = False,
-        scale: int = SCALE,
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
-        check_scale(scale)
-        if window % 2 == 0:
-            raise RecipeError(f"window is {window}; accepted: an odd number of frames, whose centre is restored")
-        self.window = window
-        self.checkpointing = checkpointing
+        o: EDVROptions = EDVROptions.of("EDVR", options)
+        channels = o.channels
+        self.window = o.window
+        self.checkpointing = o.checkpointing
         self.first = conv3x3(3, channels)
-        self.front = residual_blocks(front_blocks, channels)
+        self.front = residual_blocks(o.front_blocks, channels)
         self.half1 = conv3x3(channels, channels, stride=2)
         self.half2 = conv3x3(channels, channels)
         self.quarter1 = conv3x3(channels, channels, stride=2)
         self.quarter2 = conv3x3(channels, channels)
-        self.align = Alignment(channels, groups)
-        self.fusion = Fusion(channels, window) if attention else nn.Conv2d(window * channels, channels, 1)
-        self.back = residual_blocks(back_blocks, channels)
-        self.head = Upsampler(channels, head_channels, zero_last=zero_last)
+        self.align = Alignment(channels, o.groups)
+        self.fusion = Fusion(channels, o.window) if o.attention else nn.Conv2d(o.window * channels, channels, 1)
+        self.back = residual_blocks(o.back_blocks, channels)
+        self.head = Upsampler(channels, o.head_channels, zero_last=o.zero_last)
 
     def outputs(self, frames: int) -> range:
         """Return which frames of a clip :meth:`forward` gives: the centre one.
@@ -97,10 +79,10 @@ class EDVR(nn.Module):
         check_video(video)
         centre = self.outputs(video.shape[1])
         height, width = video.shape[-2:]
-        if mirrored or min(height, width) < _SMALLEST:
+        if mirrored or min(height, width) < SMALLEST:
             raise PlanError(
                 f"EDVR got {'a mirrored clip of ' if mirrored else ''}{width} × {height} pixels; "
-                f"accepted: plain windows of at least {_SMALLEST} pixels"
+                f"accepted: plain windows of at least {SMALLEST} pixels"
             )
         frames = video.flatten(0, 1)
         frames = F.pad(frames, (0, -width % _MULTIPLE, 0, -height % _MULTIPLE), mode="reflect")
@@ -134,3 +116,29 @@ class EDVR(nn.Module):
         fused = self.fusion(aligned) if isinstance(self.fusion, Fusion) else self.fusion(aligned.flatten(1, 2))
         details: Tensor = self.head(self.back(fused))
         return details
+
+
+def options_of(state: Mapping[str, Tensor]) -> tuple[dict[str, Any], str] | None:
+    """Return the options of the EDVR whose tensors these are, by our names, and a description in a line.
+
+    None where they are of something else; where some are missing, the network built so will miss them.
+    """
+    if "first.weight" not in state:
+        return None
+    channels = len(state["first.weight"])
+    attention = "fusion.fuse.weight" in state
+    fused = state.get("fusion.fuse.weight" if attention else "fusion.weight")
+    window = 0 if fused is None else fused.shape[1] // channels
+    groups = len(state.get("align.deform.offsets.weight", ())) // OFFSETS_A_GROUP
+    if window % 2 == 0 or groups == 0 or channels % groups:
+        return None
+    options = {
+        "window": window,
+        "channels": channels,
+        "groups": groups,
+        "front_blocks": count_layers(state, r"front\.(\d+)\."),
+        "back_blocks": count_layers(state, r"back\.(\d+)\."),
+        "attention": attention,
+        "head_channels": head_channels(state),
+    }
+    return options, f"EDVR of {window} frames and {channels} channels, {'with' if attention else 'without'} TSA"

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from vcycle.errors import PlanError
-from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
 from vcycle.tasks.superres.models.clips import chunked, restore, window_frames
-from vcycle.tasks.superres.models.edvr import EDVR
+from vcycle.tasks.superres.models.edvr.network import EDVR
 
 
 class Reaching:

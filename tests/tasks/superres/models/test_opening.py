@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from vcycle.errors import CheckpointError
-from vcycle.tasks.superres.models.basicvsr import BasicVSR
-from vcycle.tasks.superres.models.edvr import EDVR
+from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
+from vcycle.tasks.superres.models.edvr.network import EDVR
 from vcycle.tasks.superres.weights.keys import foreign_keys
 from vcycle.tasks.superres.weights.network import open_network
 
@@ -69,10 +69,14 @@ def test_weights_that_are_not_a_whole_network_are_refused(tmp_path):
     model = NETWORKS["BasicVSR of 2 blocks and 8 channels"]()
     state = model.state_dict()
     cases = {
-        "lack the last layers": {key: value for key, value in state.items() if not key.startswith("head.hr")},
+        r"2 missing \(head.hr.weight, head.hr.bias\)": {
+            key: value for key, value in state.items() if not key.startswith("head.hr")
+        },
         "2 missing": {key: value for key, value in state.items() if not key.startswith("fusion")},
         "1 that do not fit": state | {"fusion.bias": torch.zeros(3)},
-        "neither all of BasicVSR nor all of EDVR": {k: v for k, v in state.items() if k.startswith("flow.")},
+        "are not a whole network's: a part, such as a flow network alone; accepted: all": {
+            k: v for k, v in state.items() if k.startswith("flow.")
+        },
         "names that are not known": {"fc.weight": torch.zeros(2, 2)},
     }
     for said, weights in cases.items():

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from vcycle.errors import PlanError, RecipeError
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.models.deform import OFFSET_LIMIT, DeformableConv, offset_magnitude
-from vcycle.tasks.superres.models.edvr import EDVR
-from vcycle.tasks.superres.models.roles import role_by_name
+from vcycle.tasks.superres.models.edvr.network import EDVR
 
 SMALL = {"window": 3, "channels": 8, "groups": 2, "front_blocks": 1, "back_blocks": 1, "head_channels": 8}
 
@@ -98,19 +98,19 @@ def test_offsets_are_told_layer_by_layer_and_are_no_part_of_the_state(model, vid
 def test_offsets_and_fusion_have_roles():
     model = EDVR(**SMALL)
     names = [name for name, _ in model.named_parameters()]
-    offsets = role_by_name(["offsets"])
+    offsets = MODELS.find("edvr_m").role_of(["offsets"])
     assert sum(offsets(name) == "offsets" for name in names) == 2 * 4  # a weight and a bias of four layers
-    backbone = role_by_name(["backbone"])
+    backbone = MODELS.find("edvr_m").role_of(["backbone"])
     assert {name.partition(".")[0] for name in names if backbone(name) is None} == {"fusion"}
-    both = role_by_name(["backbone", "offsets"])
+    both = MODELS.find("edvr_m").role_of(["backbone", "offsets"])
     assert both("align.deform.offsets.bias") == "offsets"
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scale": 3}, "scale is 3; accepted: 4"),
-        ({"window": 4}, "window is 4; accepted: an odd number"),
+        ({"scale": 3}, "option 'scale' of model 'EDVR' is unknown; accepted: window, channels, groups, "),
+        ({"window": 4}, "option 'window' of model 'EDVR' is 4; accepted: an odd whole number"),
         ({"channels": 12}, "channels is 12, groups is 8; accepted: groups that divide the channels"),
     ],
 )

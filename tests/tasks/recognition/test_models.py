@@ -5,7 +5,6 @@ them whole.
 """
 
 import inspect
-from importlib import import_module
 
 import pytest
 import torch
@@ -16,12 +15,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn import SubBatchNorm, convert_batchnorm
 from vcycle.plan import Shape
-from vcycle.tasks.recognition.models import build, names, needs
-from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
+from vcycle.tasks.recognition.models.torchvision import TorchvisionOptions
+from vcycle.tasks.recognition.models.torchvision.network import torchvision_model
 
 CLASSES = 7
 TINY = ("r3d_tiny", "r3d_small", "slowfast_tiny")
-TORCHVISION = tuple(name for name in names() if "weights" in options_of(name))
+TORCHVISION = tuple(name for name in names() if MODELS.find(name).downloads)
 PUBLISHED = tuple(name for name in names() if name not in (*TINY, *TORCHVISION))
 SMALL = {name: {} for name in TINY} | {
     name: {"stem_width": 8, "widths": (8, 8, 16, 16), "blocks": (1, 2, 2, 1)} for name in PUBLISHED
@@ -36,7 +36,7 @@ def build_or_skip(name, **options):
     if name in TORCHVISION:
         pytest.importorskip("torchvision")
     with torch.device("meta" if name in TORCHVISION else "cpu"):
-        return build(name, CLASSES, **SMALL.get(name, {}), **options)
+        return build_model(name, CLASSES, **SMALL.get(name, {}), **options)
 
 
 def clips(model, batch, shape, channels=3):
@@ -98,7 +98,7 @@ def test_conversion_reaches_every_batchnorm(name):
 @pytest.mark.parametrize("name", ["slowfast_8x8_r50", "i3d_nl_r50"])
 def test_the_whole_published_network_trains_too(name):
     with torch.device("meta"):
-        model = build(name, CLASSES)
+        model = build_model(name, CLASSES)
     model(torch.empty((2, 3, 8, 32, 40), device="meta")).sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
 
@@ -136,7 +136,7 @@ def test_autocast_gives_nearly_the_same_logits_and_gradients_in_the_dtype_of_the
 @pytest.mark.parametrize("name", TINY)
 def test_a_few_steps_fit_a_few_clips(name):
     torch.manual_seed(0)
-    model = convert_batchnorm(build(name, 2), bn_batch=2)
+    model = convert_batchnorm(build_model(name, 2), bn_batch=2)
     x, labels = clips(model, 4, Shape(4, 16, 16)), torch.tensor([0, 1, 0, 1])
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     losses = []
@@ -151,7 +151,7 @@ def test_a_few_steps_fit_a_few_clips(name):
 
 @pytest.mark.parametrize("name", TINY)
 def test_work_follows_voxels(name):
-    model = convert_batchnorm(build(name, CLASSES))
+    model = convert_batchnorm(build_model(name, CLASSES))
     full = work(model, 2, (16, 64, 64))
     for frames, size, tolerance in ((8, 64, 0), (16, 32, 0), (4, 32, 0), (8, 45, 0.15)):
         expected = 16 * 64 * 64 / (frames * size * size)
@@ -168,12 +168,12 @@ def test_residual_blocks_start_as_the_identity_unless_told_otherwise(name):
 
 def test_slowfast_refuses_frames_that_alpha_does_not_divide():
     with pytest.raises(PlanError, match="got 6 frames"):
-        build("slowfast_tiny", CLASSES)(torch.zeros(1, 3, 6, 16, 16))
+        build_model("slowfast_tiny", CLASSES)(torch.zeros(1, 3, 6, 16, 16))
 
 
 def test_slowfast_takes_bottlenecks_and_other_ratios():
     options = {"block": "bottleneck", "alpha": 2, "beta_inverse": 8, "fusion_ratio": 1, "stem_pool": True}
-    model = build("slowfast_tiny", CLASSES, **options)
+    model = build_model("slowfast_tiny", CLASSES, **options)
     assert model(clips(model, 2, Shape(6, 32, 32))).shape == (2, CLASSES)
     assert needs("slowfast_tiny", **options).frames_multiple == 2
 
@@ -188,16 +188,16 @@ def test_slowfast_takes_bottlenecks_and_other_ratios():
 )
 def test_slowfast_refuses_options_that_do_not_fit(options, message):
     with pytest.raises(RecipeError, match=message):
-        build("slowfast_tiny", CLASSES, **options)
+        build_model("slowfast_tiny", CLASSES, **options)
 
 
 def test_resnet3d_refuses_lists_of_different_lengths():
     with pytest.raises(RecipeError, match="differ in length"):
-        build("r3d_tiny", CLASSES, widths=(8, 16))
+        build_model("r3d_tiny", CLASSES, widths=(8, 16))
 
 
 def test_resnet3d_strides_time_where_asked():
-    model = build("r3d_tiny", CLASSES, temporal_strides=(1, 2, 2))
+    model = build_model("r3d_tiny", CLASSES, temporal_strides=(1, 2, 2))
     x = clips(model, 2, Shape(8, 16, 16))
     assert model.stages(model.stem(x)).shape[2:] == (2, 2, 2)
     assert model(x).shape == (2, CLASSES)
@@ -205,21 +205,11 @@ def test_resnet3d_strides_time_where_asked():
 
 @pytest.mark.parametrize("name", TINY)
 def test_clips_of_other_channels_and_dropout_are_options(name):
-    model = build(name, CLASSES, channels_in=1, dropout=0.5)
+    model = build_model(name, CLASSES, channels_in=1, dropout=0.5)
     assert model(clips(model, 2, Shape(4, 16, 16), channels=1)).shape == (2, CLASSES)
     assert any(isinstance(module, nn.Dropout) and module.p == 0.5 for module in model.modules())
 
 
-@pytest.mark.parametrize(
-    ("name", "builder"),
-    [
-        ("r3d_tiny", "resnet3d:ResNet3d"),
-        ("slowfast_tiny", "slowfast:SlowFast"),
-        ("i3d_nl_r50", "resnet3d:ResNet3d"),
-        ("r3d_18", "torchvision:torchvision_model"),
-    ],
-)
-def test_the_catalog_knows_exactly_the_options_that_a_builder_takes(name, builder):
-    module, attribute = builder.split(":")
-    taken = inspect.signature(getattr(import_module(f"vcycle.tasks.recognition.models.{module}"), attribute)).parameters
-    assert set(options_of(name)) == set(taken) - {"classes", "name"}
+def test_torchvisions_builder_takes_exactly_the_options_of_its_class():
+    taken = set(inspect.signature(torchvision_model).parameters)
+    assert {*TorchvisionOptions.model_fields, "classes", "name"} == taken

@@ -16,14 +16,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.errors import PlanError, RecipeError
 from vcycle.plan import Baseline, StepDecay, multigrid
-from vcycle.tasks.recognition.models import build, names, needs
-from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 from vcycle.tasks.recognition.models.head import fully_convolutional
 from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
-from vcycle.tasks.recognition.models.resnet3d import ResNet3d
-from vcycle.tasks.recognition.models.slowfast import SlowFast, slow_frames
+from vcycle.tasks.recognition.models.resnet3d.network import ResNet3d
+from vcycle.tasks.recognition.models.slowfast.network import SlowFast, slow_frames
 
-PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+PAGE = Path(__file__).parents[3] / "docs" / "models.md"
 
 
 class Published(NamedTuple):
@@ -60,7 +59,7 @@ TINY_WIDTHS = {"stem_width": 8, "widths": (8, 8, 16, 16)}
 def on_meta(name, classes=400, **options):
     """A model to look at: never changed, so that it is built once for all tests."""
     with torch.device("meta"):
-        return build(name, classes, **options).eval()
+        return build_model(name, classes, **options).eval()
 
 
 @cache
@@ -180,7 +179,7 @@ def test_non_local_blocks_stand_where_the_published_ones_do():
 )
 def test_blocks_start_as_the_identity_and_all_else_as_published(name, zeros):
     torch.manual_seed(0)
-    model = build(name, 50, **TINY_WIDTHS)
+    model = build_model(name, 50, **TINY_WIDTHS)
     gammas = [layer.weight for layer in batchnorms(model)]
     assert sum(not gamma.any() for gamma in gammas) == zeros
     assert all((gamma == 1).all() for gamma in gammas if gamma.any())
@@ -240,14 +239,14 @@ def test_a_list_of_extents_is_gone_through_over_again():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"nonlocal_form": "gaussian"}, "nonlocal_form 'gaussian' is unknown; accepted: dot, softmax"),
-        ({"block": "dense"}, "block 'dense' is unknown; accepted: basic, bottleneck"),
+        ({"nonlocal_form": "gaussian"}, "'nonlocal_form' of model 'i3d_nl_r50' is 'gaussian'; accepted: dot, softmax"),
+        ({"block": "dense"}, "'block' of model 'i3d_nl_r50' is 'dense'; accepted: basic, bottleneck"),
         ({"nonlocal_every": (0, 2)}, r"nonlocal_every \(0, 2\) differ in length"),
     ],
 )
 def test_options_that_do_not_fit_are_refused(options, message):
     with pytest.raises(RecipeError, match=message):
-        build("i3d_nl_r50", 2, **TINY_WIDTHS, **options)
+        build_model("i3d_nl_r50", 2, **TINY_WIDTHS, **options)
 
 
 def asked(need):
@@ -267,7 +266,7 @@ def test_the_page_of_models_has_the_true_numbers():
     assert [name for name, *_ in rows] == list(names())
     for name, parameters, multiply_adds, clip, needed in rows:
         frames, side, _ = map(int, clip.split("×"))
-        if "weights" in options_of(name):
+        if MODELS.find(name).downloads:
             pytest.importorskip("torchvision")
         model = on_meta(name)
         expected = (f"{count(model) / 1e6:.2f}", f"{gmacs(model, frames, side):.2f}", asked(needs(name)))

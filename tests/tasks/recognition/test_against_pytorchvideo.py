@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.models.head import fully_convolutional
-from vcycle.tasks.recognition.models.slowfast import slow_frames
+from vcycle.tasks.recognition.models.slowfast.network import slow_frames
 from vcycle.tasks.recognition.weights.keys import foreign_keys, to_ours
 
 hub = pytest.importorskip("pytorchvideo.models.hub", exc_type=ImportError)
@@ -60,7 +60,7 @@ def randomised(model):
 
 def pair(name, **options):
     builder, frames, settings = MODELS[name]
-    ours = randomised(build(name, CLASSES))
+    ours = randomised(build_model(name, CLASSES))
     theirs = builder(**settings, **options).eval()
     keys = foreign_keys(ours.state_dict(), "pytorchvideo", temporal_pool=name.startswith(("i3d", "c2d")))
     theirs.load_state_dict({keys[key]: value for key, value in ours.state_dict().items()})

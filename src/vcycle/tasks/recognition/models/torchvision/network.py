@@ -1,4 +1,4 @@
-"""torchvision's video models, with a head for any number of classes and pooling for any shape."""
+"""Builds torchvision's video models, with a head for any number of classes and pooling for any shape."""
 
 from typing import Any
 

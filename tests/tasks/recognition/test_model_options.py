@@ -7,13 +7,14 @@ import pytest
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Needs, Shape
-from vcycle.tasks.recognition.models import build, names, needs
-from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 
 
 def test_what_a_model_needs_is_told_without_importing_torch():
     code = (
-        "import sys, vcycle.nn as nn; [nn.needs(name) for name in nn.names()]; "
+        "import sys; from vcycle.tasks.models import models_of; "
+        "[models.needs(name) for task in ('recognition', 'superresolution') "
+        "for models in [models_of(task)] for name in models.names()]; "
         "sys.exit(any(name in sys.modules for name in ('torch', 'torchvision', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
@@ -40,7 +41,7 @@ def test_needs_follow_the_model_and_its_options(name, options, expected):
     assert needs(name, **options) == expected
 
 
-@pytest.mark.parametrize("ask", [needs, options_of, lambda name: build(name, 2)])
+@pytest.mark.parametrize("ask", [needs, MODELS.find, lambda name: build_model(name, 2)])
 def test_an_unknown_model_is_refused_with_the_nearest_and_all_names(ask):
     with pytest.raises(RecipeError, match=r"'slowfast_tyni' is unknown \(did you mean 'slowfast_tiny'\?\)") as caught:
         ask("slowfast_tyni")
@@ -86,16 +87,16 @@ def test_a_value_that_an_option_does_not_take_is_refused_by_name(name, option, v
 @pytest.mark.parametrize("classes", [0, -1, 2.0, True, "10"])
 def test_a_number_of_classes_that_is_none_is_refused(classes):
     with pytest.raises(RecipeError, match="classes is"):
-        build("r3d_tiny", classes)
+        build_model("r3d_tiny", classes)
 
 
 def test_nested_lists_from_a_recipe_build_as_tuples_do():
     options = {"stem_width": 4, "widths": [4, 4], "blocks": [2, 2], "nonlocal_every": [0, 0]}
-    lists = build("i3d_r50", 2, **options, temporal_kernels=[3, [1, 3]])
-    assert str(lists) == str(build("i3d_r50", 2, **options, temporal_kernels=(3, (1, 3))))
+    lists = build_model("i3d_r50", 2, **options, temporal_kernels=[3, [1, 3]])
+    assert str(lists) == str(build_model("i3d_r50", 2, **options, temporal_kernels=(3, (1, 3))))
 
 
 def test_lists_from_a_recipe_build_as_tuples_do():
-    assert str(build("r3d_tiny", 2, widths=[4, 8], blocks=[1, 1], temporal_kernels=[3, 1])) == str(
-        build("r3d_tiny", 2, widths=(4, 8), blocks=(1, 1), temporal_kernels=(3, 1))
+    assert str(build_model("r3d_tiny", 2, widths=[4, 8], blocks=[1, 1], temporal_kernels=[3, 1])) == str(
+        build_model("r3d_tiny", 2, widths=(4, 8), blocks=(1, 1), temporal_kernels=(3, 1))
     )

@@ -6,11 +6,10 @@ from functools import cache
 import pytest
 import torch
 
-from vcycle.tasks.recognition.models import build, names
-from vcycle.tasks.recognition.models.catalog import options_of
+from vcycle.tasks.recognition.models import MODELS, build_model, names
 from vcycle.tasks.recognition.weights.keys import dialect_of, foreign_keys, to_ours
 
-OURS = tuple(name for name in names() if "weights" not in options_of(name))
+OURS = tuple(name for name in names() if not MODELS.find(name).downloads)
 CHECKPOINTS = {
     "pyslowfast_slowfast_4x16_r50": "slowfast_4x16_r50",
     "pyslowfast_slowfast_8x8_r50": "slowfast_8x8_r50",
@@ -31,7 +30,7 @@ POOLED = ("i3d_r50", "i3d_r101", "i3d_nl_r50", "c2d_r50")
 @cache
 def state_of(name):
     with torch.device("meta"):
-        return build(name, 400).state_dict()
+        return build_model(name, 400).state_dict()
 
 
 @pytest.fixture

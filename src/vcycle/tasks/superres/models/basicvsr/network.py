@@ -1,31 +1,31 @@
-"""BasicVSR (Chan et al. 2021): features carried through a clip from both of its ends, aligned by optical flow."""
+"""BasicVSR itself."""
 
-from collections.abc import Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcycle.errors import PlanError, RecipeError
+from vcycle.errors import PlanError
+from vcycle.tasks.superres.models.basicvsr import BasicVSROptions
+from vcycle.tasks.superres.models.basicvsr.flow import SpyNet, grid_of, sample
 from vcycle.tasks.superres.models.blocks import (
     SCALE,
     Upsampler,
-    check_scale,
     check_video,
     conv3x3,
+    count_layers,
     grouped,
+    head_channels,
     leaky,
     recomputed,
     residual_blocks,
     start_leaky,
     start_on_structure,
 )
-from vcycle.tasks.superres.models.flow import SpyNet, grid_of, sample
 
-__all__ = ["BasicVSR", "Flow", "Trunk"]
-
-Flow = Literal["spynet", "none"]
+__all__ = ["BasicVSR", "Trunk", "options_of"]
 
 
 class Trunk(nn.Module):
@@ -51,45 +51,26 @@ class BasicVSR(nn.Module):
     """BasicVSR at a scale of 4, for clips of any length and frames of any size.
 
     Args:
-        blocks: residual blocks of each direction's trunk: 30 in BasicVSR. Lin et al. 2022 never give the depth of
-            their BasicVSR-M; ours has 15.
-        channels: of the features that are carried.
-        head_channels: of the last layers, at the full size: 64 in the published networks whatever ``channels``.
-        flow: ``spynet``, or ``none``: features are carried without being aligned, for small experiments.
-        zero_last: start from enlarged frames: see :class:`Upsampler`.
-        checkpointing: compute activations again in the backward pass. Memory then grows by two features a frame.
-        scale: 4.
+        options: fields of :class:`BasicVSROptions`.
 
     Raises:
-        RecipeError: a value is not accepted.
+        RecipeError: an option is unknown or not accepted.
     """
 
     window: int | None = None
     """Frames that it takes: any number."""
 
-    def __init__(
-        self,
-        *,
-        blocks: int = 30,
-        channels: int = 64,
-        head_channels: int = 64,
-        flow: Flow = "spynet",
-        zero_last: bool = True,
-        checkpointing: bool = False,
-        scale: int = SCALE,
-    ) -> None:
+    def __init__(self, **options: Any) -> None:
         super().__init__()
-        check_scale(scale)
-        if flow not in ("spynet", "none"):
-            raise RecipeError(f"flow is {flow!r}; accepted: spynet, none")
-        self.channels = channels
-        self.checkpointing = checkpointing
-        self.flow = SpyNet() if flow == "spynet" else None
-        self.backward_trunk = Trunk(channels, blocks)
-        self.forward_trunk = Trunk(channels, blocks)
-        self.fusion = nn.Conv2d(2 * channels, channels, 1)
-        self.head = Upsampler(channels, head_channels, zero_last=zero_last)
-        if zero_last:
+        o: BasicVSROptions = BasicVSROptions.of("BasicVSR", options)
+        self.channels = o.channels
+        self.checkpointing = o.checkpointing
+        self.flow = SpyNet() if o.flow == "spynet" else None
+        self.backward_trunk = Trunk(o.channels, o.blocks)
+        self.forward_trunk = Trunk(o.channels, o.blocks)
+        self.fusion = nn.Conv2d(2 * o.channels, o.channels, 1)
+        self.head = Upsampler(o.channels, o.head_channels, zero_last=o.zero_last)
+        if o.zero_last:
             for conv in (self.backward_trunk.first, self.forward_trunk.first):
                 start_leaky(conv)
                 start_on_structure(conv)
@@ -167,3 +148,21 @@ class BasicVSR(nn.Module):
     def _restore(self, backward: Tensor, forward: Tensor) -> Tensor:
         details: Tensor = self.head(leaky(self.fusion(torch.cat((backward, forward), dim=1))))
         return details.float()
+
+
+def options_of(state: Mapping[str, Tensor]) -> tuple[dict[str, Any], str] | None:
+    """Return the options of the BasicVSR whose tensors these are, by our names, and a description in a line.
+
+    None where they are of something else; where some are missing, the network built so will miss them.
+    """
+    first = state.get("backward_trunk.first.weight")
+    if first is None:
+        return None
+    options = {
+        "channels": len(first),
+        "blocks": count_layers(state, r"backward_trunk\.blocks\.(\d+)\."),
+        "head_channels": head_channels(state),
+        "flow": "spynet" if any(key.startswith("flow.") for key in state) else "none",
+    }
+    aligned = "" if options["flow"] == "spynet" else ", without optical flow"
+    return options, f"BasicVSR of {options['blocks']} blocks and {options['channels']} channels{aligned}"

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from vcycle.errors import PlanError, RecipeError
-from vcycle.tasks.superres.models.basicvsr import BasicVSR
-from vcycle.tasks.superres.models.flow import SpyNet
-from vcycle.tasks.superres.models.roles import role_by_name
+from vcycle.tasks.superres.models import MODELS
+from vcycle.tasks.superres.models.basicvsr.flow import SpyNet
+from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
 
 SMALL = {"blocks": 1, "channels": 8, "head_channels": 8}
 
@@ -124,7 +124,7 @@ def test_flow_stays_exact_in_frames_that_bf16_cannot_count(video):
 
 
 def test_the_flow_network_has_a_role_of_its_own(model):
-    role_of = role_by_name(["flow"])
+    role_of = MODELS.find("basicvsr").role_of(["flow"])
     flow = {name for name, _ in model.named_parameters() if role_of(name) == "flow"}
     assert flow == {f"flow.{name}" for name, _ in model.flow.named_parameters()}
     assert role_of("module.flow.levels.0.0.bias") == "flow"
@@ -132,12 +132,15 @@ def test_the_flow_network_has_a_role_of_its_own(model):
 
 def test_roles_that_no_network_has_are_refused():
     with pytest.raises(RecipeError, match=r"role 'flwo' is unknown \(did you mean 'flow'\?\)"):
-        role_by_name(["flwo"])
+        MODELS.find("basicvsr").role_of(["flwo"])
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"scale": 2}, "scale is 2; accepted: 4"), ({"flow": "raft"}, "flow is 'raft'; accepted: spynet, none")],
+    [
+        ({"scale": 2}, "option 'scale' of model 'BasicVSR' is unknown; accepted: blocks, channels, "),
+        ({"flow": "raft"}, "option 'flow' of model 'BasicVSR' is 'raft'; accepted: spynet, none"),
+    ],
 )
 def test_options_out_of_range_are_refused(options, message):
     with pytest.raises(RecipeError, match=message):
