@@ -178,7 +178,7 @@ def evaluator(
         on_progress: Told how far each evaluation is.
     """
     from vcycle.tasks.recognition import Scores
-    from vcycle.tasks.recognition import evaluate as evaluate_scores
+    from vcycle.tasks.recognition.metrics import evaluate as evaluate_scores
     from vcycle.train.ranks import ALONE
 
     shared = ranks or ALONE
