@@ -96,7 +96,7 @@ def run_command(line, capsys):
 
 
 @pytest.fixture
-def place(tmp_path, digit_videos, monkeypatch):
+def place(tmp_path, digit_videos, monkeypatch, own_models):
     """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong, weights."""
     shutil.copytree(digit_videos, tmp_path / "videos")
     (tmp_path / "empty").mkdir()

@@ -1,7 +1,5 @@
 """A network from a user's own file goes through the commands."""
 
-import sys
-
 import pytest
 
 NET = """
@@ -20,12 +18,10 @@ class Net(nn.Module):
 
 
 @pytest.fixture
-def own(here, videos, monkeypatch):
+def own(here, videos, own_models):
     """Arguments by which the recipe trains the network in own_net.py."""
-    monkeypatch.setattr(sys, "path", list(sys.path))
     (here / "own_net.py").write_text(NET)
-    yield [f"data={videos}", "model=own_net:Net", "model.options.width=4"]
-    sys.modules.pop("own_net", None)
+    return [f"data={videos}", "model=own_net:Net", "model.options.width=4"]
 
 
 def test_a_network_of_ones_own_trains_evaluates_exports_and_predicts(own, here, videos, vcycle):

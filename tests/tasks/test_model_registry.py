@@ -73,16 +73,11 @@ class Enlarges(nn.Module):
 
 
 @pytest.fixture
-def nets(tmp_path, monkeypatch):
-    """A file of networks in the current folder, and registries that are as before after the test."""
-    for task in ("recognition", "superresolution"):
-        models_of(task).names()
-        monkeypatch.setattr(models_of(task), "_values", dict(models_of(task)._values))
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def nets(tmp_path, monkeypatch, own_models):
+    """A file of networks in the current folder."""
     (tmp_path / "nets.py").write_text(NETS)
     monkeypatch.chdir(tmp_path)
-    yield tmp_path
-    sys.modules.pop("nets", None)
+    return tmp_path
 
 
 def test_a_network_in_a_file_of_the_current_folder_is_built_by_module_and_class(nets):
@@ -152,6 +147,13 @@ def test_what_is_built_must_be_a_network(nets):
     MODELS.needs("nets:no_module")
     with pytest.raises(RecipeError, match=r"'no module' was built as int; accepted: a torch\.nn\.Module"):
         build_model("no module", 5)
+
+
+def test_a_network_of_super_resolution_has_the_attributes_of_a_restorer(nets):
+    with pytest.raises(
+        RecipeError, match="model 'nets:Enlarges' has no attribute 'outputs'; accepted: a network with "
+    ):
+        models_of("superresolution").build("nets:Enlarges")
 
 
 def test_a_registered_name_is_not_taken_twice(nets):

@@ -41,6 +41,8 @@ _SHIPPED = {
 """The packages that register the shipped models of a task, imported when its models are first looked up."""
 _BY_POSITION = {"recognition": 1}
 """How many arguments a task itself gives to what builds its models: the number of classes."""
+_ATTRIBUTES = {"superresolution": ("window", "outputs")}
+"""What a task asks of its networks besides their call."""
 _SPEC = "__vcycle_model__"
 """The attribute in which :func:`register_model` leaves a model's spec."""
 
@@ -272,6 +274,12 @@ class ModelRegistry(Registry[ModelSpec]):
         model = make(*arguments, **spec.fixed, **values)
         if not isinstance(model, nn.Module):
             raise RecipeError(f"model {name!r} was built as {type(model).__name__}; accepted: a torch.nn.Module")
+        asked = _ATTRIBUTES.get(self.task, ())
+        for attribute in asked:
+            if not hasattr(model, attribute):
+                raise RecipeError(
+                    f"model {name!r} has no attribute {attribute!r}; accepted: a network with {' and '.join(asked)}"
+                )
         return model
 
     def _is_ours(self, name: str) -> bool:
