@@ -8,7 +8,7 @@ import random
 import signal
 import sys
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,23 @@ def pytest_runtest_setup() -> None:
     for name, seed in (("numpy.random", "seed"), ("torch", "manual_seed")):
         if name in sys.modules:  # one that a test imports itself begins at the same numbers by itself
             getattr(sys.modules[name], seed)(0)
+
+
+@pytest.fixture
+def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leaves the registries of models, `sys.path` and the imported modules as they were."""
+    from vcycle.tasks.models import models_of
+
+    for task in ("recognition", "superresolution"):
+        models_of(task).names()
+        monkeypatch.setattr(models_of(task), "_values", dict(models_of(task)._values))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    here = str(Path.cwd())
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(here):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import vcycle
 from vcycle.cli.app import app
 from vcycle.console import process
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 
 ROOT = Path(__file__).parents[1]
@@ -96,7 +96,7 @@ def run_command(line, capsys):
 
 
 @pytest.fixture
-def place(tmp_path, digit_videos, monkeypatch):
+def place(tmp_path, digit_videos, monkeypatch, own_models):
     """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong, weights."""
     shutil.copytree(digit_videos, tmp_path / "videos")
     (tmp_path / "empty").mkdir()
@@ -105,7 +105,7 @@ def place(tmp_path, digit_videos, monkeypatch):
     first = sorted((tmp_path / "videos/train").rglob("*.mp4"))[0]
     shutil.copy(first, tmp_path / "bad-list/there.mp4")
     shutil.copy(first, tmp_path / "clip.mp4")
-    weights = build("slow_r50", 7, **WIDTHS).state_dict()
+    weights = build_model("slow_r50", 7, **WIDTHS).state_dict()
     names = foreign_keys(weights, "pytorchvideo")
     torch.save({"model_state": {names[key]: tensor for key, tensor in weights.items()}}, tmp_path / "SLOW_8x8_R50.pyth")
     (tmp_path / "bad-list/train.csv").write_text("there.mp4 0\nmissing.mp4 1\n")

@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.timing import Spread
 from vcycle.nn import convert_batchnorm, set_bn_batch
-from vcycle.tasks.recognition.models import build
-from vcycle.tasks.recognition.models.catalog import build_restorer
+from vcycle.tasks.recognition.models import build_model
+from vcycle.tasks.superres.models import MODELS as RESTORERS
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.memory import is_out_of_memory, release
 from vcycle.train.optimizer import OptimizerSpec
@@ -159,9 +159,8 @@ class Stepper:
         self.piece, self.mode, self._effort = piece, mode, effort
         self._superres = piece["task"] == "superresolution"
         options = {**piece["options"], **(piece["smoke"] if effort.smoke else {})}
-        model: nn.Module = (
-            build_restorer(piece["model"], **options) if self._superres else build(piece["model"], CLASSES, **options)
-        )
+        name = piece["model"]
+        model = RESTORERS.build(name, **options) if self._superres else build_model(name, CLASSES, **options)
         model = convert_batchnorm(model, 8).to(effort.device).train()
         if not self._superres:
             model = model.to(memory_format=torch.channels_last_3d)

@@ -27,7 +27,7 @@ from vcycle.tasks.recognition.build import datasets_of, train
 
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
 from vcycle.tasks.recognition.data import Videos, find_videos
-from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import environment
@@ -126,7 +126,7 @@ def their_steps(recipe: RecognitionRecipe, videos: Videos, work: Path, device: t
     cfg.merge_from_list([part for pair in options.items() for part in pair])
     torch.manual_seed(recipe.run.seed)
     model = SlowFastModel(cfg).to(device).train()
-    if (theirs := parameters(model)) != (mine := parameters(build(recipe.model.name, len(videos.train.classes)))):
+    if (theirs := parameters(model)) != (mine := parameters(build_model(recipe.model.name, len(videos.train.classes)))):
         raise SystemExit(f"the networks differ: PySlowFast's has {theirs:,} parameters, vcycle's {mine:,}")
     optimizer, meter = construct_optimizer(model, cfg), TrainMeter(steps, cfg)
     loader = construct_loader(cfg, "train")

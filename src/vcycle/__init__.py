@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
     from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
     from vcycle.tasks.base import register_task
+    from vcycle.tasks.models import register_model
     from vcycle.tasks.plans import register_plan
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ _LAZY = {
     "convert_batchnorm": "vcycle.nn",
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
+    "register_model": "vcycle.tasks.models",
     "register_plan": "vcycle.tasks.plans",
     "register_task": "vcycle.tasks.base",
     "revert_batchnorm": "vcycle.nn",
@@ -87,6 +89,7 @@ __all__ = [
     "loader",
     "multigrid",
     "one_step",
+    "register_model",
     "register_plan",
     "register_task",
     "revert_batchnorm",

@@ -4,12 +4,14 @@ A name is registered by a decorator, by an entry point of an installed package, 
 which is imported when the name is first looked up.
 """
 
+import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from vcycle.errors import RecipeError, did_you_mean
+from vcycle.errors import RecipeError, VcycleError, did_you_mean
 
 __all__ = ["Registry", "import_attribute"]
 
@@ -37,7 +39,9 @@ class Registry(Generic[T]):
         self.kind = kind
         self.group = group
         self._values: dict[str, T | str] = {}
-        self._entry_points_read = False
+        self._offered: dict[str, str] | None = None
+        """Entry points, once they have been read. A registered value takes precedence."""
+        self._importing: set[str] = set()
 
     @overload
     def register(self, name: str, value: T) -> T: ...
@@ -51,8 +55,11 @@ class Registry(Generic[T]):
         """
         if value is None:
             return lambda decorated: self.register(name, decorated)
+        if not name:
+            raise RecipeError(f"a {self.kind} is registered under an empty name; accepted: a name")
         known = self._values.get(name)
-        if not name or (known is not None and known is not value and not _same(known, value)):
+        replaces = known is None or name in self._importing
+        if not replaces and known is not value and not _same(self.definition(known), self.definition(value)):
             raise RecipeError(f"{self.kind} {name!r} is registered already: choose another name")
         self._values[name] = value
         return value
@@ -61,72 +68,106 @@ class Registry(Generic[T]):
         """Register ``module:attribute``, which is imported when the name is first looked up."""
         self._values[name] = attribute
 
+    def definition(self, value: Any) -> object:
+        """The class or function that defines a value, by which a module that is imported again is recognised."""
+        return value
+
+    def converted(self, value: Any, source: str) -> T:
+        """Return the registry's value for what an import found.
+
+        Args:
+            value: What ``module:attribute`` is.
+            source: What names it, for messages.
+        """
+        found: T = value
+        return found
+
     def __getitem__(self, name: str) -> T:
         """Look up a name.
 
         Raises:
-            RecipeError: if it is unknown, with the names that are known.
+            RecipeError: if it is unknown, with the names that are known, or cannot be imported.
         """
-        if name not in self._values:
-            self._read_entry_points()
-        if name not in self._values:
-            known = self.names()
-            raise RecipeError(
-                f"{self.kind} {name!r} is unknown{did_you_mean(name, known)}; accepted: {', '.join(known)}"
-            )
-        value = self._values[name]
-        if isinstance(value, str):
-            value = self._values[name] = import_attribute(value, f"{self.kind} {name!r}")
-        return value
+        value = self._values.get(name)
+        path = self._entry_points().get(name) if value is None else value
+        if not isinstance(path, str):
+            if value is None:
+                raise self._unknown(name)
+            return value  # type: ignore[return-value]  # only paths are strings
+        source = f"{self.kind} {name!r}"
+        self._importing.add(name)
+        try:
+            found = self.converted(import_attribute(path, source), source)
+        finally:
+            self._importing.discard(name)
+        self._values[name] = found
+        return found
 
     def __contains__(self, name: object) -> bool:
         """Whether a name is known."""
-        if name not in self._values:
-            self._read_entry_points()
-        return name in self._values
+        return name in self._values or name in self._entry_points()
 
     def __iter__(self) -> Iterator[str]:
         """All names, in the order of their registration."""
         return iter(self.names())
 
     def names(self) -> tuple[str, ...]:
-        """All names, in the order of their registration."""
-        self._read_entry_points()
-        return tuple(self._values)
+        """All names, in the order of their registration; those of entry points last."""
+        return tuple({**self._values, **self._entry_points()})
 
-    def _read_entry_points(self) -> None:
-        """Add what installed packages offer; none of it is imported yet, and no built-in is replaced."""
-        if self._entry_points_read:
-            return
-        self._entry_points_read = True
-        for found in entry_points(group=self.group):
-            self._values.setdefault(found.name, found.value)
+    def _unknown(self, name: str) -> RecipeError:
+        known = self.names()
+        return RecipeError(f"{self.kind} {name!r} is unknown{did_you_mean(name, known)}; accepted: {', '.join(known)}")
+
+    def _entry_points(self) -> dict[str, str]:
+        """What installed packages offer, as ``module:attribute``; none of it is imported yet."""
+        if self._offered is None:
+            self._offered = {found.name: found.value for found in entry_points(group=self.group)}
+        return self._offered
 
 
-def import_attribute(path: str, source: str) -> Any:
+def import_attribute(path: str, source: str, *, here: bool = False) -> Any:
     """Import ``module:attribute``, or a module alone.
 
     Args:
         path: Such as ``my_package.nets:MyNet``.
         source: What names it, for messages.
+        here: Whether the module may also be a file or package in the current folder, which is then put at the front of
+            ``sys.path``, as ``python -m`` does.
 
     Raises:
         RecipeError: if the module cannot be imported, or has no such attribute.
     """
     module, _, attribute = path.partition(":")
+    if here and (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
     try:
         value: Any = import_module(module)
-    except ImportError as error:
-        raise RecipeError(f"{source}: module {module!r} cannot be imported: {error}") from error
+    except VcycleError:
+        raise
+    except Exception as error:  # a module runs when it is imported, and can raise anything
+        where = " among the installed packages and in the current folder" if here else ""
+        missing = isinstance(error, ModuleNotFoundError) and module.split(".")[0] == error.name
+        cause = f"there is none{where}" if missing else f"{type(error).__name__}: {error}"
+        raise RecipeError(f"{source}: module {module!r} cannot be imported: {cause}") from error
     for part in attribute.split(".") if attribute else ():
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise RecipeError(f"{source}: module {module!r} has no {attribute!r}") from None
+            near = did_you_mean(attribute, vars(value)) if hasattr(value, "__dict__") else ""
+            raise RecipeError(f"{source}: module {module!r} has no {attribute!r}{near}") from None
     return value
 
 
 def _same(known: object, value: object) -> bool:
     """Whether two values are one definition: a module that is imported again registers its names again."""
-    names = [(getattr(v, "__module__", None), getattr(v, "__qualname__", None)) for v in (known, value)]
-    return names[0] == names[1] and names[0][1] is not None
+    return _place(known) == _place(value) is not None
+
+
+def _place(value: object) -> tuple[str, str] | None:
+    """The module and the name of a class or function, or those in ``module:attribute``."""
+    if isinstance(value, str):
+        module, _, attribute = value.partition(":")
+        return module, attribute
+    name = getattr(value, "__qualname__", None)
+    return None if name is None else (getattr(value, "__module__", ""), name)

@@ -13,7 +13,7 @@ from matplotlib.image import imread, imsave
 from vcycle.cli.app import app
 from vcycle.data.video import probe, read_frames
 from vcycle.errors import DataError, VcycleError
-from vcycle.tasks.superres.models.basicvsr import BasicVSR
+from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
 
 
 @pytest.fixture(scope="module")

@@ -11,10 +11,10 @@ from torch import distributed, nn
 from vcycle.errors import RecipeError
 from vcycle.nn import apply, convert_batchnorm, freeze, revert_batchnorm
 from vcycle.nn.batchnorm import SubBatchNorm, one_step
+from vcycle.nn.classifier import classifier_of
 from vcycle.nn.freezing import FrozenBatchNorm
-from vcycle.nn.heads import classifier_of
 from vcycle.plan import Baseline, multigrid
-from vcycle.tasks.recognition.models import build, names
+from vcycle.tasks.recognition.models import build_model, names
 
 CLIPS = torch.randn(6, 3, 4, 16, 16, generator=torch.Generator().manual_seed(0))
 SMALL = {"widths": (4, 8), "blocks": (1, 1), "temporal_kernels": (3, 3)}
@@ -22,7 +22,7 @@ SMALL = {"widths": (4, 8), "blocks": (1, 1), "temporal_kernels": (3, 3)}
 
 def small(**options):
     torch.manual_seed(1)
-    model = build("r3d_tiny", 5, **SMALL, **options)
+    model = build_model("r3d_tiny", 5, **SMALL, **options)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm3d):
             nn.init.uniform_(module.running_mean)
@@ -43,7 +43,7 @@ def train(model, steps=3):
 @pytest.mark.parametrize("name", names())
 def test_every_models_classifier_is_the_one_layer_with_as_many_outputs_as_classes(name):
     with torch.device("meta"):
-        model = build(name, 7)  # no model has another layer of 7 outputs
+        model = build_model(name, 7)  # no model has another layer of 7 outputs
     sevens = {key.rpartition(".")[0] for key, value in model.state_dict().items() if value.shape[:1] == (7,)}
     assert sevens == {classifier_of(model)}
 

@@ -16,10 +16,10 @@ import torch
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import pyslowfast_name
 from vcycle.nn.weights.files import read_weights
-from vcycle.nn.weights.record import Record
-from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 from vcycle.tasks.recognition.weights.loading import take_weights
+from vcycle.tasks.recognition.weights.record import Record
 
 STATE = {"layer.weight": torch.arange(12.0).reshape(3, 4), "layer.bias": torch.arange(3.0)}
 
@@ -165,7 +165,7 @@ def caffe2_names(name, blocks):
 )
 def test_every_tensor_of_a_network_has_a_blob(model, blocks):
     with torch.device("meta"):
-        names = foreign_keys(build(model, 400).state_dict(), "pyslowfast").values()
+        names = foreign_keys(build_model(model, 400).state_dict(), "pyslowfast").values()
     blobs = {blob: name for name in names for blob in caffe2_names(name, blocks)}
     assert len(blobs) > 0.8 * len(names)
     assert {blob: pyslowfast_name(blob) for blob in blobs} == blobs
@@ -173,7 +173,7 @@ def test_every_tensor_of_a_network_has_a_blob(model, blocks):
 
 def test_a_network_comes_back_from_its_blobs(tmp_path):
     narrow = {"stem_width": 8, "widths": [8, 8, 8, 8], "blocks": [1, 2, 1, 1]}
-    model, other = (build("slowfast_8x8_r50", 5, **narrow) for _ in range(2))
+    model, other = (build_model("slowfast_8x8_r50", 5, **narrow) for _ in range(2))
     state = model.state_dict()
     arrays = {
         blob: state[key].numpy()

@@ -4,6 +4,7 @@ import json
 import re
 import reprlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -227,12 +228,27 @@ def test_a_stage_that_rounds_to_nothing_takes_a_step_from_its_neighbours() -> No
         (Needs(min_frames=8), "4 frames, the model needs at least 8"),
         (Needs(frames_multiple=8), "4 frames, the model needs a multiple of 8"),
         (Needs(min_size=40), "32 pixels, the model needs at least 40"),
+        (Needs(size_multiple=64), "32 pixels, the model needs a multiple of 64"),
         (Needs(fixed=Shape(16, 64, 64)), "the model takes 16×64×64 alone"),
     ],
 )
 def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: Needs, reason: str) -> None:
     with pytest.raises(PlanError, match=re.escape(reason)):
         multigrid(base()).require(needs, "net")
+
+
+def test_both_sides_of_a_shape_are_a_multiple() -> None:
+    needs = Needs(size_multiple=8)
+    assert needs.refusal(Shape(4, 16, 24)) is None
+    assert needs.refusal(Shape(4, 16, 20)) == "20 pixels, the model needs a multiple of 8"
+    assert needs.refusal(Shape(4, 20, 16)) == "20 pixels, the model needs a multiple of 8"
+
+
+@pytest.mark.parametrize("name", ["min_frames", "frames_multiple", "min_size", "size_multiple"])
+@pytest.mark.parametrize("value", [0, -1, 2.0, True])
+def test_needs_that_are_no_whole_number_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(PlanError, match=f"a model's {name} is .*; accepted: a whole number, at least 1"):
+        Needs(**{name: value})
 
 
 def test_the_step_named_is_the_first_with_the_refused_shape() -> None:

@@ -11,7 +11,7 @@ from vcycle.errors import RecipeError
 from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import load_recipe, recipe_text
 from vcycle.tasks.recognition.data import check_videos, find_videos
-from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 
@@ -26,7 +26,7 @@ SMALL = [
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory):
     """A checkpoint of `slow_r50` for seven classes under the names of pytorchvideo."""
-    state = build("slow_r50", 7, **WIDTHS).state_dict()
+    state = build_model("slow_r50", 7, **WIDTHS).state_dict()
     names = foreign_keys(state, "pytorchvideo")
     file = tmp_path_factory.mktemp("weights") / "SLOW_8x8_R50.pyth"
     torch.save({"model_state": {names[key]: tensor for key, tensor in state.items()}}, file)

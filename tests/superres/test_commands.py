@@ -65,7 +65,8 @@ def test_plan_shows_stages_in_low_resolution_pixels_without_clips(vcycle):
 
 def test_plan_needs_no_torch_where_no_clips_are_named():
     script = (
-        "import sys\nfrom vcycle.cli import app, process\ncode = process.run(app.app, ['plan', 'reds/edvr_m'])\n"
+        "import sys\nfrom vcycle.cli import app\nfrom vcycle.console import process\n"
+        "code = process.run(app.app, ['plan', 'reds/edvr_m'])\n"
         "assert code == 0\nassert not {'torch', 'av', 'scipy'} & set(sys.modules)\n"
     )
     ended = subprocess.run(
@@ -295,3 +296,51 @@ def test_a_run_that_has_not_been_trained_cannot_be_measured(vcycle, here, clips)
     (here / "run" / "recipe.yaml").write_text((here / "tiny.yaml").read_text())
     ran = vcycle("eval", "run", f"data={clips}")
     assert (ran.code, ran.err) == (2, "error: run has no checkpoint yet\n")
+
+
+OWN = """
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    window = None
+    needs = {"size_multiple": 8}
+
+    def __init__(self, width=4):
+        super().__init__()
+        self.body = nn.Conv2d(3, width, 3, padding=1)
+        self.last = nn.Conv2d(width, 48, 3, padding=1)
+
+    def outputs(self, frames):
+        return range(frames)
+
+    def forward(self, video, *, mirrored=False):
+        details = F.pixel_shuffle(self.last(self.body(video.flatten(0, 1)).relu()), 4)
+        return details.unflatten(0, video.shape[:2]).float()
+"""
+
+
+def test_a_network_of_ones_own_trains_evaluates_exports_and_initialises(here, clips, vcycle, own_models):
+    (here / "own_sr.py").write_text(OWN)
+    own = [
+        f"data={clips}",
+        "model=own_sr:Net",
+        "model.options.width=3",
+        *(key for key in QUICK if "options" not in key),
+    ]
+    trained = vcycle("train", "tiny.yaml", *own, "--out", "own")
+    assert trained.code == 0, trained.err
+    evaluated = vcycle("eval", "own")
+    assert evaluated.code == 0, evaluated.err
+    exported = vcycle("export", "own", "--out", "own.safetensors")
+    assert exported.code == 0, exported.err
+    again = vcycle("train", "tiny.yaml", *own, "init=own.safetensors", "--out", "again")
+    assert again.code == 0, again.err
+    assert "init: 4 tensors of the network from " in again.err
+    refused = vcycle("plan", "tiny.yaml", *own, "plans.spatial.sizes=[12,16]")
+    assert refused.code == 2
+    assert "12 pixels, the model needs a multiple of 8" in refused.err
+    flow = vcycle("plan", "tiny.yaml", *own, "training.flow={frozen_steps: 3}")
+    assert flow.code == 2
+    assert "training.flow is given, and model own_sr:Net has no flow network" in flow.err

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from vcycle.tasks.recognition.models.catalog import build
 
 from vcycle.data.dataset import Replacement
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Recognition
-from vcycle.tasks.recognition.models.catalog import build
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings, fit

@@ -4,7 +4,7 @@ from torch import nn
 
 from vcycle.errors import RecipeError
 from vcycle.nn import convert_batchnorm
-from vcycle.tasks.recognition.models import build
+from vcycle.tasks.recognition.models import build_model
 from vcycle.train.optimizer import OptimizerSpec, parameter_groups
 
 
@@ -16,7 +16,7 @@ def named(model, groups):
 
 @pytest.mark.parametrize("name", ["r3d_tiny", "slowfast_tiny"])
 def test_norms_and_biases_do_not_decay_and_every_parameter_is_there_once(name):
-    model = build(name, 4)
+    model = build_model(name, 4)
     groups = named(model, parameter_groups(model, weight_decay=0.01))
     assert [(group["weight_decay"], group["role"]) for group in groups] == [(0.0, None), (0.01, None)]
     free, decayed = (group["params"] for group in groups)
@@ -27,7 +27,7 @@ def test_norms_and_biases_do_not_decay_and_every_parameter_is_there_once(name):
 
 
 def test_the_groups_are_the_same_whether_batchnorm_was_converted_or_not():
-    plain, converted = build("r3d_tiny", 4), convert_batchnorm(build("r3d_tiny", 4), 8)
+    plain, converted = build_model("r3d_tiny", 4), convert_batchnorm(build_model("r3d_tiny", 4), 8)
     groups = [named(model, parameter_groups(model, weight_decay=0.01)) for model in (plain, converted)]
     assert groups[0] == groups[1]
 

@@ -12,7 +12,7 @@ __all__ = ["MAIN_KEYS", "Written", "resolve"]
 MAIN_KEYS = {"data": "path", "model": "name", "init": "path", "optimizer": "name", "decay": "law"}
 """Sections that may be written as the value of their main key alone: `data=FOLDER`."""
 
-_DEPENDENT = {"model": ("options",), "decay": ("milestones", "gamma", "factors", "floor")}
+_DEPENDENT = {"model": ("options", "needs"), "decay": ("milestones", "gamma", "factors", "floor")}
 """Keys that belong to one value of the main key, and are laid aside with it."""
 
 

@@ -2,12 +2,12 @@
 
 from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt
 
 from vcycle.section import Section, as_mapping
 from vcycle.train.config import RunSection
 
-__all__ = ["ModelSection", "PlansBase", "RecipeBase"]
+__all__ = ["ModelSection", "NeedsSection", "PlansBase", "RecipeBase"]
 
 
 class PlansBase(Section):
@@ -16,13 +16,29 @@ class PlansBase(Section):
     model_config = ConfigDict(extra="allow")
 
 
+class NeedsSection(Section):
+    """What a model needs of a clip's shape, beyond what it says itself; plans are checked against it."""
+
+    min_frames: PositiveInt = 1
+    """Least number of frames."""
+    frames_multiple: PositiveInt = 1
+    """What the number of frames is a multiple of."""
+    min_size: PositiveInt = 1
+    """Least short side in pixels."""
+    size_multiple: PositiveInt = 1
+    """What height and width are multiples of."""
+
+
 class ModelSection(Section):
     """The network."""
 
     name: Annotated[str, Field(min_length=1)]
-    """A registered model of the task, or your own as `module:callable`."""
+    """A registered model, such as `slowfast_8x8_r50` or torchvision's `r3d_18`; or `module:Class`, a network of your
+    own."""
     options: dict[str, Any] = Field(default={})
     """Options of that model."""
+    needs: NeedsSection | None = None
+    """What it needs of a clip's shape, beyond what it says itself: every shape of a plan is checked against it."""
 
 
 class RecipeBase(Section):

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.errors import RecipeError
 from vcycle.nn.batchnorm import SubBatchNorm, convert_batchnorm, sub_batch_class, sub_batch_layers
-from vcycle.nn.heads import classifier_of
+from vcycle.nn.classifier import classifier_of
 
 __all__ = ["Frozen", "FrozenBatchNorm", "freeze"]
 

@@ -151,9 +151,18 @@ class Needs:
     min_frames: int = 1
     frames_multiple: int = 1
     min_size: int = 1
+    """Pixels of the short side."""
+    size_multiple: int = 1
+    """What divides height and width, as where a network halves and doubles them again."""
     fixed: Shape | None = None
     window: int | None = None
     """Frames that it takes, no more and no fewer."""
+
+    def __post_init__(self) -> None:
+        for name in ("min_frames", "frames_multiple", "min_size", "size_multiple"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise PlanError(f"a model's {name} is {value!r}; accepted: a whole number, at least 1")
 
     def refusal(self, shape: Shape) -> str | None:
         """Why the model cannot take `shape`, or None."""
@@ -167,6 +176,9 @@ class Needs:
             return f"{shape.frames} frames, the model needs a multiple of {self.frames_multiple}"
         if shape.size < self.min_size:
             return f"{shape.size} pixels, the model needs at least {self.min_size}"
+        for side in (shape.height, shape.width):
+            if side % self.size_multiple:
+                return f"{side} pixels, the model needs a multiple of {self.size_multiple}"
         return None
 
 

@@ -5,12 +5,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors.torch
-import torch
 from torch import Tensor
 
 import vcycle
 from vcycle.errors import CheckpointError
 from vcycle.tasks.base import tasks
+from vcycle.tasks.models import models_of
 from vcycle.tasks.recipes import dump_recipe
 from vcycle.tasks.saved_weights import METADATA, Provenance, SavedWeights
 from vcycle.utils.atomic import written_whole
@@ -21,8 +21,9 @@ OWN = "vcycle"
 
 
 def namings() -> tuple[str, ...]:
-    """Whose names exported tensors may get, of any task."""
-    return (OWN, *(name for task in tasks for name in tasks[task].namings))
+    """Whose names exported tensors may get: vcycle's, or a library's that the key map of a model knows."""
+    maps = [found for task in tasks for found in models_of(task).key_maps()]
+    return (OWN, *dict.fromkeys(name for found in maps for name in found.libraries if name != OWN))
 
 
 def export(saved: SavedWeights, file: Path, *, naming: str = OWN) -> int:
@@ -72,12 +73,10 @@ def _metadata(trained: Provenance) -> dict[str, str]:
 
 def _names(state: Mapping[str, Tensor], trained: Provenance, naming: str) -> Mapping[str, str]:
     """Another library's name of each tensor that has one there."""
-    task = tasks[trained.recipe.task]
-    if naming not in task.namings:
-        return {}
-    with torch.device("meta"):
-        model = task.build_model(trained.recipe, len(trained.classes), download=False)
-    return task.foreign_names(naming, model, state)
+    model = trained.recipe.model
+    spec = models_of(trained.recipe.task).find(model.name)
+    key_map = spec.loaded_key_map()
+    return {} if key_map is None else key_map.foreign_keys(state, naming, spec.read_options(model.name, model.options))
 
 
 def _renamed(state: Mapping[str, Tensor], trained: Provenance, naming: str) -> Mapping[str, Tensor]:

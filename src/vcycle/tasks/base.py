@@ -332,8 +332,6 @@ class Task(ABC, Generic[R, F]):
     """What `vcycle prepare --to NAME` writes: name, and `module:function` of `PrepareOptions` that returns the share of
     files that failed."""
     demo: ClassVar[Demo | None] = None
-    namings: ClassVar[tuple[str, ...]] = ()
-    """Other libraries whose names exported tensors may get."""
     scale: ClassVar[int] = 1
     """How many times larger than a plan's shapes the sides of the largest pictures are."""
     free_keys: ClassVar[tuple[str, ...]] = ()
@@ -550,11 +548,6 @@ class Task(ABC, Generic[R, F]):
 
     def flop_counts(self) -> Mapping[Any, Callable[..., int]]:
         """FLOPs of operators that PyTorch's counter does not know."""
-        return {}
-
-    def foreign_names(self, naming: str, model: "nn.Module", keys: Collection[str]) -> Mapping[str, str]:
-        """Another library's name of each of a model's tensors that has one there; `naming` is one of `namings`."""
-        del naming, model, keys
         return {}
 
 

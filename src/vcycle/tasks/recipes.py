@@ -206,7 +206,8 @@ def _override(data: dict[str, Any], override: str) -> str:
             node[part] = below
         node = below
     if parts == ["model", "name"] and node.get("name") != value:
-        node.pop("options", None)  # options are those of one model
+        node.pop("options", None)  # options and needs are those of one model
+        node.pop("needs", None)
     node[parts[-1]] = value
     return ".".join(parts)
 

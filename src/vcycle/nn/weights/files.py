@@ -18,7 +18,6 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
-from vcycle.nn.weights.record import Record, pyslowfast_record
 from vcycle.reading import open_regular
 
 __all__ = ["Weights", "read_weights"]
@@ -71,8 +70,8 @@ class Weights:
     """The file."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """What a safetensors file says beside its tensors."""
-    record: Record = Record()  # noqa: RUF009 -- frozen
-    """What it says of the training behind it."""
+    config: str | None = None
+    """The text of the training's configuration, where a checkpoint keeps one (PySlowFast's: YAML)."""
 
 
 def read_weights(path: Path) -> Weights:
@@ -197,8 +196,7 @@ def _weights_in(data: Any, path: Path) -> Weights:
             f"{', '.join(_CONTAINERS[:-1])} or {_CONTAINERS[-1]}"
         )
     config = None if state is data else data.get("cfg")
-    record = pyslowfast_record(config) if isinstance(config, str) else Record()
-    return Weights(state=_unwrapped(named), source=str(path), record=record)
+    return Weights(state=_unwrapped(named), source=str(path), config=config if isinstance(config, str) else None)
 
 
 def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -230,9 +230,9 @@ def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
         raise RecipeError(f"evaluation.short_side is {short_side}: crops of {size} pixels need {size} or more")
     shape = Shape(t.frames, size, size)
     if e.size is not None:
-        from vcycle.tasks.recognition.models.catalog import needs
+        from vcycle.tasks.recognition.models import MODELS
 
-        refused = needs(recipe.model.name, **recipe.model.options).refusal(shape)
+        refused = MODELS.needs_of(recipe.model).refusal(shape)
         if refused is not None:
             raise RecipeError(f"evaluation.size is {size}: {refused}")
     return Views(shape=shape, clips=clips, crops=crops, short_side=short_side)

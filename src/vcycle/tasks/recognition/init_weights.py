@@ -1,7 +1,6 @@
 """The weights that a training begins with: a recipe's section `init`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,10 @@ import torch
 from torch import nn
 
 from vcycle.errors import CheckpointError
-from vcycle.nn.weights.files import Weights
-from vcycle.nn.weights.record import UNSEEN, Record
-from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.weights.loading import Taken, take_weights
+from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
 from vcycle.tasks.saved_weights import Provenance, read_saved
 
 __all__ = ["build_model", "initialise"]
@@ -47,8 +45,10 @@ def initialise(
     kept = read_saved(Path(recipe.init.path), on_message)
     weights = kept.weights
     if kept.trained is not None:
-        weights = replace(weights, record=_record_of(kept.trained, recipe.init.path))
-    taken = take_weights(model, weights, name=recipe.model.name, head=recipe.init.head)
+        record = _record_of(kept.trained, recipe.init.path)
+    else:
+        record = pyslowfast_record(weights.config)
+    taken = take_weights(model, weights, name=recipe.model.name, head=recipe.init.head, record=record)
     if recipe.init.head == "keep" and kept.trained is not None:
         for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
             if theirs != own:
@@ -57,16 +57,16 @@ def initialise(
                     f"{own!r}: init.head=new draws a new one"
                 )
     on_message(f"init: {taken.summary}")
-    for warning in (*taken.warnings, *_colours(weights, recipe)):
+    for warning in (*taken.warnings, *_colours(weights.source, record, recipe)):
         on_message(f"warning: {warning}")
     return taken
 
 
-def _colours(weights: Weights, recipe: RecognitionRecipe) -> list[str]:
+def _colours(source: str, record: Record, recipe: RecognitionRecipe) -> list[str]:
     """Colours that are scaled otherwise than those that the weights were trained on."""
-    record, sampling = weights.record, recipe.sampling
+    sampling = recipe.sampling
     return [
-        f"weights {weights.source}: they were trained with sampling.{key}={list(theirs)}, this is {list(own)}"
+        f"weights {source}: they were trained with sampling.{key}={list(theirs)}, this is {list(own)}"
         for key, theirs, own in (("mean", record.mean, sampling.mean), ("std", record.std, sampling.std))
         if theirs is not None and any(abs(a - b) > _NEAR for a, b in zip(theirs, own, strict=True))
     ]
@@ -89,8 +89,9 @@ def build_model(recipe: RecognitionRecipe, classes: int, *, download: bool = Tru
     Args:
         recipe: The recipe.
         classes: Outputs.
-        download: Whether torchvision may fetch the pretrained weights that an option names.
+        download: Whether pretrained weights that an option names may be downloaded.
     """
     torch.manual_seed(recipe.run.seed)
-    options = {key: value for key, value in recipe.model.options.items() if download or key != "weights"}
-    return build(recipe.model.name, classes, **options)
+    downloads = None if download else MODELS.find(recipe.model.name).downloads
+    options = {key: value for key, value in recipe.model.options.items() if key != downloads}
+    return MODELS.build(recipe.model.name, classes, **options)

@@ -1,6 +1,6 @@
 """Recognition: which class a video is of (Wu et al. 2020)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -52,7 +52,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         folder="vcycle-demo",
         seeds=2,
     )
-    namings = ("pyslowfast", "pytorchvideo")
     free_keys = (
         "data.layout",
         "data.fold",
@@ -76,9 +75,9 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         """Check a plan against what the model needs, the sampling, and the views of evaluation."""
         from vcycle.tasks.recognition.datasets import grids_of
         from vcycle.tasks.recognition.evaluate import views_of
-        from vcycle.tasks.recognition.models.catalog import needs
+        from vcycle.tasks.recognition.models import MODELS
 
-        plan.require(needs(recipe.model.name, **recipe.model.options), recipe.model.name)
+        plan.require(MODELS.needs_of(recipe.model), recipe.model.name)
         try:
             grids_of(recipe)
         except DataError as error:  # starts with the names of fields, which are those of the section
@@ -229,13 +228,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     def precise_bn(self, recipe: RecognitionRecipe) -> int | None:
         """Clips over which running statistics are recomputed."""
         return recipe.training.precise_bn
-
-    def foreign_names(self, naming: str, model: "nn.Module", keys: Collection[str]) -> Mapping[str, str]:
-        """PySlowFast's or pytorchvideo's names."""
-        from vcycle.tasks.recognition.weights.keys import foreign_keys
-
-        pools = getattr(model, "temporal_pool", 1) > 1
-        return foreign_keys(keys, "pyslowfast" if naming == "pyslowfast" else "pytorchvideo", temporal_pool=pools)
 
 
 RECOGNITION = RecognitionTask()

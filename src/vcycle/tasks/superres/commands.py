@@ -13,8 +13,11 @@ from vcycle.errors import VcycleError
 from vcycle.reading import resolved
 
 if TYPE_CHECKING:
-    from vcycle.tasks.superres.models.basicvsr import BasicVSR
-    from vcycle.tasks.superres.models.edvr import EDVR
+    from torch import nn
+
+    from vcycle.tasks.superres.models.clips import Restorer
+
+    pass
 
 __all__ = ["upscale"]
 
@@ -76,7 +79,7 @@ def upscale(
         message(f"warning: {video}: {info.incomplete}; what is there is restored")
     with progress() as shown:
         missing, compared = restore_video(
-            network.to(where),
+            cast("Restorer", network.to(where)),
             str(video),
             out,
             device=where,
@@ -125,7 +128,7 @@ def _check_rate(video: Path, frame_rate: float | None) -> None:
         raise VcycleError(f"--frame-rate {frame_rate:g}: above 0 and up to {_FASTEST} pictures a second are accepted")
 
 
-def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
+def _opened(model: Path) -> "tuple[nn.Module, str, str]":
     """A network, what it is in a line, and its precision: of a run or what was exported, or of weights alone."""
     from vcycle.tasks.saved_weights import is_exported, run_of
 
@@ -139,4 +142,4 @@ def _opened(model: Path) -> "tuple[BasicVSR | EDVR, str, str]":
 
     run = load_model(model, message, task=SUPERRESOLUTION.name)
     description = f"{run.recipe.model.name} after step {run.step:,}"
-    return cast("BasicVSR | EDVR", run.model), description, run.recipe.run.precision
+    return run.model, description, run.recipe.run.precision

@@ -9,23 +9,32 @@ from torch import Tensor, nn
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.nn.weights.matching import load_matching, load_state
-from vcycle.tasks.recognition.models.catalog import build_restorer
+from vcycle.tasks.models import ModelSpec
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.tasks.superres.weights.keys import dialect_of, to_ours
+from vcycle.tasks.superres.weights.names import by_our_names
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 
 __all__ = ["build_model", "initialise", "load_trained"]
 
-_NEW = "fusion."
-"""What a file need not have: EDVR's attention is trained on top of an EDVR without."""
 _SHOWN = 3
 
 
 def build_model(recipe: SuperresRecipe) -> nn.Module:
     """The recipe's model, its weights drawn under `run.seed`."""
     torch.manual_seed(recipe.run.seed)
-    return build_restorer(recipe.model.name, **recipe.model.options)
+    return MODELS.build(recipe.model.name, **recipe.model.options)
+
+
+def load_trained(model: nn.Module, weights: Weights, recipe: SuperresRecipe) -> None:
+    """Load a trained network's weights under vcycle's, BasicSR's or mmagic's names, in place.
+
+    Raises:
+        CheckpointError: if they do not fit.
+    """
+    state = by_our_names(weights, model, MODELS.find(recipe.model.name))
+    load_matching(model, Weights(state=state, source=weights.source))
 
 
 def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[str], None] = lambda _: None) -> bool:
@@ -39,19 +48,21 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
     """
     if recipe.init.path is None:
         return False
-    path = Path(recipe.init.path)
-    state = _read(path)
+    path, spec = Path(recipe.init.path), MODELS.find(recipe.model.name)
+    state = _read(path, model, spec)
     whole, part = model, "the network"
-    if all(key.startswith("levels.") or key in ("mean", "std") for key in state):
-        flow = getattr(model, "flow", None)
-        if not isinstance(flow, nn.Module):
-            raise CheckpointError(f"weights {path} are a flow network's, and model {recipe.model.name} has none")
-        whole, part = flow, "the flow network"
+    for name, is_part in spec.parts.items():
+        if is_part(state):
+            found = getattr(model, name, None)
+            if not isinstance(found, nn.Module):
+                raise CheckpointError(f"weights {path} are a {name} network's, and model {recipe.model.name} has none")
+            whole, part = found, f"the {name} network"
+    new_parts = tuple(f"{name}." for name in spec.new_parts)
     own = whole.state_dict()
     buffers = {name for name, _ in whole.named_buffers()}  # SpyNet's mean and std are the same in every file
-    missing = [key for key in own if key not in state and key not in buffers and not key.startswith(_NEW)]
+    missing = [key for key in own if key not in state and key not in buffers and not key.startswith(new_parts)]
     odd = [key for key in state if key not in own or own[key].shape != state[key].shape]
-    odd = [key for key in odd if not key.startswith(_NEW)]
+    odd = [key for key in odd if not key.startswith(new_parts)]
     if missing or odd:
         faults = [
             f"{len(keys)} {what} ({', '.join(keys[:_SHOWN])}{', …' if keys[_SHOWN:] else ''})"
@@ -63,35 +74,17 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
         )
     fitting = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
     load_state(whole, fitting, str(path))
-    new = [key for key in own if key.startswith(_NEW) and key not in fitting]
-    drawn = f"; {len(new)} tensors of the fusion are drawn" if new else ""
+    new = [key for key in own if key.startswith(new_parts) and key not in fitting]
+    drawn = f"; {len(new)} tensors of the {' and the '.join(spec.new_parts)} are drawn" if new else ""
     on_message(f"init: {len(fitting)} tensors of {part} from {path}{drawn}")
     return whole is model and not new
 
 
-def load_trained(model: nn.Module, weights: Weights) -> None:
-    """Load a trained network's weights under vcycle's, BasicSR's or mmagic's names, in place.
-
-    Raises:
-        CheckpointError: if they do not fit.
-    """
-    state = weights.state
-    if dialect_of(state) in ("basicsr", "mmagic"):
-        state = {ours: state[theirs] for theirs, ours in (to_ours(state) or {}).items()}
-    load_matching(model, Weights(state=state, source=weights.source))
-
-
-def _read(path: Path) -> Mapping[str, Tensor]:
+def _read(path: Path, model: nn.Module, spec: ModelSpec) -> Mapping[str, Tensor]:
     """Tensors by our names: of a run the newest checkpoint's, averaged where there is an average."""
     if path.is_dir():
         found = latest_checkpoint(RunFolder(path).checkpoints)
         if found is None:
             raise CheckpointError(f"{path} has no checkpoint")
         return found[0].weights
-    weights = read_weights(path)
-    names = to_ours(weights.state, ema=True)
-    if names is None:
-        raise CheckpointError(
-            f"weights {path} have names that are not known here; accepted: those of SpyNet, BasicVSR and EDVR"
-        )
-    return {ours: weights.state[theirs] for theirs, ours in names.items()}
+    return by_our_names(read_weights(path), model, spec)

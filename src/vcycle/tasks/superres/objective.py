@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 from vcycle.tasks.superres.loss import charbonnier
-from vcycle.tasks.superres.models.blocks import SCALE
+from vcycle.tasks.superres.scale import SCALE
 
 __all__ = ["Restoration", "video_of"]
 

@@ -9,10 +9,11 @@ from vcycle.plan.superresolution import NESTINGS
 from vcycle.registry import Registry
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.plans import PlanSpec
-from vcycle.tasks.recognition.models.checks import SCALE
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import FactorWarmupSection, MinibatchSection, StagePlan, SuperresRecipe
+from vcycle.tasks.superres.scale import SCALE
 
-__all__ = ["PLANS", "baseline_of", "check_plan", "has_attention", "has_flow", "raw_frames"]
+__all__ = ["PLANS", "baseline_of", "check_plan", "raw_frames"]
 
 PLANS: Registry[PlanSpec] = Registry("plan", "vcycle.plans.superresolution")
 
@@ -115,9 +116,7 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
         PlanError: naming the stage and step of the first shape that the model cannot take.
         RecipeError: for an unknown model or option.
     """
-    from vcycle.tasks.recognition.models.catalog import needs
-
-    wanted = needs(recipe.model.name, "superresolution", **recipe.model.options)
+    wanted = MODELS.needs_of(recipe.model)
     plan.require(wanted, recipe.model.name)
     check_extent(plan, scale=SCALE)
     if wanted.window is not None and recipe.sampling.mirrored:
@@ -127,35 +126,27 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
         )
 
 
-def has_flow(recipe: SuperresRecipe) -> bool:
-    """Whether the recipe's model has a flow network."""
-    return recipe.model.name.startswith("basicvsr") and recipe.model.options.get("flow", "spynet") == "spynet"
-
-
-def has_attention(recipe: SuperresRecipe) -> bool:
-    """Whether the recipe's model is an EDVR with attention."""
-    return recipe.model.name == "edvr_m" and bool(recipe.model.options.get("attention", True))
-
-
 def raw_frames(recipe: SuperresRecipe) -> int:
     """Frames of a source clip that the full shape takes."""
     return recipe.training.frames // (2 if recipe.sampling.mirrored else 1)
 
 
 def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
-    training = recipe.training
-    roles = {}
-    for name, section, has, what in (
-        ("flow", training.flow, has_flow, "flow network"),
-        ("backbone", training.backbone, has_attention, "attention to train on top of it"),
-    ):
+    training, name = recipe.training, recipe.model.name
+    sections = (
+        ("flow", training.flow, "flow network"),
+        ("backbone", training.backbone, "attention to train on top of it"),
+    )
+    if not any(section for _, section, _ in sections):
+        return {}
+    spec = MODELS.find(name)
+    options, roles = spec.read_options(name, recipe.model.options), {}
+    for role, section, what in sections:
         if section is None:
             continue
-        if not has(recipe):
-            raise RecipeError(
-                f"training.{name} is given, and model {recipe.model.name} has no {what}: null is accepted"
-            )
-        roles[name] = Role(multiplier=section.lr_factor, frozen_until=section.frozen_steps)
+        if role not in spec.roles or not spec.roles[role].present(options):
+            raise RecipeError(f"training.{role} is given, and model {name} has no {what}: null is accepted")
+        roles[role] = Role(multiplier=section.lr_factor, frozen_until=section.frozen_steps)
     return roles
 
 

@@ -16,8 +16,8 @@ from vcycle.data.video.colours import PICTURES, Appearance, appearance_of, check
 from vcycle.data.video.writing import written_video
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
-from vcycle.tasks.superres.models.blocks import SCALE
 from vcycle.tasks.superres.models.clips import Restorer, chunked
+from vcycle.tasks.superres.scale import SCALE
 
 __all__ = ["Restored", "restore_video"]
 

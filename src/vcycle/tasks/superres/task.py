@@ -1,6 +1,6 @@
 """Super-resolution: every frame of a clip, four times as large (Lin et al. 2022)."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vcycle.console.datasets import refuse
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
-from vcycle.tasks.recognition.models.checks import SCALE
 from vcycle.tasks.superres import plans
+from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import SuperresRecipe
+from vcycle.tasks.superres.scale import SCALE
 
 if TYPE_CHECKING:
     from torch import nn
@@ -77,7 +78,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         make=_make_photographs,
         draw=_draw_crops,
     )
-    namings = ("basicsr", "mmagic")
     scale = SCALE
     free_keys = ("data.layout", "data.low")
 
@@ -195,8 +195,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """Load weights under vcycle's, BasicSR's or mmagic's names."""
         from vcycle.tasks.superres.init_weights import load_trained
 
-        del recipe
-        load_trained(model, weights)
+        load_trained(model, weights, recipe)
 
     def init_weights(
         self,
@@ -213,9 +212,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
     def role_of(self, recipe: SuperresRecipe) -> Callable[[str], str | None]:
         """The flow network, the backbone below EDVR's fusion: parts with an LR of their own."""
-        from vcycle.tasks.superres.models.roles import role_by_name
-
-        return role_by_name(plans.baseline_of(recipe, 1).roles)
+        return MODELS.find(recipe.model.name).role_of(plans.baseline_of(recipe, 1).roles)
 
     def monitor(self, model: "nn.Module") -> "Watched | None":
         """How far deformable convolutions reach; beyond tens of pixels they have diverged (EDVR's known failure)."""
@@ -241,13 +238,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         from vcycle.tasks.superres.models.deform import deform_flops
 
         return deform_flops()
-
-    def foreign_names(self, naming: str, model: "nn.Module", keys: Collection[str]) -> Mapping[str, str]:
-        """BasicSR's or mmagic's names."""
-        from vcycle.tasks.superres.weights.keys import foreign_keys
-
-        del model
-        return foreign_keys(keys, "basicsr" if naming == "basicsr" else "mmagic")
 
 
 SUPERRESOLUTION = SuperresTask()

@@ -1,10 +1,42 @@
-"""The models: what each needs of a clip's shape (without torch), and how to build it."""
+"""The models of recognition. Names, options and needs are known without torch.
 
-from typing import Any
+Example:
+    >>> needs("slowfast_tiny").frames_multiple
+    4
+    >>> sum(p.numel() for p in build_model("r3d_tiny", 10).parameters())
+    226362
+"""
 
-from vcycle.tasks.recognition.models.catalog import build, names, needs
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["build", "fully_convolutional", "names", "needs"]
+from vcycle.errors import RecipeError
+from vcycle.tasks.models import models_of
+from vcycle.tasks.recognition.models import resnet3d, slowfast, torchvision  # noqa: F401 -- they register their models
+
+if TYPE_CHECKING:
+    from torch import nn
+
+__all__ = ["MODELS", "build_model", "fully_convolutional", "names", "needs"]
+
+MODELS = models_of("recognition")
+names = MODELS.names
+needs = MODELS.needs
+
+
+def build_model(name: str, classes: int, /, **options: Any) -> "nn.Module":
+    """Build a model: ``(B, C, T, H, W)`` in, logits ``(B, classes)`` out.
+
+    Args:
+        name: One of :func:`names`, or ``module:attribute``.
+        classes: Outputs.
+        options: The model's own.
+
+    Raises:
+        RecipeError: if the model or an option is unknown, or a value is not accepted.
+    """
+    if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
+        raise RecipeError(f"classes is {classes!r}; accepted: a whole number, at least 1")
+    return MODELS.build(name, classes, **options)
 
 
 def __getattr__(name: str) -> Any:

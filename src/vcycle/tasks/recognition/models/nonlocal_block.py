@@ -1,15 +1,11 @@
 """Non-local blocks: every place of a clip looks at all others (Wang et al. 2018)."""
 
-from typing import Literal
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vcycle.tasks.recognition.models.checks import NONLOCAL_FORMS, check_name
+from vcycle.tasks.recognition.models.options import NonLocalForm
 
-__all__ = ["NonLocalBlock", "NonLocalForm"]
-
-NonLocalForm = Literal["dot", "softmax"]
+__all__ = ["NonLocalBlock"]
 
 
 class NonLocalBlock(nn.Module):
@@ -20,14 +16,10 @@ class NonLocalBlock(nn.Module):
         form: how places are weighed: ``dot`` divides products by their number (the paper's dot-product form),
             ``softmax`` takes the softmax of products scaled by the root of the inner channels (embedded Gaussian, as in
             the public configurations).
-
-    Raises:
-        RecipeError: an unknown ``form``.
     """
 
     def __init__(self, channels: int, form: NonLocalForm) -> None:
         super().__init__()
-        check_name("nonlocal_form", form, NONLOCAL_FORMS)
         self.form = form
         inner = max(channels // 2, 1)
         self.theta = nn.Conv3d(channels, inner, 1)

@@ -5,25 +5,16 @@ from collections.abc import Sequence
 from torch import nn
 
 from vcycle.tasks.recognition.models.blocks import BasicBlock, BottleneckBlock, ConvNorm
-from vcycle.tasks.recognition.models.checks import BLOCKS, check_name
-from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock, NonLocalForm
+from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
+from vcycle.tasks.recognition.models.options import Block, NonLocalForm
 
-__all__ = ["Extents", "block_named", "make_stage", "make_stem"]
+__all__ = ["BLOCKS", "Extents", "make_stage", "make_stem"]
 
 Extents = int | Sequence[int]
 """Extents in time of a stage's convolutions: one for all its blocks, or a list that they go through, over again."""
 
-_BLOCKS: dict[str, type[BasicBlock | BottleneckBlock]] = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
-
-
-def block_named(name: str) -> type[BasicBlock | BottleneckBlock]:
-    """Return a kind of residual block.
-
-    Raises:
-        RecipeError: it is unknown.
-    """
-    check_name("block", name, BLOCKS)
-    return _BLOCKS[name]
+BLOCKS: dict[Block, type[BasicBlock | BottleneckBlock]] = {"basic": BasicBlock, "bottleneck": BottleneckBlock}
+"""Residual blocks by the name that options give them."""
 
 
 def make_stem(channels_in: int, width: int, kernel: tuple[int, int, int], *, pool: bool) -> nn.Sequential:
@@ -35,7 +26,7 @@ def make_stem(channels_in: int, width: int, kernel: tuple[int, int, int], *, poo
 
 
 def make_stage(
-    block: str,
+    block: Block,
     channels_in: int,
     width: int,
     depth: int,
@@ -57,7 +48,7 @@ def make_stage(
         nonlocal_every: residual blocks per non-local block after them; 0 for none.
         nonlocal_form: of the non-local blocks.
     """
-    kind = block_named(block)
+    kind = BLOCKS[block]
     pattern = [extents] if isinstance(extents, int) else list(extents)
     stage = nn.Sequential()
     for index in range(depth):

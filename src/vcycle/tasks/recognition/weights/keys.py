@@ -9,9 +9,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-__all__ = ["Dialect", "dialect_of", "foreign_keys", "to_ours"]
+from vcycle.tasks.models import KeyMap
+from vcycle.tasks.recognition.weights.inflate import is_image_resnet, pyslowfast_names
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+__all__ = ["RESNETS", "Dialect", "dialect_of", "foreign_keys", "to_ours"]
 
 Dialect = Literal["vcycle", "pyslowfast", "pytorchvideo"]
 
@@ -232,3 +238,29 @@ _NAMINGS: Mapping[str, _Naming] = {
     ),
 }
 """Where several name as many keys, the first: one pathway, unless a second is there."""
+
+
+def _foreign(keys: Iterable[str], library: Any, options: Any) -> dict[str, str]:
+    if library not in RESNETS.libraries:
+        return {}
+    return foreign_keys(keys, library, temporal_pool=getattr(options, "temporal_pool", 1) > 1)
+
+
+def _inflated(state: Mapping[str, "Tensor"], fast: bool) -> dict[str, str] | None:
+    if not is_image_resnet(state):
+        return None
+    theirs = pyslowfast_names(state)
+    # A name alone does not tell a slow pathway from an only one; a fast pathway's beside it does.
+    beside = ["s1.pathway1_stem.conv.weight"] if fast else []
+    ours = to_ours([*theirs.values(), *beside]) or {}
+    return {key: ours.get(name, name) for key, name in theirs.items()}
+
+
+RESNETS = KeyMap(
+    libraries={"pyslowfast": "PySlowFast", "pytorchvideo": "pytorchvideo"},
+    dialect_of=dialect_of,
+    to_ours=to_ours,
+    foreign_keys=_foreign,
+    inflated=_inflated,
+)
+"""Names of the 3-D ResNets and of SlowFast."""

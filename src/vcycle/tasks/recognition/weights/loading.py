@@ -8,13 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, RecipeError
-from vcycle.nn.heads import classifier_of
+from vcycle.nn.classifier import classifier_of
 from vcycle.nn.weights.files import Weights
 from vcycle.nn.weights.matching import check_values
-from vcycle.nn.weights.record import UNSEEN, Record
-from vcycle.tasks.recognition.models.catalog import build, names, options_of
-from vcycle.tasks.recognition.weights.inflate import inflate, is_image_resnet, pyslowfast_names
-from vcycle.tasks.recognition.weights.keys import dialect_of, to_ours
+from vcycle.tasks.models import KeyMap
+from vcycle.tasks.recognition.models import MODELS, build_model
+from vcycle.tasks.recognition.weights.inflate import inflate
+from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
 
 __all__ = ["Head", "Taken", "take_weights"]
 
@@ -24,7 +24,6 @@ Head = Literal["keep", "new"]
 _COUNTER = "num_batches_tracked"
 """BatchNorm's counter, which not every library writes; it plays no part at a constant momentum."""
 _SHOWN = 3
-_WORDS = {"pyslowfast": "PySlowFast's names", "pytorchvideo": "pytorchvideo's names", "vcycle": "vcycle's names"}
 _NEW = "init.head=new draws a new one"
 
 
@@ -63,6 +62,8 @@ class _Match:
     classifier: str
     """What keeps the classifier from being taken, in words; empty if nothing does."""
     naming: str
+    image: bool
+    """Whether they are an image network's."""
 
     @property
     def faults(self) -> list[str]:
@@ -75,29 +76,37 @@ class _Match:
         return faults
 
 
-def take_weights(model: nn.Module, weights: Weights, *, name: str | None = None, head: Head = "keep") -> Taken:
-    """Load weights into a model, in place, whoever's names they have.
+def take_weights(
+    model: nn.Module, weights: Weights, *, name: str | None = None, head: Head = "keep", record: Record | None = None
+) -> Taken:
+    """Load weights into a model, in place, under whichever library's names they are.
 
-    Weights under the model's own names, PySlowFast's or pytorchvideo's are taken whole. Those of a 2-D ResNet under the
-    names of torchvision and timm are inflated; of a SlowFast they fill the slow pathway.
+    Every tensor under the model's own names, or under names that its key map knows (for SlowFast and the 3-D ResNets
+    those of PySlowFast and pytorchvideo), is loaded. Weights of a 2-D ResNet under the names of torchvision and timm
+    are inflated for those families; in a SlowFast they fill the slow pathway.
 
     Args:
-        model: A model of the catalog, its BatchNorms converted or not. On the meta device all is checked and nothing is
+        model: The model, its BatchNorms converted or not. On the meta device everything is checked and nothing is
             copied.
         weights: What a file holds.
-        name: The model's name in the catalog; without it, none of the catalog's that would fit is looked for.
+        name: The model's name in the registry, or ``module:attribute``. Without it, the key maps of all registered
+            models are tried, and an error does not suggest other models.
         head: Whether to take the file's classifier.
+        record: How the weights were trained; by default what the file's configuration says.
 
     Raises:
         CheckpointError: if a tensor is missing, unexpected or of another shape, the classifier is for another number of
-            classes, or the file says that it belongs to another model. Names the models of the catalog that would fit.
+            classes, or the weights were trained as another model. Names the registered models that they would fit.
     """
+    record = pyslowfast_record(weights.config) if record is None else record
     own = model.state_dict()
-    match = _match(own, weights, classifier_of(model), head)
-    differences = _differences(model, weights.record)
+    match = _match(own, weights, classifier_of(model), head, _key_maps(name))
+    differences = _differences(model, record)
     faults = match.faults or (differences if head == "keep" else [])
     if faults:
-        others = [] if name is None else _fitting(weights, len(own[f"{classifier_of(model)}.weight"]), but=name)
+        others = []
+        if name is not None:
+            others = _fitting(weights, record, len(own[f"{classifier_of(model)}.weight"]), but=name)
         if others:
             faults = [*faults, f"they fit {', '.join(others)}"]
         raise CheckpointError(f"weights {weights.source} do not fit {name or 'the model'}: {'; '.join(faults)}")
@@ -112,18 +121,19 @@ def take_weights(model: nn.Module, weights: Weights, *, name: str | None = None,
         tensors=len(match.found),
         naming=match.naming,
         new=_parts(key for key in own if key not in match.found and not key.endswith(_COUNTER)),
-        warnings=tuple(f"weights {weights.source}: {text}" for text in (*differences, *_order(weights.record))),
+        warnings=tuple(f"weights {weights.source}: {text}" for text in (*differences, *_order(record))),
     )
 
 
-def _match(own: Mapping[str, Tensor], weights: Weights, classifier: str, head: Head) -> _Match:
+def _match(
+    own: Mapping[str, Tensor], weights: Weights, classifier: str, head: Head, key_maps: Sequence[KeyMap]
+) -> _Match:
     """Lay a file's tensors beside a model's.
 
     Raises:
         CheckpointError: if it is not known whose names they are.
     """
-    image = is_image_resnet(weights.state)
-    places, naming = _places(own, weights, classifier)
+    places, naming, image = _places(own, weights, classifier, key_maps)
     tensors = {places[key]: value for key, value in weights.state.items() if key in places}
     if image:
         tensors = {key: inflate(value, own[key]) if key in own else value for key, value in tensors.items()}
@@ -158,49 +168,63 @@ def _match(own: Mapping[str, Tensor], weights: Weights, classifier: str, head: H
         ],
         classifier=refused,
         naming=naming,
+        image=image,
     )
 
 
-def _places(own: Mapping[str, Tensor], weights: Weights, classifier: str) -> tuple[Mapping[str, str], str]:
-    """The model's names of a file's tensors, and whose names the file has.
+def _key_maps(name: str | None) -> list[KeyMap]:
+    """The key map of a model, or those of all registered models, each once."""
+    specs = [MODELS.find(known) for known in (MODELS.names() if name is None else [name])]
+    return list({id(found): found for spec in specs if (found := spec.loaded_key_map()) is not None}.values())
+
+
+def _places(
+    own: Mapping[str, Tensor], weights: Weights, classifier: str, key_maps: Sequence[KeyMap]
+) -> tuple[Mapping[str, str], str, bool]:
+    """The model's names of a file's tensors, whose names the file has, and whether it is an image network's.
 
     Raises:
         CheckpointError: if that is not known.
     """
     state = weights.state
-    if is_image_resnet(state):
-        theirs = pyslowfast_names(state)
-        # A name alone does not tell a slow pathway from an only one; a fast pathway's beside it does.
-        beside = ["s1.pathway1_stem.conv.weight"] if any(key.startswith("fast_") for key in own) else []
-        ours = to_ours([*theirs.values(), *beside]) or {}
-        return {key: ours.get(name, name) for key, name in theirs.items()}, "a 2-D ResNet's, inflated"
+    for key_map in key_maps:
+        fast = any(key.startswith("fast_") for key in own)
+        inflated = None if key_map.inflated is None else key_map.inflated(state, fast)
+        if inflated is not None:
+            return inflated, "a 2-D ResNet's, inflated", True
     # A classifier is no sign: PySlowFast's has the name of ours.
     if any(key in own and not key.startswith(classifier) for key in state):
-        return {key: key for key in state}, "the model's own names"
-    dialect, translated = dialect_of(state), to_ours(state)
-    if dialect is not None and translated is not None:
-        return translated, _WORDS[dialect]
+        return {key: key for key in state}, "the model's own names", False
+    for key_map in key_maps:
+        library, translated = key_map.dialect_of(state), key_map.to_ours(state)
+        if library is not None and translated is not None:
+            return translated, f"{key_map.libraries.get(library, library)}'s names", False
+    libraries = ["vcycle", *(library for key_map in key_maps for library in key_map.libraries.values())]
+    images = ", and 2-D ResNets of torchvision and timm" if any(key_map.inflated for key_map in key_maps) else ""
     raise CheckpointError(
         f"weights {weights.source} have names that are not known here ({_some(list(state))}); accepted: the names of "
-        "vcycle, PySlowFast, pytorchvideo, torchvision's video models, and 2-D ResNets of torchvision and timm"
+        f"the model itself, of {', '.join(libraries)}{images}"
     )
 
 
-def _fitting(weights: Weights, classes: int, *, but: str) -> list[str]:
-    """The models of the catalog that would take the weights."""
-    known = is_image_resnet(weights.state) or dialect_of(weights.state) is not None
-    candidates = [name for name in names() if name != but and known is not ("weights" in options_of(name))]
-    return [name for name in candidates if _fits(name, weights, classes)]
+def _fitting(weights: Weights, record: Record, classes: int, *, but: str) -> list[str]:
+    """The registered models that would take the weights."""
+    known = any(
+        key_map.dialect_of(weights.state) is not None or (key_map.inflated and key_map.inflated(weights.state, False))
+        for key_map in _key_maps(None)
+    )
+    candidates = [name for name in MODELS.names() if name != but and known is (MODELS.find(name).key_map is not None)]
+    return [name for name in candidates if _fits(name, weights, record, classes)]
 
 
-def _fits(name: str, weights: Weights, classes: int) -> bool:
+def _fits(name: str, weights: Weights, record: Record, classes: int) -> bool:
     try:
         with torch.device("meta"):
-            model = build(name, classes)
-        match = _match(model.state_dict(), weights, classifier_of(model), "new")
+            model = build_model(name, classes)
+        match = _match(model.state_dict(), weights, classifier_of(model), "new", _key_maps(name))
     except (CheckpointError, RecipeError):  # unknown names; torchvision is not installed
         return False
-    return not match.faults and not _differences(model, weights.record)
+    return not match.faults and not _differences(model, record)
 
 
 def _differences(model: nn.Module, record: Record) -> list[str]:

@@ -1,1 +1,21 @@
-"""Video super-resolution networks: frames ``(B, T, 3, H, W)`` of values in 0..1, RGB, in; four times the size out."""
+"""Video super-resolution networks: frames ``(B, T, 3, H, W)`` of values in 0..1, RGB, in; four times the size out.
+
+Names, options and needs are known without torch.
+
+Example:
+    >>> needs("edvr_m").window
+    5
+    >>> sum(p.numel() for p in build_model("edvr_m").parameters())
+    3300131
+"""
+
+from vcycle.tasks.models import models_of
+from vcycle.tasks.superres.models import basicvsr, edvr  # noqa: F401 -- they register their models
+
+__all__ = ["MODELS", "build_model", "names", "needs"]
+
+
+MODELS = models_of("superresolution")
+build_model = MODELS.build
+names = MODELS.names
+needs = MODELS.needs

@@ -1,23 +1,23 @@
 """What the super-resolution networks are put together from. Frames and features are ``(N, C, H, W)``."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from vcycle.errors import PlanError, RecipeError
-from vcycle.tasks.recognition.models.checks import SCALE
+from vcycle.errors import PlanError
 
 __all__ = [
-    "SCALE",
     "ResidualBlock",
     "Upsampler",
-    "check_scale",
     "check_video",
     "conv3x3",
+    "count_layers",
     "grouped",
+    "head_channels",
     "leaky",
     "recomputed",
     "residual_blocks",
@@ -26,16 +26,6 @@ __all__ = [
 ]
 
 _SLOPE = 0.1
-
-
-def check_scale(scale: int) -> None:
-    """Refuse another scale than the networks'.
-
-    Raises:
-        RecipeError: it is another.
-    """
-    if scale != SCALE:
-        raise RecipeError(f"scale is {scale!r}; accepted: {SCALE}, which the networks are built for")
 
 
 def check_video(video: Tensor) -> None:
@@ -148,3 +138,13 @@ class Upsampler(nn.Module):
         x = leaky(F.pixel_shuffle(self.up2(x), 2))
         output: Tensor = self.last(leaky(self.hr(x)))
         return output
+
+
+def count_layers(state: Mapping[str, Tensor], pattern: str) -> int:
+    """Return how many layers a state numbers, at least 1: a gap among the numbers shows as missing tensors."""
+    return max(len({found[1] for key in state if (found := re.match(pattern, key))}), 1)
+
+
+def head_channels(state: Mapping[str, Tensor]) -> int:
+    """Return the channels of an :class:`Upsampler` whose tensors are in a state under ``head``, at least 1."""
+    return max(len(state.get("head.up2.weight", ())) // 4, 1)

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import RecipeError
-from vcycle.tasks.recognition.models.checks import check_groups
 from vcycle.tasks.superres.models.blocks import conv3x3
 
 __all__ = ["OFFSETS_A_GROUP", "OFFSET_LIMIT", "DeformableConv", "deform_flops", "offset_magnitude"]
@@ -27,15 +26,14 @@ class DeformableConv(nn.Module):
 
     Args:
         channels: in and out, and of the features that offsets are predicted from.
-        groups: parts of the channels with offsets of their own.
+        groups: parts of the channels with offsets of their own; they divide the channels.
 
     Raises:
-        RecipeError: torchvision is not installed, or the groups do not divide the channels.
+        RecipeError: torchvision is not installed.
     """
 
     def __init__(self, channels: int, groups: int = 8) -> None:
         super().__init__()
-        check_groups(channels=channels, groups=groups)
         self._convolve = _torchvision()
         self.weight = nn.Parameter(torch.empty(channels, channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(channels))

@@ -6,10 +6,12 @@ Each layer is a row of three names, ``{n}`` for numbers that are written alike; 
 
 import re
 from collections.abc import Iterable
-from functools import cache
-from typing import Literal
+from functools import cache, partial
+from typing import Any, Literal
 
-__all__ = ["Dialect", "dialect_of", "foreign_keys", "to_ours"]
+from vcycle.tasks.models import KeyMap
+
+__all__ = ["KEY_MAP", "Dialect", "dialect_of", "foreign_keys", "to_ours"]
 
 Dialect = Literal["vcycle", "basicsr", "mmagic"]
 
@@ -188,3 +190,16 @@ _ROWS: tuple[_Row, ...] = (
     ("head.hr", "conv_hr", "conv_hr"),
     ("head.last", "conv_last", "conv_last"),
 )
+
+
+def _foreign(keys: Iterable[str], library: Any, options: Any) -> dict[str, str]:
+    return foreign_keys(keys, library) if library in KEY_MAP.libraries else {}
+
+
+KEY_MAP = KeyMap(
+    libraries={"basicsr": "BasicSR", "mmagic": "mmagic"},
+    dialect_of=dialect_of,
+    to_ours=partial(to_ours, ema=True),
+    foreign_keys=_foreign,
+)
+"""Names of BasicVSR, EDVR and SpyNet; of mmagic's two sets of weights, the averaged ones."""

@@ -1,0 +1,421 @@
+"""Models of every task: registered by name, or named in a recipe as ``module:attribute``. Imports no torch.
+
+A model brings what the rest of vcycle asks of it in a :class:`ModelSpec`: how it is built, its options, what it needs
+of a clip's shape, other libraries' names of its weights, and which of its parameters a recipe can treat apart.
+"""
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from vcycle.config.recipe import NeedsSection
+from vcycle.errors import RecipeError, VcycleError, did_you_mean
+from vcycle.plan import Needs
+from vcycle.registry import Registry, import_attribute
+from vcycle.section import Section
+from vcycle.tasks.model_options import check_names, read_options
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+__all__ = [
+    "KeyMap",
+    "ModelChoice",
+    "ModelRegistry",
+    "ModelSpec",
+    "ParameterRole",
+    "models_of",
+    "register_model",
+]
+
+_SHIPPED = {
+    "recognition": "vcycle.tasks.recognition.models",
+    "superresolution": "vcycle.tasks.superres.models",
+}
+"""The packages that register the shipped models of a task, imported when its models are first looked up."""
+_BY_POSITION = {"recognition": 1}
+"""How many arguments a task itself gives to what builds its models: the number of classes."""
+_ATTRIBUTES = {"superresolution": ("window", "outputs")}
+"""What a task asks of its networks besides their call."""
+_SPEC = "__vcycle_model__"
+"""The attribute in which :func:`register_model` leaves a model's spec."""
+
+_Built = TypeVar("_Built", bound=Callable[..., Any])
+
+
+class ModelChoice(Protocol):
+    """A recipe's section ``model``."""
+
+    @property
+    def name(self) -> str:
+        """A registered name, or ``module:attribute``."""
+        ...
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Options of the model."""
+        ...
+
+    @property
+    def needs(self) -> NeedsSection | None:
+        """What the recipe adds to the model's own needs."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyMap:
+    """Other libraries' names of the tensors of a family of models."""
+
+    libraries: Mapping[str, str]
+    """Each library, as ``vcycle export --to`` calls it, and its own spelling."""
+    dialect_of: Callable[[Iterable[str]], str | None]
+    """Keys → the library whose names they are, ``vcycle`` for ours, None where that is not known."""
+    to_ours: Callable[[Iterable[str]], Mapping[str, str] | None]
+    """Keys → our name of each, None where it is not known whose names they are."""
+    foreign_keys: Callable[[Iterable[str], str, Any], Mapping[str, str]]
+    """Our keys, library, the model's options → that library's name of each key that it has."""
+    inflated: Callable[[Mapping[str, "Tensor"], bool], Mapping[str, str] | None] | None = None
+    """Weights of an image network, whether the model has a fast pathway → our name of each key, to be repeated in time;
+    None where the weights are of something else."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParameterRole:
+    """Parameters to which a plan may give a learning rate of their own."""
+
+    holds: Callable[[str], bool]
+    """Whether the parameter of that name is one of them."""
+    present: Callable[[Any], bool] = lambda options: True
+    """Whether a model with these options has any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSpec:
+    """What vcycle knows of a model."""
+
+    build: str | Callable[..., Any]
+    """Builds the ``nn.Module``; or ``module:attribute`` of what does, imported when a model is built. Called with the
+    task's own arguments (recognition: the number of classes; super-resolution: none) and the options by name."""
+    task: str = "recognition"
+    """The task that it is for."""
+    options: type[Section] | None = None
+    """The class of its options; None for options that are not checked, except for their names."""
+    preset: Mapping[str, Any] = field(default_factory=dict)
+    """Options that differ from their class's defaults."""
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    """Further arguments of ``build``, which no option changes."""
+    needs: Needs | Mapping[str, int] | Callable[[Any], Needs | Mapping[str, int]] = Needs()  # noqa: RUF009 -- frozen
+    """What it needs of a clip's shape: constraints, or a function of its options."""
+    key_map: KeyMap | str | None = None
+    """Other libraries' names of its weights; or ``module:attribute`` of them."""
+    roles: Mapping[str, ParameterRole] = field(default_factory=dict)
+    """Parameters that a plan may treat apart; of several roles, a parameter has the first that the plan has."""
+    parts: Mapping[str, Callable[[Collection[str]], bool]] = field(default_factory=dict)
+    """Submodules whose weights a file may hold alone, and whether keys are those of one."""
+    new_parts: Collection[str] = ()
+    """Submodules that a file of initial weights may lack."""
+    infer: str | None = None
+    """``module:attribute`` of a function from a whole network's tensors, by our names, to the options that it was built
+    with and a description in a line; None where they are of something else."""
+    downloads: str | None = None
+    """The option that lets it download pretrained weights."""
+
+    def read_options(self, name: str, given: Mapping[str, Any]) -> Any:
+        """Return the checked options over the presets: an instance of ``options``, or a dictionary without that class.
+
+        Raises:
+            RecipeError: if an option is unknown, its value is not accepted, or options contradict each other.
+        """
+        values = {**self.preset, **given}
+        if self.options is not None:
+            return read_options(self.options, name, values)
+        if callable(self.build):
+            known = _keywords(self.build, given_by_position=_BY_POSITION.get(self.task, 0))
+            if known is not None:
+                check_names(name, given, known)
+        return values
+
+    def needs_with(self, name: str, options: Any) -> Needs:
+        """What the model needs of a clip's shape with some options, as :meth:`read_options` returns them."""
+        found = self.needs(options) if callable(self.needs) else self.needs
+        return _as_needs(found, name)
+
+    def loaded_key_map(self) -> KeyMap | None:
+        """The key map, imported where that is still to be done."""
+        return import_attribute(self.key_map, "key map") if isinstance(self.key_map, str) else self.key_map
+
+    def role_of(self, roles: Collection[str]) -> Callable[[str], str | None]:
+        """Return the function from a parameter's name to its role, or None, for the roles that a plan has.
+
+        Raises:
+            RecipeError: if the model has no such role.
+        """
+        for role in roles:
+            if role not in self.roles:
+                known = ", ".join(self.roles) or "none"
+                raise RecipeError(f"role {role!r} is unknown{did_you_mean(role, self.roles)}; accepted: {known}")
+        return lambda name: next((r for r, known in self.roles.items() if r in roles and known.holds(name)), None)
+
+
+class ModelRegistry(Registry[ModelSpec]):
+    """The models of one task."""
+
+    def __init__(self, task: str) -> None:
+        """Start empty.
+
+        Args:
+            task: Its name, as a recipe's key ``task`` has it.
+        """
+        super().__init__("model", "vcycle.models")
+        self.task = task
+
+    def definition(self, value: Any) -> object:
+        """What builds the model."""
+        return value.build if isinstance(value, ModelSpec) else value
+
+    def converted(self, value: Any, source: str) -> ModelSpec:
+        """Return the spec of what an entry point names."""
+        return _spec_of(value, source, self.task)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a name is known."""
+        _import_shipped(self.task)
+        return super().__contains__(name)
+
+    def find(self, name: str) -> ModelSpec:
+        """Return the model of a registered name, or of ``module:attribute``.
+
+        A module may be installed or in the current folder. Its attribute is an ``nn.Module`` class, a
+        :class:`ModelSpec`, or what :func:`register_model` decorates.
+
+        Raises:
+            RecipeError: if there is no such model, or it is of another task.
+        """
+        if ":" in name:
+            source = f"model {name!r}"
+            spec = _spec_of(import_attribute(name, source, here=True), source, self.task)
+        elif name in self:
+            spec = self[name]
+        else:
+            others = [task for task in {**_SHIPPED, **_REGISTRIES} if task != self.task and name in models_of(task)]
+            raise self._not_ours(name) if others else self._unknown(name)
+        if spec.task != self.task:
+            raise self._not_ours(name)
+        return spec
+
+    def names(self) -> tuple[str, ...]:
+        """All names of the task's models: the shipped ones, those that were registered, and those of entry points."""
+        _import_shipped(self.task)
+        return tuple(name for name in super().names() if self._is_ours(name))
+
+    def key_maps(self) -> list[KeyMap]:
+        """The key maps of all models, each once."""
+        found = (self.find(name).loaded_key_map() for name in self.names())
+        return list({id(key_map): key_map for key_map in found if key_map is not None}.values())
+
+    def needs(self, name: str, /, **options: Any) -> Needs:
+        """What a model needs of a clip's shape.
+
+        Raises:
+            RecipeError: if the model or an option is unknown, or an option's value is not accepted.
+        """
+        spec = self.find(name)
+        return spec.needs_with(name, spec.read_options(name, options))
+
+    def needs_of(self, choice: ModelChoice) -> Needs:
+        """What a recipe's model needs of a clip's shape, with what the recipe adds to it.
+
+        Raises:
+            RecipeError: as :meth:`needs`.
+        """
+        own, more = self.needs(choice.name, **choice.options), choice.needs or NeedsSection()
+        return replace(
+            own,
+            min_frames=max(own.min_frames, more.min_frames),
+            frames_multiple=math.lcm(own.frames_multiple, more.frames_multiple),
+            min_size=max(own.min_size, more.min_size),
+            size_multiple=math.lcm(own.size_multiple, more.size_multiple),
+        )
+
+    def build(self, name: str, /, *arguments: Any, **options: Any) -> "nn.Module":
+        """Build a model.
+
+        Args:
+            name: A registered name, or ``module:attribute``.
+            arguments: The task's own; recognition: the number of classes; super-resolution: none.
+            options: The model's own.
+
+        Raises:
+            RecipeError: if the model or an option is unknown, or a value is not accepted.
+        """
+        from torch import nn
+
+        spec = self.find(name)
+        values = spec.read_options(name, options)
+        if isinstance(values, Section):
+            values = {key: getattr(values, key) for key in type(values).model_fields}
+        make = import_attribute(spec.build, f"model {name!r}") if isinstance(spec.build, str) else spec.build
+        if not isinstance(spec.build, str):
+            _check_call(name, make, *arguments, **spec.fixed, **values)
+        model = make(*arguments, **spec.fixed, **values)
+        if not isinstance(model, nn.Module):
+            raise RecipeError(f"model {name!r} was built as {type(model).__name__}; accepted: a torch.nn.Module")
+        asked = _ATTRIBUTES.get(self.task, ())
+        for attribute in asked:
+            if not hasattr(model, attribute):
+                raise RecipeError(
+                    f"model {name!r} has no attribute {attribute!r}; accepted: a network with {' and '.join(asked)}"
+                )
+        return model
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a name is of this task. An entry point that cannot be imported is of none."""
+        try:
+            return self[name].task == self.task
+        except VcycleError:
+            return False
+
+    def _not_ours(self, name: str) -> RecipeError:
+        return RecipeError(f"model {name!r} is not one of {self.task}; accepted: {', '.join(self.names())}")
+
+
+_REGISTRIES: dict[str, ModelRegistry] = {}
+
+
+def models_of(task: str) -> ModelRegistry:
+    """Return the models of a task, by its name in recipes."""
+    return _REGISTRIES.setdefault(task, ModelRegistry(task))
+
+
+def register_model(
+    name: str,
+    *,
+    task: str = "recognition",
+    options: type[Section] | None = None,
+    preset: Mapping[str, Any] | None = None,
+    needs: Needs | Mapping[str, int] | Callable[[Any], Needs | Mapping[str, int]] = Needs(),  # noqa: B008 -- frozen
+    key_map: KeyMap | str | None = None,
+    roles: Mapping[str, ParameterRole] | None = None,
+    downloads: str | None = None,
+) -> Callable[[_Built], _Built]:
+    """Register a model class, or a function that builds a model, under a name that recipes can use.
+
+    Args:
+        name: The name.
+        task: The task that the model is for.
+        options: The class of its options, whose names, types and ranges are then checked when a run is planned;
+            without it, names alone are checked.
+        preset: Options that differ from their class's defaults.
+        needs: What the model needs of a clip's shape: ``{"frames_multiple": 4}`` (of ``min_frames``,
+            ``frames_multiple``, ``min_size``, ``size_multiple``), :class:`~vcycle.plan.Needs`, or a function of the
+            options that returns either.
+        key_map: Other libraries' names of its weights.
+        roles: Parameters that a plan may treat apart.
+        downloads: The option that lets it download pretrained weights.
+
+    Raises:
+        RecipeError: if the name is that of another model, or has a colon.
+
+    Example:
+        >>> @register_model("brightness", task="toy", needs={"min_size": 8})
+        ... def brightness(classes, width=8):
+        ...     from torch import nn
+        ...     return nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(3, classes))
+        >>> models_of("toy").needs("brightness").min_size
+        8
+    """
+    if ":" in name:
+        raise RecipeError(f"model {name!r}: a registered name has no colon, which stands for module:attribute")
+    if options is not None and not (isinstance(options, type) and issubclass(options, Section)):
+        raise RecipeError(f"model {name!r}: options is {options!r}; accepted: a class derived from ModelOptions")
+
+    def decorate(build: _Built) -> _Built:
+        spec = ModelSpec(
+            build=build,
+            task=task,
+            options=options,
+            preset=preset or {},
+            needs=needs,
+            key_map=key_map,
+            roles=roles or {},
+            downloads=downloads,
+        )
+        _import_shipped(task)
+        models_of(task).register(name, spec)
+        setattr(build, _SPEC, spec)
+        return build
+
+    return decorate
+
+
+def _import_shipped(task: str) -> None:
+    if task in _SHIPPED:
+        import_module(_SHIPPED[task])
+
+
+def _spec_of(value: Any, source: str, task: str) -> ModelSpec:
+    """The spec of a class, of a function or of itself.
+
+    Raises:
+        RecipeError: if it is neither a spec, a model class nor what :func:`register_model` decorates. Other callables
+            are not called: a recipe may come with a file of weights, and chooses models, not functions.
+    """
+    if isinstance(value, ModelSpec):
+        return value
+    found = getattr(value, _SPEC, None)
+    if isinstance(found, ModelSpec):
+        return replace(found, build=value)  # a derived class has its base's spec
+    if not _is_module_class(value):
+        raise RecipeError(
+            f"{source} is {getattr(value, '__qualname__', None) or type(value).__name__}; accepted: a class derived "
+            "from torch.nn.Module, what vcycle.register_model decorates, or a ModelSpec"
+        )
+    needs = getattr(value, "needs", Needs())
+    if not isinstance(needs, Needs | Mapping):
+        raise RecipeError(f"{source}: its attribute 'needs' is {needs!r}; accepted: a mapping such as min_frames to 4")
+    return ModelSpec(build=value, task=task, needs=needs)
+
+
+def _is_module_class(value: Any) -> bool:
+    """Whether a value is a class of networks; one whose module has not imported torch is none."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, type) and issubclass(value, torch.nn.Module)
+
+
+def _as_needs(found: Needs | Mapping[str, int], name: str) -> Needs:
+    if isinstance(found, Needs):
+        return found
+    known = list(NeedsSection.model_fields)
+    for key in found:
+        if key not in known:
+            near = did_you_mean(key, known)
+            raise RecipeError(f"model {name!r} needs {key!r}, which is unknown{near}; accepted: {', '.join(known)}")
+    values: dict[str, Any] = dict(found)
+    return Needs(**values)
+
+
+def _keywords(build: Callable[..., Any], *, given_by_position: int) -> list[str] | None:
+    """The options that a callable takes by name; None for any."""
+    try:
+        parameters = list(inspect.signature(build).parameters.values())[given_by_position:]
+    except (TypeError, ValueError):  # built-ins do not say
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
+def _check_call(name: str, make: Callable[..., Any], *arguments: Any, **values: Any) -> None:
+    """Refuse arguments that do not fit a callable's signature, before it is called: it may raise TypeError itself."""
+    try:
+        signature = inspect.signature(make)
+    except (TypeError, ValueError):  # built-ins do not say
+        return
+    try:
+        signature.bind(*arguments, **values)
+    except TypeError as error:
+        raise RecipeError(f"model {name!r} cannot be built: {error}; its signature is {signature}") from None

@@ -1,0 +1,42 @@
+"""torchvision's video models by their names there."""
+
+from vcycle.plan import Needs, Shape
+from vcycle.tasks.model_options import ModelOptions, Share
+from vcycle.tasks.models import ModelSpec, models_of
+
+__all__ = ["TorchvisionOptions"]
+
+
+class TorchvisionOptions(ModelOptions):
+    """Options of torchvision's models."""
+
+    weights: str | None = None
+    """torchvision's name of pretrained weights, such as `KINETICS400_V1`, which torchvision downloads."""
+    dropout: Share | None = None
+    """Dropout before the classifier, where the model has any; by default torchvision's own."""
+
+
+_ONE_LATTICE = Needs(fixed=Shape(16, 224, 224))
+"""Position embeddings belong to one lattice of tokens."""
+
+for _name, _needs in {
+    "r3d_18": Needs(),
+    "mc3_18": Needs(),
+    "r2plus1d_18": Needs(),
+    "s3d": Needs(min_frames=5, min_size=17),  # its strided pooling has no padding: below, nothing is left
+    "swin3d_t": Needs(),
+    "swin3d_s": Needs(),
+    "swin3d_b": Needs(),
+    "mvit_v1_b": _ONE_LATTICE,
+    "mvit_v2_s": _ONE_LATTICE,
+}.items():
+    models_of("recognition").register(
+        _name,
+        ModelSpec(
+            build="vcycle.tasks.recognition.models.torchvision.network:torchvision_model",
+            options=TorchvisionOptions,
+            fixed={"name": _name},
+            needs=_needs,
+            downloads="weights",
+        ),
+    )

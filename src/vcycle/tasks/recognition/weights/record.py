@@ -1,0 +1,81 @@
+"""What a file of weights says of the training behind it: the things that its tensors do not show."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vcycle.reading import read_yaml
+
+__all__ = ["UNSEEN", "Record", "pyslowfast_record"]
+
+UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool")
+"""What a model has that no tensor shows: attributes of models and of records."""
+
+_LONGEST = 1 << 17
+"""Characters of a configuration; PySlowFast's have some ten thousand."""
+_READ_BY_OPENCV = {"ssv2", "charades"}
+"""PySlowFast's datasets whose pictures come as BGR unless it is told to reverse them; its video files come as RGB."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Record:
+    """How a model was trained, as far as it is known."""
+
+    alpha: int | None = None
+    """Frames of the fast pathway per frame of the slow one."""
+    nonlocal_form: str | None = None
+    """`softmax` or `dot`: how its non-local blocks weigh."""
+    temporal_strides: tuple[int, ...] | None = None
+    """Stride in time of each stage."""
+    temporal_pool: int | None = None
+    """Frames that are pooled into one after the first stage."""
+    stem_pool: bool | None = None
+    """Whether height and width are halved once more after the stem."""
+    bgr: bool = False
+    """Whether its frames had blue before red."""
+    mean: tuple[float, ...] | None = None
+    """What was subtracted from the colours, of values in 0..1."""
+    std: tuple[float, ...] | None = None
+    """What they were divided by."""
+
+
+def pyslowfast_record(text: str | None) -> Record:
+    """What the configuration in a PySlowFast checkpoint says; nothing where there is none or it cannot be read.
+
+    Args:
+        text: YAML of plain values, without aliases: a few lines of those stand for more than can ever be looked at.
+    """
+    if text is None:
+        return Record()
+    try:
+        config = read_yaml(text, _LONGEST)
+    except (ValueError, RecursionError):
+        return Record()
+    if not isinstance(config, Mapping):
+        return Record()
+    alpha = _at(config, "SLOWFAST", "ALPHA") if _at(config, "MODEL", "ARCH") == "slowfast" else None
+    weighing = _at(config, "NONLOCAL", "INSTANTIATION") if _has_blocks(_at(config, "NONLOCAL", "LOCATION")) else None
+    opencv = str(_at(config, "TRAIN", "DATASET")).lower() in _READ_BY_OPENCV
+    return Record(
+        alpha=alpha if isinstance(alpha, int) else None,
+        nonlocal_form={"softmax": "softmax", "dot_product": "dot"}.get(str(weighing)),
+        bgr=opencv != (_at(config, "DATA", "REVERSE_INPUT_CHANNEL") is True),
+        mean=_colours(_at(config, "DATA", "MEAN")),
+        std=_colours(_at(config, "DATA", "STD")),
+    )
+
+
+def _at(config: Mapping[str, Any], section: str, key: str) -> Any:
+    inner = config.get(section)
+    return inner.get(key) if isinstance(inner, Mapping) else None
+
+
+def _has_blocks(location: Any) -> bool:
+    """Whether a nested list names any block."""
+    return any(map(_has_blocks, location)) if isinstance(location, list) else location is not None
+
+
+def _colours(values: Any) -> tuple[float, ...] | None:
+    if isinstance(values, list) and len(values) == 3 and all(isinstance(v, int | float) for v in values):
+        return tuple(float(v) for v in values)
+    return None
