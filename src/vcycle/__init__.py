@@ -37,9 +37,8 @@ from vcycle.plan import (
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
     from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
-    from vcycle.tasks.base import register_task
+    from vcycle.tasks.base import register_plan, register_task
     from vcycle.tasks.models import register_model
-    from vcycle.tasks.plans import register_plan
 
 __version__ = "0.1.0"
 
@@ -53,7 +52,7 @@ _LAZY = {
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
     "register_model": "vcycle.tasks.models",
-    "register_plan": "vcycle.tasks.plans",
+    "register_plan": "vcycle.tasks.base",
     "register_task": "vcycle.tasks.base",
     "revert_batchnorm": "vcycle.nn",
 }

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, overload
 
 from vcycle.errors import PlanError
-from vcycle.plan import serial
+from vcycle.plan import rates, serial
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.rates import FactorWarmup, RampWarmup, Rate
 from vcycle.plan.shape import FULL, BatchShape, Needs, Shape
@@ -354,7 +354,7 @@ class Plan(Sequence[Step]):
             PlanError: if the text is no plan.
         """
         try:
-            plan = serial.decode(json.loads(text))
+            plan = serial.decode(json.loads(text), _kinds())
         except PlanError:
             raise
         except (ValueError, RecursionError) as error:
@@ -385,3 +385,14 @@ class Plan(Sequence[Step]):
         from vcycle.plan.show import plan_figure
 
         return plan_figure(self)
+
+
+def _kinds() -> dict[str, Callable[..., object]]:
+    """The dataclasses that a plan holds, by name."""
+    classes: tuple[Callable[..., object], ...] = (
+        *(Plan, Stage, Baseline, BatchShape),
+        *(rates.ConstantRate, rates.CosineRate, rates.CurveRate),
+        *(rates.NoDecay, rates.CosineDecay, rates.StepDecay, rates.CurveDecay),
+        *(rates.FactorWarmup, rates.RampWarmup, rates.Role),
+    )
+    return {kind.__name__: kind for kind in classes}

@@ -2,7 +2,7 @@
 
 import math
 import reprlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
@@ -32,8 +32,12 @@ def encode(value: object) -> Any:
     return value
 
 
-def decode(data: Any) -> Any:
+def decode(data: Any, kinds: Mapping[str, Callable[..., Any]]) -> Any:
     """The value that `encode` made `data` from.
+
+    Args:
+        data: What was encoded.
+        kinds: The dataclasses that it may hold, by name.
 
     Raises:
         PlanError: for an unknown kind, fields that do not fit it, or numbers that are not finite or too large.
@@ -41,16 +45,15 @@ def decode(data: Any) -> Any:
     if (isinstance(data, float) and not math.isfinite(data)) or (type(data) is int and abs(data) >= _TOO_LARGE):
         raise PlanError(f"a plan holds the number {reprlib.repr(data)}; finite numbers below 2**63 are accepted")
     if isinstance(data, list):
-        return tuple(decode(v) for v in data)
+        return tuple(decode(v, kinds) for v in data)
     if not isinstance(data, dict):
         return data
     kind = data.get("kind")
     if not isinstance(kind, str):
-        return {k: decode(v) for k, v in data.items()}
-    kinds = _kinds()
+        return {k: decode(v, kinds) for k, v in data.items()}
     if kind not in kinds:
         raise PlanError(f"unknown kind {kind!r} in a plan: {', '.join(sorted(kinds))}")
-    values = {k: decode(v) for k, v in data.items() if k != "kind"}
+    values = {k: decode(v, kinds) for k, v in data.items() if k != "kind"}
     hints = _hints(kinds[kind])
     for name, value in values.items():
         if name in hints and not _fits(value, hints[name]):
@@ -78,25 +81,3 @@ def _fits(value: Any, hint: Any) -> bool:
     if hint is float:
         return type(value) in (int, float)
     return type(value) is (NoneType if hint is None else hint)
-
-
-def _kinds() -> dict[str, Callable[..., Any]]:
-    from vcycle.plan import baseline, rates, schedule, shape
-
-    classes: tuple[Callable[..., Any], ...] = (
-        baseline.Baseline,
-        rates.ConstantRate,
-        rates.CosineDecay,
-        rates.CosineRate,
-        rates.CurveDecay,
-        rates.CurveRate,
-        rates.FactorWarmup,
-        rates.NoDecay,
-        rates.RampWarmup,
-        rates.Role,
-        rates.StepDecay,
-        schedule.Plan,
-        schedule.Stage,
-        shape.BatchShape,
-    )
-    return {c.__name__: c for c in classes}

@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from vcycle.plan.schedule import Plan, Stage
 from vcycle.plan.shape import BatchShape
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
+
+    from vcycle.plan.schedule import Plan, Stage
 
 __all__ = ["plan_figure", "plan_table", "plan_text", "summary"]
 
@@ -24,14 +25,14 @@ _WIDE = 10
 """An LR whose stages differ by more than this is drawn on a logarithmic axis."""
 
 
-def summary(plan: Plan) -> str:
+def summary(plan: "Plan") -> str:
     """One line: length, samples, and what the plan saves against its baseline, in steps and in voxels."""
     steps, work = _saving(plan)
     than = "than" if steps[0].isdigit() or work[0].isdigit() else "as"
     return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
 
 
-def plan_table(plan: Plan) -> "Table":
+def plan_table(plan: "Plan") -> "Table":
     """The stages as a `rich` table."""
     from rich import box
     from rich.table import Table
@@ -65,7 +66,7 @@ def plan_table(plan: Plan) -> "Table":
     return table
 
 
-def plan_text(plan: Plan) -> str:
+def plan_text(plan: "Plan") -> str:
     """The table as plain text, as wide as it is."""
     from rich.console import Console
 
@@ -75,7 +76,7 @@ def plan_text(plan: Plan) -> str:
     return "\n".join(line.rstrip() for line in printed.get().splitlines())
 
 
-def plan_figure(plan: Plan) -> "Figure":
+def plan_figure(plan: "Plan") -> "Figure":
     """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2."""
     from matplotlib.figure import Figure
 
@@ -102,15 +103,15 @@ def plan_figure(plan: Plan) -> "Figure":
     return figure
 
 
-def _length(plan: Plan) -> str:
+def _length(plan: "Plan") -> str:
     return f"{len(plan):,} steps, {plan.samples:,} samples ({plan.epochs:.4g} epochs)"
 
 
-def _baseline(plan: Plan) -> str:
+def _baseline(plan: "Plan") -> str:
     return f"{plan.baseline.total_steps:,} steps of {plan.baseline_shape}"
 
 
-def _saving(plan: Plan) -> tuple[str, str]:
+def _saving(plan: "Plan") -> tuple[str, str]:
     """How the steps and the work of a plan compare with its baseline's, in words."""
     saving = plan.saving()
     return _times(saving.steps, "fewer", "as many", "more"), _times(saving.work, "less", "as much", "more")
@@ -122,12 +123,12 @@ def _times(ratio: float, below: str, alike: str, above: str) -> str:
     return f"{ratio:.2f}× {below}" if ratio > 1 else f"{1 / ratio:.2f}× {above}"
 
 
-def _edges(plan: Plan) -> list[int]:
+def _edges(plan: "Plan") -> list[int]:
     """The first step of each stage, and the plan's end."""
     return list(accumulate((stage.steps for stage in plan.stages), initial=0))
 
 
-def _draw_stages(axis: "Axes", plan: Plan, label: str, color: str, value: Callable[[BatchShape], int]) -> None:
+def _draw_stages(axis: "Axes", plan: "Plan", label: str, color: str, value: Callable[[BatchShape], int]) -> None:
     """A line at each stage's base shape, and a band over what its short cycle goes through."""
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     base = [value(stage.base) for stage in plan.stages]
@@ -147,7 +148,7 @@ def _draw_stages(axis: "Axes", plan: Plan, label: str, color: str, value: Callab
     axis.minorticks_off()
 
 
-def _draw_lr(axis: "Axes", plan: Plan, points: int = 300) -> None:
+def _draw_lr(axis: "Axes", plan: "Plan", points: int = 300) -> None:
     steps = [
         first + (stage.steps - 1) * k // (points - 1)
         for stage, first in zip(plan.stages, _edges(plan), strict=False)
@@ -178,7 +179,7 @@ def _each(values: Sequence[int]) -> str:
     return f"{values[0]}" if len(set(values)) == 1 else " ".join(map(str, values))
 
 
-def _lr(stage: Stage) -> str:
+def _lr(stage: "Stage") -> str:
     rates = [stage.rate.at(percent / 100) for percent in range(101)]
     peak = [max(rates)] if max(rates) > max(rates[0], rates[-1]) else []  # a curve may rise and fall
     shown = [f"{rate:.3g}" for rate in (rates[0], *peak, rates[-1])]

@@ -46,6 +46,7 @@ __all__ = [
     "Splits",
     "Task",
     "measures",
+    "register_plan",
     "register_task",
     "tasks",
 ]
@@ -564,6 +565,31 @@ def register_task(task: Task[Any, Any]) -> Task[Any, Any]:
         RecipeError: if the name is taken.
     """
     return tasks.register(task.name, task)
+
+
+def register_plan(
+    name: str, *, task: str = "recognition", options: type[Section] | None = None
+) -> Callable[[Callable[[Any, Baseline, Any, float | None], Plan]], Callable[..., Plan]]:
+    """Add a plan to a task, by decorating what builds it.
+
+    The function is called with the recipe, its baseline, the options, and the length that the plan's name gives
+    (`NAME@2`, in lengths of the baseline), None where it gives none. Recipes choose it with `plan: NAME`, and set its
+    options under `plans.NAME`; `control:NAME` is its LR-matched control.
+
+    Args:
+        name: Of the plan.
+        task: The task that it is for.
+        options: The schema of its options.
+
+    Raises:
+        RecipeError: if the name is taken.
+    """
+
+    def register(build: Callable[[Any, Baseline, Any, float | None], Plan]) -> Callable[..., Plan]:
+        tasks[task].plans.register(name, PlanSpec(build=build, section=name, options=options))
+        return build
+
+    return register
 
 
 def measures() -> dict[str, Measure]:

@@ -29,7 +29,6 @@ __all__ = [
     "check_sections",
     "control_name",
     "parse_name",
-    "register_plan",
 ]
 
 CONTROL = "control:"
@@ -143,32 +142,6 @@ def check_sections(plans: Registry[PlanSpec], recipe: "RecipeBase") -> None:
                 f"unknown key {f'plans.{section}'!r}{did_you_mean(section, known)}; known here: {', '.join(known)}"
             )
         options_of(specs[section], recipe)
-
-
-def register_plan(
-    name: str, *, task: str = "recognition", options: type[Section] | None = None
-) -> Callable[[Callable[[Any, Baseline, Any, float | None], Plan]], Callable[..., Plan]]:
-    """Add a plan to a task, by decorating what builds it.
-
-    The function is called with the recipe, its baseline, the options, and the length that the plan's name gives
-    (`NAME@2`, in lengths of the baseline), None where it gives none. Recipes choose it with `plan: NAME`, and set its
-    options under `plans.NAME`; `control:NAME` is its LR-matched control.
-
-    Args:
-        name: Of the plan.
-        task: The task that it is for.
-        options: The schema of its options.
-
-    Raises:
-        RecipeError: if the name is taken.
-    """
-    from vcycle.tasks.base import tasks
-
-    def register(build: Callable[[Any, Baseline, Any, float | None], Plan]) -> Callable[..., Plan]:
-        tasks[task].plans.register(name, PlanSpec(build=build, section=name, options=options))
-        return build
-
-    return register
 
 
 def _factor(text: str, name: str) -> float:
