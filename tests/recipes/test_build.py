@@ -4,18 +4,19 @@ import shutil
 import av
 import pytest
 import torch
-from vcycle.tasks.recognition.build import datasets_of
 
 from vcycle.data.prepare.run import prepare_videos
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
+from vcycle.runs.evaluate import validator
+from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import settings_of
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.evaluate import evaluator
+from vcycle.tasks.recognition.data import find_videos, notes
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.train.ranks import ALONE
 
 TEXT = """
 sampling: {span: [1.0, 1.0], short_side: [16, 20], flip: false}
@@ -112,7 +113,7 @@ def ucf101(digit_videos, tmp_path):
 def test_a_sets_official_files_are_recognised_and_told(load, ucf101, tmp_path):
     videos = find_videos(load(f"data={ucf101}", "data.val_fraction=0.25"), tmp_path)
     assert counts(videos) == (12, 4, 4)
-    assert videos.notes == (f"layout: ucf101, by {ucf101}/ucfTrainTestlist/trainlist01.txt",)
+    assert notes(videos) == [f"layout: ucf101, by {ucf101}/ucfTrainTestlist/trainlist01.txt"]
     third = find_videos(load(f"data={ucf101}", "data.val_fraction=0.25", "data.fold=3"), tmp_path)
     assert third.test.paths[0] == "2-left/v_2-left_g03_c01.mp4"
     named = load(f"data={ucf101 / 'UCF-101'}", "data.layout=folder", "data.val_fraction=0.2")
@@ -124,9 +125,9 @@ def test_a_sets_official_files_are_recognised_and_told(load, ucf101, tmp_path):
 
 def test_layouts_and_folds_that_do_not_fit_are_refused(load, ucf101, tmp_path):
     with pytest.raises(DataError, match="no labelled train split of the layout ssv2"):
-        find_videos(load(f"data={ucf101}", "data.layout=ssv2"), tmp_path)
+        _ = find_videos(load(f"data={ucf101}", "data.layout=ssv2"), tmp_path).train
     with pytest.raises(DataError, match=r"fold=2: the layout folder of .* has none, ucf101 and hmdb51 have"):
-        find_videos(load(f"data={ucf101 / 'UCF-101'}", "data.fold=2"), tmp_path)
+        _ = find_videos(load(f"data={ucf101 / 'UCF-101'}", "data.fold=2"), tmp_path).train
     (tmp_path / "list.csv").write_text("a.mp4 0\n")
     with pytest.raises(RecipeError, match=r"is one list: data.layout and data.fold go with a folder"):
         find_videos(load(f"data={tmp_path / 'list.csv'}", "data.val=x.csv", "data.fold=2"), tmp_path)
@@ -147,11 +148,11 @@ def test_videos_that_a_list_of_kinetics_misses_are_told(load, digit_videos, tmp_
     shutil.copytree(root / "train", root / "val")
     videos = find_videos(load(f"data={root}"), tmp_path)
     assert counts(videos) == (2, 2, None)
-    assert videos.notes == (
+    assert notes(videos) == [
         f"layout: kinetics, by {root}/train.csv",
         f"{root}/train.csv: 1 of 3 videos have no file and are left out",
         f"{root}/val.csv: 1 of 3 videos have no file and are left out",
-    )
+    ]
 
 
 def test_without_videos_the_error_says_how_to_name_them(load, tmp_path):
@@ -169,7 +170,8 @@ def test_the_embedded_set_is_made_once_and_has_the_splits_asked_for(load, tmp_pa
     assert told == [("making videos", done, 6) for done in range(1, 7)]
     assert videos.train.root == tmp_path / "digits" / "train"
     told.clear()
-    assert find_videos(load(digits), tmp_path, lambda *what: told.append(what)) == videos
+    again = find_videos(load(digits), tmp_path, lambda *what: told.append(what))
+    assert (again.train, again.val, again.test) == (videos.train, videos.val, None)
     assert told == []
     elsewhere = find_videos(load(digits, f"data={tmp_path / 'mine'}"), tmp_path)
     assert elsewhere.train.root == tmp_path / "mine" / "train"
@@ -177,9 +179,8 @@ def test_the_embedded_set_is_made_once_and_has_the_splits_asked_for(load, tmp_pa
 
 def test_the_cache_gives_the_clips_of_the_files(load, digit_videos, tmp_path):
     plain, cached = load(f"data={digit_videos}"), load(f"data={digit_videos}", "data.cache=24")
-    videos = find_videos(plain, tmp_path)
     shape = Shape(4, 16, 16)
-    one, other = (datasets_of(recipe, videos, tmp_path).val.center(3, shape) for recipe in (plain, cached))
+    one, other = (Experiment(recipe, tmp_path).dataset("val").center(3, shape) for recipe in (plain, cached))
     assert torch.equal(one.clip, other.clip)
     assert (tmp_path / "cache").is_dir()
 
@@ -197,16 +198,16 @@ def test_folders_of_pictures_can_be_cached(load, digit_videos, tmp_path):
     (root / "something-something-v2-train.json").write_text(json.dumps(rows[:2]))
     (root / "something-something-v2-validation.json").write_text(json.dumps(rows[2:]))
     plain, cached = load(f"data={root}"), load(f"data={root}", "data.cache=24")
-    videos = find_videos(plain, tmp_path)
-    assert videos.train.frame_rate == 12
-    one, other = (datasets_of(recipe, videos, tmp_path) for recipe in (plain, cached))
+    assert find_videos(plain, tmp_path).train.frame_rate == 12
+    one, other = (Experiment(recipe, tmp_path) for recipe in (plain, cached))
     shape = Shape(4, 16, 16)
-    assert torch.equal(one.train.center(1, shape).clip, other.train.center(1, shape).clip)
-    assert torch.equal(one.val.center(0, shape).clip, other.val.center(0, shape).clip)
+    for split, item in (("train", 1), ("val", 0)):
+        clips = [experiment.dataset(split).center(item, shape).clip for experiment in (one, other)]
+        assert torch.equal(*clips)
 
 
 def test_weights_are_drawn_under_the_seed(load):
-    one, same, other = (build_model(load(), 4, seed).state_dict() for seed in (0, 0, 1))
+    one, same, other = (build_model(load(f"run.seed={seed}"), 4).state_dict() for seed in (0, 0, 1))
     assert all(torch.equal(value, same[key]) for key, value in one.items())
     assert any(not torch.equal(value, other[key]) for key, value in one.items())
 
@@ -219,7 +220,6 @@ def test_the_recipes_values_reach_the_task_and_the_settings(load):
     assert (task.classes, task.mean, task.label_smoothing) == (4, (0.1, 0.2, 0.3), 0.2)
     settings = settings_of(recipe)
     assert (settings.save_every, settings.bad_limit, settings.workers, settings.seed) == (7, 0.5, 3, 5)
-    assert settings_of(recipe, seed=9).seed == 9
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -229,11 +229,11 @@ def test_evaluation_names_a_bad_video_once_and_counts_it_every_time(load, digit_
     bad = videos / "val" / "7-left" / "0001.mp4"
     bad.write_bytes(b"")
     recipe = load(f"data={videos}", f"data.workers={workers}")
-    splits = datasets_of(recipe, find_videos(recipe, tmp_path), tmp_path)
     said = []
     told = []
-    evaluate = evaluator(recipe, splits.val, said.append, on_progress=lambda *done: told.append(done))
-    model = build_model(recipe, 4, 0)
+    evaluator = Experiment(recipe, tmp_path).evaluator("val")
+    evaluate = validator(evaluator, said.append, ranks=ALONE, on_progress=lambda *done: told.append(done))
+    model = build_model(recipe, 4)
     first, second = (evaluate(model, torch.device("cpu")) for _ in range(2))
     assert first == second
     assert told == [("evaluating videos", done, 8) for done in range(9)] * 2

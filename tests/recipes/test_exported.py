@@ -22,7 +22,7 @@ def kept():
     def make(name):
         recipe = load_recipe(name, [NARROW])
         classes = ("left", "right", "up")
-        state = build_model(recipe, len(classes), seed=0).state_dict()
+        state = build_model(recipe, len(classes)).state_dict()
         trained = Provenance(recipe=recipe, plan=RECOGNITION.plan(recipe, 1000), classes=classes, step=1)
         return SavedWeights(weights=Weights(state=state, source="run"), trained=trained)
 

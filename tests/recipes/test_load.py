@@ -110,7 +110,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
     assert said.startswith("unknown key 'size' (did you mean 'training.size' or 'evaluation.size'?)")
     said = refusal(TEXT + "evaluation: {batch: 1}\n")
     assert said.startswith("unknown key 'evaluation.batch' (did you mean 'training.batch'?)")
-    assert refusal(TEXT + "zzz: 1\n").startswith("unknown key 'zzz'; known here: task, description, data")
+    assert refusal(TEXT + "zzz: 1\n").startswith("unknown key 'zzz'; known here: task, import, description, data")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_fault_of_the_file_is_the_files(refusal, tmp_path):
 
 def test_a_missing_key_is_named_and_further_faults_are_counted(refusal):
     assert refusal(TEXT.replace(", lr: 0.1", "")) == "key 'training.lr' is missing"
-    assert refusal("model: r3d_tiny\n") == "key 'sampling' is missing (and 1 more)"
+    assert refusal("model: r3d_tiny\n") == "key 'training' is missing (and 1 more)"
 
 
 @pytest.mark.parametrize(

@@ -340,7 +340,7 @@ def test_a_recipe_states_the_papers_settings(name):
         assert list(sampling.short_side) == facts["short_side"]
     if facts["dropout"] is not None:
         with torch.device("meta"):
-            model = build_model(recipe, 400, 0)
+            model = build_model(recipe, 400)
         assert {layer.p for layer in model.modules() if isinstance(layer, nn.Dropout)} == {facts["dropout"]}
 
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from vcycle.tasks.recognition.build import datasets_of, train
 
 from vcycle.plan import Plan
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names
-from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.plans import PLANS
 from vcycle.tasks.recognition.task import RECOGNITION
@@ -150,7 +150,7 @@ def telling(shapes):
 def test_the_real_model_takes_every_length_and_side_of_its_plans(model, recipe, shapes):
     _, _, classes = model
     with torch.device("meta"):
-        built = build_model(recipe, classes, 0).eval()
+        built = build_model(recipe, classes).eval()
     for shape in telling(shapes):
         with torch.no_grad():
             assert built(torch.empty((1, 3, *shape), device="meta")).shape == (1, classes)
@@ -211,13 +211,13 @@ def trained():
 @pytest.mark.parametrize("name", [*PUBLISHED, "demo/digits", "videos/finetune", "videos/small"])
 def test_three_steps_train_at_reduced_width(name, digit_videos, labelled, trained, tmp_path):
     recipe = small(name, digit_videos, labelled)
-    videos = find_videos(recipe, tmp_path)
-    plan = first_three(RECOGNITION.plan(recipe, len(videos.train)))
-    RECOGNITION.check_plan(recipe, plan)
+    experiment = Experiment(recipe, tmp_path)
+    plan = first_three(experiment.plan())
+    experiment.check(plan, fresh=True)
     key = dump_recipe(recipe.model_copy(update={"description": ""}))
     if key not in trained:
-        splits, run, seen = datasets_of(recipe, videos, tmp_path), RunFolder(tmp_path / "run"), []
-        fitted = train(recipe, plan, splits, run, on_step=lambda report: seen.append(report.step.shape))
+        run, seen = RunFolder(tmp_path / "run"), []
+        fitted = train(experiment, plan, run, on_step=lambda report: seen.append(report.step.shape))
         trained[key] = fitted, seen
     fitted, seen = trained[key]
     assert fitted.steps == 3

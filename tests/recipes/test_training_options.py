@@ -4,14 +4,15 @@ import shutil
 
 import pytest
 import torch
-from vcycle.tasks.recognition.build import datasets_of, train
 
 from vcycle.data import SampleRequest
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import data as videos_module
-from vcycle.tasks.recognition.data import check_videos, find_videos
+from vcycle.tasks.recognition.data import check_videos, find_videos, notes
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
@@ -54,10 +55,10 @@ def charades(digit_videos, tmp_path_factory):
 
 def test_videos_of_any_number_of_labels_are_trained_on_and_judged_by_map(load, charades, tmp_path):
     recipe = load(f"data={charades}", "training.multi_label=true", "augment.mixup=0.4", "optimizer.nesterov=true")
-    videos = find_videos(recipe, tmp_path)
-    splits = datasets_of(recipe, videos, tmp_path)
-    plan = RECOGNITION.plan(recipe, len(videos.train))
-    fitted = train(recipe, plan, splits, RunFolder(tmp_path / "run"))
+    experiment = Experiment(recipe, tmp_path)
+    plan = experiment.plan()
+    experiment.check(plan, fresh=True)
+    fitted = train(experiment, plan, RunFolder(tmp_path / "run"))
     found = fitted.curve[-1].evaluation
     assert found.samples == 8
     assert 0 < found.map <= 1
@@ -88,14 +89,14 @@ def test_precise_statistics_are_of_weights_that_are_not_averaged_and_not_frozen(
 
 
 def test_classes_without_a_video_are_named(load, digit_videos, charades, tmp_path):
-    assert find_videos(load(f"data={digit_videos}"), tmp_path).notes == ()
+    assert notes(find_videos(load(f"data={digit_videos}"), tmp_path)) == []
     files = sorted(digit_videos.rglob("*.mp4"))
     (tmp_path / "train.txt").write_text("".join(f"{file} {number % 2 * 5}\n" for number, file in enumerate(files)))
     (tmp_path / "val.txt").write_text(f"{files[0]} 3\n")
-    *_, note = find_videos(load(f"data={tmp_path}/train.txt", f"data.val={tmp_path}/val.txt"), tmp_path).notes
+    *_, note = notes(find_videos(load(f"data={tmp_path}/train.txt", f"data.val={tmp_path}/val.txt"), tmp_path))
     assert note == f"{tmp_path}/train.txt: no video to train on for 4 of 6 classes: '1', '2', '3', …"
-    notes = find_videos(load(f"data={charades}"), tmp_path).notes
-    assert notes[-1].endswith("no video to train on for 1 of 3 classes: 'Nothing'")
+    *_, note = notes(find_videos(load(f"data={charades}"), tmp_path))
+    assert note.endswith("no video to train on for 1 of 3 classes: 'Nothing'")
 
 
 def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_videos, tmp_path):
@@ -108,12 +109,12 @@ def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_vid
     )
     task = RECOGNITION.objective(recipe, 4)
     assert (task.mixup, task.cutmix, task.label_smoothing, task.multi_label) == (0.2, 1.0, 0.1, False)
-    splits = datasets_of(recipe, find_videos(recipe, tmp_path), tmp_path)
-    assert splits.val.transform is splits.test.transform is None
-    plain = datasets_of(load(f"data={digit_videos}"), find_videos(recipe, tmp_path), tmp_path)
-    assert plain.train.transform is None
+    experiment = Experiment(recipe, tmp_path)
+    assert experiment.dataset("val").transform is experiment.dataset("test").transform is None
+    plain = Experiment(load(f"data={digit_videos}"), tmp_path).dataset("train")
+    assert plain.transform is None
     requests = [SampleRequest(item, Shape(4, 16, 16), (0, 0, item)) for item in range(8)]
-    pairs = [(splits.train[request].clip, plain.train[request].clip) for request in requests]
+    pairs = [(experiment.dataset("train")[request].clip, plain[request].clip) for request in requests]
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 

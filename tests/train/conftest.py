@@ -9,14 +9,13 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.data import Sample
 from vcycle.plan import Plan
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
 from vcycle.train.run import JsonLines, RunFolder
@@ -45,11 +44,11 @@ class Training:
     file: Path
     recipe: RecognitionRecipe
     plan: Plan
-    splits: Splits
+    experiment: Experiment
 
     def run(self, folder: Path, **how: Any) -> Fitted:
         """Train in a folder, from the beginning or on from there."""
-        return train(self.recipe, self.plan, self.splits, RunFolder(folder), **how)
+        return train(self.experiment, self.plan, RunFolder(folder), **how)
 
     def run_until(self, step: int, folder: Path, **how: Any) -> None:
         """Train until an exception ends it after the update of a step, before its checkpoint."""
@@ -73,13 +72,10 @@ def make_training(digit_videos: Path, tmp_path_factory: pytest.TempPathFactory) 
         file = work / "tiny.yaml"
         file.write_text(RECIPE, encoding="utf-8")
         recipe = load_recipe(str(file), [f"data={videos}", "data.workers=0", *overrides])
-        found = find_videos(recipe, work)
-        return Training(
-            file=file,
-            recipe=recipe,
-            plan=RECOGNITION.plan(recipe, len(found.train)),
-            splits=datasets_of(recipe, found, caches),
-        )
+        experiment = Experiment(recipe, caches)
+        plan = experiment.task.plan(recipe, len(experiment.splits.train))
+        experiment.check(plan, fresh=True)
+        return Training(file=file, recipe=recipe, plan=plan, experiment=experiment)
 
     return make
 

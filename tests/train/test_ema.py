@@ -5,7 +5,6 @@ import torch
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.loaded_model import load_model
-from vcycle.tasks.recipes import dump_recipe
 from vcycle.train.ema import EmaSpec
 
 
@@ -35,8 +34,8 @@ def test_a_run_that_was_cut_short_goes_on_with_its_average(averaged, record_of, 
 
 
 def test_training_itself_is_the_same_and_the_average_is_what_is_opened(averaged, training, newest, tmp_path):
-    training.run(tmp_path / "plain", text="")
-    averaged.run(tmp_path / "averaged", text=dump_recipe(averaged.recipe))
+    training.run(tmp_path / "plain")
+    averaged.run(tmp_path / "averaged")
     plain, kept = newest(tmp_path / "plain"), newest(tmp_path / "averaged")
     assert plain.averaged is None
     assert all(torch.equal(value, kept.model[key]) for key, value in plain.model.items())

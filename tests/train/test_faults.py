@@ -5,12 +5,10 @@ import shutil
 import time
 from pathlib import Path
 
-from vcycle.tasks.recognition.build import datasets_of, train
-
 import vcycle
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 
@@ -25,8 +23,8 @@ def test_a_dataset_that_may_only_be_read_is_enough(training, digit_videos, tmp_p
 
     before = state()
     recipe = load_recipe(str(training.file), [f"data={data}", "data.workers=1", "training.warmup=null"])
-    found = find_videos(recipe, work)
-    train(recipe, RECOGNITION.plan(recipe, len(found.train)), datasets_of(recipe, found, work), RunFolder(work / "run"))
+    experiment = Experiment(recipe, work)
+    train(experiment, experiment.plan(), RunFolder(work / "run"))
     assert state() == before
     assert (work / "run" / "checkpoints" / "step-000000029.pt").exists()
     for path in (data, *data.rglob("*")):  # so that it can be deleted

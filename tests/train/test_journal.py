@@ -51,7 +51,7 @@ def test_an_unreadable_video_is_named_replaced_counted_and_listed(train_on, dama
     (cause,) = {line["cause"] for line in journal(tmp_path / "run")}
     assert said == [f"bad video {damaged / BAD}: {cause}; another takes its place"]
     lines = journal(tmp_path / "run")
-    bad = training.splits.train.videos.paths.index("2-left/0003.mp4")
+    bad = training.experiment.splits.train.paths.index("2-left/0003.mp4")
     stream = SampleStream(24, seed=0).indices(0, training.plan.samples).tolist()
     assert [line["position"] for line in lines] == [place for place, video in enumerate(stream) if video == bad]
     assert fitted.replaced == len(lines) == 12
@@ -176,7 +176,7 @@ def test_a_video_with_missing_frames_is_used_and_named(make_training, noise, tmp
     said = []
     fit(
         plan=training.plan,
-        model=build_model(training.recipe, 4, 0),
+        model=build_model(training.recipe, 4),
         dataset=Gaps(),
         task=RECOGNITION.objective(training.recipe, 4),
         optimizer=OptimizerSpec(),

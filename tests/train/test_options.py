@@ -77,7 +77,7 @@ def test_more_clips_than_there_are_is_said_once_and_bounded(make_training, tmp_p
 def test_what_is_frozen_is_as_it_was_drawn(make_training, newest, tmp_path):
     training = make_training(*BRIEF, "training.freeze=backbone")
     training.run(tmp_path)
-    drawn = build_model(training.recipe, 4, training.recipe.run.seed).state_dict()
+    drawn = build_model(training.recipe, 4).state_dict()
     found = newest(tmp_path)
     changed = {key for key, value in drawn.items() if not torch.equal(value, found.model[key])}
     assert changed == {"head.projection.weight", "head.projection.bias"}

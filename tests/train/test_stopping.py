@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from vcycle.data import VideoDataset
-from vcycle.tasks.recognition import evaluate as evaluating
+from vcycle.tasks.recognition.evaluate import VideoEvaluator
 from vcycle.train import stopping
 from vcycle.train.stopping import Stop, Stopped, signals
 
@@ -65,20 +65,15 @@ def test_a_signal_in_a_step_ends_the_run_after_it_and_resuming_gives_the_same_ru
 
 def cutting_short(monkeypatch, validation):
     """Make a signal come in the middle of the given validation, counted from 1."""
-    original, begun = evaluating.evaluator, []
+    original, begun = VideoEvaluator.each, []
 
-    def evaluator(*args, **more):
-        validate = original(*args, **more)
+    def cut(self, *args, **more):
+        begun.append(1)
+        if len(begun) == validation:
+            strike()
+        return original(self, *args, **more)
 
-        def cut(*args):
-            begun.append(1)
-            if len(begun) == validation:
-                strike()
-            return validate(*args)
-
-        return cut
-
-    monkeypatch.setattr(evaluating, "evaluator", evaluator)
+    monkeypatch.setattr(VideoEvaluator, "each", cut)
 
 
 def test_a_validation_that_is_cut_short_is_done_by_the_resumed_run(

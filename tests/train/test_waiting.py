@@ -91,7 +91,7 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
     said = []
     fitted = fit(
         plan=training.plan,
-        model=build_model(training.recipe, 4, 0),
+        model=build_model(training.recipe, 4),
         dataset=Slow(),
         task=RECOGNITION.objective(training.recipe, 4),
         optimizer=OptimizerSpec(),

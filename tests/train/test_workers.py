@@ -37,7 +37,7 @@ def train_on(make_training, noise):
         tries.mkdir()
         return fit(
             plan=training.plan,
-            model=build_model(training.recipe, 4, 0),
+            model=build_model(training.recipe, 4),
             dataset=Deadly(),
             task=RECOGNITION.objective(training.recipe, 4),
             optimizer=OptimizerSpec(),
