@@ -29,9 +29,10 @@ from vcycle.bench.timing import Spread
 from vcycle.nn import convert_batchnorm, set_bn_batch
 from vcycle.tasks.recognition.models import build
 from vcycle.tasks.recognition.models.catalog import build_restorer
+from vcycle.train.config import OptimizerSection
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.memory import is_out_of_memory, release
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.optimizer import build_optimizer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tables import markdown
@@ -168,8 +169,8 @@ class Stepper:
         elif mode == "channels last":
             model = model.to(memory_format=torch.channels_last)
         self._model = model
-        spec = OptimizerSpec(**piece["optimizer"])
-        self._optimizer = spec.build(self._model, fused=effort.device.type == "cuda")
+        spec = OptimizerSection(**piece["optimizer"])
+        self._optimizer = build_optimizer(spec, self._model, fused=effort.device.type == "cuda")
         for group in self._optimizer.param_groups:
             group["lr"] = 1e-4
         self._forward: Callable[..., Tensor] = self._model

@@ -31,7 +31,7 @@ from vcycle.tasks.recognition.evaluate import evaluator
 from vcycle.tasks.recognition.plans import plan_of
 from vcycle.tasks.recognition.recipe import Recipe
 from vcycle.train.environment import environment
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.run import RunFolder
 
 
@@ -69,7 +69,7 @@ def plain(recipe: Recipe, videos: VideoList, steps: int, workers: int) -> tuple[
     torch.manual_seed(recipe.run.seed)
     random.seed(recipe.run.seed)
     model = build_model(recipe, len(videos.classes), recipe.run.seed).train()
-    optimizer = OptimizerSpec(**recipe.optimizer.model_dump()).build(model)
+    optimizer = build_optimizer(recipe.optimizer, model)
     loader = DataLoader(Clips(videos, recipe), recipe.training.batch, shuffle=True, drop_last=True, num_workers=workers)
     began, cpu, done = time.perf_counter(), time.process_time(), 0
     while done < steps:

@@ -27,9 +27,10 @@ from vcycle.tasks.recipes import load_recipe, with_absolute_paths
 from vcycle.tasks.recognition.build import datasets_of
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.plans import plan_of
-from vcycle.train.loop import fit
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.outcome import StepReport
 from vcycle.train.run import RunFolder
+from vcycle.train.trainer import fit
 
 
 @dataclass(frozen=True)
@@ -89,16 +90,16 @@ def measured(workload: Workload, plan: Plan, dataset: Any, folder: Path, clips: 
         turns.turn()
         return Nothing()
 
+    every = workload.config.run.model_copy(update={"validate_every": clips / len(dataset)})
     fit(
+        replace(workload.config, run=every),
         plan=plan,
         model=workload.build(),
         dataset=dataset,
-        task=workload.task,
-        optimizer=workload.optimizer,
+        objective=workload.objective,
         run=RunFolder(folder),
-        settings=replace(workload.settings, validate_every=clips / len(dataset)),
         validate=validate,
-        on_step=turns.step,
+        callbacks=Callbacks(on_step=turns.step),
     )
     return turns.pairs
 

@@ -10,7 +10,7 @@ from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.build import build_model, datasets_of, settings_of, task_of
+from vcycle.tasks.recognition.build import build_model, datasets_of, task_of
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.evaluate import evaluator
 
@@ -208,15 +208,10 @@ def test_weights_are_drawn_under_the_seed(load):
     assert any(not torch.equal(value, other[key]) for key, value in one.items())
 
 
-def test_the_recipes_values_reach_the_task_and_the_settings(load):
-    recipe = load(
-        "sampling.mean=[0.1, 0.2, 0.3]", "run.save_every=7", "run.bad_limit=0.5", "data.workers=3", "run.seed=5"
-    )
+def test_the_recipes_values_reach_the_task(load):
+    recipe = load("sampling.mean=[0.1, 0.2, 0.3]")
     task = task_of(recipe, 4)
     assert (task.classes, task.mean, task.label_smoothing) == (4, (0.1, 0.2, 0.3), 0.2)
-    settings = settings_of(recipe)
-    assert (settings.save_every, settings.bad_limit, settings.workers, settings.seed) == (7, 0.5, 3, 5)
-    assert settings_of(recipe, seed=9).seed == 9
 
 
 @pytest.mark.parametrize("workers", [0, 2])

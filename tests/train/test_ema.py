@@ -6,7 +6,7 @@ import torch
 from vcycle.errors import RecipeError
 from vcycle.runs.loaded_model import open_model
 from vcycle.tasks.recipes import dump_recipe
-from vcycle.train.ema import EmaSpec
+from vcycle.train.config import EmaSpec
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,13 @@ import pytest
 
 from vcycle.data import SampleStream
 from vcycle.errors import DataError, VcycleError
-from vcycle.tasks.recognition.build import build_model, settings_of, task_of
+from vcycle.tasks.recognition.build import build_model, task_of
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import OptimizerSection, TrainConfig
 from vcycle.train.journal import Journal
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Totals
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 BAD = "train/2-left/0003.mp4"
 
@@ -161,11 +162,10 @@ def test_a_video_with_missing_frames_is_used_and_named(make_training, noise, tmp
         plan=training.plan,
         model=build_model(training.recipe, 4, 0),
         dataset=Gaps(),
-        task=task_of(training.recipe, 4),
-        optimizer=OptimizerSpec(),
+        objective=task_of(training.recipe, 4),
+        config=TrainConfig(run=training.recipe.run, loading=training.recipe.data, optimizer=OptimizerSection()),
         run=RunFolder(tmp_path),
-        settings=settings_of(training.recipe),
-        on_message=said.append,
+        callbacks=Callbacks(on_message=said.append),
     )
     assert said == ["damaged video videos/a: b.mp4: 1 of 2 frames cannot be decoded"]
     logged = [line["faults"] for line in steps(tmp_path) if "faults" in line]

@@ -5,12 +5,13 @@ import time
 import pytest
 
 from vcycle.data.pool.work import Spent
-from vcycle.tasks.recognition.build import build_model, settings_of, task_of
+from vcycle.tasks.recognition.build import build_model, task_of
 from vcycle.train import waiting
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import OptimizerSection, TrainConfig
 from vcycle.train.outcome import Totals
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 from vcycle.train.waiting import Waiting, cause_and_remedy
 
 
@@ -91,11 +92,10 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
         plan=training.plan,
         model=build_model(training.recipe, 4, 0),
         dataset=Slow(),
-        task=task_of(training.recipe, 4),
-        optimizer=OptimizerSpec(),
+        objective=task_of(training.recipe, 4),
+        config=TrainConfig(run=training.recipe.run, loading=training.recipe.data, optimizer=OptimizerSection()),
         run=RunFolder(tmp_path),
-        settings=settings_of(training.recipe),
-        on_message=said.append,
+        callbacks=Callbacks(on_message=said.append),
     )
     assert sum(row["steps"] for row in fitted.waiting.values()) == fitted.steps
     assert sum(row["data_seconds"] for row in fitted.waiting.values()) == pytest.approx(fitted.data_seconds)

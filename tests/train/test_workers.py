@@ -7,10 +7,11 @@ import time
 
 import pytest
 
-from vcycle.tasks.recognition.build import build_model, settings_of, task_of
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.tasks.recognition.build import build_model, task_of
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import OptimizerSection, TrainConfig
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 
 @pytest.fixture
@@ -37,10 +38,9 @@ def train_on(make_training, noise):
             plan=training.plan,
             model=build_model(training.recipe, 4, 0),
             dataset=Deadly(),
-            task=task_of(training.recipe, 4),
-            optimizer=OptimizerSpec(),
+            objective=task_of(training.recipe, 4),
+            config=TrainConfig(run=training.recipe.run, loading=training.recipe.data, optimizer=OptimizerSection()),
             run=RunFolder(folder),
-            settings=settings_of(training.recipe),
             **how,
         )
 
@@ -49,7 +49,7 @@ def train_on(make_training, noise):
 
 def test_a_killed_run_goes_on_with_the_replacements_that_it_had_journalled(train_on, record_of, tmp_path):
     said = []
-    whole = train_on(tmp_path / "whole", tmp_path / "tries-whole", on_message=said.append)
+    whole = train_on(tmp_path / "whole", tmp_path / "tries-whole", callbacks=Callbacks(on_message=said.append))
     journal = list(JsonLines(RunFolder(tmp_path / "whole").bad_samples).read())
     assert {line["path"]: line["cause"] for line in journal} == {
         "noise 5": "killed its process (signal 11)",
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_with_the_replacements_that_it_had_journalled(train
     pid = os.fork()
     if pid == 0:
         try:
-            train_on(tmp_path / "run", tmp_path / "tries-first", on_step=kill)
+            train_on(tmp_path / "run", tmp_path / "tries-first", callbacks=Callbacks(on_step=kill))
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -86,7 +86,7 @@ def test_an_exception_in_training_ends_the_workers(train_on, tmp_path, processes
         raise InterruptedError
 
     with pytest.raises(InterruptedError) as caught:
-        train_on(tmp_path / "run", tmp_path / "tries", on_step=stop)
+        train_on(tmp_path / "run", tmp_path / "tries", callbacks=Callbacks(on_step=stop))
     # The traceback still holds the loop's variables; its processes are gone all the same.
     assert caught.traceback
     assert processes() == set()

@@ -28,8 +28,8 @@ _FREE = (
     "plans",  # what they make of the chosen plan is compared itself
     # Of an evaluation, what only the one after training takes: validations are one curve, of one protocol.
     *("evaluation.clips", "evaluation.crops", "evaluation.combine"),
-    *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.tensorboard", "run.fit"),
-    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard"),
+    *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.loggers", "run.fit"),
+    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard", "run.validate_stage_shape"),
 )
 """Keys that a resume may change: none of them changes what is learned, or how it is measured meanwhile."""
 

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from vcycle.tasks.recognition.build import settings_of
 from vcycle.tasks.recognition.recipe import Recipe
-from vcycle.train.ema import EmaSpec
-from vcycle.train.loop import Settings
-from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.update import Task
+from vcycle.train.config import EmaSpec, TrainConfig
+from vcycle.train.objective import Objective
 
 if TYPE_CHECKING:
     from vcycle.tasks.recipes import AnyRecipe
@@ -26,13 +23,11 @@ __all__ = ["Workload", "workload_of"]
 class Workload:
     """What is measured."""
 
-    settings: Settings
+    config: TrainConfig
     """How it would be trained."""
-    task: Task
+    objective: Objective
     build: Callable[[], nn.Module]
     """Makes the model, frozen as in training; its weights are as drawn, as times do not depend on them."""
-    optimizer: OptimizerSpec
-    ema: EmaSpec | None
     role_of: Callable[[str], str | None] = lambda _: None
     """The plan's role of a parameter, by its name."""
 
@@ -47,6 +42,17 @@ def workload_of(recipe: AnyRecipe, classes: int) -> Workload:
     return _recognition(recipe, classes) if isinstance(recipe, Recipe) else _superresolution(recipe)
 
 
+def _config(recipe: AnyRecipe) -> TrainConfig:
+    training = recipe.training
+    return TrainConfig(
+        run=recipe.run,
+        loading=recipe.data,
+        optimizer=recipe.optimizer,
+        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
+        clip_grad_norm=training.clip_grad_norm,
+    )
+
+
 def _recognition(recipe: Recipe, classes: int) -> Workload:
     from vcycle.nn import freeze
     from vcycle.runs.loaded_model import without_downloads
@@ -54,11 +60,9 @@ def _recognition(recipe: Recipe, classes: int) -> Workload:
 
     training = recipe.training
     return Workload(
-        settings=settings_of(recipe),
-        task=task_of(recipe, classes),
+        config=_config(recipe),
+        objective=task_of(recipe, classes),
         build=lambda: freeze(build_model(without_downloads(recipe), classes, recipe.run.seed), training.freeze),
-        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
-        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
     )
 
 
@@ -67,12 +71,9 @@ def _superresolution(recipe: SuperresRecipe) -> Workload:
     from vcycle.tasks.superres.models.roles import role_by_name
     from vcycle.tasks.superres.plans import baseline_of
 
-    training = recipe.training
     return Workload(
-        settings=settings_of(recipe),
-        task=task_of(recipe),
+        config=_config(recipe),
+        objective=task_of(recipe),
         build=lambda: build_model(recipe, recipe.run.seed),
-        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
-        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
         role_of=role_by_name(baseline_of(recipe, 1).roles),
     )

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import FrameSource, GridSampler, VideoDataset
-    from vcycle.tasks.recipes import AnyRecipe
     from vcycle.tasks.recognition import Recognition
-    from vcycle.train.loop import Settings
     from vcycle.train.outcome import Fitted, Point, StepReport
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
@@ -30,7 +28,6 @@ __all__ = [
     "dataset_of",
     "datasets_of",
     "grids_of",
-    "settings_of",
     "task_of",
     "train",
 ]
@@ -156,32 +153,6 @@ def task_of(recipe: Recipe, classes: int) -> "Recognition":
     )
 
 
-def settings_of(recipe: "AnyRecipe", *, seed: int | None = None) -> "Settings":
-    """How the recipe's run is carried out."""
-    from vcycle.train.loop import Settings
-
-    r = recipe.run
-    return Settings(
-        seed=r.seed if seed is None else seed,
-        device=r.device,
-        precision=r.precision,
-        compile=r.compile,
-        graphs=r.graphs,
-        compress=r.compress,
-        shard=r.shard,
-        workers=recipe.data.workers,
-        timeout=recipe.data.timeout,
-        prefetch=recipe.data.prefetch,
-        validate_every=r.validate_every,
-        save_every=r.save_every,
-        bad_limit=r.bad_limit,
-        tensorboard=r.tensorboard,
-        bad_steps=r.bad_steps,
-        watchdog=r.watchdog,
-        fit=r.fit,
-    )
-
-
 def train(
     recipe: Recipe,
     plan: Plan,
@@ -197,7 +168,7 @@ def train(
     on_message: Callable[[str], None] = lambda _: None,
     on_progress: Progress = lambda *_: None,
 ) -> "Fitted":
-    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`.
+    """Train a recipe's model under a plan; see `vcycle.train.trainer.fit`.
 
     Validations tell `on_progress` how far they are: what, how much is done, of how much.
     """
@@ -207,38 +178,38 @@ def train(
     from vcycle.tasks.recognition import Evaluation
     from vcycle.tasks.recognition.evaluate import evaluator
     from vcycle.tasks.recognition.init_weights import initialise
-    from vcycle.train.ema import EmaSpec
-    from vcycle.train.loop import fit
-    from vcycle.train.optimizer import OptimizerSpec
+    from vcycle.train.callbacks import Callbacks
+    from vcycle.train.config import EmaSpec, TrainConfig
     from vcycle.train.ranks import ALONE
+    from vcycle.train.trainer import fit
 
     ranks = ranks or ALONE
-    settings = settings_of(recipe, seed=seed)
-    optimizer = OptimizerSpec(**recipe.optimizer.model_dump())
+    training = recipe.training
+    config = TrainConfig(
+        run=recipe.run if seed is None else recipe.run.model_copy(update={"seed": seed}),
+        loading=recipe.data,
+        optimizer=recipe.optimizer,
+        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=plan.baseline.batch),
+        precise_bn=training.precise_bn,
+        clip_grad_norm=training.clip_grad_norm,
+    )
     videos = {"train": splits.train.videos, "val": splits.val.videos}
     names = splits.train.videos.classes
     goes_on = ranks.from_first(lambda: enter(run, recipe, plan, videos, text=text, resume=resume, classes=names))
     given = goes_on or recipe.init.path is not None
-    model = build_model(without_downloads(recipe) if given else recipe, len(names), settings.seed)
+    model = build_model(without_downloads(recipe) if given else recipe, len(names), config.run.seed)
     if not goes_on:
         initialise(model, recipe, names, on_message if ranks.first else lambda _: None)
     return fit(
+        config,
         plan=plan,
-        model=freeze(model, recipe.training.freeze),
+        model=freeze(model, training.freeze),
         dataset=splits.train,
-        task=task_of(recipe, len(names)),
-        optimizer=optimizer,
+        objective=task_of(recipe, len(names)),
         run=run,
-        settings=settings,
-        recipe=text,
-        classes=names,
-        precise_bn=recipe.training.precise_bn,
-        ema=None if recipe.training.ema is None else EmaSpec(decay=recipe.training.ema, clips=plan.baseline.batch),
-        resume=resume,
-        ranks=ranks,
         validate=evaluator(recipe, splits.val, on_message, ranks=ranks, on_progress=on_progress),
         evaluation=Evaluation,
-        on_step=on_step,
-        on_point=on_point,
-        on_message=on_message,
+        callbacks=Callbacks(on_step=on_step, on_validation=on_point, on_message=on_message, on_progress=on_progress),
+        resume=resume,
+        ranks=ranks,
     )

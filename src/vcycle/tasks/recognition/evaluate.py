@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from vcycle.runs.loaded_model import Opened
     from vcycle.tasks.recognition import Evaluation, Scored, Scores, Scoring
     from vcycle.train.ranks import Ranks
+    from vcycle.train.validation import Evaluator
 
 __all__ = [
     "center_view",
@@ -166,8 +167,8 @@ def evaluator(
     *,
     ranks: "Ranks | None" = None,
     on_progress: Progress = lambda *_: None,
-) -> "Callable[[nn.Module, torch.device], Evaluation]":
-    """A function that evaluates a model during training: at the full grid, one center clip per video.
+) -> "Evaluator":
+    """A function that evaluates a model during training, on one center clip per video: at full resolution or a shape.
 
     Args:
         recipe: The recipe.
@@ -177,22 +178,29 @@ def evaluator(
         ranks: The ranks that evaluate together, each its share of the videos; all of them find the same.
         on_progress: Told how far each evaluation is.
     """
+    from vcycle.data import Views
     from vcycle.tasks.recognition import Scores
-    from vcycle.tasks.recognition import evaluate as evaluate_scores
+    from vcycle.tasks.recognition.metrics import evaluate as evaluate_scores
     from vcycle.train.ranks import ALONE
 
     shared = ranks or ALONE
 
-    views = center_view(recipe)
-    protocol = protocol_of(recipe, len(dataset.videos.classes), views)
+    classes = len(dataset.videos.classes)
+    full = center_view(recipe)
+    plain = recipe.model_copy(
+        update={"evaluation": recipe.evaluation.model_copy(update={"fully_convolutional": False})}
+    )
     named: set[int] = set()
 
-    def evaluate(model: "nn.Module", device: "torch.device") -> "Evaluation":
+    def evaluate(model: "nn.Module", device: "torch.device", /, shape: Shape | None = None) -> "Evaluation":
+        views = full if shape is None else Views(shape=shape)
+        how = recipe if shape is None else plain
         tell = partial(on_progress, "evaluating videos")
-        found = scored(recipe, dataset, model, views, device, rank=shared.rank, world=shared.world, progress=tell)
-        return shared.pooled(list(found), judge)
+        found = scored(how, dataset, model, views, device, rank=shared.rank, world=shared.world, progress=tell)
+        protocol = protocol_of(how, classes, views)
+        return shared.pooled(list(found), partial(judge, protocol))
 
-    def judge(everything: "list[Scored | Replacement]") -> "Evaluation":
+    def judge(protocol: str, everything: "list[Scored | Replacement]") -> "Evaluation":
         scores = Scores.of(everything)
         for bad in scores.unreadable:
             if bad.video not in named:

@@ -9,31 +9,28 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
+from vcycle.data.config import LoadingSection
 from vcycle.data.layouts import LayoutName
 from vcycle.section import Section, as_mapping
 from vcycle.tasks.recognition.plan_options import PlansSection
+from vcycle.train.config import Average, GradNorm, OptimizerSection, RunSection
 
 __all__ = [
     "AugmentSection",
-    "Average",
     "DataSection",
     "DecaySection",
     "DigitsSection",
     "EvaluationSection",
     "InitSection",
     "ModelSection",
-    "OptimizerSection",
     "RandAugmentSection",
     "Recipe",
-    "RunSection",
     "SamplingSection",
     "TrainingSection",
     "WarmupSection",
 ]
 
 Views = Annotated[int, Field(ge=1, le=1000)]
-Average = Annotated[float, Field(ge=0, lt=1)]
-"""What is left of a running average after a step."""
 BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
 """α of a Beta distribution; outside of this range its draws are 0 and 1, or 1/2, in 32-bit floats."""
 
@@ -77,7 +74,7 @@ class DigitsSection(Section):
         return self.clips.get("train", 0) * len(self.digits) * len(self.motions)
 
 
-class DataSection(Section):
+class DataSection(LoadingSection):
     """The videos."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -102,13 +99,6 @@ class DataSection(Section):
     training list."""
     cache: Annotated[int, Field(ge=1, le=16384)] | None = None
     """Decode every video once, to this short side in pixels, into a file that is mapped into memory."""
-    workers: Annotated[int, Field(ge=0, le=1024)] = 2
-    """Processes that load clips; 0 loads in the training process."""
-    timeout: PositiveFloat = 60.0
-    """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
-    prefetch: PositiveInt | None = None
-    """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
-    less than two."""
 
 
 class SamplingSection(Section):
@@ -216,7 +206,10 @@ class TrainingSection(Section):
     precise_bn: PositiveInt | None = None
     """Clips over which BatchNorm's running statistics are recomputed before each validation and at the end; by
     default they are those that training keeps."""
-    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    clip_grad_norm: GradNorm | None = None
+    """Scale the gradients of a step down to this norm, where theirs is larger (gradient clipping); the log has the norm
+    before it as `grad_norm`."""
+    ema: Average | None = None
     """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
     larger batch looks back over as many samples, not steps."""
 
@@ -243,21 +236,6 @@ class AugmentSection(Section):
     step takes one, by an even chance."""
 
 
-class OptimizerSection(Section):
-    """The optimizer; norms and biases are not decayed."""
-
-    name: Literal["sgd", "adamw"] = "sgd"
-    """SGD with momentum, or AdamW."""
-    momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
-    """Momentum of SGD."""
-    nesterov: bool = False
-    """Nesterov momentum, as PySlowFast's default."""
-    betas: tuple[Average, Average] = (0.9, 0.999)
-    """Averages of AdamW."""
-    weight_decay: Annotated[float, Field(ge=0)] = 1e-4
-    """Decay of weights that are neither biases nor norms."""
-
-
 class EvaluationSection(Section):
     """How a finished training is evaluated; during training it is one center clip of each video.
 
@@ -280,43 +258,6 @@ class EvaluationSection(Section):
     """What makes scores of logits; `auto` is `sigmoid` with `training.multi_label`, else `softmax`."""
     combine: Literal["mean", "max"] = "mean"
     """What a video's views give together: the mean of their scores, or the highest for each class."""
-
-
-class RunSection(Section):
-    """How a run is carried out; nothing here changes its result, but `seed`, `precision` and `compress`."""
-
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Keys every random choice."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Arithmetic of the forward and backward pass."""
-    compile: bool = False
-    """Compile the network, once for each batch shape, before the first step: minutes, for faster steps. Equal to
-    rounding."""
-    graphs: bool = False
-    """Record forward and backward once for each batch shape, and play them back (CUDA graphs): for small steps on a
-    GPU, which its launches bound. Not with several GPUs, mixup or CutMix."""
-    compress: Literal["fp16", "bf16"] | None = None
-    """Round gradients to this on their way between processes: half as much to send, where the network is slow."""
-    shard: bool = False
-    """Have each process hold a part of the weights, gradients and optimizer, rather than all of them (FSDP): for models
-    that need it. Equal to rounding; not with `compile`, nor with `graphs`. Without an effect on one process."""
-    validate_every: PositiveFloat = 1.0
-    """Epochs of samples between validations."""
-    save_every: PositiveInt = 500
-    """Steps between checkpoints."""
-    bad_limit: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Stop when more than this share of the samples could not be read. An epoch's share is that of the bad files."""
-    tensorboard: bool = False
-    """Write TensorBoard event files beside the JSON lines."""
-    bad_steps: Annotated[int, Field(ge=0)] = 10
-    """Stop when more than so many updates in a row had to be skipped because the loss or a gradient was not finite."""
-    watchdog: PositiveFloat | None = 10.0
-    """Minutes without a step after which it is said where every thread is and what it waits for; `null` for never."""
-    fit: Literal["auto", "always", "never"] = "auto"
-    """Try each batch shape before the first step, and compute those that do not fit into memory in parts, with the same
-    result. `auto`: on a GPU. If memory runs out later, that is done in any case."""
 
 
 class Recipe(Section):

@@ -8,7 +8,6 @@ from torch import nn
 
 from vcycle.plan import Plan
 from vcycle.runs.resume_guard import enter
-from vcycle.tasks.recognition.build import settings_of
 from vcycle.tasks.recognition.data import Progress
 from vcycle.tasks.recognition.models.catalog import build_restorer
 from vcycle.tasks.superres import Quality, Restoration
@@ -20,11 +19,11 @@ from vcycle.tasks.superres.models.roles import role_by_name
 from vcycle.tasks.superres.pairs.dataset import PairedDataset
 from vcycle.tasks.superres.pairs.layouts import ClipPairs
 from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.train.ema import EmaSpec
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import EmaSpec, TrainConfig
 from vcycle.train.log import Watched
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.trainer import fit
 
 if TYPE_CHECKING:
     from vcycle.train.outcome import Fitted, Point, StepReport
@@ -65,36 +64,37 @@ def train(
     on_message: Callable[[str], None] = lambda _: None,
     on_progress: Progress = lambda *_: None,
 ) -> "Fitted":
-    """Train a recipe's model under a plan; see `vcycle.train.loop.fit`.
+    """Train a recipe's model under a plan; see `vcycle.train.trainer.fit`.
 
     Validations tell `on_progress` how far they are: what, how much is done, of how much.
     """
-    settings = settings_of(recipe, seed=seed)
     training, names = recipe.training, {"train": clips.train, "val": clips.val}
+    config = TrainConfig(
+        run=recipe.run if seed is None else recipe.run.model_copy(update={"seed": seed}),
+        loading=recipe.data,
+        optimizer=recipe.optimizer,
+        # The decay is stated for the baseline's batch, before a larger minibatch.
+        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
+        clip_grad_norm=training.clip_grad_norm,
+    )
     goes_on = ranks.from_first(lambda: enter(run, recipe, plan, names, text=text, resume=resume))
-    model = build_model(recipe, settings.seed)
+    model = build_model(recipe, config.run.seed)
     if not goes_on:
         initialise(model, recipe, on_message if ranks.first else lambda _: None)
     return fit(
+        config,
         plan=plan,
         model=model,
         dataset=dataset_of(recipe, clips.train),
-        task=task_of(recipe),
-        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
+        objective=task_of(recipe),
         run=run,
-        settings=settings,
-        recipe=text,
-        # The decay is stated for the baseline's batch, before a larger minibatch.
-        ema=None if training.ema is None else EmaSpec(decay=training.ema, clips=training.batch),
-        role_of=role_by_name(plan.baseline.roles),
-        watch=_offsets,
-        resume=resume,
-        ranks=ranks,
         validate=evaluator(recipe, dataset_of(recipe, clips.val), on_message, ranks=ranks, on_progress=on_progress),
         evaluation=Quality,
-        on_step=on_step,
-        on_point=on_point,
-        on_message=on_message,
+        role_of=role_by_name(plan.baseline.roles),
+        monitor=_offsets,
+        callbacks=Callbacks(on_step=on_step, on_validation=on_point, on_message=on_message, on_progress=on_progress),
+        resume=resume,
+        ranks=ranks,
     )
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from vcycle.data import Replacement
 from vcycle.errors import CheckpointError, RecipeError
-from vcycle.plan import rank_slice
+from vcycle.plan import Shape, rank_slice
 from vcycle.runs.loaded_model import read_kept, refuse_untrained
 from vcycle.tasks.recipes import AnyRecipe
 from vcycle.tasks.recognition.data import Progress
@@ -22,6 +22,7 @@ from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.tasks.superres.weights.keys import dialect_of, to_ours
 from vcycle.train.checkpoint import load_weights
 from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.validation import Evaluator
 
 __all__ = ["Opened", "evaluator", "measured", "measuring_of", "open_initial", "open_run"]
 
@@ -74,8 +75,8 @@ def evaluator(
     *,
     ranks: Ranks = ALONE,
     on_progress: Progress = lambda *_: None,
-) -> Callable[[nn.Module, torch.device], Quality]:
-    """A function that evaluates a model during training, on a few whole clips.
+) -> Evaluator:
+    """A function that evaluates a model during training: on a few whole clips, or on their middle at a shape.
 
     Args:
         recipe: The recipe.
@@ -89,11 +90,11 @@ def evaluator(
     measuring = measuring_of(recipe)
     named: set[int] = set()
 
-    def evaluate(model: nn.Module, device: torch.device) -> Quality:
+    def evaluate(model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> Quality:
         share = rank_slice(len(few), 1, ranks.rank, ranks.world)
         own = [few[place] for place in share]
         tell = partial(on_progress, "restoring frames")
-        found = restore_each(model, dataset, own, device=device, measuring=measuring, progress=tell)
+        found = restore_each(model, dataset, own, device=device, measuring=measuring, shape=shape, progress=tell)
         return ranks.pooled(list(found), judge)
 
     def judge(found: list[Measured | Replacement]) -> Quality:

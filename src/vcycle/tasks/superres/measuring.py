@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from vcycle.data import Replacement, VideoError
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
+from vcycle.plan import Shape
 from vcycle.tasks.superres.metrics import (
     ClipQuality,
     Protocol,
@@ -21,7 +22,7 @@ from vcycle.tasks.superres.metrics import (
 )
 from vcycle.tasks.superres.models.clips import Restorer, chunked, restore
 from vcycle.tasks.superres.objective import video_of
-from vcycle.tasks.superres.pairs.dataset import PairedDataset
+from vcycle.tasks.superres.pairs.dataset import PairedDataset, PairedSample
 
 __all__ = ["Measured", "Measuring", "Quality", "quality_of", "restore_each"]
 
@@ -102,9 +103,10 @@ def restore_each(
     *,
     device: torch.device,
     measuring: Measuring,
+    shape: Shape | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Measured | Replacement]:
-    """Restore whole clips one after another, and measure each.
+    """Restore whole clips, or the middle of each, one after another, and measure them.
 
     Args:
         model: A network, on the device; left in the mode in which it came.
@@ -112,6 +114,8 @@ def restore_each(
         clips: Which of them.
         device: Where the model is.
         measuring: How.
+        shape: What is taken of the middle of each clip, in low-resolution pixels, as training at this shape takes it;
+            by default the whole clip.
         progress: Told how many frames are done, of how many; from the beginning on, as a clip may take minutes.
 
     Yields:
@@ -128,7 +132,7 @@ def restore_each(
         progress(done, total)
         for clip, own in frames:
             try:
-                pair = dataset.whole(clip)
+                pair = dataset.whole(clip) if shape is None else _middle(dataset.whole(clip), shape, measuring.mirrored)
             except VideoError as error:
                 yield Replacement(position=-1, video=clip, replacement=-1, path=error.path, cause=error.cause)
             else:
@@ -171,6 +175,18 @@ def _frames(dataset: PairedDataset, clip: int) -> int:
         return dataset.pairs.info(clip).frames
     except VideoError:
         return 0
+
+
+def _middle(pair: PairedSample, shape: Shape, mirrored: bool) -> PairedSample:
+    """The middle of a clip, in time and in space; all of a dimension that is shorter than the shape."""
+    lr, hr = pair.lr, pair.hr
+    scale = hr.shape[2] // lr.shape[2]
+    sizes = (shape.frames // 2 if mirrored else shape.frames, shape.height, shape.width)
+    for axis, (wanted, factor) in enumerate(zip(sizes, (1, scale, scale), strict=True)):
+        size = min(wanted, lr.shape[axis])
+        start = (lr.shape[axis] - size) // 2
+        lr, hr = lr.narrow(axis, start, size), hr.narrow(axis, start * factor, size * factor)
+    return pair._replace(lr=lr, hr=hr)
 
 
 def _told_within(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:

@@ -7,13 +7,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
+from vcycle.data.config import LoadingSection
 from vcycle.section import Section, as_mapping
-from vcycle.tasks.recognition.recipe import Average, ModelSection, RunSection
+from vcycle.tasks.recognition.recipe import ModelSection
+from vcycle.train.config import Average, GradNorm, OptimizerSection, RunSection
 
 __all__ = ["CyclePlan", "RestorationData", "RestorationTraining", "SuperresRecipe"]
 
 
-class RestorationData(Section):
+class RestorationData(LoadingSection):
     """The clips: at high resolution, and how their low-resolution frames come about."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
@@ -33,13 +35,6 @@ class RestorationData(Section):
     epoch: PositiveInt | None = None
     """Samples that count as an epoch, in which progress and `run.validate_every` are told; by default one of each
     clip. The field counts REDS by its frames."""
-    workers: Annotated[int, Field(ge=0, le=1024)] = 2
-    """Processes that load clips; 0 loads in the training process."""
-    timeout: PositiveFloat = 60.0
-    """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
-    prefetch: PositiveInt | None = None
-    """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
-    less than two."""
 
 
 class RestorationSampling(Section):
@@ -128,18 +123,21 @@ class RestorationTraining(Section):
     """How the flow network learns, where the model has one; by default as the rest."""
     backbone: BackboneSection | None = None
     """How all but the fusion of an EDVR with attention learns; by default as the fusion."""
-    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    clip_grad_norm: GradNorm | None = None
+    """Scale the gradients of a step down to this norm, where theirs is larger (gradient clipping); the log has the norm
+    before it as `grad_norm`."""
+    ema: Average | None = None
     """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
     larger minibatch looks back over as many samples, not steps."""
 
 
-class AdamSection(Section):
-    """The optimizer; biases are not decayed."""
+class AdamSection(OptimizerSection):
+    """The optimizer; biases are not decayed. The LR comes from the plan, step by step."""
 
-    name: Literal["adam", "adamw"] = "adam"
-    """Adam, or AdamW."""
+    name: str = "adam"
+    """`adam`, `adamw`, `sgd` (with momentum), or any other class of `torch.optim`, in upper or lower case."""
     betas: tuple[Average, Average] = (0.9, 0.99)
-    """Its averages."""
+    """Averages of Adam, AdamW and others that have two."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decay of weights that are not biases."""
 
