@@ -186,7 +186,7 @@ def _lay_out(optimizer: torch.optim.Optimizer) -> None:
 def _on_this_device(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """An optimizer's state that says how this one updates: fused or not is the device's matter, not the run's."""
     groups = [
-        {**group, "fused": own.get("fused")}
+        {**group, "fused": own["fused"]} if "fused" in own else group
         for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
     ]
     return {**saved, "param_groups": groups}
