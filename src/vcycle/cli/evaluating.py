@@ -182,8 +182,8 @@ def _tell(found: _Found, model: Path, split: str, file: Path, figure: Path | Non
     """Print what was found, then write it down: what took long is not lost to a full disk."""
     from vcycle.report.evaluation import confusion_figure, weakest_table
     from vcycle.tasks.recognition import confusion
-    from vcycle.tasks.recognition import evaluate as evaluate_scores
     from vcycle.tasks.recognition.eval_report import class_rows, write_findings
+    from vcycle.tasks.recognition.metrics import evaluate as evaluate_scores
 
     opened, dataset = found.opened, found.dataset
     evaluation = evaluate_scores(found.scores, found.protocol)

@@ -2,8 +2,8 @@
 
 Each rank holds a slice of every parameter, and with it of its gradient and of what the optimizer keeps. A layer's
 parameters are put together when it computes, block by block, and taken apart again. Buffers, such as running
-statistics, are whole on every rank. What leaves the training (checkpoints, the model that is evaluated) is whole too:
-nobody else has to know of it.
+statistics, are whole on every rank. The model that is evaluated is whole on every rank, too: ranks evaluate different
+numbers of clips, and a sharded forward pass needs all of them each time. Checkpoints are written in parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -179,7 +179,7 @@ def scattered_optimizer(saved: dict[str, Any], parameters: Sequence[Tensor]) -> 
 
 
 def _part(whole: Tensor, like: Tensor) -> Tensor:
-    if not isinstance(like, DTensor) or whole.shape != like.shape:
+    if isinstance(whole, DTensor) or not isinstance(like, DTensor) or whole.shape != like.shape:
         return whole
     mesh = like.device_mesh
     parts = torch.chunk(whole, mesh.size())

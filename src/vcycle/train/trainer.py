@@ -104,7 +104,8 @@ def fit(
             role_of=role_of,
             on_message=say,
         )
-        start = state.restore(say, evaluation or _nothing_evaluated) if resuming else 0
+        stack.callback(state.finish_saving)
+        start = state.restore(say, evaluation or _nothing_evaluated, ranks) if resuming else 0
         _refuse_unequal(start, ranks, run)
         if not resuming:
             if resume:
