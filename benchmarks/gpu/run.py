@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -29,7 +30,6 @@ from vcycle.bench.timing import Spread
 from vcycle.nn import convert_batchnorm, set_bn_batch
 from vcycle.tasks.recognition.models import build
 from vcycle.tasks.recognition.models.catalog import build_restorer
-from vcycle.train.config import OptimizerSection
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.memory import is_out_of_memory, release
 from vcycle.train.optimizer import build_optimizer
@@ -169,8 +169,8 @@ class Stepper:
         elif mode == "channels last":
             model = model.to(memory_format=torch.channels_last)
         self._model = model
-        spec = OptimizerSection(**piece["optimizer"])
-        self._optimizer = build_optimizer(spec, self._model, fused=effort.device.type == "cuda")
+        section: Any = SimpleNamespace(**piece["optimizer"])  # not the recipe's own, which needs pydantic
+        self._optimizer = build_optimizer(section, self._model, fused=effort.device.type == "cuda")
         for group in self._optimizer.param_groups:
             group["lr"] = 1e-4
         self._forward: Callable[..., Tensor] = self._model

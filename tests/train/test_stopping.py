@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+import vcycle.tasks.recognition.evaluate as evaluating
 from vcycle.data import VideoDataset
-from vcycle.tasks.recognition import evaluate as evaluating
 from vcycle.train import stopping
 from vcycle.train.stopping import Stop, Stopped, signals
 

@@ -25,7 +25,7 @@ GradNorm = PositiveFloat
 TryShapes = Literal["auto", "always", "never"]
 """When batch shapes are tried before the first step: `auto` on a GPU."""
 
-USUAL = ("sgd", "adam", "adamw")
+_USUAL = ("sgd", "adam", "adamw")
 """Optimizers that are known without torch."""
 
 
@@ -103,7 +103,7 @@ class OptimizerSection(Section):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name.lower() not in USUAL:
+        if name.lower() not in _USUAL:
             from vcycle.train.optimizer import optimizer_class
 
             with _as_fault():

@@ -2,20 +2,23 @@
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from vcycle.errors import RecipeError, did_you_mean
-from vcycle.train.config import USUAL, OptimizerSection
+
+if TYPE_CHECKING:
+    from vcycle.train.config import OptimizerSection
 
 __all__ = ["build_optimizer", "check_options", "optimizer_class", "parameter_depths", "parameter_groups"]
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # _NormBase: of every BatchNorm and InstanceNorm
 _GIVEN = ("params", "lr", "weight_decay", "fused", "foreach", "capturable", "differentiable")
 """Arguments of optimizers that are not the recipe's to give: other keys, the plan or the trainer set them."""
+_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 _UNUSABLE = {
     "lbfgs": "computes the loss several times in a step, which no training here does",
     "sparseadam": "takes sparse gradients alone",
@@ -61,7 +64,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def build_optimizer(
-    section: OptimizerSection,
+    section: "OptimizerSection",
     model: nn.Module,
     role_of: Callable[[str], str | None] = lambda _: None,
     *,
@@ -75,7 +78,7 @@ def build_optimizer(
         section: Which optimizer and its constants.
         model: The model.
         role_of: The plan's role of a parameter, from its name.
-        fused: Update all parameters in one kernel, where SGD, Adam or AdamW is meant. It rounds differently.
+        fused: Update all parameters in one kernel (SGD, Adam and AdamW alone). It rounds differently.
 
     Raises:
         RecipeError: for an unknown name, or options that the optimizer or the model does not take.
@@ -92,7 +95,7 @@ def build_optimizer(
         model, weight_decay=section.weight_decay, role_of=role_of, layer_decay=section.layer_decay
     )
     options: dict[str, Any] = {"lr": 0.0, **section.options}
-    if fused and section.name in USUAL:
+    if fused and kind in _FUSED:
         options["fused"] = True
     if kind is torch.optim.SGD:
         options |= {"momentum": section.momentum, "nesterov": section.nesterov}
