@@ -18,7 +18,7 @@ from vcycle.train.micro_batching import MicroBatchRecord, MicroBatchSize
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
-from vcycle.train.shards import assembled, blocks_of, gathered, is_sharded, outline, own, shard
+from vcycle.train.shards import blocks_of, gather_state, is_sharded, local_shard, meta_copy, shard, unsharded_copy
 from vcycle.train.speed import Speed
 from vcycle.train.trainer import fit
 
@@ -103,7 +103,7 @@ def train(rank, world, noise, folder, until=None, *, dropout=0.0, how=None, **mo
             raise InterruptedError
 
     def watch(trained):
-        held.append(sum(own(p.detach()).numel() for p in trained.parameters()) / total)
+        held.append(sum(local_shard(p.detach()).numel() for p in trained.parameters()) / total)
 
     try:
         fit(
@@ -292,7 +292,7 @@ def _is_told_on_the_device():
         model(torch.ones(2, 3)).square().mean().backward()
         optimizer.found_inf = torch.tensor(found_inf)
         optimizer.step()
-        steps.append(gathered(model.state_dict(), keep=True)["weight"])
+        steps.append(gather_state(model.state_dict(), keep=True)["weight"])
     return torch.equal(*steps)
 
 
@@ -345,9 +345,9 @@ def test_what_lies_in_several_blocks_is_left_to_the_whole():
 def test_an_outline_takes_no_memory_and_is_assembled_to_the_model_itself():
     model = Net()
     model.register_buffer("kept", torch.arange(3.0), persistent=False)
-    drawn = outline(model)
+    drawn = meta_copy(model)
     assert all(tensor.is_meta for tensor in [*drawn.parameters(), *drawn.buffers()])
-    whole = assembled(model, drawn)
+    whole = unsharded_copy(model, drawn)
     for (name, mine), (_, theirs) in zip(whole.named_parameters(), model.named_parameters(), strict=True):
         assert torch.equal(mine, theirs), name
         assert mine is not theirs

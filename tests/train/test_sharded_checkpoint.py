@@ -234,7 +234,7 @@ def test_what_is_damaged_is_passed_over_by_one_process_and_by_ranks(on_ranks, no
         assert (checkpoint.step, path.name, len(passed)) == (4, "step-000000004", 1)
         assert passed[0].startswith(f"checkpoint {RunFolder(copy).checkpoints / 'step-000000006'} cannot be read: ")
     said = on_ranks(3, train, noise, tmp_path / "0", 6)[0]
-    assert said[0].startswith("passed over: checkpoint ")
+    assert said[0].startswith("skipped: checkpoint ")
     assert said[1] == f"resuming at step 4 of 12 from {RunFolder(tmp_path / '0').checkpoints / 'step-000000004'}"
 
 

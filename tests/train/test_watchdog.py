@@ -29,7 +29,7 @@ def test_it_says_after_how_many_steps_at_which_shape_and_waiting_for_what(watch,
     said = capfd.readouterr().err
     assert said.startswith(
         "nothing has happened for 10 min, after 1,234 of 2,000 steps (next: 4×8×64²): it waits for data: does the disk "
-        "or the network that the videos lie on answer? It goes on waiting; where every thread is:\n"
+        "or the network that the videos lie on answer? It keeps waiting; every thread is here:\n"
     )
     written = (tmp_path / "stalls.txt").read_text()
     assert written.splitlines()[0] == said.splitlines()[0]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from vcycle.train.config import EmaSpec
-from vcycle.train.shards import own
+from vcycle.train.shards import local_shard
 
 __all__ = ["Ema"]
 
@@ -29,7 +29,7 @@ class Ema:
     def update(self, model: nn.Module, batch: int) -> None:
         """Take in a model's weights after a step of so many clips; the host does not wait for the device."""
         share = self._spec.share(batch)
-        kept, new = ([own(parameter) for parameter in each.parameters()] for each in (self.model, model))
+        kept, new = ([local_shard(parameter) for parameter in each.parameters()] for each in (self.model, model))
         torch._foreach_lerp_(kept, new, share)
         for buffer, current in zip(self.model.buffers(), model.buffers(), strict=True):
             buffer.copy_(current)

@@ -17,7 +17,7 @@ from torch.nn.utils import get_total_norm
 
 from vcycle.errors import VcycleError
 from vcycle.train.outcome import Totals
-from vcycle.train.shards import own
+from vcycle.train.shards import local_shard
 
 __all__ = ["Skips", "StepResult", "clip_gradients", "gradient_norm", "step_if"]
 
@@ -43,7 +43,7 @@ def gradient_norm(optimizer: torch.optim.Optimizer, *, sharded: bool = False) ->
         optimizer: Whose parameters have gradients.
         sharded: Whether each rank has a part of them; then all ranks call this, and find the same.
     """
-    norm = get_total_norm([own(gradient) for gradient in _gradients(optimizer)])
+    norm = get_total_norm([local_shard(gradient) for gradient in _gradients(optimizer)])
     if not sharded:
         return norm
     squares = norm.double().square()
@@ -59,7 +59,9 @@ def clip_gradients(optimizer: torch.optim.Optimizer, norm: Tensor, most: float) 
         norm: The norm of all of them, those on other ranks included.
         most: The norm that they keep.
     """
-    torch._foreach_mul_([own(gradient) for gradient in _gradients(optimizer)], (most / (norm + 1e-6)).clamp(max=1.0))
+    torch._foreach_mul_(
+        [local_shard(gradient) for gradient in _gradients(optimizer)], (most / (norm + 1e-6)).clamp(max=1.0)
+    )
 
 
 def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:

@@ -230,7 +230,7 @@ class MicroBatchSearch:
         if self._learning:
             raise VcycleError(
                 f"memory ran out{at} ({cell}) while the optimizer changed the weights, so the step cannot be done "
-                f"again: go on from the last checkpoint with --resume, where there is more memory{self._here()}"
+                f"again: resume from the last checkpoint with --resume, where there is more memory{self._here()}"
             )
         now = min(self._train_step.micro.get((cell.batch, cell.shape), own), own)
         smaller = [size for size in self._sizes(cell) if size < now]
@@ -245,7 +245,7 @@ class MicroBatchSearch:
         self._tell_shortage(step, found)
         if self._ranks.world > 1:
             raise VcycleError(
-                f"{found}. Rank {self._ranks.rank} cannot do the step again while others wait for it: go on from the "
+                f"{found}. Rank {self._ranks.rank} cannot do the step again while others wait for it: resume from the "
                 "last checkpoint with --resume"
             )
 

@@ -14,7 +14,7 @@ from vcycle.train.objective import Objective
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
-from vcycle.train.shards import outline, shard
+from vcycle.train.shards import meta_copy, shard
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
@@ -40,20 +40,20 @@ def set_up(
     model = _laid_out(model, device)
     average = None if config.ema is None else Ema(model, config.ema)
     models = [model] if average is None else [model, average.model]
-    whole = None
+    empty = None
     if options.shard and ranks.world > 1:
-        whole = outline(model)
+        empty = meta_copy(model)
         shard(*models, device=device, compress=options.compress)
     else:
         for each in models:
             each.to(device)
     # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
     # Of sharded parameters torch has no fused SGD, and on a CPU none of parameters that first learn at different steps.
-    plain = config.optimizer.name == "sgd" and (whole is not None or device.type == "cpu")
+    plain = config.optimizer.name == "sgd" and (empty is not None or device.type == "cpu")
     fused = options.precision != "fp16" and not plain
     optimizer = build_optimizer(config.optimizer, model, role_of, fused=fused)
     state = TrainState(
-        run=run, plan=plan, seed=options.seed, model=model, optimizer=optimizer, ema=average, outline=whole
+        run=run, plan=plan, seed=options.seed, model=model, optimizer=optimizer, ema=average, meta_copy=empty
     )
     train_step = TrainStep(
         accelerator,

@@ -27,7 +27,7 @@ from vcycle.train.outcome import Evaluation, Totals
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.sharded_checkpoint import ShardedWriter
-from vcycle.train.shards import assembled, gathered, own, scattered, scattered_optimizer
+from vcycle.train.shards import gather_state, local_shard, scatter_optimizer_state, scatter_state, unsharded_copy
 
 __all__ = ["TrainState"]
 
@@ -45,7 +45,7 @@ class TrainState:
     scaler: torch.amp.GradScaler | None = None
     totals: Totals = field(default_factory=Totals)
 
-    outline: nn.Module | None = None
+    meta_copy: nn.Module | None = None
     """The model without its weights, where ranks have parts of them."""
     best_step: int | None = field(default=None, init=False)
     """Steps after which the best validation's weights were, where they are kept."""
@@ -59,7 +59,7 @@ class TrainState:
         Where ranks have parts of it, a copy in one piece; all of them call this.
         """
         best = self.model if self.ema is None else self.ema.model
-        return best if self.outline is None else assembled(best, self.outline)
+        return best if self.meta_copy is None else unsharded_copy(best, self.meta_copy)
 
     def note_best(self, step: int, *, write: bool = True) -> None:
         """Hold the weights of the best validation so far, until the next checkpoint is saved; all ranks call this.
@@ -69,7 +69,7 @@ class TrainState:
             write: Whether this rank is the one that writes.
         """
         self.best_step = step
-        weights = gathered((self.model if self.ema is None else self.ema).state_dict(), keep=write)
+        weights = gather_state((self.model if self.ema is None else self.ema).state_dict(), keep=write)
         if write:
             self._noted = Checkpoint(
                 step=step,
@@ -95,7 +95,7 @@ class TrainState:
         """
         if write:
             self.save_noted()
-        if self.outline is not None:
+        if self.meta_copy is not None:
             save_sharded(self._writer, self.run.checkpoints, self._checkpoint(step), write=write)
         elif write:
             save_checkpoint(self.run.checkpoints, self._checkpoint(step))
@@ -145,12 +145,12 @@ class TrainState:
         Raises:
             CheckpointError: if it belongs to another plan, seed, model or optimizer, or none can be read.
         """
-        found = latest_checkpoint(self.run.checkpoints) if self.outline is None else self._newest_in_parts(ranks)
+        found = latest_checkpoint(self.run.checkpoints) if self.meta_copy is None else self._newest_in_parts(ranks)
         if found is None:
             raise CheckpointError(f"the run in {self.run.path} has lost its checkpoints: choose another --out")
         checkpoint, path, passed = found
         for fault in passed:
-            on_message(f"passed over: {fault}")
+            on_message(f"skipped: {fault}")
         if checkpoint.plan != self.plan or checkpoint.seed != self.seed:
             theirs, ours = checkpoint.plan, self.plan
             raise CheckpointError(
@@ -158,7 +158,7 @@ class TrainState:
                 f"{checkpoint.seed}; this recipe gives plan {ours.name} {ours.fingerprint} with seed {self.seed}: "
                 f"resume with the run's own recipe ({self.run.recipe}), or choose another --out"
             )
-        load_weights(self.model, scattered(checkpoint.model, self.model.state_dict()), path)
+        load_weights(self.model, scatter_state(checkpoint.model, self.model.state_dict()), path)
         kind = type(self.optimizer).__name__
         if checkpoint.optimizer_kind != kind:
             raise CheckpointError(
@@ -184,10 +184,10 @@ class TrainState:
                 f"resume with the run's own recipe ({self.run.recipe})"
             )
         if self.ema is not None and checkpoint.averaged is not None:
-            load_weights(self.ema.model, scattered(checkpoint.averaged, self.ema.state_dict()), path)
+            load_weights(self.ema.model, scatter_state(checkpoint.averaged, self.ema.state_dict()), path)
         try:
             parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-            saved = scattered_optimizer(checkpoint.optimizer, parameters)
+            saved = scatter_optimizer_state(checkpoint.optimizer, parameters)
             self.optimizer.load_state_dict(_on_this_device(saved, self.optimizer))
             _lay_out(self.optimizer)
             if self.scaler is not None and checkpoint.scaler is not None:
@@ -222,7 +222,7 @@ def _lay_out(optimizer: torch.optim.Optimizer) -> None:
         for key, value in state.items():
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.ndim:
                 like = torch.empty_like(parameter.detach(), dtype=value.dtype)
-                own(like).copy_(own(value))
+                local_shard(like).copy_(local_shard(value))
                 state[key] = like
 
 

@@ -27,7 +27,7 @@ from vcycle.train.gradients import StepResult, clip_gradients, gradient_norm, st
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.objective import Objective
 from vcycle.train.ranks import Ranks
-from vcycle.train.shards import hold_parts, is_sharded
+from vcycle.train.shards import is_sharded, set_reshard
 from vcycle.train.speed import Speed, compile_failures, compiled, eagerly, lists_kept_empty
 from vcycle.train.state import TrainState
 
@@ -184,7 +184,7 @@ class TrainStep:
         """What the model makes of this rank's clips of a batch; running statistics stay as they are."""
         with one_step(self._state.model, self._sharing(step)) as commitment:
             commitment.keep = False
-            hold_parts(self._state.model, parted=False, last=True)
+            set_reshard(self._state.model, parted=False, last=True)
             with eagerly(self._speed):
                 return self._objective.predict(self._forward, self._accelerator.to_device(batch.clips))
 
@@ -195,7 +195,7 @@ class TrainStep:
     def _exchanging(self, step: Step, last: bool) -> AbstractContextManager[Any]:
         """Gradients are exchanged once, with those of the last micro-batch."""
         if self.sharded:
-            hold_parts(self._state.model, parted=self._is_parted(step), last=last)
+            set_reshard(self._state.model, parted=self._is_parted(step), last=last)
         return (
             self._shared.no_sync() if isinstance(self._shared, DistributedDataParallel) and not last else nullcontext()
         )
