@@ -17,6 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +32,7 @@ from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.superres.models import MODELS as RESTORERS
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.memory import is_out_of_memory, release
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.optimizer import build_optimizer
 
 sys.path.insert(0, str(Path(__file__).parent))
 from tables import markdown
@@ -167,8 +168,8 @@ class Stepper:
         elif mode == "channels last":
             model = model.to(memory_format=torch.channels_last)
         self._model = model
-        spec = OptimizerSpec(**piece["optimizer"])
-        self._optimizer = spec.build(self._model, fused=effort.device.type == "cuda")
+        section: Any = SimpleNamespace(**piece["optimizer"])  # not the recipe's own, which needs pydantic
+        self._optimizer = build_optimizer(section, self._model, fused=effort.device.type == "cuda")
         for group in self._optimizer.param_groups:
             group["lr"] = 1e-4
         self._forward: Callable[..., Tensor] = self._model

@@ -32,7 +32,7 @@ from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import environment
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.run import RunFolder
 
 
@@ -70,7 +70,7 @@ def plain(recipe: RecognitionRecipe, videos: VideoList, steps: int, workers: int
     torch.manual_seed(recipe.run.seed)
     random.seed(recipe.run.seed)
     model = build_model(recipe, len(videos.classes), recipe.run.seed).train()
-    optimizer = OptimizerSpec(**recipe.optimizer.model_dump()).build(model)
+    optimizer = build_optimizer(recipe.optimizer, model)
     loader = DataLoader(Clips(videos, recipe), recipe.training.batch, shuffle=True, drop_last=True, num_workers=workers)
     began, cpu, done = time.perf_counter(), time.process_time(), 0
     while done < steps:

@@ -28,9 +28,10 @@ from vcycle.plan import BatchShape, Plan, Stage
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
 from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.task import RECOGNITION
-from vcycle.train.loop import fit
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.outcome import StepReport
 from vcycle.train.run import RunFolder
+from vcycle.train.trainer import fit
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,16 @@ def measured(workload: Workload, plan: Plan, dataset: Any, folder: Path, clips: 
         turns.turn()
         return Nothing()
 
+    every = workload.config.run.model_copy(update={"validate_every": clips / len(dataset)})
     fit(
+        replace(workload.config, run=every),
         plan=plan,
         model=workload.build(),
         dataset=dataset,
-        task=workload.task,
-        optimizer=workload.optimizer,
+        objective=workload.objective,
         run=RunFolder(folder),
-        settings=replace(workload.settings, validate_every=clips / len(dataset)),
         validate=validate,
-        on_step=turns.step,
+        callbacks=Callbacks(on_step=turns.step),
     )
     return turns.pairs
 

@@ -195,8 +195,8 @@ def test_a_shape_that_does_not_fit_is_named_with_the_remedy(workload, plans, ste
 
 def test_turns_come_from_one_loading_each_shape_after_what_was_loaded_ahead(workload, plans):
     small, large = plans["cascade"].shapes[0], plans["constant"].baseline_shape
-    settings = replace(workload.settings, prefetch=10)
-    with Stream(Clips(), plans["constant"], {small: 2, large: 1}, 2, settings, pin=False) as stream:
+    config = replace(workload.config, loading=workload.config.loading.model_copy(update={"prefetch": 10}))
+    with Stream(Clips(), plans["constant"], {small: 2, large: 1}, 2, config, pin=False) as stream:
         assert stream.begin_seconds > 0
         assert stream.lead == 3 + 3  # 3 batches of 4 at the large shape, and so of the small one
         for _ in range(2):

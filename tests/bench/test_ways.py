@@ -15,7 +15,7 @@ QUICK = ["--repeats", "1", "--seconds", "0"]
 
 
 def test_precisions_are_measured_side_by_side_and_what_cannot_be_is_told(capsys, monkeypatch):
-    monkeypatch.setattr("vcycle.train.precision.conv3d_is_sound", lambda device, dtype: dtype == torch.float16)
+    monkeypatch.setattr("vcycle.train.accelerator.conv3d_is_sound", lambda device, dtype: dtype == torch.float16)
     app([*BENCH, *QUICK, "--precision", "fp32, bf16, fp16", "--json"], standalone_mode=False)
     told = capsys.readouterr()
     assert "left out: run.precision is bf16" in told.err
@@ -31,7 +31,7 @@ def test_precisions_are_measured_side_by_side_and_what_cannot_be_is_told(capsys,
 
 
 def test_a_machine_that_can_do_none_of_it_says_why(monkeypatch):
-    monkeypatch.setattr("vcycle.train.precision.conv3d_is_sound", lambda device, dtype: False)
+    monkeypatch.setattr("vcycle.train.accelerator.conv3d_is_sound", lambda device, dtype: False)
     with pytest.raises(VcycleError, match=r"run\.precision is fp16"):
         app([*BENCH, *QUICK, "--precision", "bf16,fp16"], standalone_mode=False)
 

@@ -256,7 +256,7 @@ def test_what_ends_one_rank_is_told_by_that_one(vcycle_on, run, monkeypatch):
     monkeypatch.setattr(evaluating, "scored", scored_on_one)
     first, other = vcycle_on(2, "eval", run)
     assert (first.code, other) == (2, (2, "", "error: rank 1: this one alone\n"))
-    assert first.err == "error: rank 0 of 2 waits in vain: another has ended\n"
+    assert first.err == "error: rank 0 of 2 stops: another process has exited\n"
 
 
 def test_what_was_trained_in_bf16_is_evaluated_in_bf16_and_says_so(vcycle, run):

@@ -17,7 +17,7 @@ PLAN = multigrid(
 def report(index):
     step = PLAN[index]
     work = progress.work_before(PLAN, index + 1) - progress.work_before(PLAN, index)
-    return StepReport(step=step, work=work, data_seconds=0.0, seconds=0.1)
+    return StepReport(step=step, work=work, data_seconds=0.0, seconds=0.1, loss=0.8375)
 
 
 def test_the_work_before_a_step_is_the_sum_of_its_predecessors():
@@ -72,9 +72,11 @@ def test_without_a_terminal_a_line_is_written_now_and_then(capsys, monkeypatch):
     written = capsys.readouterr().err.splitlines()
     assert len(written) == (len(PLAN) - 1) * 5 // 30
     assert written[0].startswith("long+short: ")
-    assert "of the work, step 6 of " in written[0]
+    step = PLAN[5]
+    shape = f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
+    assert f"of the work  step 6/{len(PLAN)}  loss 0.838  lr 0.339  {shape}  320 clips/s  about " in written[0]
     done = progress.work_before(PLAN, len(written) * 6) / PLAN.work()
-    assert written[-1].startswith(f"long+short: {done:.0%} of the work, step {len(written) * 6:,} of ")
+    assert written[-1].startswith(f"long+short: {done:.0%} of the work  step {len(written) * 6:,}/")
 
 
 def test_the_time_left_counts_work_and_not_steps(capsys, monkeypatch):

@@ -137,7 +137,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, he
     run = shutil.copytree(trained[0], here / "run")
     (run / "checkpoints/step-000000006.pt").write_bytes(b"PK\x03\x04")
     ran = vcycle("export", "run", "--json")
-    assert "passed over: checkpoint run/checkpoints/step-000000006.pt cannot be read" in ran.err
+    assert "skipped: checkpoint run/checkpoints/step-000000006.pt cannot be read" in ran.err
     assert json.loads(ran.out)["step"] == 4
 
 

@@ -11,7 +11,7 @@ from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.runs.evaluate import validator
 from vcycle.runs.experiment import Experiment
-from vcycle.runs.train import settings_of
+from vcycle.runs.train import config_of
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.data import find_videos, notes
 from vcycle.tasks.recognition.init_weights import build_model
@@ -212,14 +212,14 @@ def test_weights_are_drawn_under_the_seed(load):
     assert any(not torch.equal(value, other[key]) for key, value in one.items())
 
 
-def test_the_recipes_values_reach_the_task_and_the_settings(load):
+def test_the_recipes_values_reach_the_task_and_the_options_of_training(load):
     recipe = load(
         "sampling.mean=[0.1, 0.2, 0.3]", "run.save_every=7", "run.bad_limit=0.5", "data.workers=3", "run.seed=5"
     )
     task = RECOGNITION.objective(recipe, 4)
     assert (task.classes, task.mean, task.label_smoothing) == (4, (0.1, 0.2, 0.3), 0.2)
-    settings = settings_of(recipe)
-    assert (settings.save_every, settings.bad_limit, settings.workers, settings.seed) == (7, 0.5, 3, 5)
+    config = config_of(recipe)
+    assert (config.run.save_every, config.run.bad_limit, config.loading.workers, config.run.seed) == (7, 0.5, 3, 5)
 
 
 @pytest.mark.parametrize("workers", [0, 2])

@@ -17,7 +17,8 @@ from vcycle.nn.weights.files import read_weights
 from vcycle.plan import Baseline, multigrid
 from vcycle.tasks.recognition import Evaluation
 from vcycle.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.config import OptimizerSection
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
 
@@ -29,7 +30,11 @@ def state(folder):
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
     return TrainState(
-        run=RunFolder(folder), plan=PLAN, seed=3, model=model, optimizer=OptimizerSpec(name="adamw").build(model)
+        run=RunFolder(folder),
+        plan=PLAN,
+        seed=3,
+        model=model,
+        optimizer=build_optimizer(OptimizerSection(name="adamw"), model),
     )
 
 

@@ -14,7 +14,8 @@ from vcycle.data import loader
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.tasks.superres.init_weights import build_model
 from vcycle.tasks.superres.notices import check_clips
-from vcycle.train.ema import Ema, EmaSpec
+from vcycle.train.config import EmaSpec
+from vcycle.train.ema import Ema
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
 

@@ -7,15 +7,16 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, StepDecay, cascade
 from vcycle.tasks.recognition import Evaluation
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import BEST, kept_best, load_checkpoint
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.outcome import Point, Totals
 from vcycle.train.run import RunFolder
-from vcycle.train.settings import Settings
+from vcycle.train.trainer import fit
 
 PLAN = cascade(
     Baseline(
@@ -61,13 +62,15 @@ def run(noise, brightness, tmp_path):
             plan=PLAN,
             model=brightness(),
             dataset=noise,
-            task=Loss(),
-            optimizer=OptimizerSpec(),
+            objective=Loss(),
+            config=TrainConfig(
+                run=RunSection(device="cpu", validate_every=PLAN.epochs / len(values), **settings),
+                loading=LoadingSection(workers=0),
+                optimizer=OptimizerSection(),
+            ),
             run=RunFolder(tmp_path),
-            settings=Settings(device="cpu", validate_every=PLAN.epochs / len(values), **settings),
             validate=validate,
-            on_step=on_step,
-            on_message=said.append,
+            callbacks=Callbacks(on_step=on_step, on_message=said.append),
         )
         return said, weights
 

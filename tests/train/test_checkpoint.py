@@ -300,7 +300,7 @@ def test_a_damaged_newest_checkpoint_costs_a_few_steps_and_nothing_else(training
     newest.write_bytes(newest.read_bytes()[:5000])
     said = []
     training.run(folder, resume=True, on_message=said.append)
-    assert said[0].startswith(f"passed over: checkpoint {newest} cannot be read")
+    assert said[0].startswith(f"skipped: checkpoint {newest} cannot be read")
     assert said[1].startswith("resuming at step 2 of 29")
     training.run(tmp_path / "whole")
     assert record_of(folder) == record_of(tmp_path / "whole")

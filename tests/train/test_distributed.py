@@ -8,16 +8,17 @@ import torch
 from torch import nn
 from vcycle.tasks.recognition.models.catalog import build
 
+from vcycle.data.config import LoadingSection
 from vcycle.data.dataset import Replacement
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Recognition
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
-from vcycle.train.ema import EmaSpec
-from vcycle.train.loop import Settings, fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.config import EmaSpec, OptimizerSection, RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 PLAN = multigrid(
     Baseline(batch=5, frames=8, size=16, clips=24, steps=40, lr=0.02, decay=StepDecay(milestones=(20, 30)), bn_batch=4)
@@ -47,7 +48,7 @@ class Precisely(Recognition):
         return nn.functional.cross_entropy(model(self.inputs(clips).to(own)), labels)
 
 
-def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compress=None, **more):
+def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compress=None, ema=None, **more):
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
     task = task or Precisely(classes=4)
@@ -61,12 +62,15 @@ def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compre
             plan=PLAN,
             model=Net(dropout),
             dataset=noise,
-            task=task,
-            optimizer=OptimizerSpec(),
+            objective=task,
+            config=TrainConfig(
+                run=RunSection(device="cpu", save_every=5, compress=compress),
+                loading=LoadingSection(workers=0),
+                ema=ema,
+            ),
             run=RunFolder(folder),
-            settings=Settings(device="cpu", save_every=5, compress=compress),
             ranks=Ranks(rank=rank, world=world),
-            on_step=stop,
+            callbacks=Callbacks(on_step=stop),
             **more,
         )
     except InterruptedError:
@@ -172,10 +176,9 @@ def _train_by_adamw(rank, world, noise, folder, bn_batch):
             plan=constant(Baseline(batch=8, frames=8, size=16, clips=24, steps=3, lr=1e-3, bn_batch=bn_batch)),
             model=build("r3d_tiny", 4),
             dataset=noise,
-            task=Precisely(classes=4),
-            optimizer=OptimizerSpec(name="adamw"),
+            objective=Precisely(classes=4),
+            config=TrainConfig(run=RunSection(device="cpu"), optimizer=OptimizerSection(name="adamw")),
             run=RunFolder(folder),
-            settings=Settings(device="cpu"),
             ranks=Ranks(rank=rank, world=world),
         )
     finally:
@@ -219,10 +222,13 @@ def _train_patchy(rank, world, noise, folder, limit):
             plan=PLAN,
             model=Net(),
             dataset=Patchy(noise),
-            task=Recognition(classes=4),
-            optimizer=OptimizerSpec(),
+            objective=Recognition(classes=4),
+            config=TrainConfig(
+                run=RunSection(device="cpu", bad_limit=limit),
+                loading=LoadingSection(workers=0),
+                optimizer=OptimizerSection(),
+            ),
             run=RunFolder(folder),
-            settings=Settings(device="cpu", bad_limit=limit),
             ranks=Ranks(rank=rank, world=world),
         ).replaced
     except VcycleError as error:

@@ -5,7 +5,7 @@ import torch
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.loaded_model import load_model
-from vcycle.train.ema import EmaSpec
+from vcycle.train.config import EmaSpec
 
 
 @pytest.fixture(scope="module")

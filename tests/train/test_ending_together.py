@@ -7,14 +7,15 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.plan import Baseline, constant
 from vcycle.tasks.recognition import Evaluation, Recognition
 from vcycle.train.checkpoint import latest_checkpoint
-from vcycle.train.loop import Settings, fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.stopping import Stopped, signals
+from vcycle.train.trainer import fit
 
 
 class GivenUp(Exception):  # noqa: N818 -- not an error
@@ -104,10 +105,13 @@ def _train(rank, world, noise, folder, struck=None):
                 plan=PLAN,
                 model=Net(),
                 dataset=noise,
-                task=Recognition(classes=4),
-                optimizer=OptimizerSpec(),
+                objective=Recognition(classes=4),
+                config=TrainConfig(
+                    run=RunSection(device="cpu", save_every=100),
+                    loading=LoadingSection(workers=0),
+                    optimizer=OptimizerSection(),
+                ),
                 run=RunFolder(folder),
-                settings=Settings(device="cpu", save_every=100),
                 ranks=ranks,
                 validate=validate,
                 evaluation=Evaluation,

@@ -8,18 +8,19 @@ import torch
 from torch import nn
 
 from vcycle.data import loader
+from vcycle.data.config import LoadingSection
 from vcycle.plan import Baseline, constant
 from vcycle.tasks.recognition.objective import Recognition
-from vcycle.train import loop, setup
-from vcycle.train.feeding import Feed
+from vcycle.train import setup, trainer
+from vcycle.train.accelerator import make_accelerator
+from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
+from vcycle.train.fetching import BatchFetcher
 from vcycle.train.journal import Journal
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Totals
 from vcycle.train.ranks import ALONE
 from vcycle.train.run import RunFolder
-from vcycle.train.settings import Settings
-from vcycle.train.setup import make_fabric, set_up
+from vcycle.train.setup import set_up
+from vcycle.train.trainer import fit
 
 PLAN = constant(Baseline(batch=2, frames=4, size=8, clips=24, steps=3, lr=0.05, bn_batch=2))
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -30,16 +31,16 @@ def gpu(monkeypatch):
     """One GPU, an untouched cuDNN, and an allocator that nobody has configured."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(setup, "Fabric", SimpleNamespace)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: None)
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
     monkeypatch.setattr(os, "environ", {key: value for key, value in os.environ.items() if key not in ALLOCATOR})
 
 
 @pytest.mark.usefixtures("gpu")
 def test_cudnn_tries_its_algorithms_on_a_gpu_and_nowhere_else():
-    make_fabric(Settings(device="cpu"))
+    make_accelerator(RunSection(device="cpu"))
     assert not torch.backends.cudnn.benchmark
-    assert make_fabric(Settings(device="auto")).accelerator == "cuda"
+    assert make_accelerator(RunSection(device="auto")).device == torch.device("cuda", 0)
     assert torch.backends.cudnn.benchmark
 
 
@@ -48,7 +49,7 @@ def test_cudnn_tries_nothing_where_the_user_wants_determinism(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
     torch.use_deterministic_algorithms(True)
     try:
-        make_fabric(Settings(device="cuda"))
+        make_accelerator(RunSection(device="cuda"))
     finally:
         torch.use_deterministic_algorithms(False)
     assert not torch.backends.cudnn.benchmark
@@ -56,9 +57,9 @@ def test_cudnn_tries_nothing_where_the_user_wants_determinism(monkeypatch):
 
 @pytest.mark.usefixtures("gpu")
 def test_memory_of_a_gpu_grows_in_place():
-    make_fabric(Settings(device="cpu"))
+    make_accelerator(RunSection(device="cpu"))
     assert not os.environ.keys() & set(ALLOCATOR)
-    make_fabric(Settings(device="cuda"))
+    make_accelerator(RunSection(device="cuda"))
     assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
 
 
@@ -66,7 +67,7 @@ def test_memory_of_a_gpu_grows_in_place():
 @pytest.mark.parametrize("name", ALLOCATOR)
 def test_an_allocator_that_the_user_has_configured_stays_so(name):
     os.environ[name] = "max_split_size_mb:64"
-    make_fabric(Settings(device="cuda"))
+    make_accelerator(RunSection(device="cuda"))
     assert {key: value for key, value in os.environ.items() if key in ALLOCATOR} == {name: "max_split_size_mb:64"}
 
 
@@ -84,15 +85,14 @@ def test_an_allocator_that_the_user_has_configured_stays_so(name):
 )
 def test_the_optimizer_is_fused_where_it_can_be(brightness, tmp_path, monkeypatch, device, name, precision, fused):
     monkeypatch.setattr(nn.Module, "to", lambda self, *_, **__: self)
-    monkeypatch.setattr(setup, "Update", lambda *_, **__: None)
+    monkeypatch.setattr(setup, "TrainStep", lambda *_, **__: None)
     state, _ = set_up(
+        TrainConfig(run=RunSection(device=device, precision=precision), optimizer=OptimizerSection(name=name)),
         SimpleNamespace(device=torch.device(device)),
         plan=PLAN,
         model=brightness(),
-        task=Recognition(classes=4),
-        optimizer=OptimizerSpec(name=name),
+        objective=Recognition(classes=4),
         run=RunFolder(tmp_path),
-        settings=Settings(device=device, precision=precision),
     )
     assert {bool(group["fused"]) for group in state.optimizer.param_groups} == {fused}
 
@@ -105,21 +105,24 @@ def test_batches_of_a_training_are_page_locked_on_a_gpu_and_nowhere_else(
         assert pin_memory == (device == "cuda")
         raise InterruptedError
 
-    fabric = make_fabric(Settings(device="cpu"))
-    monkeypatch.setattr(loop, "make_fabric", lambda *_: SimpleNamespace(device=torch.device(device)))
-    monkeypatch.setattr(loop, "set_up", lambda _, **how: set_up(fabric, **how))
-    monkeypatch.setattr(loop, "record_environment", lambda *_, **__: None)
-    monkeypatch.setattr(loop, "Fitting", lambda *_, **__: None)
-    monkeypatch.setattr(loop, "Feed", feed)
+    here = make_accelerator(RunSection(device="cpu"))
+    monkeypatch.setattr(trainer, "make_accelerator", lambda *_: SimpleNamespace(device=torch.device(device)))
+    monkeypatch.setattr(trainer, "set_up", lambda config, _, **how: set_up(config, here, **how))
+    monkeypatch.setattr(trainer, "record_environment", lambda *_, **__: None)
+    monkeypatch.setattr(trainer, "MicroBatchSearch", lambda *_, **__: None)
+    monkeypatch.setattr(trainer, "BatchFetcher", feed)
     with pytest.raises(InterruptedError):
         fit(
             plan=PLAN,
             model=brightness(),
             dataset=noise,
-            task=Recognition(classes=4),
-            optimizer=OptimizerSpec(),
+            objective=Recognition(classes=4),
+            config=TrainConfig(
+                run=RunSection(device=device, fit="never"),
+                loading=LoadingSection(workers=0),
+                optimizer=OptimizerSection(),
+            ),
             run=RunFolder(tmp_path),
-            settings=Settings(device=device, fit="never"),
         )
 
 
@@ -131,7 +134,9 @@ def test_every_tensor_of_a_batch_is_page_locked_where_there_is_a_gpu(noise, tmp_
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: locked.append(self) or self)
     journal = Journal(tmp_path / "bad_samples.jsonl", Totals(), first=0, clips=24, limit=0.1)
     with journal:
-        feed = Feed(noise, PLAN, Settings(workers=0), start=0, journal=journal, ranks=ALONE, pin_memory=True)
+        feed = BatchFetcher(
+            noise, PLAN, LoadingSection(workers=0), seed=0, start=0, journal=journal, ranks=ALONE, pin_memory=True
+        )
         batch, _ = feed.take()
         feed.close()
     tensors = [value for value in batch if isinstance(value, torch.Tensor)]

@@ -7,14 +7,14 @@ import pytest
 
 from vcycle.data import SampleStream
 from vcycle.errors import DataError, VcycleError
-from vcycle.runs.train import settings_of
+from vcycle.runs.train import config_of
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.journal import Journal
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Totals
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 BAD = "train/2-left/0003.mp4"
 
@@ -178,11 +178,10 @@ def test_a_video_with_missing_frames_is_used_and_named(make_training, noise, tmp
         plan=training.plan,
         model=build_model(training.recipe, 4),
         dataset=Gaps(),
-        task=RECOGNITION.objective(training.recipe, 4),
-        optimizer=OptimizerSpec(),
+        objective=RECOGNITION.objective(training.recipe, 4),
+        config=config_of(training.recipe),
         run=RunFolder(tmp_path),
-        settings=settings_of(training.recipe),
-        on_message=said.append,
+        callbacks=Callbacks(on_message=said.append),
     )
     assert said == ["damaged video videos/a: b.mp4: 1 of 2 frames cannot be decoded"]
     logged = [line["faults"] for line in steps(tmp_path) if "faults" in line]

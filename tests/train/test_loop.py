@@ -2,20 +2,25 @@ import errno
 import math
 import os
 import shutil
+import sys
 import time
 
 import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Baseline, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Evaluation
+from vcycle.train.accelerator import make_accelerator
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.clock import Clock
-from vcycle.train.loop import Settings, fit, make_fabric
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.outcome import Point, Totals
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 
 class Loss:
@@ -51,16 +56,20 @@ PLAN = multigrid(BASELINE)
 def fit_noise(noise, brightness, tmp_path):
     """Trains the smallest model on noise."""
 
-    def fit_noise(plan=PLAN, task=None, *, folder=tmp_path, settings=None, **more):
+    def fit_noise(plan=PLAN, task=None, *, folder=tmp_path, settings=None, workers=0, **more):
+        callbacks = Callbacks(**{key: more.pop(key) for key in ("on_step", "on_message") if key in more})
         torch.manual_seed(0)
         return fit(
             plan=plan,
             model=brightness(),
             dataset=noise,
-            task=task or Loss(),
-            optimizer=OptimizerSpec(),
+            objective=task or Loss(),
+            config=TrainConfig(
+                run=RunSection(device="cpu", **(settings or {})),
+                loading=LoadingSection(workers=workers),
+            ),
             run=RunFolder(folder),
-            settings=Settings(device="cpu", **(settings or {})),
+            callbacks=callbacks,
             **more,
         )
 
@@ -105,7 +114,7 @@ def test_the_update_is_that_of_plain_pytorch(noise, brightness, fit_noise):
     trained = fit_noise().model
     torch.manual_seed(0)
     model = convert_batchnorm(brightness()).to(memory_format=torch.channels_last_3d)
-    optimizer = OptimizerSpec().build(model)
+    optimizer = build_optimizer(OptimizerSection(), model)
     task = Loss()
     for step, batch in zip(PLAN, loader(noise, PLAN), strict=True):
         apply(step, model, optimizer)
@@ -122,7 +131,7 @@ def test_the_update_is_that_of_plain_pytorch(noise, brightness, fit_noise):
 def test_weights_do_not_depend_on_the_number_of_workers(fit_noise, tmp_path, workers):
     few = constant(BASELINE, epoch_factor=0.1)
     alone = fit_noise(few, folder=tmp_path / "alone").model
-    shared = fit_noise(few, folder=tmp_path / "shared", settings={"workers": workers}).model
+    shared = fit_noise(few, folder=tmp_path / "shared", workers=workers).model
     assert all(
         torch.equal(a, b) for a, b in zip(alone.state_dict().values(), shared.state_dict().values(), strict=True)
     )
@@ -273,7 +282,7 @@ def test_tensorboard_files_are_written_where_they_are_asked_for(fit_noise, tmp_p
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    fit_noise(settings={"tensorboard": True}, validate=lambda *_: found(0.5))
+    fit_noise(settings={"loggers": ["tensorboard"]}, validate=lambda *_: found(0.5))
     events = EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert set(events.Tags()["scalars"]) >= {"loss", "lr", "batch", "val_top1"}
@@ -282,12 +291,12 @@ def test_tensorboard_files_are_written_where_they_are_asked_for(fit_noise, tmp_p
 
 
 def test_without_tensorboard_the_error_says_what_to_install(fit_noise, monkeypatch):
-    from lightning_fabric.loggers import tensorboard
-
-    monkeypatch.setattr(tensorboard, "_TENSORBOARD_AVAILABLE", False)
-    monkeypatch.setattr(tensorboard, "_TENSORBOARDX_AVAILABLE", False)
-    with pytest.raises(VcycleError, match=r'run.tensorboard needs TensorBoard: pip install "vcycle\[tensorboard\]"'):
-        fit_noise(settings={"tensorboard": True})
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(VcycleError, match=r'run.loggers: tensorboard needs TensorBoard: pip install "vcycle\[tensor'):
+        fit_noise(settings={"loggers": ["tensorboard"]})
 
 
 def test_no_tensorboard_files_are_written_otherwise(fit_noise, tmp_path):
@@ -298,15 +307,15 @@ def test_no_tensorboard_files_are_written_otherwise(fit_noise, tmp_path):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_named():
     with pytest.raises(VcycleError, match=r"run\.device is cuda, and torch finds no CUDA device: cpu or auto"):
-        make_fabric(Settings(device="cuda"))
-    assert make_fabric(Settings(device="auto")).device.type == "cpu"
+        make_accelerator(RunSection(device="cuda"))
+    assert make_accelerator(RunSection(device="auto")).device.type == "cpu"
 
 
 def test_bf16_is_refused_where_it_computes_garbage(monkeypatch):
-    from vcycle.train import precision
+    from vcycle.train import accelerator
 
-    monkeypatch.setattr(precision, "conv3d_is_sound", lambda device, dtype: False)
+    monkeypatch.setattr(accelerator, "conv3d_is_sound", lambda device, dtype: False)
     with pytest.raises(VcycleError, match=r"run.precision is bf16.*: fp32$"):
-        make_fabric(Settings(device="cpu", precision="bf16"))
-    monkeypatch.setattr(precision, "conv3d_is_sound", lambda device, dtype: True)
-    assert make_fabric(Settings(device="cpu", precision="bf16")) is not None
+        make_accelerator(RunSection(device="cpu", precision="bf16"))
+    monkeypatch.setattr(accelerator, "conv3d_is_sound", lambda device, dtype: True)
+    assert make_accelerator(RunSection(device="cpu", precision="bf16")) is not None

@@ -6,13 +6,15 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, constant
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import load_checkpoint
-from vcycle.train.loop import Settings, fit
-from vcycle.train.nonfinite import finite, step_if
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
+from vcycle.train.gradients import gradient_norm, step_if
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 PLAN = constant(Baseline(batch=4, frames=4, size=8, clips=24, steps=40, lr=0.02, bn_batch=2))
 
@@ -59,11 +61,14 @@ def train(noise, brightness, tmp_path):
             plan=PLAN,
             model=brightness(),
             dataset=noise,
-            task=task,
-            optimizer=OptimizerSpec(**more.pop("optimizer", {})),
+            objective=task,
+            config=TrainConfig(
+                run=RunSection(device="cpu", **settings),
+                loading=LoadingSection(workers=0),
+                optimizer=OptimizerSection(**more.pop("optimizer", {})),
+            ),
             run=RunFolder(tmp_path / folder),
-            settings=Settings(device="cpu", **settings),
-            on_step=follow,
+            callbacks=Callbacks(on_step=follow, on_message=more.pop("on_message", lambda _: None)),
             **more,
         )
 
@@ -159,7 +164,7 @@ def test_a_fused_optimizer_is_told_on_the_device(value):
     loss = (weight * value).sum() + 0.0 * weight.sum()
     optimizer.zero_grad()
     loss.backward()
-    kept = finite(loss, optimizer)
+    kept = torch.isfinite(loss) & torch.isfinite(gradient_norm(optimizer))
     assert bool(kept) is math.isfinite(value)
     optimizer.found_inf = (~kept).float()  # a CPU is asked outright by `step_if`
     optimizer.step()
@@ -175,5 +180,5 @@ def test_on_a_gpu_nothing_is_learned_either(fused):
     weight = nn.Parameter(torch.ones(3, device="cuda"))
     optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.9, fused=fused)
     (weight * math.nan).sum().backward()
-    step_if(finite(torch.zeros((), device="cuda"), optimizer), optimizer, optimizer)
+    step_if(torch.isfinite(gradient_norm(optimizer)), optimizer)
     assert torch.equal(weight, torch.ones(3, device="cuda"))

@@ -1,11 +1,17 @@
+from dataclasses import replace
+
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from vcycle.errors import RecipeError
-from vcycle.nn import convert_batchnorm
+from vcycle.nn import apply, convert_batchnorm
+from vcycle.plan import Baseline, constant
 from vcycle.tasks.recognition.models import build_model
-from vcycle.train.optimizer import OptimizerSpec, parameter_groups
+from vcycle.tasks.superres.recipe import SuperresRecipe
+from vcycle.train.config import OptimizerSection
+from vcycle.train.optimizer import build_optimizer, parameter_depths, parameter_groups
 
 
 def named(model, groups):
@@ -65,19 +71,152 @@ def test_roles_have_groups_of_their_own():
 
 def test_the_constants_reach_the_optimizer():
     model = nn.Linear(4, 4)
-    sgd = OptimizerSpec(momentum=0.8, nesterov=True, weight_decay=0.3).build(model)
+    sgd = build_optimizer(OptimizerSection(momentum=0.8, nesterov=True, weight_decay=0.3), model)
     assert isinstance(sgd, torch.optim.SGD)
     assert [(g["momentum"], g["nesterov"], g["weight_decay"]) for g in sgd.param_groups] == [
         (0.8, True, 0.0),
         (0.8, True, 0.3),
     ]
-    with pytest.raises(RecipeError, match=r"optimizer\.nesterov is true, and optimizer\.momentum is 0"):
-        OptimizerSpec(momentum=0, nesterov=True)
-    adamw = OptimizerSpec(name="adamw", betas=(0.8, 0.9)).build(model)
+    with pytest.raises(ValidationError, match=r"Nesterov momentum needs optimizer\.momentum above 0"):
+        OptimizerSection(momentum=0, nesterov=True)
+    adamw = build_optimizer(OptimizerSection(name="adamw", betas=(0.8, 0.9)), model)
     assert isinstance(adamw, torch.optim.AdamW)
     assert adamw.param_groups[0]["betas"] == (0.8, 0.9)
-    adam = OptimizerSpec(name="adam", betas=(0.9, 0.99), weight_decay=0).build(model)
+    adam = build_optimizer(OptimizerSection(name="adam", betas=(0.9, 0.99), weight_decay=0), model)
     assert type(adam) is torch.optim.Adam
     assert adam.param_groups[0]["betas"] == (0.9, 0.99)
-    with pytest.raises(RecipeError, match="optimizer 'adan' is unknown: sgd, adam or adamw"):
-        OptimizerSpec(name="adan").build(model)
+
+
+# Any optimizer of torch.optim -------------------------------------------------------------------------
+
+
+def stepped(section, model, steps=2):
+    """Take a few steps at an LR of 0.01."""
+    optimizer = build_optimizer(section, model)
+    for _ in range(steps):
+        apply(STEP, model, optimizer)
+        model(torch.ones(2, 4)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return optimizer
+
+
+STEP = constant(Baseline(batch=2, frames=2, size=4, clips=8, steps=4, lr=0.01))[0]
+
+
+@pytest.mark.parametrize("name", ["RMSprop", "nadam", "Adagrad", "ADAMAX", "radam", "adafactor", "asgd", "adadelta"])
+def test_any_optimizer_of_torch_is_found_by_its_name_in_any_case(name):
+    model = nn.Linear(4, 4)
+    before = model.weight.detach().clone()
+    optimizer = stepped(OptimizerSection(name=name, weight_decay=0.1), model)
+    assert type(optimizer).__name__.lower() == name.lower()
+    assert sorted(group["weight_decay"] for group in optimizer.param_groups) == [0.0, 0.1]
+    assert not torch.equal(model.weight, before)
+
+
+def test_options_are_passed_on():
+    optimizer = build_optimizer(OptimizerSection(name="rmsprop", options={"alpha": 0.9, "eps": 1e-3}), nn.Linear(4, 4))
+    assert {(group["alpha"], group["eps"]) for group in optimizer.param_groups} == {(0.9, 1e-3)}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"name": "adamm"},
+            r"optimizer 'adamm' is not in torch.optim \(did you mean 'adam'\?\): accepted are adadelta",
+        ),
+        ({"name": "LBFGS"}, r"optimizer 'LBFGS' computes the loss several times in a step"),
+        ({"name": "sparseadam"}, r"optimizer 'sparseadam' takes sparse gradients alone"),
+        (
+            {"options": {"dampenning": 1}},
+            r"SGD takes no option 'dampenning' \(did you mean 'dampening'\?\): accepted ar",
+        ),
+        ({"options": {"lr": 1}}, r"SGD takes no option 'lr': accepted are dampening, maximize"),
+        ({"name": "adam", "options": {"betas": [0, 0]}}, r"'betas' has a key of its own, optimizer\.betas"),
+        ({"name": "adam", "layer_decay": 0.0}, r"greater than 0"),
+    ],
+)
+def test_what_no_optimizer_takes_is_refused_with_what_it_takes(options, message):
+    with pytest.raises(ValidationError, match=message):
+        OptimizerSection(**options)
+
+
+def test_what_the_optimizer_itself_refuses_is_said():
+    with pytest.raises(RecipeError, match=r"optimizer\.weight_decay is 0\.0001, and Rprop has none: 0 is accepted"):
+        build_optimizer(OptimizerSection(name="rprop"), nn.Linear(4, 4))
+    with pytest.raises(
+        RecipeError, match=r"optimizer 'adam' refuses the model or its options: Invalid epsilon value: -1"
+    ):
+        build_optimizer(OptimizerSection(name="adam", options={"eps": -1}), nn.Linear(4, 4))
+
+
+def test_a_recipe_of_either_task_names_it_and_its_faults(make_training):
+    assert make_training("optimizer=NAdam", "optimizer.options={eps: 1e-6}").recipe.optimizer.name == "nadam"
+    with pytest.raises(RecipeError, match=r"key 'optimizer\.name' is 'adan': optimizer 'adan' is not in torch\.optim"):
+        make_training("optimizer=adan")
+    assert (SuperresRecipe.model_fields["optimizer"].default.name, OptimizerSection().name) == ("adam", "sgd")
+
+
+def test_a_run_with_another_optimizer_is_resumed_to_the_bit(make_training, record_of, tmp_path):
+    options = ["data.cache=24", "optimizer=nadam", "optimizer.layer_decay=0.7", "training.lr=0.002"]
+    training = make_training(
+        *options, "plan=short", "training.steps=16", "training.decay=constant", "training.warmup=null"
+    )
+    training.run(tmp_path / "whole")
+    training.run_until(5, tmp_path / "cut")
+    training.run(tmp_path / "cut", resume=True)
+    assert record_of(tmp_path / "cut") == record_of(tmp_path / "whole")
+
+
+# Layer-wise decay of the LR ---------------------------------------------------------------------------
+
+
+class Vit(nn.Module):
+    """A transformer as MAE and BEiT lay it out."""
+
+    def __init__(self, blocks=3):
+        super().__init__()
+        self.cls_token, self.pos_embed = nn.Parameter(torch.zeros(1, 1, 4)), nn.Parameter(torch.zeros(1, 5, 4))
+        self.patch_embed = nn.Sequential(nn.Conv3d(3, 4, 1), nn.LayerNorm(4))
+        self.blocks = nn.ModuleList(nn.TransformerEncoderLayer(4, 1, 8) for _ in range(blocks))
+        self.norm, self.head = nn.LayerNorm(4), nn.Linear(4, 4)
+
+
+def mae_layer(name, blocks):
+    """The layer of a parameter as MAE's `util/lr_decay.py` counts it."""
+    if name in ("cls_token", "pos_embed") or name.startswith("patch_embed"):
+        return 0
+    return int(name.split(".")[1]) + 1 if name.startswith("blocks") else blocks + 1
+
+
+def test_layers_are_those_of_mae_and_beit():
+    model = Vit()
+    assert parameter_depths(model) == {name: mae_layer(name, 3) for name, _ in model.named_parameters()}
+    groups = named(model, parameter_groups(model, weight_decay=0.01, layer_decay=0.5))
+    scales = {name: group["lr_scale"] for group in groups for name in group["params"]}
+    assert scales == {name: 0.5 ** (4 - mae_layer(name, 3)) for name, _ in model.named_parameters()}
+
+
+def test_the_plans_lr_is_scaled_by_depth_at_every_step():
+    model = Vit()
+    optimizer = build_optimizer(OptimizerSection(layer_decay=0.5), model)
+    for factor in (1.0, 0.1):
+        apply(replace(STEP, lr=0.01 * factor), model, optimizer)
+        rates = sorted({group["lr"] for group in optimizer.param_groups})
+        assert rates == pytest.approx([0.01 * factor * 0.5**depth for depth in (4, 3, 2, 1, 0)])
+
+
+@pytest.mark.parametrize("convert", [lambda model: model, lambda model: convert_batchnorm(model, 8)])
+def test_residual_blocks_are_layers_and_what_lies_between_belongs_to_the_next(convert):
+    depths = parameter_depths(convert(build_model("r3d_tiny", 4)))
+    names = list(depths)
+    assert depths[names[0]] == 0
+    assert depths["head.projection.weight"] == max(depths.values())
+    assert list(depths.values()) == sorted(depths.values())
+    assert len(set(depths.values())) > 3
+
+
+def test_a_model_without_blocks_is_refused():
+    with pytest.raises(RecipeError, match=r"optimizer\.layer_decay needs a model of blocks .*, and Linear has none"):
+        parameter_groups(nn.Linear(4, 4), weight_decay=0.0, layer_decay=0.75)

@@ -5,7 +5,7 @@ import torch
 
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.tasks.recognition.init_weights import build_model
-from vcycle.train import loop
+from vcycle.train import validation
 from vcycle.train.run import JsonLines, RunFolder
 
 # Ten steps of three shapes, with two validations.
@@ -61,7 +61,7 @@ def test_precise_batchnorm_changes_the_statistics_alone(make_training, newest, t
 
 def test_without_validation_the_statistics_are_precise_at_the_end(make_training, monkeypatch, tmp_path):
     done = []
-    monkeypatch.setattr(loop, "recompute_statistics", lambda *_: done.append(1))
+    monkeypatch.setattr(validation, "recompute_statistics", lambda *_: done.append(1))
     training = make_training(*BRIEF, "training.precise_bn=8", "run.validate_every=1000")
     training.run(tmp_path)
     assert done == [1]

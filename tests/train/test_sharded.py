@@ -5,20 +5,22 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, Role, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Evaluation, Recognition
 from vcycle.train import shards
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
-from vcycle.train.ema import EmaSpec
-from vcycle.train.fitting import Fit, FitRecord
-from vcycle.train.loop import Settings, fit
+from vcycle.train.config import EmaSpec, OptimizerSection, RunSection, TrainConfig
 from vcycle.train.memory import memory_of
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.micro_batching import MicroBatchRecord, MicroBatchSize
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
-from vcycle.train.shards import assembled, blocks_of, gathered, is_sharded, outline, own, shard
+from vcycle.train.shards import blocks_of, gather_state, is_sharded, local_shard, meta_copy, shard, unsharded_copy
 from vcycle.train.speed import Speed
+from vcycle.train.trainer import fit
 
 CPU = torch.device("cpu")
 PLAN = multigrid(
@@ -101,26 +103,29 @@ def train(rank, world, noise, folder, until=None, *, dropout=0.0, how=None, **mo
             raise InterruptedError
 
     def watch(trained):
-        held.append(sum(own(p.detach()).numel() for p in trained.parameters()) / total)
+        held.append(sum(local_shard(p.detach()).numel() for p in trained.parameters()) / total)
 
     try:
         fit(
             plan=PLAN,
             model=model,
             dataset=noise,
-            task=Precisely(classes=4),
-            optimizer=more.pop("optimizer", OptimizerSpec()),
+            objective=Precisely(classes=4),
+            config=TrainConfig(
+                run=RunSection(**{"device": "cpu", "save_every": 4, "validate_every": 8, "shard": True, **(how or {})}),
+                loading=LoadingSection(workers=0),
+                optimizer=more.pop("optimizer", OptimizerSection()),
+                precise_bn=10,
+                ema=EmaSpec(decay=0.9, clips=5),
+            ),
             run=RunFolder(folder),
-            settings=Settings(**{"device": "cpu", "save_every": 4, "validate_every": 8, "shard": True, **(how or {})}),
             ranks=Ranks(rank=rank, world=world),
             role_of=role_of,
-            precise_bn=10,
-            ema=EmaSpec(decay=0.9, clips=5),
             validate=look,
             evaluation=Evaluation,
             resume=True,
-            watch=watch,
-            on_step=stop,
+            monitor=watch,
+            callbacks=Callbacks(on_step=stop),
             **more,
         )
     except InterruptedError:
@@ -192,8 +197,8 @@ def _in_parts_and_in_one(rank, world, noise, folder, optimizer):
     saved.append(saved_steps(folder))
     if rank == 0:
         place = {"name": "CPU", "memory": memory_of(CPU), "ranks": world, "sharded": True}
-        fits = {cell: Fit(micro=cell.bn_batch) for cell in PLAN.shapes if cell.batch > 5}
-        FitRecord(RunFolder(folder).fit, place).write(fits)
+        fits = {cell: MicroBatchSize(micro=cell.bn_batch) for cell in PLAN.shapes if cell.batch > 5}
+        MicroBatchRecord(RunFolder(folder).fit, place).write(fits)
     train(rank, world, noise, folder, optimizer=optimizer)
     return saved
 
@@ -203,7 +208,7 @@ def saved_steps(folder):
     return latest_checkpoint(RunFolder(folder).checkpoints)[0].step
 
 
-@pytest.mark.parametrize("optimizer", [OptimizerSpec(), OptimizerSpec(name="adamw")], ids=["sgd", "adamw"])
+@pytest.mark.parametrize("optimizer", [OptimizerSection(), OptimizerSection(name="adamw")], ids=["sgd", "adamw"])
 def test_a_run_goes_on_sharded_or_not_on_other_ranks_and_in_micro_batches(on_ranks, noise, tmp_path, optimizer):
     train(0, 1, noise, tmp_path / "alone", optimizer=optimizer)
     train(0, 1, noise, tmp_path / "cut", 3, how={"save_every": 2}, optimizer=optimizer)
@@ -242,15 +247,18 @@ class Steep(nn.Module):
 def _learn(rank, world, noise, folder, **how):
     torch.manual_seed(0)
     folder.mkdir(parents=True, exist_ok=True)
-    model = Steep(how.pop("steep", ()))
+    model, optimizer = Steep(how.pop("steep", ())), how.pop("optimizer", OptimizerSection())
     fitted = fit(
         plan=BRIEF,
         model=model,
         dataset=noise,
-        task=Recognition(classes=4),
-        optimizer=how.pop("optimizer", OptimizerSpec()),
+        objective=Recognition(classes=4),
+        config=TrainConfig(
+            run=RunSection(device="cpu", shard=True, **how),
+            loading=LoadingSection(workers=0),
+            optimizer=optimizer,
+        ),
         run=RunFolder(folder),
-        settings=Settings(device="cpu", shard=True, **how),
         ranks=Ranks(rank=rank, world=world),
     )
     checkpoint = latest_checkpoint(RunFolder(folder).checkpoints)[0]
@@ -263,7 +271,7 @@ WAYS = {
     "compressed": {"compress": "bf16"},
     "fp16": {"precision": "fp16"},
     "bf16": {"precision": "bf16"},
-    "adamw": {"optimizer": OptimizerSpec(name="adamw")},
+    "adamw": {"optimizer": OptimizerSection(name="adamw")},
 }
 
 
@@ -276,7 +284,7 @@ def _is_told_on_the_device():
     """Whether a fused optimizer that is told that its second step is not to be made does not make it."""
     model = nn.Linear(3, 5)
     shard(model, device=CPU)
-    optimizer = OptimizerSpec(name="adamw").build(model, fused=True)
+    optimizer = build_optimizer(OptimizerSection(name="adamw"), model, fused=True)
     steps = []
     for found_inf in (0.0, 1.0):
         for group in optimizer.param_groups:
@@ -284,7 +292,7 @@ def _is_told_on_the_device():
         model(torch.ones(2, 3)).square().mean().backward()
         optimizer.found_inf = torch.tensor(found_inf)
         optimizer.step()
-        steps.append(gathered(model.state_dict(), keep=True)["weight"])
+        steps.append(gather_state(model.state_dict(), keep=True)["weight"])
     return torch.equal(*steps)
 
 
@@ -337,9 +345,9 @@ def test_what_lies_in_several_blocks_is_left_to_the_whole():
 def test_an_outline_takes_no_memory_and_is_assembled_to_the_model_itself():
     model = Net()
     model.register_buffer("kept", torch.arange(3.0), persistent=False)
-    drawn = outline(model)
+    drawn = meta_copy(model)
     assert all(tensor.is_meta for tensor in [*drawn.parameters(), *drawn.buffers()])
-    whole = assembled(model, drawn)
+    whole = unsharded_copy(model, drawn)
     for (name, mine), (_, theirs) in zip(whole.named_parameters(), model.named_parameters(), strict=True):
         assert torch.equal(mine, theirs), name
         assert mine is not theirs

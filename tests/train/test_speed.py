@@ -8,23 +8,25 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.nn import convert_batchnorm
 from vcycle.plan import Baseline, Role, Scale, cascade, constant
 from vcycle.tasks.recognition import Evaluation
 from vcycle.tasks.recognition.objective import Recognition
 from vcycle.train import speed as speeds
-from vcycle.train import update as updates
+from vcycle.train import step as training_step
+from vcycle.train.accelerator import make_accelerator, slowness
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
-from vcycle.train.ema import EmaSpec
-from vcycle.train.loop import Settings, fit, make_fabric
-from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.precision import slowness
+from vcycle.train.config import EmaSpec, OptimizerSection, RunSection, TrainConfig
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import JsonLines, RunFolder
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
-from vcycle.train.update import Update
+from vcycle.train.step import TrainStep
+from vcycle.train.trainer import fit
 
 CPU = torch.device("cpu")
 BASELINE = Baseline(batch=2, frames=4, size=8, clips=24, steps=15, lr=0.05, bn_batch=2)
@@ -53,14 +55,16 @@ def trained(noise, folder, *, plan=PLAN, model=None, resume=False, on_step=lambd
         plan=plan,
         model=model or Net(),
         dataset=noise,
-        task=TASK,
-        optimizer=OptimizerSpec(),
+        objective=TASK,
+        config=TrainConfig(
+            run=RunSection(device="cpu", save_every=1, **how),
+            loading=LoadingSection(workers=0),
+            optimizer=OptimizerSection(),
+            ema=ema,
+        ),
         run=RunFolder(folder),
-        settings=Settings(device="cpu", save_every=1, **how),
-        ema=ema,
         resume=resume,
-        on_step=on_step,
-        on_message=(told if told is not None else []).append,
+        callbacks=Callbacks(on_step=on_step, on_message=(told if told is not None else []).append),
         evaluation=Evaluation,
     )
     losses = [line["loss"] for line in JsonLines(RunFolder(folder).log).read() if "loss" in line]
@@ -218,7 +222,7 @@ class Played:
 def test_a_recorded_training_is_a_plain_one_to_the_bit(noise, tmp_path, monkeypatch, micro):
     plan = cascade(replace(BASELINE, roles={"head": Role(frozen_until=2)}), shapes=SHAPES)
     played = Played()
-    monkeypatch.setattr(updates, "on_cuda", lambda: played)
+    monkeypatch.setattr(training_step, "on_cuda", lambda: played)
     monkeypatch.setattr(Speed, "refuse", lambda *_, **__: None)
     found = {}
     for name, speed in (("plain", Speed()), ("recorded", Speed(graphs=True))):
@@ -241,9 +245,13 @@ def made(folder, speed, plan=PLAN, ranks=ALONE):
         return "head" if plan.baseline.roles and name.startswith("head") else None
 
     state = TrainState(
-        run=RunFolder(folder), plan=plan, seed=0, model=model, optimizer=OptimizerSpec().build(model, role_of)
+        run=RunFolder(folder),
+        plan=plan,
+        seed=0,
+        model=model,
+        optimizer=build_optimizer(OptimizerSection(), model, role_of),
     )
-    return Update(make_fabric(Settings(device="cpu")), TASK, state, ranks, speed=speed), state
+    return TrainStep(make_accelerator(RunSection(device="cpu")), TASK, state, ranks, speed=speed), state
 
 
 def learn(update, state, noise, steps):
@@ -266,7 +274,7 @@ def learn(update, state, noise, steps):
 @pytest.fixture
 def trusted(monkeypatch):
     """No time is spent on whether fp16 computes what it should."""
-    monkeypatch.setattr("vcycle.train.precision.conv3d_is_sound", lambda *_: True)
+    monkeypatch.setattr("vcycle.train.accelerator.conv3d_is_sound", lambda *_: True)
 
 
 @pytest.mark.usefixtures("trusted")
@@ -290,7 +298,6 @@ def test_a_scale_that_was_too_large_is_halved_and_no_step_counts_as_spoilt(noise
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0**30)
     monkeypatch.setattr(torch.amp, "GradScaler", lambda device: scaler)
     told = []
-    monkeypatch.setattr("vcycle.train.update.scaler_of", lambda fabric: scaler)
     trained(noise, tmp_path, precision="fp16", told=told)
     checkpoint = newest(tmp_path)
     assert checkpoint.scaler["scale"] < 2.0**30
@@ -316,7 +323,7 @@ def test_a_fused_optimizer_learns_the_same_to_rounding_and_either_goes_on_from_t
     for fused in (False, True):
         torch.manual_seed(0)
         model = Net().double()  # Adam blows up what rounding leaves of a gradient that should be 0, unless it is tiny
-        optimizer = OptimizerSpec(name=name).build(model, fused=fused)
+        optimizer = build_optimizer(OptimizerSection(name=name), model, fused=fused)
         for _ in range(3):
             for group in optimizer.param_groups:
                 group["lr"] = 0.01

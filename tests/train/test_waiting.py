@@ -5,14 +5,14 @@ import time
 import pytest
 
 from vcycle.data.pool.work import Spent
-from vcycle.runs.train import settings_of
+from vcycle.runs.train import config_of
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train import waiting
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.outcome import Totals
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 from vcycle.train.waiting import Waiting, cause_and_remedy
 
 
@@ -93,11 +93,10 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
         plan=training.plan,
         model=build_model(training.recipe, 4),
         dataset=Slow(),
-        task=RECOGNITION.objective(training.recipe, 4),
-        optimizer=OptimizerSpec(),
+        objective=RECOGNITION.objective(training.recipe, 4),
+        config=config_of(training.recipe),
         run=RunFolder(tmp_path),
-        settings=settings_of(training.recipe),
-        on_message=said.append,
+        callbacks=Callbacks(on_message=said.append),
     )
     assert sum(row["steps"] for row in fitted.waiting.values()) == fitted.steps
     assert sum(row["data_seconds"] for row in fitted.waiting.values()) == pytest.approx(fitted.data_seconds)

@@ -9,8 +9,8 @@ import torch
 
 from vcycle.data import VideoDataset
 from vcycle.plan import Baseline, constant
-from vcycle.train.fitting import shapes_from
-from vcycle.train.update import Update
+from vcycle.train.micro_batching import shapes_from
+from vcycle.train.step import TrainStep
 from vcycle.train.watchdog import COMPUTING, DATA, OTHERS, Watchdog
 
 PLAN = constant(Baseline(batch=4, frames=8, size=64, clips=40, epochs=200, lr=0.1))
@@ -29,7 +29,7 @@ def test_it_says_after_how_many_steps_at_which_shape_and_waiting_for_what(watch,
     said = capfd.readouterr().err
     assert said.startswith(
         "nothing has happened for 10 min, after 1,234 of 2,000 steps (next: 4×8×64²): it waits for data: does the disk "
-        "or the network that the videos lie on answer? It goes on waiting; where every thread is:\n"
+        "or the network that the videos lie on answer? It keeps waiting; every thread is here:\n"
     )
     written = (tmp_path / "stalls.txt").read_text()
     assert written.splitlines()[0] == said.splitlines()[0]
@@ -139,7 +139,7 @@ def test_what_is_done_before_the_first_step_is_watched_too(make_training, tmp_pa
     training = make_training("data.cache=24", "run.watchdog=0.002", f"run.fit={fit}")
     cell = shapes_from(training.plan, 0)[0]
     said = f"it tries whether {cell} fits into memory" if fit == "always" else f"it makes {cell} ready: compiling may"
-    original, slow = Update.attempt, []
+    original, slow = TrainStep.attempt, []
 
     def attempt(self, step, batch):
         if not slow:
@@ -147,9 +147,9 @@ def test_what_is_done_before_the_first_step_is_watched_too(make_training, tmp_pa
             until_told(tmp_path / "stalls.txt", said)
         original(self, step, batch)
 
-    monkeypatch.setattr(Update, "attempt", attempt)
+    monkeypatch.setattr(TrainStep, "attempt", attempt)
     if fit == "never":
-        monkeypatch.setattr(Update, "is_ready", lambda self, cell: False)
+        monkeypatch.setattr(TrainStep, "is_ready", lambda self, cell: False)
     training.run_until(0, tmp_path)
     assert said in (tmp_path / "stalls.txt").read_text()
     assert "after 0 of 29 steps" in (tmp_path / "stalls.txt").read_text()

@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from vcycle.runs.train import settings_of
+from vcycle.runs.train import config_of
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
-from vcycle.train.loop import fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 
 @pytest.fixture
@@ -39,10 +39,9 @@ def train_on(make_training, noise):
             plan=training.plan,
             model=build_model(training.recipe, 4),
             dataset=Deadly(),
-            task=RECOGNITION.objective(training.recipe, 4),
-            optimizer=OptimizerSpec(),
+            objective=RECOGNITION.objective(training.recipe, 4),
+            config=config_of(training.recipe),
             run=RunFolder(folder),
-            settings=settings_of(training.recipe),
             **how,
         )
 
@@ -51,7 +50,7 @@ def train_on(make_training, noise):
 
 def test_a_killed_run_goes_on_with_the_replacements_that_it_had_journalled(train_on, record_of, tmp_path):
     said = []
-    whole = train_on(tmp_path / "whole", tmp_path / "tries-whole", on_message=said.append)
+    whole = train_on(tmp_path / "whole", tmp_path / "tries-whole", callbacks=Callbacks(on_message=said.append))
     journal = list(JsonLines(RunFolder(tmp_path / "whole").bad_samples).read())
     assert {line["path"]: line["cause"] for line in journal} == {
         "noise 5": "killed its process (signal 11)",
@@ -71,7 +70,7 @@ def test_a_killed_run_goes_on_with_the_replacements_that_it_had_journalled(train
     pid = os.fork()
     if pid == 0:
         try:
-            train_on(tmp_path / "run", tmp_path / "tries-first", on_step=kill)
+            train_on(tmp_path / "run", tmp_path / "tries-first", callbacks=Callbacks(on_step=kill))
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
@@ -88,7 +87,7 @@ def test_an_exception_in_training_ends_the_workers(train_on, tmp_path, processes
         raise InterruptedError
 
     with pytest.raises(InterruptedError) as caught:
-        train_on(tmp_path / "run", tmp_path / "tries", on_step=stop)
+        train_on(tmp_path / "run", tmp_path / "tries", callbacks=Callbacks(on_step=stop))
     # The traceback still holds the loop's variables; its processes are gone all the same.
     assert caught.traceback
     assert processes() == set()

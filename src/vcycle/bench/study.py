@@ -20,6 +20,7 @@ from vcycle.tasks.base import tasks
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.environment import environment
 from vcycle.train.lock import claimed
 from vcycle.train.ranks import ALONE
@@ -112,9 +113,7 @@ def compare_plans(
             folder,
             recipe=own,
             resume=folder.started,
-            on_step=on_step,
-            on_message=on_message,
-            on_progress=on_progress,
+            callbacks=Callbacks(on_step=on_step, on_message=on_message, on_progress=on_progress),
         )
         device = next(trained.model.parameters()).device
         note_environment(out / "environments.json", environment(device), on_message)

@@ -28,7 +28,8 @@ _SLOW_DATA = 0.1
 def plan_line(planned: "Plan", point: "Point") -> str:
     """Where a training is, and what its validation found."""
     where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
-    return f"{where}: {point.evaluation.headline} on validation"
+    stage = "" if point.stage is None else f" ({point.stage.headline} at its own {point.stage_shape})"
+    return f"{where}: {point.evaluation.headline} on validation{stage}"
 
 
 def totals_line(fitted: "Fitted") -> str:
@@ -68,7 +69,7 @@ def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, 
 
 def warn_of_precision(recipe: "RecipeBase", device: "torch.device") -> None:
     """Tell of a precision that makes an evaluation on a device slow."""
-    from vcycle.train.precision import slowness
+    from vcycle.train.accelerator import slowness
 
     if (slow := slowness(recipe.run.precision, device)) is not None:
         message(slow)

@@ -87,11 +87,12 @@ class _Training:
         self.done += report.work
 
     def status(self, report: "StepReport") -> str:
-        """Where the training is, at which shape and how fast."""
+        """Where the training is: step, loss, LR, batch shape, throughput."""
         step, speed = report.step, report.step.batch / report.seconds
+        loss = "" if report.loss is None else f"loss {report.loss:.3g}  "
         return (
-            f"step {step.index + 1:,} of {self.steps:,}, {step.batch}×{step.shape.frames}×{step.shape.size}², "
-            f"{speed:,.{0 if speed >= 10 else 1}f} clips/s"
+            f"step {step.index + 1:,}/{self.steps:,}  {loss}lr {_rate(step.lr)}  "
+            f"{step.batch}×{step.shape.frames}×{step.shape.size}²  {speed:,.{0 if speed >= 10 else 1}f} clips/s"
         )
 
 
@@ -150,7 +151,7 @@ class _Lines:
             left = (now - since) / (training.done - done) * (training.total - training.done)
             share = training.done / training.total
             message(
-                f"{training.name}: {share:.0%} of the work, {training.status(report)}, about {_duration(left)} left"
+                f"{training.name}: {share:.0%} of the work  {training.status(report)}  about {_duration(left)} left"
             )
 
     def end(self) -> None:
@@ -174,6 +175,18 @@ class _Lines:
         if due:
             self._last = now
         return due
+
+
+def _rate(lr: float) -> str:
+    """A learning rate as short as it can be: 4e-3.
+
+    >>> [_rate(lr) for lr in (0.5, 0.004, 0.00125, 0.0)]
+    ['0.5', '4e-3', '1.25e-3', '0']
+    """
+    if lr == 0 or lr >= 0.1:
+        return f"{lr:.3g}"
+    digits, _, exponent = f"{lr:.2e}".partition("e")
+    return f"{digits.rstrip('0').rstrip('.')}e{int(exponent)}"
 
 
 def _duration(seconds: float) -> str:

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from vcycle.plan import Shape
     from vcycle.train.outcome import Evaluation
     from vcycle.train.ranks import Ranks
+    from vcycle.train.validation import Evaluator as Validate
 
 __all__ = ["check_classes", "evaluate_all", "validator", "write_result"]
 
@@ -27,8 +29,10 @@ def validator(
     *,
     ranks: "Ranks",
     on_progress: Progress = lambda *_: None,
-) -> "Callable[[nn.Module, torch.device], Evaluation]":
-    """A function that evaluates a model during training, on all ranks, each of which gets the result.
+) -> "Validate":
+    """A function that evaluates a model during training, at full resolution or at the shape of a stage.
+
+    All ranks call it, and each gets the result.
 
     Args:
         evaluator: What to evaluate.
@@ -39,17 +43,18 @@ def validator(
     named: set[int] = set()
     evaluator.on_fault = on_message
 
-    def validate(model: "nn.Module", device: "torch.device") -> "Evaluation":
-        report = partial(on_progress, evaluator.doing)
-        found = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
-        return ranks.pooled(found, judge)
+    def validate(model: "nn.Module", device: "torch.device", /, shape: "Shape | None" = None) -> "Evaluation":
+        own = evaluator if shape is None else evaluator.at(shape)
+        report = partial(on_progress, own.doing)
+        found = list(own.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
+        return ranks.pooled(found, partial(judge, own))
 
-    def judge(everything: Sequence[Any]) -> "Evaluation":
+    def judge(own: Evaluator, everything: Sequence[Any]) -> "Evaluation":
         for bad in unreadable(everything):
             if bad.video not in named:
                 named.add(bad.video)
                 on_message(_left_out(evaluator, bad))
-        return evaluator.result(everything)
+        return own.result(everything)
 
     return validate
 

@@ -22,8 +22,8 @@ _FREE = (
     # Which data these give is compared itself; how they are loaded changes nothing.
     *("data.path", "data.val", "data.test", "data.workers", "data.timeout", "data.prefetch"),
     "plans",  # what they make of the chosen plan is compared itself
-    *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.tensorboard", "run.fit"),
-    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard", "run.threads"),
+    *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.loggers", "run.fit", "run.threads"),
+    *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard", "run.validate_stage_shape"),
 )
 """Keys that a resume may change in any task, beside `Task.free_keys`: none of them changes what is learned, or how it
 is measured meanwhile."""

@@ -8,16 +8,16 @@ from vcycle.plan import Plan
 from vcycle.runs.evaluate import validator
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.resume_guard import prepare_run_folder
-from vcycle.tasks.base import Progress
-from vcycle.tasks.recipes import dump_recipe
+from vcycle.tasks.base import tasks
 
 if TYPE_CHECKING:
-    from vcycle.train.outcome import Fitted, Point, StepReport
+    from vcycle.train.callbacks import Callbacks
+    from vcycle.train.config import TrainConfig
+    from vcycle.train.outcome import Fitted
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
-    from vcycle.train.settings import Settings
 
-__all__ = ["settings_of", "start", "train"]
+__all__ = ["config_of", "start", "train"]
 
 
 def start(
@@ -62,12 +62,9 @@ def train(
     resumed: bool | None = None,
     ranks: "Ranks | None" = None,
     on_start: Callable[[], None] = lambda: None,
-    on_step: "Callable[[StepReport], None]" = lambda _: None,
-    on_point: "Callable[[Point], None]" = lambda _: None,
-    on_message: Callable[[str], None] = lambda _: None,
-    on_progress: Progress = lambda *_: None,
+    callbacks: "Callbacks | None" = None,
 ) -> "Fitted":
-    """Train an experiment's model under a plan; see `vcycle.train.loop.fit`.
+    """Train an experiment's model under a plan; see `vcycle.train.trainer.fit`.
 
     Args:
         experiment: The recipe and its data.
@@ -79,59 +76,51 @@ def train(
         resumed: What `start` returned, where the caller has called it.
         ranks: The ranks that train together.
         on_start: Called when the datasets are made, and training is about to start.
-        on_step: Called with every step.
-        on_point: Called with every validation.
-        on_message: Called with what a user should know.
-        on_progress: Called with how far a validation is.
+        callbacks: What to report, and to whom.
     """
-    from vcycle.train.ema import EmaSpec
-    from vcycle.train.loop import fit
-    from vcycle.train.optimizer import OptimizerSpec
+    from vcycle.train.callbacks import Callbacks
     from vcycle.train.ranks import ALONE
+    from vcycle.train.trainer import fit
 
-    ranks = ranks or ALONE
+    ranks, callbacks = ranks or ALONE, callbacks or Callbacks()
     own = experiment.recipe if recipe is None else recipe
     task, classes = experiment.task, experiment.classes
     if resumed is None:
         resumed = start(experiment, plan, run, recipe=recipe, resume=resume, ranks=ranks)
     own_experiment = experiment if recipe is None else experiment.with_recipe(own)
-    model = own_experiment.build_model(initialise=not resumed, on_message=on_message if ranks.first else lambda _: None)
+    on_message = callbacks.on_message if ranks.first else lambda _: None
+    model = own_experiment.build_model(initialise=not resumed, on_message=on_message)
     with ranks.one_after_another():  # a cache of frames is built once
         dataset, evaluator = experiment.dataset("train"), experiment.evaluator("val")
-    decay = own.training.ema
     on_start()
     return fit(
+        config_of(own),
         plan=plan,
         model=model,
         dataset=dataset,
-        task=task.objective(own, len(classes)),
-        optimizer=OptimizerSpec(**own.optimizer.model_dump()),
+        objective=task.objective(own, len(classes)),
         run=run,
-        settings=settings_of(own),
-        recipe=dump_recipe(own),
-        classes=classes or None,
-        precise_bn=task.precise_bn(own),
-        # The decay is stated for the baseline's batch, before a larger minibatch.
-        ema=None if decay is None else EmaSpec(decay=decay, clips=own.training.batch),
-        role_of=task.role_of(own),
-        watch=task.monitor,
-        resume=resumed,
-        ranks=ranks,
-        validate=validator(evaluator, on_message, ranks=ranks, on_progress=on_progress),
+        validate=validator(evaluator, callbacks.on_message, ranks=ranks, on_progress=callbacks.on_progress),
         evaluation=task.result,
-        on_step=on_step,
-        on_point=on_point,
-        on_message=on_message,
+        role_of=task.role_of(own),
+        monitor=task.monitor,
+        callbacks=callbacks,
+        resume=resume,
+        ranks=ranks,
     )
 
 
-def settings_of(recipe: RecipeBase) -> "Settings":
-    """How the recipe's run is carried out."""
-    from vcycle.train.loop import Settings
+def config_of(recipe: RecipeBase) -> "TrainConfig":
+    """The options of the recipe's training."""
+    from vcycle.train.config import EmaSpec, TrainConfig
 
-    return Settings(
-        **recipe.run.model_dump(),
-        workers=recipe.data.workers,
-        timeout=recipe.data.timeout,
-        prefetch=recipe.data.prefetch,
+    training, decay = recipe.training, recipe.training.ema
+    return TrainConfig(
+        run=recipe.run,
+        loading=recipe.data,
+        optimizer=recipe.optimizer,
+        # The decay is stated for the baseline's batch, before a larger minibatch.
+        ema=None if decay is None else EmaSpec(decay=decay, clips=training.batch),
+        precise_bn=tasks[recipe.task].precise_bn(recipe),
+        clip_grad_norm=training.clip_grad_norm,
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError
-from vcycle.plan import Baseline, Plan
+from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
 from vcycle.tasks.chance import Chance
@@ -202,6 +202,10 @@ class Evaluator(ABC):
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> "Iterator[Any | Replacement]":
         """Evaluate a rank's share; what comes of an item, or why it could not be read."""
+
+    @abstractmethod
+    def at(self, shape: Shape) -> "Evaluator":
+        """The evaluator of clips of this shape, as a stage of training takes them, rather than of full resolution."""
 
     @abstractmethod
     def result(self, found: Sequence[Any]) -> "Evaluation":

@@ -154,7 +154,7 @@ def _newest(run: RunFolder, on_message: Callable[[str], None]) -> tuple[Checkpoi
         raise CheckpointError(f"{run.path} has no checkpoint yet")
     checkpoint, source, passed = found
     for fault in passed:
-        on_message(f"passed over: {fault}")
+        on_message(f"skipped: {fault}")
     return checkpoint, source
 
 

@@ -1,17 +1,20 @@
 """Checkpoints that are whole or absent: written aside, flushed to disk, renamed into place.
 
 A checkpoint holds the weights, the optimizer's state, the step, the plan and the run's totals. It holds no sampler,
-scheduler or generator state, because nothing has any: all of that is a function of the step.
+scheduler or generator state, because nothing has any: all of that is a function of the step. It is one file or, of a
+sharded run, a folder (`vcycle.train.sharded_checkpoint`); either is read by any run.
 """
 
 import contextlib
 import os
 import pickle
 import re
+import shutil
 import zipfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -20,25 +23,31 @@ from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
 from vcycle.reading import check_regular
 from vcycle.train.outcome import Point
+from vcycle.train.sharded_checkpoint import ShardedWriter, read_sharded, verify_sharded
 
 __all__ = [
     "BEST",
     "Checkpoint",
     "checkpoint_name",
+    "finish_saving",
     "kept_best",
     "latest_checkpoint",
     "load_checkpoint",
     "load_weights",
+    "newest_path",
     "save_best",
     "save_checkpoint",
+    "save_sharded",
 ]
 
 BEST = "best.pt"
 """The file of the weights that the best validation was of, beside the checkpoints."""
 
+_T = TypeVar("_T")
+
 _FORMAT = 1
 _KEEP = 2
-_NAME = re.compile(r"step-(\d+)\.pt")
+_NAME = re.compile(r"step-(\d+)(?:\.pt)?")
 _ASIDE = ".tmp"
 _FOLDER = 0x10
 """The mark of a folder among a member's attributes."""
@@ -86,11 +95,49 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         CheckpointError: if it cannot be written. The checkpoints before it stay as they were.
     """
     path = _written(folder / checkpoint_name(checkpoint.step), checkpoint)
-    # What is not needed any more: older ones, and what a kill left half written.
-    for old in [p for _, p in _numbered(folder)[:-_KEEP]] + list(folder.glob(f"*{_ASIDE}")):
-        with contextlib.suppress(OSError):
-            old.unlink()
+    _remove_old(folder, path)
     return path
+
+
+def save_sharded(writer: ShardedWriter, folder: Path, checkpoint: Checkpoint, *, write: bool) -> None:
+    """Start to write a checkpoint as a folder; all ranks call this, each with its own parts of the tensors.
+
+    Args:
+        writer: Writes in the background.
+        folder: Where checkpoints are.
+        checkpoint: What is saved.
+        write: Whether this rank is the first.
+
+    Raises:
+        CheckpointError: if it cannot be written, or the one before could not.
+    """
+    path = folder / checkpoint_name(checkpoint.step).removesuffix(".pt")
+    try:
+        writer.save(path, _data(checkpoint), write=write, on_saved=lambda: _remove_old(folder, path))
+    except (OSError, RuntimeError) as error:
+        raise _unsaved(path, error) from error
+
+
+def finish_saving(writer: ShardedWriter, folder: Path) -> None:
+    """Wait until what is being written in the background is on disk.
+
+    Raises:
+        CheckpointError: if it cannot be written.
+    """
+    try:
+        writer.finish()
+    except (OSError, RuntimeError) as error:
+        raise _unsaved(folder, error) from error
+
+
+def _remove_old(folder: Path, newest: Path) -> None:
+    """Remove what is not needed any more: older checkpoints, and what a kill left half written."""
+    known = [path for _, path in _numbered(folder)]
+    twice = [path for path in known if path.stem == newest.stem and path != newest]  # saved as a file and as a folder
+    kept = [path for path in known if path not in twice][-_KEEP:]
+    for old in [path for path in known if path not in kept] + list(folder.glob(f"*{_ASIDE}")):
+        with contextlib.suppress(OSError):
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
 
 
 def save_best(folder: Path, checkpoint: Checkpoint) -> Path:
@@ -121,12 +168,10 @@ def kept_best(folder: Path, best: Point | None) -> int | None:
 def _written(path: Path, checkpoint: Checkpoint) -> Path:
     folder = path.parent
     aside = path.with_suffix(_ASIDE)
-    data = {f.name: value for f in fields(checkpoint) if (value := getattr(checkpoint, f.name)) is not None}
-    data |= {"format": _FORMAT, "plan": checkpoint.plan.to_json()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with open(aside, "wb") as file:
-            torch.save(data, file)
+            torch.save(_data(checkpoint), file)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
@@ -134,10 +179,19 @@ def _written(path: Path, checkpoint: Checkpoint) -> Path:
     except (OSError, RuntimeError) as error:  # torch wraps a failing write in a RuntimeError of its own
         with contextlib.suppress(OSError):
             aside.unlink()
-        kept = _numbered(folder)
-        rest = f"the last one is {kept[-1][1]}" if kept else "there is none before it"
-        raise CheckpointError(f"checkpoint {path} cannot be saved ({_reason(error)}); {rest}") from error
+        raise _unsaved(path, error) from error
     return path
+
+
+def _data(checkpoint: Checkpoint) -> dict[str, Any]:
+    data = {f.name: value for f in fields(checkpoint) if (value := getattr(checkpoint, f.name)) is not None}
+    return data | {"format": _FORMAT, "plan": checkpoint.plan.to_json()}
+
+
+def _unsaved(path: Path, error: Exception) -> CheckpointError:
+    kept = _numbered(path.parent if path.suffix or _NAME.fullmatch(path.name) else path)
+    rest = f"the last one is {kept[-1][1]}" if kept else "there is none before it"
+    return CheckpointError(f"checkpoint {path} cannot be saved ({_reason(error)}); {rest}")
 
 
 def latest_checkpoint(folder: Path) -> tuple[Checkpoint, Path, list[str]] | None:
@@ -146,11 +200,32 @@ def latest_checkpoint(folder: Path) -> tuple[Checkpoint, Path, list[str]] | None
     Raises:
         CheckpointError: if there are checkpoints and none can be read.
     """
+    return _newest(folder, load_checkpoint)
+
+
+def newest_path(folder: Path) -> tuple[Path, list[str]] | None:
+    """As `latest_checkpoint`, without what it holds: of a folder, checksums alone are read.
+
+    Raises:
+        CheckpointError: if there are checkpoints and none can be read.
+    """
+
+    def check(path: Path) -> None:
+        if path.is_dir():
+            _reading(path, lambda: verify_sharded(path))
+        else:
+            load_checkpoint(path)
+
+    found = _newest(folder, check)
+    return None if found is None else found[1:]
+
+
+def _newest(folder: Path, read: Callable[[Path], _T]) -> tuple[_T, Path, list[str]] | None:
     found = _numbered(folder)
     passed: list[str] = []
     for _, path in reversed(found):
         try:
-            return load_checkpoint(path), path, passed
+            return read(path), path, passed
         except CheckpointError as error:
             passed.append(str(error))
     if found:
@@ -158,23 +233,35 @@ def latest_checkpoint(folder: Path) -> tuple[Checkpoint, Path, list[str]] | None
     return None
 
 
-def load_checkpoint(path: Path) -> Checkpoint:
+def load_checkpoint(
+    path: Path,
+    *,
+    like: Mapping[str, Tensor] | None = None,
+    parameters: Sequence[Tensor] = (),
+    verified: bool = False,
+) -> Checkpoint:
     """Read a checkpoint; nothing in it is executed.
 
+    Args:
+        path: A file or a folder.
+        like: Of a folder, read what this rank holds alone; see `read_sharded`.
+        parameters: Those of the optimizer, in its order, where `like` is given.
+        verified: Whether the checksums of a folder have been looked at.
+
     Raises:
-        CheckpointError: if the file is damaged or is no checkpoint of vcycle.
+        CheckpointError: if it is damaged or is no checkpoint of vcycle.
     """
-    try:
-        check_regular(path)
-        _check_archive(path)
-        data = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise CheckpointError(
-            f"checkpoint {path} cannot be read: it holds something else than tensors and plain values, "
-            "which would have to be run to be read"
-        ) from error
-    except Exception as error:  # a damaged file can raise anything
-        raise CheckpointError(f"checkpoint {path} cannot be read: {_reason(error)}") from error
+
+    def read() -> Any:
+        if not path.is_dir():
+            check_regular(path)
+            _check_archive(path)
+            return torch.load(path, map_location="cpu", weights_only=True)
+        if not verified:
+            verify_sharded(path)
+        return read_sharded(path, like, parameters)
+
+    data = _reading(path, read)
     if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
         raise CheckpointError(f"checkpoint {path} is not one of vcycle's (format {_FORMAT})")
     try:
@@ -183,6 +270,18 @@ def load_checkpoint(path: Path) -> Checkpoint:
     except (KeyError, TypeError, PlanError) as error:
         raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {_reason(error)}") from error
     return checkpoint
+
+
+def _reading(path: Path, read: Callable[[], _T]) -> _T:
+    try:
+        return read()
+    except pickle.UnpicklingError as error:
+        raise CheckpointError(
+            f"checkpoint {path} cannot be read: it holds something else than tensors and plain values, "
+            "which would have to be run to be read"
+        ) from error
+    except Exception as error:  # a damaged file can raise anything
+        raise CheckpointError(f"checkpoint {path} cannot be read: {_reason(error)}") from error
 
 
 def load_weights(model: nn.Module, state: dict[str, Any], source: Path) -> None:
@@ -254,7 +353,7 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
     if not folder.is_dir():
         return []
     matches = ((_NAME.fullmatch(p.name), p) for p in folder.iterdir())
-    return sorted((int(m[1]), p) for m, p in matches if m)
+    return sorted((int(m[1]), p) for m, p in matches if m and p.is_dir() == (p.suffix == ""))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What happened, step by step: JSON lines always, TensorBoard where it is asked for."""
+"""What happened, step by step: JSON lines always, and other loggers where they are asked for."""
 
 import math
 import resource
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from vcycle.errors import VcycleError
-from vcycle.plan import Step
-from vcycle.train.nonfinite import Learned, Skips
+from vcycle.plan import Plan, Step
+from vcycle.train.gradients import Skips, StepResult
+from vcycle.train.loggers import Logger
 from vcycle.train.outcome import Point
 from vcycle.train.run import JsonLines, RunFolder
 
@@ -21,8 +22,11 @@ __all__ = ["RunLog", "Watched"]
 _READ_EVERY = 10
 """Steps whose losses are read back at once, so that a device is not waited for at every step."""
 
-_SHOWN = ("loss", "lr", "batch", "seconds", "data_seconds")
-"""What TensorBoard shows of a step."""
+_SHOWN = (
+    *("loss", "grad_norm", "lr", "frames", "size", "batch"),
+    *("seconds", "data_seconds", "clips_per_second", "memory_mib"),
+)
+"""Numbers of a step's line that other loggers show, beside its samples and epoch."""
 
 
 class Watched(NamedTuple):
@@ -42,32 +46,45 @@ class RunLog:
     """A run's log, cut back to the step at which the run goes on."""
 
     def __init__(
-        self, run: RunFolder | None, skips: Skips, *, start: int, device: torch.device, tensorboard: bool
+        self,
+        run: RunFolder | None,
+        plan: Plan,
+        skips: Skips,
+        *,
+        start: int,
+        device: torch.device,
     ) -> None:
         """Open the log.
 
         Args:
             run: The run; None on a rank that writes nothing, but reads back and refuses what the first does.
+            plan: What is trained.
             skips: Told of every step in order, once its loss has been read.
             start: The step at which it goes on.
             device: Whose memory is logged.
-            tensorboard: Whether to write TensorBoard's files too.
 
         Raises:
-            VcycleError: if the log cannot be written, or TensorBoard is asked for and not there.
+            VcycleError: if the log cannot be written.
         """
         self._lines = None if run is None else JsonLines(run.log)
         if self._lines is not None:
             self._lines.keep({"step": start})
         self._device = device
-        self._board = _tensorboard(run, start) if tensorboard and run is not None else None
+        self._plan = plan
+        self._loggers: list[Logger] = []
         self._skips = skips
-        self._pending: list[tuple[dict[str, Any], Tensor, Learned, Watched | None]] = []
+        self._pending: list[tuple[dict[str, Any], Tensor, StepResult, Watched | None]] = []
+        self.newest_loss: float | None = None
+        """The last loss that has been read back."""
+
+    def add(self, loggers: Sequence[Logger]) -> None:
+        """Have other loggers take the same numbers; they are closed with this."""
+        self._loggers += loggers
 
     def step(
         self,
         step: Step,
-        learned: Learned,
+        result: StepResult,
         *,
         indices: Tensor,
         faults: Sequence[str],
@@ -79,7 +96,7 @@ class RunLog:
 
         Args:
             step: The step.
-            learned: What its update tells.
+            result: What it found.
             indices: Dataset indices of the batch, in order.
             faults: What is wrong with clips that were usable all the same.
             data_seconds: How long the batch was waited for.
@@ -107,7 +124,9 @@ class RunLog:
         }
         if faults:
             line["faults"] = list(faults)
-        self._pending.append((line, indices, learned, watched))
+        self._pending.append((line, indices, result, watched))
+        if self._device.type == "cpu":  # nothing to wait for
+            self.newest_loss = result.loss.item()
         if len(self._pending) == _READ_EVERY:
             self.flush()
 
@@ -120,26 +139,31 @@ class RunLog:
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        losses = torch.stack([learned.loss for _, _, learned, _ in pending]).tolist()
-        made = torch.stack([learned.kept for _, _, learned, _ in pending]).tolist()
+        # One copy from the device for all of it.
+        columns = [
+            torch.stack(column).double() for column in zip(*(result for _, _, result, _ in pending), strict=True)
+        ]
+        rows = torch.stack(columns, dim=1).tolist()
         watching = [watched.value.float() for _, _, _, watched in pending if watched is not None]
         watch = iter(torch.stack(watching).tolist() if watching else ())
-        for (line, indices, _, watched), loss, kept in zip(pending, losses, made, strict=True):
+        self.newest_loss = rows[-1][0]
+        for (line, indices, _, watched), (loss, kept, norm) in zip(pending, rows, strict=True):
             found = 0.0 if watched is None else next(watch)
             if watched is not None:
                 line[watched.name] = _number(found)
-            line["loss"] = _number(loss)
+            line |= {"loss": _number(loss), "grad_norm": _number(norm)}
             if not kept:
                 line |= {"skipped": True, **self._skips.samples(indices)}
             self._write(**line)
-            self._skips.count(line, loss, kept=kept)
+            self._skips.count(line, loss, kept=bool(kept))
             if kept and watched is not None and not found <= watched.limit:
                 raise VcycleError(
                     f"{watched.name} became {found:.4g} at step {line['step']:,}, above {watched.limit:g} "
                     f"(LR {line['lr']:g}): {watched.remedy}"
                 )
-            if self._board is not None:
-                self._board.log_metrics({key: float(line[key]) for key in _SHOWN}, line["step"])
+            done = line["step"] + 1
+            progress = {"samples": line["first_sample"] + line["batch"], "epoch": self._plan.epochs_before(done)}
+            self._log({key: float(line[key]) for key in _SHOWN} | progress, line["step"])
 
     def slow_data(self, step: Step, message: str) -> None:
         """Log that a stage waits for data, why, and what helps."""
@@ -151,17 +175,23 @@ class RunLog:
 
     def validation(self, point: Point) -> None:
         """Log a validation."""
-        found = asdict(point.evaluation)
         # A validation after step k belongs to step k - 1, so that a resume at k keeps it.
-        line = {"step": point.step - 1, "samples": point.samples, "seconds": point.seconds, "evaluation": found}
+        line: dict[str, Any] = {"step": point.step - 1, "samples": point.samples, "seconds": point.seconds}
+        line["evaluation"] = asdict(point.evaluation)
+        shown = {f"val_{name}": number for name, number in point.evaluation.numbers.items()}
+        if point.stage is not None:
+            line |= {"val_stage": asdict(point.stage), "val_stage_shape": point.stage_shape}
+            shown |= {f"val_stage_{name}": number for name, number in point.stage.numbers.items()}
         self._write(event="validation", **line)
-        if self._board is not None:
-            shown = {f"val_{name}": number for name, number in point.evaluation.numbers.items()}
-            self._board.log_metrics(shown, point.step)
+        self._log(shown, point.step)
 
     def _write(self, **line: Any) -> None:
         if self._lines is not None:
             self._lines.write(**line)
+
+    def _log(self, numbers: dict[str, float], step: int) -> None:
+        for logger in self._loggers:
+            logger.log(numbers, step)
 
     def __enter__(self) -> Self:
         return self
@@ -169,23 +199,13 @@ class RunLog:
     def __exit__(self, *_: object) -> None:
         if self._lines is not None:
             self._lines.close()
-        if self._board is not None:
-            self._board.finalize("success")
+        for logger in self._loggers:
+            logger.close()
 
 
 def _number(value: float) -> float | str:
     """A number as JSON takes it: without those that are not finite."""
     return value if math.isfinite(value) else str(value)
-
-
-def _tensorboard(run: RunFolder, start: int) -> Any:
-    from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-
-    try:
-        # Events of steps that are done again are not shown twice.
-        return TensorBoardLogger(root_dir=run.path, name="tensorboard", version="", purge_step=start)
-    except ModuleNotFoundError:
-        raise VcycleError('run.tensorboard needs TensorBoard: pip install "vcycle[tensorboard]"') from None
 
 
 def _memory(device: torch.device) -> int:

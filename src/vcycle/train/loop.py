@@ -1,278 +1,201 @@
-"""The training loop: one pass over a plan, resumable at any step.
+"""The training loop: every step of the plan from a given one on, and what is due between two."""
 
-Nothing that varies is kept as state: shapes, LR, samples, crops and dropout are functions of the step. What a
-checkpoint holds is what was *learned*.
-"""
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 
-import shlex
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import Any
-
-import torch
 from torch import nn
 
-from vcycle.data import Batch, loader
-from vcycle.errors import CheckpointError
-from vcycle.nn import set_bn_batch
+from vcycle.data import Batch
+from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan, Step
-from vcycle.train import stopping
-from vcycle.train.ema import EmaSpec
-from vcycle.train.environment import record_environment
-from vcycle.train.feeding import Feed, journal_of
-from vcycle.train.fitting import Fitting
-from vcycle.train.journal import Journal
-from vcycle.train.lock import claimed
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.clock import Clock
+from vcycle.train.config import TrainConfig
+from vcycle.train.fetching import BatchFetcher
 from vcycle.train.log import RunLog, Watched
-from vcycle.train.nonfinite import Skips
-from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.outcome import Evaluation, Fitted, Point, StepReport
-from vcycle.train.precise_bn import precise_plan, recompute_statistics
-from vcycle.train.precision import slowness
-from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.ready import make_ready
-from vcycle.train.run import RunFolder
-from vcycle.train.settings import Settings
-from vcycle.train.setup import make_fabric, set_up
+from vcycle.train.micro_batching import MicroBatchSearch
+from vcycle.train.outcome import Fitted, StepReport
+from vcycle.train.ranks import Ranks
 from vcycle.train.state import TrainState
-from vcycle.train.stopping import Stop
-from vcycle.train.threads import ThreadsWatch, use_threads
-from vcycle.train.training import Training
-from vcycle.train.update import Task, Update, refuse_shared_mixing
-from vcycle.train.watchdog import DATA, Watchdog, preparing, trying
+from vcycle.train.step import TrainStep
+from vcycle.train.stopping import Stop, Stopped
+from vcycle.train.threads import ThreadsWatch
+from vcycle.train.validation import Validation
+from vcycle.train.waiting import Waiting
+from vcycle.train.watchdog import COMPUTING, DATA, OTHERS, SAVING, Watchdog
 
-__all__ = ["Settings", "Task", "fit", "make_fabric", "set_up"]
+__all__ = ["Loop"]
 
 
-def fit(
-    *,
-    plan: Plan,
-    model: nn.Module,
-    dataset: Any,
-    task: Task,
-    optimizer: OptimizerSpec,
-    run: RunFolder,
-    settings: Settings,
-    recipe: str | None = None,
-    classes: Sequence[str] | None = None,
-    precise_bn: int | None = None,
-    ema: EmaSpec | None = None,
-    role_of: Callable[[str], str | None] = lambda _: None,
-    watch: Callable[[nn.Module], Watched | None] = lambda _: None,
-    resume: bool = False,
-    ranks: Ranks = ALONE,
-    validate: Callable[[nn.Module, torch.device], Evaluation] | None = None,
-    evaluation: Callable[..., Evaluation] | None = None,
-    on_step: Callable[[StepReport], None] = lambda _: None,
-    on_point: Callable[[Point], None] = lambda _: None,
-    on_message: Callable[[str], None] = lambda _: None,
-) -> Fitted:
-    """Train a model under a plan.
+@dataclass(kw_only=True)
+class Loop:
+    """The steps of a training, and what is due between two of them."""
 
-    Args:
-        plan: What to do at every step.
-        model: What the task trains; its BatchNorms are converted in place.
-        dataset: Gives a `vcycle.data.Sample` for a `SampleRequest`, as `VideoDataset` does.
-        task: The loss.
-        optimizer: Which optimizer.
-        run: The run's folder.
-        settings: How to carry it out.
-        recipe: The resolved recipe, written beside the run.
-        classes: Names of the classes, written beside the run.
-        precise_bn: Clips over which BatchNorm's running statistics are recomputed before each validation and at the
-            end; by default training's own are used.
-        ema: Averages the weights over the steps; the average is then what is evaluated and given back.
-        role_of: The plan's role of a parameter, by its name.
-        watch: Tells of the step just done what training does not recover from, if there is such a thing.
-        resume: Go on from the newest checkpoint in the folder, or start if there is none.
-        ranks: The ranks that train together, all of which call this with the same; the first writes the run's folder.
-        validate: Evaluates the model; called every `validate_every` epochs of samples and at the end, on every rank,
-            where it gives the same.
-        evaluation: Makes what it gives of its fields again, as a resumed run has to.
-        on_step: Told of every step.
-        on_point: Told of every validation.
-        on_message: Told what a user should know: a bad sample, a checkpoint passed over.
+    config: TrainConfig
+    state: TrainState
+    train_step: TrainStep
+    micro_batches: MicroBatchSearch
+    fetcher: BatchFetcher
+    validation: Validation
+    log: RunLog
+    watchdog: Watchdog
+    stop: Stop
+    ranks: Ranks
+    monitor: Callable[[nn.Module], Watched | None]
+    threads: ThreadsWatch
+    callbacks: Callbacks
 
-    Raises:
-        CheckpointError: if the checkpoint belongs to another plan or model, or cannot be written.
-        DataError: if more samples are unreadable than `bad_limit` allows, or labels are not of the task.
-        VcycleError: if the loss is not finite over and over, or the folder already holds a run.
-        Abandoned: if another rank has ended.
-        Stopped: if a signal has asked for an end, within `vcycle.train.stopping.signals`.
-    """
-    fabric = make_fabric(settings, model, ranks)
-    refuse_shared_mixing(task, plan, ranks)
-    say: Callable[[str], None] = on_message if ranks.first else _say_nothing
-    goes_on = ranks.from_first(lambda: run.prepare(plan, recipe, resume=resume, classes=classes))
-    with ExitStack() as stack:
-        stack.enter_context(ranks.together())
-        ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
-        if (slow := slowness(settings.precision, fabric.device)) is not None:
-            say(slow)
-        threads = use_threads(
-            settings.threads,
-            workers=settings.workers,
-            ranks=ranks,
-            resumed=run if goes_on else None,
-            on_message=say,
+    _saved: int = field(init=False)
+    """Steps done when it was last saved."""
+    _clock: Clock = field(init=False)
+    _waiting: Waiting = field(init=False)
+
+    @property
+    def plan(self) -> Plan:
+        """What is trained by."""
+        return self.state.plan
+
+    def run(self, start: int) -> Fitted:
+        """Take every step from `start` on, and do what is due at its edges.
+
+        Raises:
+            Stopped: if a signal has asked for an end; the steps done are saved.
+        """
+        self._saved = start
+        self._clock = Clock(self.state.totals)
+        self._waiting = Waiting(
+            self.state.totals, self.plan, workers=self.config.loading.workers, on_slow=self._report_waiting
         )
-        state, update = set_up(
-            fabric,
-            plan=plan,
-            model=model,
-            task=task,
-            optimizer=optimizer,
-            run=run,
-            settings=settings,
-            ranks=ranks,
-            ema=ema,
-            role_of=role_of,
-            on_message=say,
-        )
-        start = state.restore(say, evaluation or _nothing_evaluated) if goes_on else 0
-        _refuse_unequal(start, ranks, run)
-        if not goes_on:
-            if resume:
-                say(f"nothing to resume in {run.path}: starting from the beginning")
-            # A full disk or a folder that cannot be written to shows before anything is trained.
-            state.save(0, write=ranks.first)
-        stop = stopping.current()
-        ranks.from_first(lambda: record_environment(run, start, fabric.device, world=ranks.world))
-        stack.enter_context(stop.deferred(together=ranks.world > 1))
-        skips = Skips(
-            totals=state.totals,
-            allowed=settings.bad_steps,
-            log=run.log,
-            name=dataset.name if callable(getattr(dataset, "name", None)) else None,
-            on_message=say,
-        )
-        log = stack.enter_context(
-            RunLog(
-                run if ranks.first else None,
-                skips,
-                start=start,
-                device=fabric.device,
-                tensorboard=settings.tensorboard,
-            )
-        )
-        fitting = Fitting(
-            update,
-            task,
-            state,
-            device=fabric.device,
-            ranks=ranks,
-            resumed=goes_on,
-            on_message=say,
-            on_shortage=log.shortage,
-        )
-        dog = stack.enter_context(
-            Watchdog(run.path, plan, minutes=settings.watchdog, rank=ranks.rank, world=ranks.world)
-        )
-        on_gpu = fabric.device.type == "cuda"
-        with stop.allowed():
-            if settings.fit == "always" or (settings.fit == "auto" and on_gpu):
-                fitting.try_shapes(start, lambda cell: dog.sign(start, trying(cell)))
-            make_ready(
-                update,
-                task,
-                state,
-                device=fabric.device,
-                ranks=ranks,
-                start=start,
-                on_shape=lambda cell: dog.sign(start, preparing(cell)),
-            )
-        dog.sign(start, DATA)
-        journal = stack.enter_context(
-            journal_of(state, start=start, limit=settings.bad_limit, on_message=on_message, ranks=ranks)
-        )
-        feed = Feed(dataset, plan, settings, start=start, journal=journal, ranks=ranks, pin_memory=on_gpu)
-        stack.callback(feed.close)
-        recompute = None
-        if precise_bn is not None:
-            recompute = _precise(update, state, dataset, precise_bn, settings, journal, ranks, stop)
-            if len(dataset) < precise_bn and start < len(plan):
-                say(f"precise_bn is {precise_bn:,} clips, and there are {len(dataset):,} to take them from")
-        return Training(
-            plan=plan,
-            settings=settings,
-            state=state,
-            update=update,
-            fitting=fitting,
-            feed=feed,
-            journal=journal,
-            log=log,
-            dog=dog,
-            stop=stop,
-            ranks=ranks,
-            device=fabric.device,
-            recompute=recompute,
-            validate=validate,
-            watch=watch,
-            threads=ThreadsWatch(
-                1 if on_gpu else threads,
-                resume=f"vcycle train {shlex.quote(str(run.path))} --resume",
-                on_message=say,
-            ),
-            say=say,
-            on_step=on_step,
-            on_point=on_point,
-        ).run(start)
-
-
-def _precise(
-    update: Update,
-    state: TrainState,
-    dataset: Any,
-    clips: int,
-    settings: Settings,
-    journal: Journal,
-    ranks: Ranks,
-    stop: Stop,
-) -> Callable[[], None]:
-    """What recomputes BatchNorm's running statistics: each time from the same clips, the first of the stream."""
-    plan = precise_plan(state.plan, min(clips, len(dataset)))
-
-    def predict(loaded: tuple[Step, Batch]) -> None:
-        if ranks.anywhere(stop.wanted):
-            stop.leave()
-        step, batch = loaded
-        journal.mention(batch)
-        update.predict(step, batch)
-
-    def recompute() -> None:
-        set_bn_batch(state.model, plan[0].bn_batch)  # until the next step sets its own
-        batches = iter(
-            loader(
-                dataset,
-                plan,
-                seed=settings.seed,
-                workers=settings.workers,
-                timeout=settings.timeout,
-                rank=ranks.rank,
-                world=ranks.world,
-            )
-        )
+        self.state.model.train()
+        self._catch_up(start)
         try:
-            recompute_statistics(state.model, zip(plan, batches, strict=True), predict)
-        finally:
-            batches.close()
+            for step in self.plan.iterate(start):
+                batch, waited = self._take(step)
+                if self.ranks.world > 1 and step.index == start:
+                    self.train_step.rehearse(step, batch)
+                ending = self._learn(step, batch, waited)
+                self._do_what_is_due(step.index + 1, ending)
+        except VcycleError:
+            with suppress(CheckpointError):
+                self.state.save_noted()  # a training that diverges has nothing better to go on from
+            raise
+        self.validation.report_best()
+        return self._result()
 
-    return recompute
+    def _take(self, step: Step) -> tuple[Batch, float]:
+        """A step's batch, and how long it was waited for in seconds; a request to stop cuts the wait short."""
+        self.watchdog.sign(step.index, DATA)
+        try:
+            with self.stop.allowed():
+                batch, waited = self.fetcher.take()
+        except Stopped:
+            # One of several ranks is only stopped here by whoever asks twice, and the others know nothing of it.
+            if self.ranks.world == 1:
+                if self._saved != step.index:
+                    self.log.flush()
+                    self._save(step.index)
+                self.callbacks.on_message(_stopped(step.index, self.plan))
+            raise
+        self.watchdog.sign(step.index, COMPUTING)
+        return batch, waited
 
+    def _learn(self, step: Step, batch: Batch, waited: float) -> bool:
+        """Take a step, count and log it: whether any rank is asked to stop."""
+        self.watchdog.sign(step.index, OTHERS)
+        indices, ending = self.fetcher.count(step, batch, stopping=self.stop.wanted)
+        self.watchdog.sign(step.index, COMPUTING)
+        result = self.micro_batches(step, batch)
+        before = self.state.totals.cpu_seconds
+        took = self._clock.lap()
+        with self._clock.paused():
+            self.threads.count(took - waited, self.state.totals.cpu_seconds - before)
+        self.state.totals.data_seconds += waited
+        self._waiting.count(step, self.fetcher.spent, data_seconds=waited, seconds=took)
+        self.log.step(
+            step,
+            result,
+            indices=indices,
+            faults=batch.faults,
+            data_seconds=waited,
+            seconds=took,
+            watched=self.monitor(self.state.model),
+        )
+        self.callbacks.on_step(
+            StepReport(
+                step=step,
+                work=_work(self.plan, step),
+                data_seconds=waited,
+                seconds=took,
+                loss=self.log.newest_loss,
+            )
+        )
+        return ending
 
-def _refuse_unequal(start: int, ranks: Ranks, run: RunFolder) -> None:
-    """Refuse ranks that do not see the same run."""
-    starts = [row[0] for row in ranks.table([start])]
-    if len(set(starts)) > 1:
-        raise CheckpointError(
-            f"ranks go on at different steps ({', '.join(map(str, starts))}): the run's folder {run.path} must be on a "
-            "disk that all machines share"
+    def _do_what_is_due(self, done: int, ending: bool) -> None:
+        """Evaluate and save after so many steps, where that is due, and stop if that is asked for.
+
+        Raises:
+            Stopped: if so.
+        """
+        evaluating = self.validation.is_due(done)
+        saving = done == len(self.plan) or done % self.config.run.save_every == 0
+        if evaluating or saving or ending:
+            self.log.flush()  # waits for the device: the time until here is training
+            with self._clock.paused():
+                if evaluating and ending:
+                    self.state.totals.unevaluated = True
+                elif evaluating:
+                    ending = not self.validation.run(done)
+                if saving or ending:
+                    self._save(done)
+        if ending:
+            self.callbacks.on_message(_stopped(done, self.plan))
+            self.stop.leave()
+
+    def _catch_up(self, start: int) -> None:
+        """Do the evaluation that a request to stop has cut short before.
+
+        Raises:
+            Stopped: if another does so again.
+        """
+        if self.state.totals.unevaluated:
+            with self._clock.paused():
+                if not self.validation.run(start):
+                    self.callbacks.on_message(_stopped(start, self.plan))
+                    self.stop.leave()
+                self._save(start)
+
+    def _save(self, done: int) -> None:
+        """Save a checkpoint of so many steps."""
+        self.watchdog.sign(done, SAVING)
+        self.fetcher.sync()
+        self.state.save(done, write=self.ranks.first)
+        self._saved = done
+
+    def _report_waiting(self, step: Step, message: str) -> None:
+        self.log.slow_data(step, message)
+        self.callbacks.on_message(message)
+
+    def _result(self) -> Fitted:
+        totals = self.state.totals
+        return Fitted(
+            model=self.state.best(),
+            steps=len(self.plan),
+            samples=self.plan.samples,
+            seconds=totals.seconds,
+            cpu_seconds=totals.cpu_seconds,
+            data_seconds=totals.data_seconds,
+            replaced=totals.replaced,
+            skipped=totals.skipped,
+            curve=totals.curve,
+            waiting=totals.waiting,
         )
 
 
-def _say_nothing(_: str) -> None:
-    pass
+def _stopped(done: int, plan: Plan) -> str:
+    return f"stopped after step {done:,} of {len(plan):,}, which is saved"
 
 
-def _nothing_evaluated(**_: Any) -> Evaluation:
-    raise TypeError("fit(evaluation=...) is needed to resume a run that has been evaluated")
+def _work(plan: Plan, step: Step) -> float:
+    return step.batch * step.shape.voxels / plan.baseline_shape.voxels

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vcycle.train.shards import own
+from vcycle.train.shards import local_shard
 
 __all__ = ["grow_in_place", "is_out_of_memory", "keep_freed", "memory_of", "release", "undone"]
 
@@ -106,7 +106,7 @@ def undone(
     groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
     tensors = [*model.parameters(), *model.buffers()]
     tensors += [value for held in (*learned.values(), *groups) for value in held.values() if isinstance(value, Tensor)]
-    tensors = [own(tensor.detach()) for tensor in tensors]
+    tensors = [local_shard(tensor.detach()) for tensor in tensors]
     kept = [tensor.to("cpu", copy=True) for tensor in tensors]
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         try:

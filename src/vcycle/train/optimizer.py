@@ -1,76 +1,120 @@
-"""Optimizers, with parameter groups by role: what decays, and what a plan treats apart."""
+"""Optimizers of `torch.optim` by name, and their parameter groups: by role, by weight decay, by depth."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from vcycle.errors import RecipeError
+from vcycle.errors import RecipeError, did_you_mean
 
-__all__ = ["OptimizerSpec", "parameter_groups"]
+if TYPE_CHECKING:
+    from vcycle.train.config import OptimizerSection
+
+__all__ = ["build_optimizer", "check_options", "optimizer_class", "parameter_depths", "parameter_groups"]
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # _NormBase: of every BatchNorm and InstanceNorm
+_GIVEN = ("params", "lr", "weight_decay", "fused", "foreach", "capturable", "differentiable")
+"""Arguments of optimizers that are not the recipe's to give: other keys, the plan or the trainer set them."""
+_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+_UNUSABLE = {
+    "lbfgs": "computes the loss several times in a step, which no training here does",
+    "sparseadam": "takes sparse gradients alone",
+}
+_CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
-@dataclass(frozen=True, kw_only=True)
-class OptimizerSpec:
-    """Which optimizer and its constants; the LR comes from the plan, step by step."""
+def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
+    """The class of `torch.optim` of a name, in upper or lower case.
 
-    name: str = "sgd"
-    """`sgd` (with momentum), `adam` or `adamw`."""
-    momentum: float = 0.9
-    """Momentum of SGD."""
-    nesterov: bool = False
-    """Whether SGD's momentum is Nesterov's."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Averages of Adam and AdamW."""
-    weight_decay: float = 1e-4
-    """Decay of weights that are neither biases nor norms."""
+    Raises:
+        RecipeError: if there is none, or it cannot be used here.
+    """
+    known = {
+        key.lower(): value
+        for key, value in vars(torch.optim).items()
+        if inspect.isclass(value) and issubclass(value, torch.optim.Optimizer) and value is not torch.optim.Optimizer
+    }
+    usable = sorted(known.keys() - _UNUSABLE.keys())
+    if name.lower() not in usable:
+        why = _UNUSABLE.get(name.lower(), "is not in torch.optim")
+        near = did_you_mean(name.lower(), usable)
+        raise RecipeError(f"optimizer {name!r} {why}{near}: accepted are {', '.join(usable)}")
+    return known[name.lower()]
 
-    def __post_init__(self) -> None:
-        if self.name == "sgd" and self.nesterov and not self.momentum:
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Check that an optimizer of `torch.optim` takes some options.
+
+    Raises:
+        RecipeError: naming the first that it does not take, and those that it does.
+    """
+    own = {"momentum", "nesterov"} if name.lower() == "sgd" else {"betas"}
+    taken = inspect.signature(optimizer_class(name)).parameters.keys() - {*_GIVEN, *own}
+    for key in options:
+        if key in own:
+            raise RecipeError(f"{key!r} has a key of its own, optimizer.{key}")
+        if key not in taken:
             raise RecipeError(
-                "optimizer.nesterov is true, and optimizer.momentum is 0: Nesterov's needs a momentum above 0"
+                f"{optimizer_class(name).__name__} takes no option {key!r}{did_you_mean(key, taken)}: accepted are "
+                f"{', '.join(sorted(taken))}"
             )
 
-    def build(
-        self, model: nn.Module, role_of: Callable[[str], str | None] = lambda _: None, *, fused: bool = False
-    ) -> torch.optim.Optimizer:
-        """The optimizer of a model; a role whose LR is 0 is not updated at all.
 
-        Args:
-            model: The model.
-            role_of: The plan's role of a parameter, from its name.
-            fused: Update all parameters in one kernel. It rounds differently.
+def build_optimizer(
+    section: "OptimizerSection",
+    model: nn.Module,
+    role_of: Callable[[str], str | None] = lambda _: None,
+    *,
+    fused: bool = False,
+) -> torch.optim.Optimizer:
+    """The optimizer of a model; a role whose LR is 0 is not updated at all.
 
-        Raises:
-            RecipeError: for an unknown name.
-        """
-        groups = parameter_groups(model, weight_decay=self.weight_decay, role_of=role_of)
-        optimizer = self._plain(groups, fused)
-        if any(group["role"] is not None for group in groups):
-            optimizer.register_step_pre_hook(_leave_frozen)
-        return optimizer
+    Its LR is 0 until a step of the plan sets it (`vcycle.apply`).
 
-    def _plain(self, groups: list[dict[str, Any]], fused: bool) -> torch.optim.Optimizer:
-        how: dict[str, Any] = {"lr": 0.0, "fused": True} if fused else {"lr": 0.0}
-        if self.name == "sgd":
-            return torch.optim.SGD(groups, **how, momentum=self.momentum, nesterov=self.nesterov)
-        if self.name == "adam":
-            return torch.optim.Adam(groups, **how, betas=self.betas)
-        if self.name == "adamw":
-            return torch.optim.AdamW(groups, **how, betas=self.betas)
-        raise RecipeError(f"optimizer {self.name!r} is unknown: sgd, adam or adamw")
+    Args:
+        section: Which optimizer and its constants.
+        model: The model.
+        role_of: The plan's role of a parameter, from its name.
+        fused: Update all parameters in one kernel (SGD, Adam and AdamW alone). It rounds differently.
+
+    Raises:
+        RecipeError: for an unknown name, or options that the optimizer or the model does not take.
+    """
+    kind = optimizer_class(section.name)
+    check_options(section.name, section.options)
+    taken = inspect.signature(kind).parameters
+    decays = "weight_decay" in taken
+    if section.weight_decay and not decays:
+        raise RecipeError(
+            f"optimizer.weight_decay is {section.weight_decay:g}, and {kind.__name__} has none: 0 is accepted"
+        )
+    groups = parameter_groups(
+        model, weight_decay=section.weight_decay, role_of=role_of, layer_decay=section.layer_decay
+    )
+    options: dict[str, Any] = {"lr": 0.0, **section.options}
+    if fused and kind in _FUSED:
+        options["fused"] = True
+    if kind is torch.optim.SGD:
+        options |= {"momentum": section.momentum, "nesterov": section.nesterov}
+    elif "betas" in taken:
+        options["betas"] = section.betas
+    try:
+        optimizer = kind(groups, **options)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise RecipeError(f"optimizer {section.name!r} refuses the model or its options: {error}") from None
+    if any(group["role"] is not None for group in groups):
+        optimizer.register_step_pre_hook(_leave_frozen)
+    return optimizer
 
 
 def _leave_frozen(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Forget the gradients of roles that are frozen.
+    """Drop the gradients of roles that are frozen.
 
     An LR of 0 keeps the weights, but not Adam's averages: those of gradients long past would steer the first steps
-    after. The parameters go on having gradients, so that DistributedDataParallel finds none missing.
+    after. The parameters keep receiving gradients, so that DistributedDataParallel finds none missing.
     """
     for group in optimizer.param_groups:
         if group.get("role") is not None and group["lr"] == 0:
@@ -79,26 +123,78 @@ def _leave_frozen(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def parameter_groups(
-    model: nn.Module, *, weight_decay: float, role_of: Callable[[str], str | None] = lambda _: None
+    model: nn.Module,
+    *,
+    weight_decay: float,
+    role_of: Callable[[str], str | None] = lambda _: None,
+    layer_decay: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Parameters grouped by role and by whether they decay; norms and biases do not.
+    """Parameters grouped by role, by whether they decay (norms and biases do not), and by depth with a layer decay.
 
-    Groups depend on roles and names alone, never on the class of a norm, so that a checkpoint fits whatever
+    Groups depend on names and roles alone, never on the class of a norm, so that a checkpoint fits whatever
     way BatchNorm is computed.
 
     Args:
         model: The model.
         weight_decay: Decay of the groups that decay.
         role_of: The plan's role of a parameter, from its name.
+        layer_decay: Multiplies the LR once for each layer between a parameter and the output (BEiT, MAE). The factor
+            is the group's `lr_scale`, which `vcycle.apply` multiplies the plan's LR by.
+
+    Raises:
+        RecipeError: if layers are to decay, and the model has no blocks.
     """
-    groups: dict[tuple[str, bool], list[nn.Parameter]] = {}
+    depths = {} if layer_decay is None else parameter_depths(model)
+    last = max(depths.values(), default=0)
+    groups: dict[tuple[str, bool, int], list[nn.Parameter]] = {}
     for name, parameter, in_norm in _parameters(model):
         decays = not in_norm and not name.endswith("bias")
-        groups.setdefault((role_of(name) or "", decays), []).append(parameter)
+        groups.setdefault((role_of(name) or "", decays, depths.get(name, last)), []).append(parameter)
     return [
         {"params": parameters, "weight_decay": weight_decay if decays else 0.0, "role": role or None}
-        for (role, decays), parameters in sorted(groups.items(), key=lambda item: item[0])
+        | ({} if layer_decay is None else {"lr_scale": layer_decay ** (last - depth)})
+        for (role, decays, depth), parameters in sorted(groups.items(), key=lambda item: item[0])
     ]
+
+
+def parameter_depths(model: nn.Module) -> dict[str, int]:
+    """How deep each parameter lies, by its name: 0 before the first block, then one more for each block.
+
+    Blocks are those children of a `Sequential` or a `ModuleList` that are made of modules themselves: residual blocks,
+    transformer layers. They count in the order in which the model registers them, so that pathways that run side by
+    side count one after the other. What lies between two blocks counts with the second; what comes after the last
+    block (a norm, the head) is one deeper than that. The rule is that of BEiT and MAE.
+
+    Raises:
+        RecipeError: if the model has no blocks.
+    """
+    blocks: list[str] = []
+
+    def visit(module: nn.Module, prefix: str) -> None:
+        for name, child in module.named_children():
+            path = f"{prefix}{name}"
+            composite = next(child.children(), None) is not None and not isinstance(child, _CONTAINERS)
+            if isinstance(module, _CONTAINERS) and composite:
+                blocks.append(f"{path}.")
+            else:
+                visit(child, f"{path}.")
+
+    visit(model, "")
+    if not blocks:
+        raise RecipeError(
+            "optimizer.layer_decay needs a model of blocks (modules of modules in a Sequential or a ModuleList), and "
+            f"{type(model).__name__} has none: null is accepted"
+        )
+    depths: dict[str, int] = {}
+    begun = 0
+    for prefix, module in model.named_modules():
+        place = next((number for number, block in enumerate(blocks, 1) if f"{prefix}.".startswith(block)), 0)
+        begun = max(begun, place)
+        outside = 0 if begun == 0 else begun + 1
+        for name, _ in module.named_parameters(recurse=False):
+            # Parameters of the model itself, such as position embeddings, come before its blocks.
+            depths[f"{prefix}.{name}".removeprefix(".")] = place or outside
+    return depths
 
 
 def _parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter, bool]]:

@@ -1,4 +1,4 @@
-"""What a training tells and leaves behind: steps, validations, totals."""
+"""What a training reports and leaves behind: steps, validations, totals."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -49,6 +49,8 @@ class StepReport:
     """How long the batch was waited for."""
     seconds: float
     """How long the whole step took."""
+    loss: float | None = None
+    """The newest loss that has been read back from the device: on a GPU, of up to 10 steps before; None before that."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,10 @@ class Point:
     samples: int
     seconds: float
     evaluation: Evaluation
+    stage: Evaluation | None = None
+    """What was found at the shape of the stage just trained, where that was asked for and is not the full shape."""
+    stage_shape: str | None = None
+    """That shape, such as `8×112²`."""
 
 
 @dataclass(kw_only=True)
@@ -104,8 +110,12 @@ class Totals:
             data: Plain data.
             evaluation: Makes an evaluation of its fields.
         """
-        curve = [Point(**{**point, "evaluation": evaluation(**point["evaluation"])}) for point in data["curve"]]
-        return cls(**{**data, "curve": curve})
+
+        def restored(point: dict[str, Any]) -> Point:
+            found = {key: evaluation(**point[key]) for key in ("evaluation", "stage") if point.get(key) is not None}
+            return Point(**{**point, **found})
+
+        return cls(**{**data, "curve": [restored(point) for point in data["curve"]]})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -235,7 +235,7 @@ class Ranks:
         return not (isinstance(error, Abandoned) or told == str(error))
 
     def _abandoned(self) -> Abandoned:
-        return Abandoned(f"rank {self.rank} of {self.world} waits in vain: another has ended")
+        return Abandoned(f"rank {self.rank} of {self.world} stops: another process has exited")
 
 
 ALONE = Ranks()

@@ -5,18 +5,19 @@ from collections.abc import Callable
 import torch
 
 from vcycle.plan import BatchShape, rank_slice
-from vcycle.train.fitting import attempted, shapes_from
 from vcycle.train.memory import undone
+from vcycle.train.micro_batching import attempted, shapes_from
+from vcycle.train.objective import Objective, noise_batch
 from vcycle.train.ranks import Ranks
 from vcycle.train.state import TrainState
-from vcycle.train.update import Task, Update, noise_batch
+from vcycle.train.step import TrainStep
 
 __all__ = ["make_ready"]
 
 
 def make_ready(
-    update: Update,
-    task: Task,
+    train_step: TrainStep,
+    objective: Objective,
     state: TrainState,
     *,
     device: torch.device,
@@ -27,8 +28,8 @@ def make_ready(
     """Take a step of noise at every batch shape from a step on that is not ready; nothing is learned by it.
 
     Args:
-        update: What takes it.
-        task: Makes the noise.
+        train_step: What takes it.
+        objective: Makes the dummy batches.
         state: What is trained.
         device: Where.
         ranks: Those that train together, all of which call this.
@@ -38,7 +39,7 @@ def make_ready(
     Raises:
         VcycleError: naming a shape that cannot be compiled.
     """
-    cells = [cell for cell in shapes_from(state.plan, start) if not update.is_ready(cell)]
+    cells = [cell for cell in shapes_from(state.plan, start) if not train_step.is_ready(cell)]
     if not cells:
         return
     state.model.train()
@@ -46,4 +47,4 @@ def make_ready(
         for cell in cells:
             on_shape(cell)
             own = len(rank_slice(cell.batch, cell.bn_batch, ranks.rank, ranks.world))
-            update.attempt(attempted(state.plan[start], cell), noise_batch(task, own, cell.shape))
+            train_step.attempt(attempted(state.plan[start], cell), noise_batch(objective, own, cell.shape))

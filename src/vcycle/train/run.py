@@ -95,7 +95,9 @@ class RunFolder:
     @property
     def started(self) -> bool:
         """Whether the folder holds a run. One that ended before it had anything to tell does not count."""
-        checkpoints = {file.name for file in self.checkpoints.glob("*.pt")} - {checkpoint_name(0)}
+        first = Path(checkpoint_name(0))
+        checkpoints = {path.name for path in self.checkpoints.glob("[sb]*")} - {first.name, first.stem}
+        checkpoints = {name for name in checkpoints if not name.endswith(".tmp")}
         return bool(checkpoints) or self.log.exists() or self.bad_samples.exists()
 
     def prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None = None) -> bool:

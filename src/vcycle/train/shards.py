@@ -2,8 +2,8 @@
 
 Each rank holds a slice of every parameter, and with it of its gradient and of what the optimizer keeps. A layer's
 parameters are put together when it computes, block by block, and taken apart again. Buffers, such as running
-statistics, are whole on every rank. What leaves the training (checkpoints, the model that is evaluated) is whole too:
-nobody else has to know of it.
+statistics, are whole on every rank. The model that is evaluated is whole on every rank, too: ranks evaluate different
+numbers of clips, and a sharded forward pass needs all of them each time. Checkpoints are written in parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +19,16 @@ from torch.distributed.tensor import DTensor
 from vcycle.errors import VcycleError
 
 __all__ = [
-    "assembled",
     "blocks_of",
-    "gathered",
-    "hold_parts",
+    "gather_state",
     "is_sharded",
-    "outline",
-    "own",
-    "scattered",
-    "scattered_optimizer",
+    "local_shard",
+    "meta_copy",
+    "scatter_optimizer_state",
+    "scatter_state",
+    "set_reshard",
     "shard",
+    "unsharded_copy",
 ]
 
 _LEAST = 2**20
@@ -119,7 +119,7 @@ def is_sharded(model: nn.Module) -> bool:
     return isinstance(model, FSDPModule)
 
 
-def hold_parts(model: nn.Module, *, parted: bool, last: bool) -> None:
+def set_reshard(model: nn.Module, *, parted: bool, last: bool) -> None:
     """Say what becomes of parameters and gradients in the next forward and backward.
 
     Ranks may compute a step in different numbers of micro-batches, and still must put parameters together and exchange
@@ -136,7 +136,7 @@ def hold_parts(model: nn.Module, *, parted: bool, last: bool) -> None:
         model.set_requires_gradient_sync(last)
 
 
-def own(tensor: Tensor) -> Tensor:
+def local_shard(tensor: Tensor) -> Tensor:
     """This rank's part of a tensor, on the same memory; all of one that is not sharded."""
     if not isinstance(tensor, DTensor):
         return tensor
@@ -144,7 +144,7 @@ def own(tensor: Tensor) -> Tensor:
         return tensor.to_local()
 
 
-def gathered(state: Any, *, keep: bool) -> Any:
+def gather_state(state: Any, *, keep: bool) -> Any:
     """A state with all that is sharded in one piece, in main memory; all ranks call this with their own.
 
     Args:
@@ -155,18 +155,18 @@ def gathered(state: Any, *, keep: bool) -> Any:
         whole = _whole(state)
         return whole.cpu() if keep else None
     if isinstance(state, Mapping):
-        return {key: gathered(value, keep=keep) for key, value in state.items()}
+        return {key: gather_state(value, keep=keep) for key, value in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(gathered(value, keep=keep) for value in state)
+        return type(state)(gather_state(value, keep=keep) for value in state)
     return state
 
 
-def scattered(state: Mapping[str, Any], like: Mapping[str, Tensor]) -> dict[str, Any]:
+def scatter_state(state: Mapping[str, Any], like: Mapping[str, Tensor]) -> dict[str, Any]:
     """A state of whole tensors with those in parts that are so in another; what has another shape stays as it is."""
     return {key: _part(value, like[key]) if key in like else value for key, value in state.items()}
 
 
-def scattered_optimizer(saved: dict[str, Any], parameters: Sequence[Tensor]) -> dict[str, Any]:
+def scatter_optimizer_state(saved: dict[str, Any], parameters: Sequence[Tensor]) -> dict[str, Any]:
     """An optimizer's saved state with those of its tensors in parts that belong to such parameters."""
     states = {
         place: {
@@ -179,20 +179,20 @@ def scattered_optimizer(saved: dict[str, Any], parameters: Sequence[Tensor]) -> 
 
 
 def _part(whole: Tensor, like: Tensor) -> Tensor:
-    if not isinstance(like, DTensor) or whole.shape != like.shape:
+    if isinstance(whole, DTensor) or not isinstance(like, DTensor) or whole.shape != like.shape:
         return whole
     mesh = like.device_mesh
     parts = torch.chunk(whole, mesh.size())
     mine = parts[mesh.get_local_rank()] if mesh.get_local_rank() < len(parts) else whole[:0]
-    local = mine.to(own(like).device, copy=True)  # no view: it would hold the whole
+    local = mine.to(local_shard(like).device, copy=True)  # no view: it would hold the whole
     found: Tensor = DTensor.from_local(
         local, mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
     return found
 
 
-def outline(model: nn.Module) -> nn.Module:
-    """A copy of a model without the memory of its parameters and buffers, to be assembled in later."""
+def meta_copy(model: nn.Module) -> nn.Module:
+    """A copy of a model without the memory of its parameters and buffers, to be unsharded_copy in later."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
@@ -202,15 +202,15 @@ def outline(model: nn.Module) -> nn.Module:
 
 
 @torch.no_grad()
-def assembled(model: nn.Module, outline: nn.Module) -> nn.Module:
+def unsharded_copy(model: nn.Module, empty: nn.Module) -> nn.Module:
     """A plain model with all that a sharded one has learned; all ranks call this.
 
     Args:
         model: The sharded model.
-        outline: Of the model before it was sharded.
+        empty: The `meta_copy` of the model before it was sharded.
     """
     device = next(iter(_tensors(model))).device
-    whole = deepcopy(outline).to_empty(device=device)
+    whole = deepcopy(empty).to_empty(device=device)
     for target, source in zip(_tensors(whole), _tensors(model), strict=True):
         target.copy_(_whole(source))
     return whole.train(model.training)

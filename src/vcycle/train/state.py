@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -9,11 +10,24 @@ from torch import nn
 
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
-from vcycle.train.checkpoint import Checkpoint, kept_best, latest_checkpoint, load_weights, save_best, save_checkpoint
+from vcycle.train.checkpoint import (
+    Checkpoint,
+    finish_saving,
+    kept_best,
+    latest_checkpoint,
+    load_checkpoint,
+    load_weights,
+    newest_path,
+    save_best,
+    save_checkpoint,
+    save_sharded,
+)
 from vcycle.train.ema import Ema
 from vcycle.train.outcome import Evaluation, Totals
+from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
-from vcycle.train.shards import assembled, gathered, own, scattered, scattered_optimizer
+from vcycle.train.sharded_checkpoint import ShardedWriter
+from vcycle.train.shards import gather_state, local_shard, scatter_optimizer_state, scatter_state, unsharded_copy
 
 __all__ = ["TrainState"]
 
@@ -31,12 +45,13 @@ class TrainState:
     scaler: torch.amp.GradScaler | None = None
     totals: Totals = field(default_factory=Totals)
 
-    outline: nn.Module | None = None
+    meta_copy: nn.Module | None = None
     """The model without its weights, where ranks have parts of them."""
     best_step: int | None = field(default=None, init=False)
     """Steps after which the best validation's weights were, where they are kept."""
     _noted: Checkpoint | None = field(default=None, init=False)
     """These weights, where they came after the last checkpoint."""
+    _writer: ShardedWriter = field(default_factory=ShardedWriter, init=False)
 
     def best(self) -> nn.Module:
         """The model that is evaluated: the average of the weights, where there is one.
@@ -44,7 +59,7 @@ class TrainState:
         Where ranks have parts of it, a copy in one piece; all of them call this.
         """
         best = self.model if self.ema is None else self.ema.model
-        return best if self.outline is None else assembled(best, self.outline)
+        return best if self.meta_copy is None else unsharded_copy(best, self.meta_copy)
 
     def note_best(self, step: int, *, write: bool = True) -> None:
         """Hold the weights of the best validation so far, until the next checkpoint is saved; all ranks call this.
@@ -54,7 +69,7 @@ class TrainState:
             write: Whether this rank is the one that writes.
         """
         self.best_step = step
-        weights = gathered((self.model if self.ema is None else self.ema).state_dict(), keep=write)
+        weights = gather_state((self.model if self.ema is None else self.ema).state_dict(), keep=write)
         if write:
             self._noted = Checkpoint(
                 step=step,
@@ -69,6 +84,8 @@ class TrainState:
     def save(self, step: int, *, write: bool = True) -> None:
         """Write a checkpoint of `step` steps done, and before it the best weights if they are new; all ranks call this.
 
+        Where ranks have parts of the model, each writes its own, in the background: `finish_saving` waits for it.
+
         Args:
             step: How many.
             write: Whether this rank is the one that writes.
@@ -76,10 +93,20 @@ class TrainState:
         Raises:
             CheckpointError: if it cannot be written; those before it stay as they were.
         """
-        checkpoint = self._checkpoint(step, keep=write)
         if write:
             self.save_noted()
-            save_checkpoint(self.run.checkpoints, checkpoint)
+        if self.meta_copy is not None:
+            save_sharded(self._writer, self.run.checkpoints, self._checkpoint(step), write=write)
+        elif write:
+            save_checkpoint(self.run.checkpoints, self._checkpoint(step))
+
+    def finish_saving(self) -> None:
+        """Wait until a checkpoint that is being written is on disk.
+
+        Raises:
+            CheckpointError: if it cannot be written.
+        """
+        finish_saving(self._writer, self.run.checkpoints)
 
     def save_noted(self) -> None:
         """Write the best weights, if they are new.
@@ -88,38 +115,42 @@ class TrainState:
             CheckpointError: if they cannot be written; those before them stay as they were.
         """
         if self._noted is not None:
+            self.finish_saving()  # which removes what lies aside
             save_best(self.run.checkpoints, self._noted)
             self._noted = None
 
-    def _checkpoint(self, step: int, *, keep: bool) -> Checkpoint:
+    def _checkpoint(self, step: int) -> Checkpoint:
         return Checkpoint(
             step=step,
             plan=self.plan,
             seed=self.seed,
-            model=gathered(self.model.state_dict(), keep=keep),
-            optimizer=gathered(self.optimizer.state_dict(), keep=keep),
+            model=self.model.state_dict(),
+            optimizer=self.optimizer.state_dict(),
             optimizer_kind=type(self.optimizer).__name__,
             totals=self.totals.as_data(),
-            averaged=None if self.ema is None else gathered(self.ema.state_dict(), keep=keep),
+            averaged=None if self.ema is None else self.ema.state_dict(),
             scaler=None if self.scaler is None else self.scaler.state_dict(),
         )
 
-    def restore(self, on_message: Callable[[str], None], evaluation: Callable[..., Evaluation]) -> int:
-        """Take over the newest readable checkpoint: the step to go on at.
+    def restore(
+        self, on_message: Callable[[str], None], evaluation: Callable[..., Evaluation], ranks: Ranks = ALONE
+    ) -> int:
+        """Take over the newest readable checkpoint: the step to resume at.
 
         Args:
-            on_message: Told of checkpoints that are passed over, and where it goes on.
+            on_message: Called with checkpoints that are passed over, and where it resumes.
             evaluation: Makes an evaluation of its fields.
+            ranks: Those that train together, all of which call this.
 
         Raises:
             CheckpointError: if it belongs to another plan, seed, model or optimizer, or none can be read.
         """
-        found = latest_checkpoint(self.run.checkpoints)
+        found = latest_checkpoint(self.run.checkpoints) if self.meta_copy is None else self._newest_in_parts(ranks)
         if found is None:
             raise CheckpointError(f"the run in {self.run.path} has lost its checkpoints: choose another --out")
         checkpoint, path, passed = found
         for fault in passed:
-            on_message(f"passed over: {fault}")
+            on_message(f"skipped: {fault}")
         if checkpoint.plan != self.plan or checkpoint.seed != self.seed:
             theirs, ours = checkpoint.plan, self.plan
             raise CheckpointError(
@@ -127,7 +158,7 @@ class TrainState:
                 f"{checkpoint.seed}; this recipe gives plan {ours.name} {ours.fingerprint} with seed {self.seed}: "
                 f"resume with the run's own recipe ({self.run.recipe}), or choose another --out"
             )
-        load_weights(self.model, scattered(checkpoint.model, self.model.state_dict()), path)
+        load_weights(self.model, scatter_state(checkpoint.model, self.model.state_dict()), path)
         kind = type(self.optimizer).__name__
         if checkpoint.optimizer_kind != kind:
             raise CheckpointError(
@@ -153,10 +184,10 @@ class TrainState:
                 f"resume with the run's own recipe ({self.run.recipe})"
             )
         if self.ema is not None and checkpoint.averaged is not None:
-            load_weights(self.ema.model, scattered(checkpoint.averaged, self.ema.state_dict()), path)
+            load_weights(self.ema.model, scatter_state(checkpoint.averaged, self.ema.state_dict()), path)
         try:
             parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
-            saved = scattered_optimizer(checkpoint.optimizer, parameters)
+            saved = scatter_optimizer_state(checkpoint.optimizer, parameters)
             self.optimizer.load_state_dict(_on_this_device(saved, self.optimizer))
             _lay_out(self.optimizer)
             if self.scaler is not None and checkpoint.scaler is not None:
@@ -167,6 +198,18 @@ class TrainState:
         self.best_step = kept_best(self.run.checkpoints, self.totals.best)
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step
+
+    def _newest_in_parts(self, ranks: Ranks) -> tuple[Checkpoint, Path, list[str]] | None:
+        """The newest readable checkpoint, with this rank's parts alone where it is a folder; the first rank chooses."""
+        found = ranks.from_first(lambda: newest_path(self.run.checkpoints))
+        if found is None:
+            return None
+        path, passed = found
+        like = {f"model.{name}": value for name, value in self.model.state_dict().items()}
+        if self.ema is not None:
+            like |= {f"averaged.{name}": value for name, value in self.ema.state_dict().items()}
+        parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return load_checkpoint(path, like=like, parameters=parameters, verified=True), path, passed
 
 
 @torch.no_grad()
@@ -179,14 +222,14 @@ def _lay_out(optimizer: torch.optim.Optimizer) -> None:
         for key, value in state.items():
             if isinstance(value, torch.Tensor) and value.shape == parameter.shape and value.ndim:
                 like = torch.empty_like(parameter.detach(), dtype=value.dtype)
-                own(like).copy_(own(value))
+                local_shard(like).copy_(local_shard(value))
                 state[key] = like
 
 
 def _on_this_device(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """An optimizer's state that says how this one updates: fused or not is the device's matter, not the run's."""
     groups = [
-        {**group, "fused": own.get("fused")}
+        {**group, "fused": own["fused"]} if "fused" in own else group
         for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)
     ]
     return {**saved, "param_groups": groups}

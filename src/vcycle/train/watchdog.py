@@ -108,7 +108,7 @@ class Watchdog:
             where += f" (next: {step.batch}×{step.shape.frames}×{step.shape.size}²)"
         text = (
             f"{self._who}nothing has happened for {seconds / 60:.3g} min, {where}: it {self._doing} "
-            "It goes on waiting; where every thread is:\n"
+            "It keeps waiting; every thread is here:\n"
         )
         # Standard error first, and by its number: the folder's disk may be what does not answer.
         with suppress(OSError):

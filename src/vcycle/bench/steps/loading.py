@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from vcycle.data import Batch, Batches, loader
 from vcycle.plan import BatchShape, Plan, Stage
-from vcycle.train.loop import Settings
+from vcycle.train.config import TrainConfig
 
 __all__ = ["Stream"]
 
@@ -24,7 +24,7 @@ class Stream:
     """
 
     def __init__(
-        self, dataset: Any, plan: Plan, steps: Mapping[BatchShape, int], turns: int, settings: Settings, *, pin: bool
+        self, dataset: Any, plan: Plan, steps: Mapping[BatchShape, int], turns: int, config: TrainConfig, *, pin: bool
     ) -> None:
         """Begin to load.
 
@@ -33,10 +33,11 @@ class Stream:
             plan: Any plan on it.
             steps: To be measured in a turn of each shape.
             turns: How many.
-            settings: As of the training.
+            config: As of the training.
             pin: Whether batches go to a GPU.
         """
-        ahead = 4 * settings.workers if settings.prefetch is None else settings.prefetch
+        loading = config.loading
+        ahead = 4 * loading.workers if loading.prefetch is None else loading.prefetch
         self.lead = _LEAD + -(-ahead // min(shape.batch for shape in steps))
         """Batches of a turn that come before those that are measured: as many are loaded ahead, whatever the shape."""
         rate = plan.stages[0].rate
@@ -51,10 +52,10 @@ class Stream:
             loader(
                 dataset,
                 turns_plan,
-                seed=settings.seed,
-                workers=settings.workers,
-                timeout=settings.timeout,
-                prefetch=settings.prefetch,
+                seed=config.run.seed,
+                workers=loading.workers,
+                timeout=loading.timeout,
+                prefetch=loading.prefetch,
                 pin_memory=pin,
             )
         )

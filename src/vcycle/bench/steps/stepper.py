@@ -16,9 +16,10 @@ from vcycle.bench.steps.workload import Workload
 from vcycle.data import Batch
 from vcycle.data.batch import pin
 from vcycle.plan import BatchShape, Plan, Step
-from vcycle.train.loop import make_fabric, set_up
+from vcycle.train.accelerator import make_accelerator
+from vcycle.train.objective import Objective, noise_batch
 from vcycle.train.run import RunFolder
-from vcycle.train.update import Task, noise_batch
+from vcycle.train.setup import set_up
 
 __all__ = ["Parts", "Run", "Stepper"]
 
@@ -61,20 +62,18 @@ class Stepper:
             VcycleError: as training does, for a device or a precision that cannot be used.
         """
         model = workload.build()
-        fabric = make_fabric(workload.settings, model)
-        self.device = fabric.device
-        self.precision = workload.settings.precision
+        accelerator = make_accelerator(workload.config.run, model)
+        self.device = accelerator.device
+        self.precision = workload.config.run.precision
         self._template = plan[len(plan) - 1]
-        self._task = _Marked(workload.task, self._now)
+        self._task = _Marked(workload.objective, self._now)
         state, self._update = set_up(
-            fabric,
+            workload.config,
+            accelerator,
             plan=plan,
             model=model.train(),
-            task=self._task,
-            optimizer=workload.optimizer,
+            objective=self._task,
             run=RunFolder(Path()),
-            settings=workload.settings,
-            ema=workload.ema,
             role_of=workload.role_of,
         )
         state.optimizer.register_step_pre_hook(lambda *_: self._task.mark())
@@ -147,7 +146,7 @@ class Stepper:
 class _Marked:
     """A task that can note when its loss is computed."""
 
-    def __init__(self, task: Task, now: Callable[[], float]) -> None:
+    def __init__(self, task: Objective, now: Callable[[], float]) -> None:
         self._task, self._now = task, now
         self.mixes = task.mixes
         self.check, self.noise, self.predict = task.check, task.noise, task.predict

@@ -18,9 +18,9 @@ from vcycle.bench.steps.workload import Workload
 from vcycle.bench.timing import Spread, ratios
 from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
+from vcycle.train.accelerator import slowness
 from vcycle.train.environment import machine, versions
 from vcycle.train.memory import is_out_of_memory
-from vcycle.train.precision import slowness
 from vcycle.train.threads import use_threads
 
 __all__ = ["Effort", "bench_steps"]
@@ -79,8 +79,8 @@ def bench_steps(
     base = constant.baseline_shape
     shapes = list(dict.fromkeys([base, *(shape for plan in plans.values() for shape in plan.shapes)]))
     # Of data that is not loaded, no loader takes a core.
-    workers = 0 if dataset is None else workload.settings.workers
-    use_threads(workload.settings.threads, workers=workers, on_message=on_message)
+    workers = 0 if dataset is None else workload.config.loading.workers
+    use_threads(workload.config.run.threads, workers=workers, on_message=on_message)
     stepper = Stepper(workload, constant)
     if (slow := slowness(stepper.precision, stepper.device)) is not None:
         on_message(slow)
@@ -95,7 +95,7 @@ def bench_steps(
     on_device = stepper.device.type == "cuda"
     stream = None
     if dataset is not None:
-        stream = Stream(dataset, constant, steps, effort.repeats, workload.settings, pin=on_device)
+        stream = Stream(dataset, constant, steps, effort.repeats, workload.config, pin=on_device)
     with stream or nullcontext():
         for _ in range(effort.repeats):
             for shape in steps:
@@ -109,9 +109,9 @@ def bench_steps(
     return {
         "device": torch.cuda.get_device_name(stepper.device) if on_device else "CPU",
         "precision": stepper.precision,
-        "compiled": workload.settings.compile,
+        "compiled": workload.config.run.compile,
         "threads": torch.get_num_threads(),
-        "workers": None if stream is None else workload.settings.workers,
+        "workers": None if stream is None else workload.config.loading.workers,
         "peak_gflops": peak / 1e9,
         "begin_seconds": begin,
         "machine": machine(),

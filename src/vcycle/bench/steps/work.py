@@ -23,8 +23,8 @@ def step_flops(workload: Workload, shape: BatchShape) -> int:
     device = torch.device("meta")
     with device:
         model = workload.build().train()
-    clips, _ = workload.task.noise(shape.batch, shape.shape, device)
+    clips, _ = workload.objective.noise(shape.batch, shape.shape, device)
     counter = FlopCounterMode(display=False, custom_mapping=dict(workload.flop_counts))
     with counter, device:
-        torch.autograd.backward(workload.task.predict(model, clips).sum())
+        torch.autograd.backward(workload.objective.predict(model, clips).sum())
     return int(counter.get_total_flops())

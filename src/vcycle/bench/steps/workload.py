@@ -9,12 +9,10 @@ from typing import Any
 from torch import nn
 
 from vcycle.config.recipe import RecipeBase
-from vcycle.runs.train import settings_of
+from vcycle.runs.train import config_of
 from vcycle.tasks.base import tasks
-from vcycle.train.ema import EmaSpec
-from vcycle.train.loop import Settings
-from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.update import Task
+from vcycle.train.config import TrainConfig
+from vcycle.train.objective import Objective
 
 __all__ = ["Workload", "workload_of"]
 
@@ -23,13 +21,11 @@ __all__ = ["Workload", "workload_of"]
 class Workload:
     """What is measured."""
 
-    settings: Settings
+    config: TrainConfig
     """How it would be trained."""
-    task: Task
+    objective: Objective
     build: Callable[[], nn.Module]
     """Makes the model, frozen as in training; its weights are as drawn, as times do not depend on them."""
-    optimizer: OptimizerSpec
-    ema: EmaSpec | None
     role_of: Callable[[str], str | None] = lambda _: None
     """The plan's role of a parameter, by its name."""
     flop_counts: Mapping[Any, Callable[..., int]] = field(default_factory=dict)
@@ -43,13 +39,11 @@ def workload_of(recipe: RecipeBase, classes: int) -> Workload:
         recipe: Of any task.
         classes: Outputs of the model, where the task has classes.
     """
-    task, decay = tasks[recipe.task], recipe.training.ema
+    task = tasks[recipe.task]
     return Workload(
-        settings=settings_of(recipe),
-        task=task.objective(recipe, classes),
+        config=config_of(recipe),
+        objective=task.objective(recipe, classes),
         build=lambda: task.prepare_model(task.build_model(recipe, classes, download=False), recipe),
-        optimizer=OptimizerSpec(**recipe.optimizer.model_dump()),
-        ema=None if decay is None else EmaSpec(decay=decay, clips=recipe.training.batch),
         role_of=task.role_of(recipe),
         flop_counts=task.flop_counts(),
     )

@@ -5,6 +5,7 @@ During training that is one center clip of each video, at full resolution.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vcycle.errors import RecipeError
@@ -56,6 +57,16 @@ class VideoEvaluator(Evaluator):
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
         self._objective = objective_of(recipe, len(self._classes))
         self._faulty: set[str] = set()
+
+    def at(self, shape: Shape) -> "VideoEvaluator":
+        """The evaluator of a center clip of this shape; never fully convolutional."""
+        from vcycle.data import Views
+
+        other = copy(self)
+        other.views = Views(shape=shape)
+        plain = self._recipe.evaluation.model_copy(update={"fully_convolutional": False})
+        other._recipe = self._recipe.model_copy(update={"evaluation": plain})
+        return other
 
     @property
     def suffix(self) -> str:

@@ -14,7 +14,7 @@ from vcycle.data.config import LoadingSection
 from vcycle.data.layouts import LayoutName
 from vcycle.section import Clips, Frames, PositiveFloat, Section, Side, as_mapping
 from vcycle.tasks.recognition.plan_options import PlansSection
-from vcycle.train.config import OptimizerSection
+from vcycle.train.config import Average, GradNorm, OptimizerSection
 
 __all__ = [
     "AugmentSection",
@@ -199,7 +199,10 @@ class TrainingSection(Section):
     precise_bn: PositiveInt | None = None
     """Clips over which BatchNorm's running statistics are recomputed before each validation and at the end; by
     default they are those that training keeps."""
-    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    clip_grad_norm: GradNorm | None = None
+    """Scale the gradients of a step down to this norm, where theirs is larger (gradient clipping); the log has the norm
+    before it as `grad_norm`."""
+    ema: Average | None = None
     """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
     larger batch looks back over as many samples, not steps."""
 

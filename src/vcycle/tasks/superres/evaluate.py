@@ -4,6 +4,7 @@ During training that is a few clips, spread over the validation split.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import asdict
 from functools import cached_property
 from math import isfinite
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from vcycle.data import Replacement
-from vcycle.plan import rank_slice
+from vcycle.plan import Shape, rank_slice
 from vcycle.tasks.base import Evaluator
 from vcycle.tasks.superres.measuring import Measured, Measuring, Quality, quality_of, restore_each
 from vcycle.tasks.superres.metrics import Protocol
@@ -45,6 +46,7 @@ class ClipEvaluator(Evaluator):
         wanted = len(dataset) if final else min(recipe.evaluation.validation_clips, len(dataset))
         self._clips = [place * len(dataset) // wanted for place in range(wanted)]
         self._bicubic: dict[int, float] = {}  # of each clip, the same for every network
+        self._shape: Shape | None = None
 
     def each(
         self,
@@ -64,8 +66,15 @@ class ClipEvaluator(Evaluator):
             device=device,
             measuring=self._measuring,
             bicubic=self._bicubic,
+            shape=self._shape,
             progress=progress,
         )
+
+    def at(self, shape: Shape) -> "ClipEvaluator":
+        """The evaluator of the middle of each clip, at this shape in low-resolution pixels."""
+        other = copy(self)
+        other._shape, other._bicubic = shape, {}
+        return other
 
     def result(self, found: Sequence[Any]) -> Quality:
         """Mean PSNR and SSIM."""

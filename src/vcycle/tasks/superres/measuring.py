@@ -14,6 +14,7 @@ from vcycle.data import Replacement, VideoError
 from vcycle.data.request import answer
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
+from vcycle.plan import Shape
 from vcycle.tasks.superres.metrics import (
     FRAMES_AT_ONCE,
     ClipMeter,
@@ -130,9 +131,10 @@ def restore_each(
     device: torch.device,
     measuring: Measuring,
     bicubic: dict[int, float] | None = None,
+    shape: Shape | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Measured | Replacement]:
-    """Restore whole clips one after another, and measure each.
+    """Restore whole clips, or the middle of each, one after another, and measure them.
 
     With `measuring.chunk` memory does not grow with a clip's length, on the device or beside it: frames are read,
     restored and measured as they come.
@@ -144,7 +146,9 @@ def restore_each(
         device: Where the model is.
         measuring: How.
         bicubic: The PSNR of bicubic interpolation by clip, where it is known; that of other clips is added.
-        progress: Told how many frames are done, of how many; from the beginning on, as a clip may take minutes.
+        shape: What is taken of the middle of each clip, in low-resolution pixels, as training at this shape takes it;
+            by default the whole clip.
+        progress: Called with how many frames are done, of how many; from the start, as a clip may take minutes.
 
     Yields:
         How near the clip is to the truth or, where it cannot be read, why.
@@ -162,7 +166,7 @@ def restore_each(
         for clip, own in frames:
             told = partial(_told_within, progress, done, total)
             try:
-                source = _Clip(dataset, clip, at_once=None if measuring.chunk is None else _READ)
+                source = _Clip(dataset, clip, measuring, shape)
                 with at_precision(measuring.precision, device):
                     found = _measured(cast("Restorer", model), source, device, measuring, known, told)
             except VideoError as error:
@@ -203,13 +207,18 @@ def quality_of(found: Iterable[Measured | Replacement], measuring: Measuring) ->
 class _Clip:
     """A clip's frames, read a few at a time; none is kept once it has been taken."""
 
-    def __init__(self, dataset: PairedDataset, item: int, *, at_once: int | None) -> None:
+    def __init__(self, dataset: PairedDataset, item: int, measuring: Measuring, shape: Shape | None) -> None:
         self._dataset = dataset
         self.item = item
         self.name = str(dataset.pairs.high.path(item))
         self.scale = dataset.pairs.degradation.scale
-        self.frames = dataset.pairs.info(item).frames
-        self._at_once = self.frames if at_once is None else at_once
+        self.frames = total = dataset.pairs.info(item).frames
+        self._size: tuple[int, int] | None = None
+        if shape is not None:  # the middle; all of a dimension that is shorter
+            self.frames = min(total, shape.frames // 2 if measuring.mirrored else shape.frames)
+            self._size = (shape.height, shape.width)
+        self._first = (total - self.frames) // 2
+        self._at_once = self.frames if measuring.chunk is None else _READ
         self._read = 0
         self._waiting: deque[tuple[Tensor, Tensor]] = deque()
 
@@ -236,8 +245,14 @@ class _Clip:
         return low
 
     def _part(self, frames: range) -> tuple[Tensor, Tensor]:
-        pair = answer(self.name, lambda: self._dataset.whole(self.item, frames))
-        return pair.lr, pair.hr
+        frames = range(frames.start + self._first, frames.stop + self._first)
+        low, high = answer(self.name, lambda: self._dataset.whole(self.item, frames))
+        for axis, wanted in enumerate(self._size or (), start=1):
+            size = min(wanted, low.shape[axis])
+            start = (low.shape[axis] - size) // 2
+            low = low.narrow(axis, start, size)
+            high = high.narrow(axis, start * self.scale, size * self.scale)
+        return low, high
 
 
 def _frames(dataset: PairedDataset, clip: int) -> int:

@@ -10,7 +10,7 @@ from pydantic import Field, PositiveInt
 from vcycle.config.recipe import PlansBase, RecipeBase
 from vcycle.data.config import LoadingSection
 from vcycle.section import Clips, Frames, PositiveFloat, Section, Side, as_mapping
-from vcycle.train.config import Average
+from vcycle.train.config import Average, GradNorm, OptimizerSection
 
 __all__ = ["CyclePlan", "SuperresData", "SuperresRecipe", "SuperresTraining"]
 
@@ -123,18 +123,21 @@ class SuperresTraining(Section):
     """How the flow network learns, where the model has one; by default as the rest."""
     backbone: BackboneSection | None = None
     """How all but the fusion of an EDVR with attention learns; by default as the fusion."""
-    ema: Annotated[float, Field(ge=0, lt=1)] | None = None
+    clip_grad_norm: GradNorm | None = None
+    """Scale the gradients of a step down to this norm, where theirs is larger (gradient clipping); the log has the norm
+    before it as `grad_norm`."""
+    ema: Average | None = None
     """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
     larger minibatch looks back over as many samples, not steps."""
 
 
-class AdamSection(Section):
-    """The optimizer; biases are not decayed."""
+class AdamSection(OptimizerSection):
+    """The optimizer; biases are not decayed. The LR comes from the plan, step by step."""
 
-    name: Literal["adam", "adamw"] = "adam"
-    """Adam, or AdamW."""
+    name: str = "adam"
+    """`adam`, `adamw`, `sgd` (with momentum), or any other class of `torch.optim`, in upper or lower case."""
     betas: tuple[Average, Average] = (0.9, 0.99)
-    """Its averages."""
+    """Averages of Adam, AdamW and others that have two."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Decay of weights that are not biases."""
 

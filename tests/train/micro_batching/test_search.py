@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vcycle.plan import Baseline, cascade, multigrid
-from vcycle.train.fitting import largest_that_fits, micro_batch_sizes, shapes_from
 from vcycle.train.memory import is_out_of_memory
+from vcycle.train.micro_batching import largest_that_fits, micro_batch_sizes, shapes_from
 
 BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
 PLAN = cascade(BASELINE)

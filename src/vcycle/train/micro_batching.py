@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -18,17 +18,22 @@ from vcycle.nn import apply
 from vcycle.nn.batchnorm import SubBatchNorm
 from vcycle.plan import BatchShape, Plan, Step, rank_slice
 from vcycle.reading import read_text
+from vcycle.train.gradients import StepResult
 from vcycle.train.memory import is_out_of_memory, memory_of, release, undone
-from vcycle.train.nonfinite import Learned
+from vcycle.train.objective import Objective, noise_batch
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import write_small
 from vcycle.train.state import TrainState
-from vcycle.train.update import Task, Update, noise_batch
+from vcycle.train.step import TrainStep
 
-__all__ = ["Fit", "FitRecord", "FitWhen", "Fitting", "largest_that_fits", "micro_batch_sizes", "shapes_from"]
-
-FitWhen = Literal["auto", "always", "never"]
-"""When shapes are tried before the first step: `auto` on a GPU."""
+__all__ = [
+    "MicroBatchRecord",
+    "MicroBatchSearch",
+    "MicroBatchSize",
+    "largest_that_fits",
+    "micro_batch_sizes",
+    "shapes_from",
+]
 
 _LR = 1e-9
 """Of a step that is only tried. At 0, what a role has frozen would not take the memory that it takes later."""
@@ -85,7 +90,7 @@ def shapes_from(plan: Plan, start: int) -> list[BatchShape]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit:
+class MicroBatchSize:
     """How a batch shape fits into memory."""
 
     micro: int
@@ -94,24 +99,27 @@ class Fit:
     """The most bytes of a GPU's memory in use at once, on any rank; None where it was not measured."""
 
 
-class FitRecord:
+class MicroBatchRecord:
     """What a run has found out, in a small file: of use on like devices, and as many of them."""
 
     def __init__(self, path: Path, place: Mapping[str, Any]) -> None:
         """Name the file, and what describes the devices."""
         self._path, self._place = path, dict(place)
 
-    def read(self) -> dict[BatchShape, Fit]:
+    def read(self) -> dict[BatchShape, MicroBatchSize]:
         """What is known; nothing where the file is not there or cannot be read, or is about other devices."""
         try:
             said = json.loads(read_text(self._path))
             if said["devices"] != self._place:
                 return {}
-            return {BatchShape(**line["shape"]): Fit(micro=line["micro"], peak=line["peak"]) for line in said["fits"]}
+            return {
+                BatchShape(**line["shape"]): MicroBatchSize(micro=line["micro"], peak=line["peak"])
+                for line in said["fits"]
+            }
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return {}
 
-    def write(self, fits: Mapping[BatchShape, Fit]) -> None:
+    def write(self, fits: Mapping[BatchShape, MicroBatchSize]) -> None:
         """Write down what is known.
 
         Raises:
@@ -128,13 +136,13 @@ class FitRecord:
         write_small(self._path, json.dumps({"devices": self._place, "fits": lines}, indent=1) + "\n")
 
 
-class Fitting:
-    """Updates that fit into memory: calls an `Update`, and tells it how many clips to compute at a time."""
+class MicroBatchSearch:
+    """Training steps that fit into memory: calls a `TrainStep` and sets how many clips it computes at a time."""
 
     def __init__(
         self,
-        update: Update,
-        task: Task,
+        train_step: TrainStep,
+        objective: Objective,
         state: TrainState,
         *,
         device: torch.device,
@@ -146,8 +154,8 @@ class Fitting:
         """Take over what the run's record says.
 
         Args:
-            update: Computes steps; from here on it is to be called through this alone.
-            task: Makes batches of noise to try with.
+            train_step: Computes steps; from here on it is to be called through this alone.
+            objective: Makes dummy batches to try with.
             state: What is trained.
             device: Where.
             ranks: Those that train together, all of which call this.
@@ -155,16 +163,16 @@ class Fitting:
             on_message: Told what was found out, on every rank.
             on_shortage: Told at which step memory ran out, and what is done about it.
         """
-        self._update, self._task, self._state = update, task, state
+        self._train_step, self._objective, self._state = train_step, objective, state
         self._device, self._ranks = device, ranks
         self._tell, self._tell_shortage = on_message, on_shortage
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
         self._memory = memory_of(device)
         place = {"name": name, "memory": self._memory, "ranks": ranks.world}
-        self._record = FitRecord(state.run.fit, place | ({"sharded": True} if update.sharded else {}))
+        self._record = MicroBatchRecord(state.run.fit, place | ({"sharded": True} if train_step.sharded else {}))
         self._fits = ranks.from_first(self._record.read) if resumed else {}
         for cell in self._fits:
-            self._heed(cell)
+            self._apply_size(cell)
         self._learning = False
         state.optimizer.register_step_pre_hook(self._note_learning)
 
@@ -193,14 +201,14 @@ class Fitting:
             micro, peak = min(row[2 * place] for row in table), max(row[2 * place + 1] for row in table)
             if micro == 0:
                 raise self._too_large(cell)
-            self._fits[cell] = Fit(micro=micro, peak=peak or None)
-            self._heed(cell)
+            self._fits[cell] = MicroBatchSize(micro=micro, peak=peak or None)
+            self._apply_size(cell)
         if self._ranks.first:
             self._record.write(self._fits)
         self._tell(self._found(cells))
 
-    def __call__(self, step: Step, batch: Batch) -> Learned:
-        """Learn from this rank's clips of a batch, as `Update` does; where memory runs out, again in smaller parts.
+    def __call__(self, step: Step, batch: Batch) -> StepResult:
+        """Learn from this rank's clips of a batch, as `TrainStep` does; in smaller micro-batches once memory runs out.
 
         Raises:
             VcycleError: if no part is small enough, or the step cannot be done again.
@@ -208,7 +216,7 @@ class Fitting:
         while True:
             self._learning = False
             try:
-                return self._update(step, batch)
+                return self._train_step(step, batch)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
@@ -223,42 +231,42 @@ class Fitting:
         if self._learning:
             raise VcycleError(
                 f"memory ran out{at} ({cell}) while the optimizer changed the weights, so the step cannot be done "
-                f"again: go on from the last checkpoint with --resume, where there is more memory{self._here()}"
+                f"again: resume from the last checkpoint with --resume, where there is more memory{self._here()}"
             )
-        now = min(self._update.micro.get((cell.batch, cell.shape), own), own)
+        now = min(self._train_step.micro.get((cell.batch, cell.shape), own), own)
         smaller = [size for size in self._sizes(cell) if size < now]
         if not smaller:
             raise self._too_large(cell, at)
         size = next((size for size in smaller if size <= now // 2), smaller[-1])
-        self._fits[cell] = Fit(micro=size)
-        self._heed(cell)
+        self._fits[cell] = MicroBatchSize(micro=size)
+        self._apply_size(cell)
         self._record.write(self._fits)  # by whichever rank it is: the first may be waiting for this one
         found = f"memory ran out{at}: from here on {_parted(cell, size)}"
         self._tell(found)
         self._tell_shortage(step, found)
         if self._ranks.world > 1:
             raise VcycleError(
-                f"{found}. Rank {self._ranks.rank} cannot do the step again while others wait for it: go on from the "
+                f"{found}. Rank {self._ranks.rank} cannot do the step again while others wait for it: resume from the "
                 "last checkpoint with --resume"
             )
 
     def _try(self, step: Step, cell: BatchShape, on_attempt: Callable[[BatchShape], object]) -> tuple[int, int]:
         """How many clips this rank can compute at a time (the whole batch if all of its own, 0 if none); peak bytes."""
-        if self._update.sharded:
+        if self._train_step.sharded:
             return self._try_together(step, cell, on_attempt)
         sizes = self._sizes(cell)
         peaks: dict[int, int] = {}
 
         def fits(size: int) -> bool:
             on_attempt(cell)
-            self._update.micro[cell.batch, cell.shape] = size
+            self._train_step.micro[cell.batch, cell.shape] = size
             peak = self._peak(step, sizes[0])
             if peak is not None:
                 peaks[size] = peak
             return peak is not None
 
         size = largest_that_fits(sizes, fits)
-        del self._update.micro[cell.batch, cell.shape]
+        del self._train_step.micro[cell.batch, cell.shape]
         if size is None:
             if self._is_shared(cell):  # the others wait within the step for this one
                 raise self._too_large(cell)
@@ -283,7 +291,7 @@ class Fitting:
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self._device)
         try:
-            self._update.attempt(step, noise_batch(self._task, own, step.shape))
+            self._train_step.attempt(step, noise_batch(self._objective, own, step.shape))
             return torch.cuda.max_memory_allocated(self._device) if on_gpu else 0
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -321,15 +329,15 @@ class Fitting:
 
     def _has_blocks(self) -> bool:
         """Whether clips of a batch meet: where they are normalised or mixed."""
-        return self._task.mixes or any(
+        return self._objective.mixes or any(
             isinstance(layer, SubBatchNorm) and (layer.training or layer.running_mean is None)
             for layer in self._state.model.modules()
         )
 
-    def _heed(self, cell: BatchShape) -> None:
+    def _apply_size(self, cell: BatchShape) -> None:
         """Have the update do what is known of a shape."""
         if self._fits[cell].micro < cell.batch:
-            self._update.micro[cell.batch, cell.shape] = self._fits[cell].micro
+            self._train_step.micro[cell.batch, cell.shape] = self._fits[cell].micro
 
     def _note_learning(self, *_: Any) -> None:
         self._learning = True

@@ -1,8 +1,8 @@
-"""Updates that would spoil the weights for good: not made, counted, and too many of them in a row end the run.
+"""The gradients of a step: their norm, clipping, and updates that are skipped because they would not be finite.
 
-A loss or a gradient that is not finite comes of a rare sample or of a training that has diverged. The first is passed
-over, the second cannot be mended by going on. Both are found out on the device, which nobody waits for: the log reads
-back what happened some steps later.
+A loss or a gradient that is not finite comes from a rare sample or from a training that has diverged. The first is
+skipped, the second ends the run. All of it is computed on the device, which nobody waits for: the log reads back some
+steps later what happened.
 """
 
 import math
@@ -12,62 +12,85 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn.utils import get_total_norm
 
 from vcycle.errors import VcycleError
 from vcycle.train.outcome import Totals
-from vcycle.train.shards import own
+from vcycle.train.shards import local_shard
 
-__all__ = ["Learned", "Skips", "finite", "step_if"]
+__all__ = ["Skips", "StepResult", "clip_gradients", "gradient_norm", "step_if"]
 
 _TOLD = 3
-"""Skipped updates that are told of one by one."""
+"""Skipped updates that are reported one by one."""
 
 
-class Learned(NamedTuple):
-    """What an update tells, still on the device."""
+class StepResult(NamedTuple):
+    """What a step found, still on the device."""
 
     loss: Tensor
     """The loss of the whole batch."""
-    kept: Tensor
+    made: Tensor
     """Whether the update was made, a boolean: not if it would not have been finite."""
+    grad_norm: Tensor
+    """The norm of the whole batch's gradients, before clipping."""
 
 
-def finite(loss: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:
-    """Whether a loss and all gradients are finite: a boolean on their device.
-
-    Where ranks have exchanged gradients and loss, all of them find the same; where each has a part of the gradients,
-    of its own.
+def gradient_norm(optimizer: torch.optim.Optimizer, *, sharded: bool = False) -> Tensor:
+    """The norm of all gradients together, on their device: inf or nan if one of them is.
 
     Args:
-        loss: Of the whole batch.
         optimizer: Whose parameters have gradients.
+        sharded: Whether each rank has a part of them; then all ranks call this, and find the same.
     """
-    gradients = [own(p.grad) for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    return torch.isfinite(loss) & torch.isfinite(get_total_norm(gradients)).to(loss.device)
+    norm = get_total_norm([local_shard(gradient) for gradient in _gradients(optimizer)])
+    if not sharded:
+        return norm
+    squares = norm.double().square()
+    distributed.all_reduce(squares)
+    return squares.sqrt().to(norm.dtype)
 
 
-def step_if(kept: Tensor, optimizer: Any, raw: torch.optim.Optimizer) -> None:
-    """Take an optimizer's step if it is to be kept.
-
-    A fused optimizer is told on the device. Any other has the device waited for, which on a CPU costs nothing, and so
-    has a first step: PyTorch leaves a momentum that begins with a skipped one undefined.
+def clip_gradients(optimizer: torch.optim.Optimizer, norm: Tensor, most: float) -> None:
+    """Scale gradients down to a norm, where theirs is larger, as `torch.nn.utils.clip_grad_norm_` does.
 
     Args:
-        kept: A boolean, on the device.
-        optimizer: What takes the step.
-        raw: The optimizer itself, if that is wrapped.
+        optimizer: Whose parameters have gradients.
+        norm: The norm of all of them, those on other ranks included.
+        most: The norm that they keep.
     """
-    if kept.device.type == "cpu" or not all(group.get("fused") for group in raw.param_groups) or _begins(raw):
-        if kept:
+    torch._foreach_mul_(
+        [local_shard(gradient) for gradient in _gradients(optimizer)], (most / (norm + 1e-6)).clamp(max=1.0)
+    )
+
+
+def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    return [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+
+
+def step_if(made: Tensor, optimizer: torch.optim.Optimizer) -> None:
+    """Take an optimizer's step if the update is to be made.
+
+    A fused optimizer is told on the device. For any other the host waits for the device, which on a CPU costs nothing,
+    and so it does for a first step: PyTorch leaves a momentum that begins with a skipped one undefined.
+
+    Args:
+        made: A boolean, on the device.
+        optimizer: What takes the step.
+    """
+    if (
+        made.device.type == "cpu"
+        or not all(group.get("fused") for group in optimizer.param_groups)
+        or _begins(optimizer)
+    ):
+        if made:
             optimizer.step()
         return
-    raw.found_inf = (~kept).float()  # type: ignore[attr-defined]
+    optimizer.found_inf = (~made).float()  # type: ignore[attr-defined]
     try:
         optimizer.step()
     finally:
-        del raw.found_inf  # type: ignore[attr-defined]
+        del optimizer.found_inf  # type: ignore[attr-defined]
 
 
 def _begins(optimizer: torch.optim.Optimizer) -> bool:

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, Shape, cascade, constant
-from vcycle.train.loop import Settings, fit
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.trainer import fit
 
 BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
 PLAN = cascade(BASELINE)
@@ -29,7 +31,7 @@ def test_where_memory_runs_out_later_the_step_is_done_again_in_halves(tmp_path, 
     assert largest_difference(whole.model, short.model) < 1e-9
     assert short.model.body[1].num_batches_tracked == len(PLAN)
     again = trainer(tmp_path / "short", resumed=True)
-    assert again.update.micro == {(32, COARSE.shape): 16}
+    assert again.train_step.micro == {(32, COARSE.shape): 16}
 
 
 def test_parts_are_halved_until_they_fit_and_a_block_that_does_not_is_refused(tmp_path, trainer, net):
@@ -67,11 +69,13 @@ def test_a_run_in_which_memory_runs_out_says_so_and_logs_it(noise, tmp_path, sho
         plan=PLAN,
         model=short_net(above=16),
         dataset=noise,
-        task=noisy(),
-        optimizer=OptimizerSpec(),
+        objective=noisy(),
+        config=TrainConfig(
+            run=RunSection(device="cpu"),
+            loading=LoadingSection(workers=0),
+        ),
         run=RunFolder(tmp_path),
-        settings=Settings(device="cpu"),
-        on_message=told.append,
+        callbacks=Callbacks(on_message=told.append),
     )
     logged = [line["message"] for line in JsonLines(RunFolder(tmp_path).log).read() if line["event"] == "shortage"]
     assert len(logged) == 1
@@ -81,12 +85,12 @@ def test_a_run_in_which_memory_runs_out_says_so_and_logs_it(noise, tmp_path, sho
 def _on_rank(rank, world, folder, limits, plan, trainer, net, batch_of):
     trained = trainer(folder, model=lambda: net(limit=limits[rank]), ranks=Ranks(rank=rank, world=world), plan=plan)
     try:
-        trained.fitting.try_shapes(0)
+        trained.search.try_shapes(0)
         for step in plan:
-            trained.fitting(step, batch_of(step, rank, world))
+            trained.search(step, batch_of(step, rank, world))
     except VcycleError as error:
-        return str(error), trained.update.micro, None
-    return "", trained.update.micro, trained.model.state_dict()
+        return str(error), trained.train_step.micro, None
+    return "", trained.train_step.micro, trained.model.state_dict()
 
 
 def test_ranks_agree_on_what_fits_the_smallest_of_them(on_ranks, tmp_path, trainer, net, batch_of):
@@ -114,10 +118,10 @@ def test_what_fits_on_one_rank_alone_is_refused_on_all(on_ranks, tmp_path, train
 
 def test_a_rank_that_runs_out_later_ends_and_the_restart_takes_smaller_parts(tmp_path, trainer, short_net):
     trained = trainer(tmp_path, model=lambda: short_net(above=16))
-    trained.fitting._ranks = Ranks(rank=1, world=2)
+    trained.search._ranks = Ranks(rank=1, world=2)
     with pytest.raises(VcycleError, match=r"16 clips at a time.* Rank 1 cannot do the step again .*--resume"):
         trained.steps()
-    assert trainer(tmp_path, resumed=True).update.micro == {(32, COARSE.shape): 16}
+    assert trainer(tmp_path, resumed=True).train_step.micro == {(32, COARSE.shape): 16}
 
 
 def test_a_block_that_ranks_share_is_tried_by_them_together(on_ranks, tmp_path, trainer, net, batch_of):
@@ -129,8 +133,8 @@ def test_a_block_that_ranks_share_is_tried_by_them_together(on_ranks, tmp_path, 
 def test_a_sharded_model_is_tried_all_at_once_and_a_rank_that_it_does_not_fit_on_ends_all(tmp_path, trainer, net):
     trained = trainer(tmp_path, model=lambda: net(limit=9))
     coarse = next(cell for cell in PLAN.shapes if cell.batch == COARSE.batch)
-    trained.update.sharded, trained.fitting._ranks = True, Ranks(rank=1, world=2)
+    trained.train_step.sharded, trained.search._ranks = True, Ranks(rank=1, world=2)
     with pytest.raises(VcycleError, match=r"memory ran out at step 0: from here on 32×2×4² is .* Rank 1 cannot do"):
-        trained.fitting._try(COARSE, coarse, lambda _: None)
+        trained.search._try(COARSE, coarse, lambda _: None)
     assert trained.model.seen == [16]
     assert trained.logged == [(0, trained.told[0])]

@@ -10,13 +10,14 @@ from torch import nn
 from vcycle.data import Batch
 from vcycle.nn import convert_batchnorm
 from vcycle.plan import Baseline, cascade, rank_slice
-from vcycle.train.fitting import Fitting
-from vcycle.train.loop import Settings, make_fabric
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.accelerator import make_accelerator
+from vcycle.train.config import OptimizerSection, RunSection
+from vcycle.train.micro_batching import MicroBatchSearch
+from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import ALONE
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
-from vcycle.train.update import Update
+from vcycle.train.step import TrainStep
 
 CPU = torch.device("cpu")
 BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
@@ -77,15 +78,15 @@ class Trained:
             plan=plan,
             seed=0,
             model=self.model,
-            optimizer=(optimizer or OptimizerSpec()).build(self.model),
+            optimizer=build_optimizer(optimizer or OptimizerSection(), self.model),
         )
-        self.update = Update(make_fabric(Settings(device="cpu")), self.task, self.state, ranks)
+        self.train_step = TrainStep(make_accelerator(RunSection(device="cpu")), self.task, self.state, ranks)
         self.gradients = []
         self.state.optimizer.register_step_pre_hook(
             lambda *_: self.gradients.append([each.grad.clone() for each in self.model.parameters()])
         )
-        self.fitting = Fitting(
-            self.update,
+        self.search = MicroBatchSearch(
+            self.train_step,
             self.task,
             self.state,
             device=CPU,
@@ -102,7 +103,7 @@ class Trained:
 
     def steps(self, count=None):
         for step in list(self.state.plan)[:count]:
-            self.fitting(step, batch_of(step))
+            self.search(step, batch_of(step))
 
 
 def _plain(value):

@@ -1,4 +1,4 @@
-"""What a training is fed with: this rank's batches, and the count of what all ranks were given."""
+"""Fetching batches: this rank's clips of each, and what all ranks were given."""
 
 import time
 from collections.abc import Callable
@@ -8,45 +8,47 @@ import torch
 from torch import Tensor
 
 from vcycle.data import Batch, loader
+from vcycle.data.config import LoadingSection
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
 from vcycle.train.journal import Journal
 from vcycle.train.ranks import Ranks
-from vcycle.train.settings import Settings
 from vcycle.train.state import TrainState
 
-__all__ = ["Counted", "Feed", "journal_of"]
+__all__ = ["BatchFetcher", "BatchStats", "open_journal"]
 
 
-class Counted(NamedTuple):
+class BatchStats(NamedTuple):
     """What all ranks tell each other of a step's batch."""
 
     indices: Tensor
     """Dataset indices of the whole of it, in order."""
     ending: bool
-    """Whether any rank wishes to end."""
+    """Whether any rank is asked to stop."""
 
 
-class Feed:
+class BatchFetcher:
     """This rank's batches from a step on. They stay with the host, which looks at their samples."""
 
     def __init__(
         self,
         dataset: Any,
         plan: Plan,
-        settings: Settings,
+        loading: LoadingSection,
         *,
+        seed: int,
         start: int,
         journal: Journal,
         ranks: Ranks,
         pin_memory: bool,
     ) -> None:
-        """Begin to load.
+        """Start to load.
 
         Args:
             dataset: What is trained on.
             plan: What is asked of it.
-            settings: How many processes load, and how far ahead.
+            loading: How many processes load, and how far ahead.
+            seed: Keys the order of samples, and every draw in them.
             start: The step of the first batch.
             journal: Counts samples, and says which were replaced before.
             ranks: Those that share each batch.
@@ -57,11 +59,11 @@ class Feed:
             loader(
                 dataset,
                 plan,
-                seed=settings.seed,
+                seed=seed,
                 start=start,
-                workers=settings.workers,
-                timeout=settings.timeout,
-                prefetch=settings.prefetch,
+                workers=loading.workers,
+                timeout=loading.timeout,
+                prefetch=loading.prefetch,
                 rank=ranks.rank,
                 world=ranks.world,
                 replaced=journal.replacements,
@@ -80,13 +82,13 @@ class Feed:
         batch = next(self._batches)
         return batch, time.perf_counter() - began
 
-    def count(self, step: Step, batch: Batch, *, wish: bool) -> Counted:
+    def count(self, step: Step, batch: Batch, *, stopping: bool) -> BatchStats:
         """Count a step's batch on all ranks.
 
         Args:
             step: The step.
             batch: This rank's clips of it.
-            wish: Whether this rank wishes to end, where there are several.
+            stopping: Whether this rank is asked to stop, where there are several.
 
         Raises:
             DataError: if too many of the run's samples had to be replaced.
@@ -94,20 +96,24 @@ class Feed:
         replaced = self._journal.note(batch)
         if self._ranks.world == 1:
             self._journal.count(len(batch.indices), replaced)
-            return Counted(batch.indices, False)
+            return BatchStats(batch.indices, False)
         own = batch.indices.tolist()
         longest = -(-step.batch // self._ranks.world) + step.bn_batch  # a slice is at most so much longer than the mean
-        rows = self._ranks.table([replaced, wish, len(own), *own, *[0] * (longest - len(own))])
+        rows = self._ranks.table([replaced, stopping, len(own), *own, *[0] * (longest - len(own))])
         self._journal.count(step.batch, sum(row[0] for row in rows))
         indices = torch.tensor([index for row in rows for index in row[3 : 3 + row[2]]])
-        return Counted(indices, any(row[1] for row in rows))
+        return BatchStats(indices, any(row[1] for row in rows))
+
+    def sync(self) -> None:
+        """Wait until the journal is on disk."""
+        self._journal.sync()
 
     def close(self) -> None:
         """End the processes that load."""
         self._batches.close()
 
 
-def journal_of(
+def open_journal(
     state: TrainState, *, start: int, limit: float, on_message: Callable[[str], None], ranks: Ranks
 ) -> Journal:
     """This rank's journal of replaced samples, read back from a step on."""

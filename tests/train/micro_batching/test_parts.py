@@ -9,12 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from vcycle.data.config import LoadingSection
 from vcycle.plan import Baseline, cascade, constant
-from vcycle.train.fitting import micro_batch_sizes
-from vcycle.train.loop import Settings, fit
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.memory import grow_in_place
-from vcycle.train.optimizer import OptimizerSpec
+from vcycle.train.micro_batching import micro_batch_sizes
 from vcycle.train.run import RunFolder
+from vcycle.train.trainer import fit
 
 BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
 PLAN = cascade(BASELINE)
@@ -26,8 +28,8 @@ def test_micro_batches_give_the_gradients_and_running_statistics_of_the_whole_ba
     tmp_path, size, trainer, batch_of, largest_difference
 ):
     whole, parted = trainer(tmp_path / "whole"), trainer(tmp_path / "parted")
-    parted.update.micro[COARSE.batch, COARSE.shape] = size
-    losses = [trained.fitting(COARSE, batch_of(COARSE)).loss for trained in (whole, parted)]
+    parted.train_step.micro[COARSE.batch, COARSE.shape] = size
+    losses = [trained.search(COARSE, batch_of(COARSE)).loss for trained in (whole, parted)]
     assert parted.model.seen[0] == size
     assert losses[0].item() == pytest.approx(losses[1].item(), abs=1e-12)
     for one, other in zip(whole.gradients[0], parted.gradients[0], strict=True):
@@ -37,17 +39,20 @@ def test_micro_batches_give_the_gradients_and_running_statistics_of_the_whole_ba
 
 
 def test_a_run_that_does_not_fit_learns_what_one_that_does_would(noise, tmp_path, net, largest_difference, noisy):
-    def run(folder, limit=math.inf, **more):
+    def run(folder, limit=math.inf, on_message=lambda _: None):
         torch.manual_seed(0)
         return fit(
             plan=PLAN,
             model=net(limit=limit),
             dataset=noise,
-            task=noisy(),
-            optimizer=OptimizerSpec(),
+            objective=noisy(),
+            config=TrainConfig(
+                run=RunSection(device="cpu", fit="always"),
+                loading=LoadingSection(workers=0),
+                optimizer=OptimizerSection(),
+            ),
             run=RunFolder(tmp_path / folder),
-            settings=Settings(device="cpu", fit="always"),
-            **more,
+            callbacks=Callbacks(on_message=on_message),
         )
 
     told = []
@@ -67,7 +72,7 @@ def _under_a_limit(rank, world, folder, trainer, largest_difference, hungry_net)
     whole.model.held = None
     room = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (320 << 20)
     resource.setrlimit(resource.RLIMIT_AS, (room, room))
-    parted.fitting.try_shapes(0)
+    parted.search.try_shapes(0)
     parted.steps()
     gradients = zip(whole.gradients[-1], parted.gradients[-1], strict=True)
     return {

@@ -1,0 +1,33 @@
+"""What a training reports while it runs, to whoever wants to hear of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from vcycle.train.outcome import Point, StepReport
+
+__all__ = ["Callbacks"]
+
+
+def _ignore(*_: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callbacks:
+    """Functions that a training calls; those that are not given do nothing.
+
+    Example:
+        >>> callbacks = Callbacks(on_message=print)
+        >>> callbacks.on_message("resuming at step 100")
+        resuming at step 100
+    """
+
+    on_step: Callable[[StepReport], None] = _ignore
+    """Called after every step, on every rank."""
+    on_validation: Callable[[Point], None] = _ignore
+    """Called after every validation, on every rank."""
+    on_message: Callable[[str], None] = _ignore
+    """Called with what a user should know, in a sentence: a bad sample, a checkpoint that was skipped."""
+    on_progress: Callable[[str, int, int], None] = _ignore
+    """Called while a validation runs: what it counts, how many are done, of how many."""

@@ -1,0 +1,196 @@
+"""Loggers beside the JSON lines: TensorBoard, Weights & Biases, MLflow, and a user's own.
+
+Only the first rank has them. Each is told of the same numbers under the same names.
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from vcycle.errors import VcycleError
+from vcycle.registry import Registry, import_attribute
+from vcycle.utils.atomic import written_whole
+
+__all__ = ["LOGGERS", "LoggedRun", "Logger", "LoggerFactory", "check_logger", "open_loggers"]
+
+
+class Logger(Protocol):
+    """Takes the numbers of a training."""
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        """Log some numbers of a step: of a training step, or with `val_` before their names, of a validation."""
+        ...
+
+    def close(self) -> None:
+        """Write what is left; called at the end of the training, however it ends."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedRun:
+    """What a logger may want to know of the run."""
+
+    folder: Path
+    """The run's folder."""
+    start: int
+    """The step at which it starts or resumes; what was logged from there on is logged again."""
+    recipe: str | None
+    """The resolved recipe, as YAML."""
+
+    @property
+    def _ids(self) -> Path:
+        return self.folder / "loggers.json"
+
+    def known_id(self, name: str) -> str | None:
+        """The id under which a service knows the run, if it has logged to it before."""
+        with suppress(OSError, ValueError, AttributeError):
+            found = json.loads(self._ids.read_text(encoding="utf-8")).get(name)
+            return found if isinstance(found, str) else None
+        return None
+
+    def keep_id(self, name: str, value: str) -> None:
+        """Keep such an id in the run's folder, for a resume."""
+        known: dict[str, Any] = {}
+        with suppress(OSError, ValueError, TypeError):
+            known = dict(json.loads(self._ids.read_text(encoding="utf-8")))
+        with written_whole(self._ids) as file:
+            file.write(json.dumps({**known, name: value}, indent=1).encode() + b"\n")
+
+
+LoggerFactory = Callable[[LoggedRun], Logger]
+
+LOGGERS: Registry[LoggerFactory] = Registry("logger", "vcycle.loggers")
+"""Loggers by name."""
+
+
+class _TensorBoard:
+    def __init__(self, run: LoggedRun) -> None:
+        writer: Any = _needed("torch.utils.tensorboard", "tensorboard", "TensorBoard").SummaryWriter
+        # Events of steps that are done again are not shown twice.
+        self._writer = writer(str(run.folder / "tensorboard"), purge_step=run.start)
+        if run.recipe is not None:
+            self._writer.add_text("recipe", "    " + run.recipe.replace("\n", "\n    "), run.start)
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        for name, number in numbers.items():
+            self._writer.add_scalar(name, number, step)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _WeightsAndBiases:
+    def __init__(self, run: LoggedRun) -> None:
+        wandb = _needed("wandb", "wandb", "Weights & Biases")
+        self._run = wandb.init(
+            id=run.known_id("wandb"),
+            resume="allow",
+            name=run.folder.name,
+            dir=str(run.folder),
+            config={"recipe": run.recipe},
+        )
+        run.keep_id("wandb", str(self._run.id))
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(numbers), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+class _MlFlow:
+    def __init__(self, run: LoggedRun) -> None:
+        self._mlflow = _needed("mlflow", "mlflow", "MLflow")
+        known = run.known_id("mlflow")
+        begun = self._mlflow.start_run(run_id=known, run_name=None if known else run.folder.name)
+        run.keep_id("mlflow", str(begun.info.run_id))
+        if run.recipe is not None and known is None:
+            self._mlflow.log_text(run.recipe, "recipe.yaml")
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        self._mlflow.log_metrics(dict(numbers), step=step)
+
+    def close(self) -> None:
+        self._mlflow.end_run()
+
+
+LOGGERS.register("tensorboard", _TensorBoard)
+LOGGERS.register("wandb", _WeightsAndBiases)
+LOGGERS.register("mlflow", _MlFlow)
+
+
+def check_logger(name: str) -> None:
+    """Refuse a logger that is neither known by name nor `module:callable`.
+
+    Raises:
+        RecipeError: if it is neither, with the names that are known.
+    """
+    if ":" not in name and name not in LOGGERS:
+        LOGGERS[name]
+
+
+def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str], None]) -> list[Logger]:
+    """Open the loggers of a run.
+
+    Args:
+        names: Those of `run.loggers`.
+        run: The run.
+        on_message: Called once for a logger that fails later: the training continues without it.
+
+    Raises:
+        VcycleError: if one cannot be opened, with what to install.
+    """
+    opened: list[Logger] = []
+    try:
+        for name in names:
+            factory: LoggerFactory = import_attribute(name, "run.loggers") if ":" in name else LOGGERS[name]
+            try:
+                opened.append(_Guarded(name, factory(run), on_message))
+            except VcycleError:
+                raise
+            except Exception as error:
+                raise VcycleError(f"run.loggers: {name} cannot be opened: {_reason(error)}") from error
+    except BaseException:
+        for logger in opened:
+            logger.close()
+        raise
+    return opened
+
+
+class _Guarded:
+    """A logger whose failures end no training."""
+
+    def __init__(self, name: str, logger: Logger, on_message: Callable[[str], None]) -> None:
+        self._name, self._logger, self._tell = name, logger, on_message
+        self._failed = False
+
+    def log(self, numbers: Mapping[str, float], step: int) -> None:
+        if not self._failed:
+            self._try(lambda: self._logger.log(numbers, step))
+
+    def close(self) -> None:
+        self._try(self._logger.close)
+
+    def _try(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as error:  # whatever a service or a user's code raises
+            if not self._failed:
+                self._tell(f"logger {self._name} failed ({_reason(error)}): the training continues without it")
+            self._failed = True
+
+
+def _needed(module: str, extra: str, title: str) -> Any:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError:
+        raise VcycleError(f'run.loggers: {extra} needs {title}: pip install "vcycle[{extra}]"') from None
+
+
+def _reason(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,239 @@
+"""Training a model under a plan, resumable at any step.
+
+Nothing that varies is kept as state: shapes, LR, samples, crops and dropout are functions of the step. What a
+checkpoint holds is what was *learned*. `fit` sets everything up; `vcycle.train.loop` takes the steps, each as
+`vcycle.train.step` says.
+"""
+
+import shlex
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+from torch import nn
+
+from vcycle.errors import CheckpointError
+from vcycle.plan import BatchShape, Plan
+from vcycle.train import stopping
+from vcycle.train.accelerator import make_accelerator, slowness
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.config import TrainConfig
+from vcycle.train.environment import record_environment
+from vcycle.train.fetching import BatchFetcher, open_journal
+from vcycle.train.gradients import Skips
+from vcycle.train.lock import claimed
+from vcycle.train.log import RunLog, Watched
+from vcycle.train.loggers import LoggedRun, open_loggers
+from vcycle.train.loop import Loop
+from vcycle.train.micro_batching import MicroBatchSearch
+from vcycle.train.objective import Objective
+from vcycle.train.outcome import Evaluation, Fitted
+from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ready import make_ready
+from vcycle.train.run import RunFolder
+from vcycle.train.setup import set_up
+from vcycle.train.step import refuse_shared_mixing
+from vcycle.train.threads import ThreadsWatch, use_threads
+from vcycle.train.validation import Evaluator, Validation, precise_batchnorm
+from vcycle.train.watchdog import DATA, Watchdog, preparing, trying
+
+__all__ = ["fit"]
+
+
+def fit(
+    config: TrainConfig,
+    *,
+    plan: Plan,
+    model: nn.Module,
+    dataset: Any,
+    objective: Objective,
+    run: RunFolder,
+    validate: Evaluator | None = None,
+    evaluation: Callable[..., Evaluation] | None = None,
+    role_of: Callable[[str], str | None] = lambda _: None,
+    monitor: Callable[[nn.Module], Watched | None] = lambda _: None,
+    callbacks: Callbacks | None = None,
+    resume: bool = False,
+    ranks: Ranks = ALONE,
+) -> Fitted:
+    """Train a model under a plan.
+
+    Args:
+        config: All options of the training.
+        plan: What to do at every step.
+        model: What is trained; its BatchNorms are converted in place.
+        dataset: Gives a `vcycle.data.Sample` (or `PairedSample`) for a `SampleRequest`, as `VideoDataset` does.
+        objective: The loss.
+        run: The run's folder.
+        validate: Evaluates the model, every `run.validate_every` epochs of samples and at the end.
+        evaluation: Rebuilds what `validate` returns from its fields, for a resume.
+        role_of: The plan's role of a parameter, by its name.
+        monitor: A number of the step just done that training does not recover from, if there is one.
+        callbacks: What to report, and to whom.
+        resume: Resume from the newest checkpoint in the folder, or start if there is none.
+        ranks: The ranks that train together, all of which call this with the same; the first writes the run's folder.
+
+    Raises:
+        CheckpointError: if the checkpoint belongs to another plan or model, or cannot be written.
+        DataError: if more samples are unreadable than `run.bad_limit` allows, or labels do not fit the objective.
+        VcycleError: if the loss is not finite too many times in a row, or the folder already holds a run.
+        Abandoned: if another rank has ended.
+        Stopped: if a signal has asked for an end, within `vcycle.train.stopping.signals`.
+    """
+    callbacks = callbacks or Callbacks()
+    on_any_rank = callbacks.on_message
+    if not ranks.first:
+        callbacks = replace(callbacks, on_message=Callbacks().on_message)
+    say, options = callbacks.on_message, config.run
+    accelerator = make_accelerator(options, model, ranks)
+    device = accelerator.device
+    refuse_shared_mixing(objective, plan, ranks)
+    resuming = ranks.from_first(lambda: run.prepare(plan, None, resume=resume))
+    with ExitStack() as stack:
+        stack.enter_context(ranks.together())
+        ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
+        if (slow := slowness(options.precision, device)) is not None:
+            say(slow)
+        threads = use_threads(
+            options.threads,
+            workers=config.loading.workers,
+            ranks=ranks,
+            resumed=run if resuming else None,
+            on_message=say,
+        )
+        state, train_step = set_up(
+            config,
+            accelerator,
+            plan=plan,
+            model=model,
+            objective=objective,
+            run=run,
+            ranks=ranks,
+            role_of=role_of,
+            on_message=say,
+        )
+        stack.callback(state.finish_saving)
+        start = state.restore(say, evaluation or _nothing_evaluated, ranks) if resuming else 0
+        _refuse_unequal(start, ranks, run)
+        if not resuming:
+            if resume:
+                say(f"nothing to resume in {run.path}: starting from the beginning")
+            # A full disk or a folder that cannot be written to shows before anything is trained.
+            state.save(0, write=ranks.first)
+        stop = stopping.current()
+        ranks.from_first(lambda: record_environment(run, start, device, world=ranks.world))
+        stack.enter_context(stop.deferred(together=ranks.world > 1))
+        log = stack.enter_context(_open_log(config, state, dataset, ranks, start, device, say))
+        micro_batches = MicroBatchSearch(
+            train_step,
+            objective,
+            state,
+            device=device,
+            ranks=ranks,
+            resumed=resuming,
+            on_message=say,
+            on_shortage=log.shortage,
+        )
+        watchdog = stack.enter_context(
+            Watchdog(run.path, plan, minutes=options.watchdog, rank=ranks.rank, world=ranks.world)
+        )
+
+        def sign(doing: Callable[[BatchShape], str]) -> Callable[[BatchShape], None]:
+            return lambda cell: watchdog.sign(start, doing(cell))
+
+        on_gpu = device.type == "cuda"
+        with stop.allowed():
+            if options.fit == "always" or (options.fit == "auto" and on_gpu):
+                micro_batches.try_shapes(start, sign(trying))
+            make_ready(train_step, objective, state, device=device, ranks=ranks, start=start, on_shape=sign(preparing))
+        watchdog.sign(start, DATA)
+        journal = stack.enter_context(
+            open_journal(state, start=start, limit=options.bad_limit, on_message=on_any_rank, ranks=ranks)
+        )
+        fetcher = BatchFetcher(
+            dataset,
+            plan,
+            config.loading,
+            seed=options.seed,
+            start=start,
+            journal=journal,
+            ranks=ranks,
+            pin_memory=on_gpu,
+        )
+        stack.callback(fetcher.close)
+        if config.precise_bn is not None and len(dataset) < config.precise_bn and start < len(plan):
+            say(f"precise_bn is {config.precise_bn:,} clips, and there are {len(dataset):,} to take them from")
+        validation = Validation(
+            config=config,
+            state=state,
+            evaluator=validate,
+            recompute=precise_batchnorm(config, train_step, state, dataset, journal, ranks, stop),
+            log=log,
+            watchdog=watchdog,
+            stop=stop,
+            ranks=ranks,
+            device=device,
+            callbacks=callbacks,
+        )
+        return Loop(
+            config=config,
+            state=state,
+            train_step=train_step,
+            micro_batches=micro_batches,
+            fetcher=fetcher,
+            validation=validation,
+            log=log,
+            watchdog=watchdog,
+            stop=stop,
+            ranks=ranks,
+            monitor=monitor,
+            threads=ThreadsWatch(
+                1 if on_gpu else threads,
+                resume=f"vcycle train {shlex.quote(str(run.path))} --resume",
+                on_message=say,
+            ),
+            callbacks=callbacks,
+        ).run(start)
+
+
+def _open_log(
+    config: TrainConfig,
+    state: Any,
+    dataset: Any,
+    ranks: Ranks,
+    start: int,
+    device: Any,
+    say: Callable[[str], None],
+) -> RunLog:
+    """The log of a run, and on the first rank the loggers beside it."""
+    run = state.run
+    skips = Skips(
+        totals=state.totals,
+        allowed=config.run.bad_steps,
+        log=run.log,
+        name=dataset.name if callable(getattr(dataset, "name", None)) else None,
+        on_message=say,
+    )
+
+    def loggers() -> Any:
+        recipe = run.recipe.read_text(encoding="utf-8") if run.recipe.is_file() else None
+        return open_loggers(config.run.loggers, LoggedRun(folder=run.path, start=start, recipe=recipe), say)
+
+    log = RunLog(run if ranks.first else None, state.plan, skips, start=start, device=device)
+    ranks.from_first(lambda: log.add(loggers()))
+    return log
+
+
+def _refuse_unequal(start: int, ranks: Ranks, run: RunFolder) -> None:
+    """Refuse ranks that do not see the same run."""
+    starts = [row[0] for row in ranks.table([start])]
+    if len(set(starts)) > 1:
+        raise CheckpointError(
+            f"ranks resume at different steps ({', '.join(map(str, starts))}): the run's folder {run.path} must be on "
+            "a disk that all machines share"
+        )
+
+
+def _nothing_evaluated(**_: Any) -> Evaluation:
+    raise TypeError("fit(evaluation=...) is needed to resume a run that has been evaluated")

@@ -1,0 +1,180 @@
+"""Validations of a training: when they are due, at which shapes, and which of them was the best."""
+
+import math
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from vcycle.data import Batch, loader
+from vcycle.nn import set_bn_batch
+from vcycle.plan import Shape, Step
+from vcycle.train.callbacks import Callbacks
+from vcycle.train.checkpoint import BEST
+from vcycle.train.config import TrainConfig
+from vcycle.train.journal import Journal
+from vcycle.train.log import RunLog
+from vcycle.train.outcome import Evaluation, Point
+from vcycle.train.precise_bn import precise_plan, recompute_statistics
+from vcycle.train.ranks import Ranks
+from vcycle.train.state import TrainState
+from vcycle.train.step import TrainStep
+from vcycle.train.stopping import Stop, Stopped
+from vcycle.train.watchdog import EVALUATING, Watchdog
+
+__all__ = ["Evaluator", "Validation", "precise_batchnorm"]
+
+
+class Evaluator(Protocol):
+    """Evaluates a model; called on every rank, where it gives the same."""
+
+    def __call__(self, model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> Evaluation:
+        """What is found of a model: at full resolution, or at a shape (frames, height, width)."""
+        ...
+
+
+@dataclass(kw_only=True)
+class Validation:
+    """What is done at each validation."""
+
+    config: TrainConfig
+    state: TrainState
+    evaluator: Evaluator | None
+    recompute: Callable[[], None] | None
+    """Recomputes BatchNorm's running statistics, before each validation."""
+    log: RunLog
+    watchdog: Watchdog
+    stop: Stop
+    ranks: Ranks
+    device: torch.device
+    callbacks: Callbacks
+
+    def is_due(self, done: int) -> bool:
+        """Whether a validation is due after so many steps.
+
+        It is where the last step passed a multiple of `validate_every` epochs, and at the end; but not within half of
+        `validate_every` of the end.
+        """
+        plan, every = self.state.plan, self.config.run.validate_every
+        if done == len(plan):
+            return True
+        before, after = plan.epochs_before(done - 1), plan.epochs_before(done)
+        passed = math.floor(after / every) > math.floor(before / every)
+        return self.evaluator is not None and passed and plan.epochs - after >= every / 2
+
+    def run(self, done: int) -> bool:
+        """Validate after so many steps; False where a request to stop has cut it short."""
+        totals = self.state.totals
+        totals.unevaluated = True
+        self.watchdog.sign(done, EVALUATING)
+        try:
+            with self.stop.allowed():
+                if self.recompute is not None:
+                    with self.watchdog.fed_by(self.state.model):
+                        self.recompute()
+                found = None if self.evaluator is None else self._evaluated(self.evaluator, done)
+        except Stopped as stopped:
+            if stopped.at_once and self.ranks.world > 1:
+                raise  # the others know nothing of it, and do not save together with this rank
+            return False
+        totals.unevaluated = False
+        if found is not None:
+            totals.curve.append(found)
+            if totals.best is found:
+                self.state.note_best(done, write=self.ranks.first)
+            self.log.validation(found)
+            self.callbacks.on_validation(found)
+        return True
+
+    def _evaluated(self, evaluator: Evaluator, done: int) -> Point:
+        """What a validation finds; on several ranks, a request to stop cuts it short on all of them."""
+        best, shape = self.state.best(), self._stage_shape(done)
+        with ExitStack() as stack:
+            stack.enter_context(self.watchdog.fed_by(best))
+            if self.ranks.world > 1:
+                look = stack.enter_context(self.ranks.all_or_none(lambda: self.stop.wanted, self.stop.leave))
+                stack.callback(best.register_forward_pre_hook(lambda *_: look()).remove)
+            full = evaluator(best, self.device)
+            stage = None if shape is None else evaluator(best, self.device, shape=shape)
+        return Point(
+            step=done,
+            samples=self.state.plan.samples_before(done),
+            seconds=self.state.totals.seconds,
+            evaluation=full,
+            stage=stage,
+            stage_shape=None if shape is None else f"{shape.frames}×{shape.size}²",
+        )
+
+    def _stage_shape(self, done: int) -> Shape | None:
+        """The shape of the stage just trained, where it is to be evaluated at and is not the full one."""
+        if not self.config.run.validate_stage_shape:
+            return None
+        plan = self.state.plan
+        shape = plan.stages[plan[done - 1].stage].base.shape
+        return None if shape == plan.baseline_shape.shape else shape
+
+    def report_best(self) -> None:
+        """Say where the training was at its best, if its end is not as good."""
+        curve, best = self.state.totals.curve, self.state.totals.best
+        if best is not None and not curve[-1].evaluation.value >= best.evaluation.value:
+            kept = self.state.best_step == best.step
+            self.callbacks.on_message(
+                f"the best validation was after step {best.step:,}, {best.evaluation.headline}, and the last is "
+                f"{curve[-1].evaluation.headline}"
+                f"{f': {self.state.run.checkpoints / BEST} has the weights of then' if kept else ''}"
+            )
+
+
+def precise_batchnorm(
+    config: TrainConfig,
+    train_step: TrainStep,
+    state: TrainState,
+    dataset: Any,
+    journal: Journal,
+    ranks: Ranks,
+    stop: Stop,
+) -> Callable[[], None] | None:
+    """What recomputes BatchNorm's running statistics, each time from the first clips of the stream; None if not asked.
+
+    Args:
+        config: How many clips, and how they are loaded.
+        train_step: Computes the forward passes.
+        state: Of which model.
+        dataset: Where the clips are from.
+        journal: Names clips that cannot be read.
+        ranks: Those that compute it together.
+        stop: Cuts it short.
+    """
+    if config.precise_bn is None:
+        return None
+    plan = precise_plan(state.plan, min(config.precise_bn, len(dataset)))
+
+    def predict(loaded: tuple[Step, Batch]) -> None:
+        if ranks.anywhere(stop.wanted):
+            stop.leave()
+        step, batch = loaded
+        journal.mention(batch)
+        train_step.predict(step, batch)
+
+    def recompute() -> None:
+        set_bn_batch(state.model, plan[0].bn_batch)  # until the next step sets its own
+        batches = iter(
+            loader(
+                dataset,
+                plan,
+                seed=config.run.seed,
+                workers=config.loading.workers,
+                timeout=config.loading.timeout,
+                rank=ranks.rank,
+                world=ranks.world,
+            )
+        )
+        try:
+            recompute_statistics(state.model, zip(plan, batches, strict=True), predict)
+        finally:
+            batches.close()
+
+    return recompute
