@@ -19,7 +19,7 @@ from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.train.environment import environment
-from vcycle.train.lock import claimed
+from vcycle.train.lock import training_lock
 from vcycle.train.ranks import ALONE
 from vcycle.train.run import RunFolder
 from vcycle.utils.folders import make_folder
@@ -132,7 +132,7 @@ def compare_plans(
         )
 
     make_folder(out)
-    with claimed(out, on_message):
+    with training_lock(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
     return Comparison(
         measure=measure,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vcycle.errors import DataError
 from vcycle.utils.folders import make_folder
-from vcycle.utils.turns import in_turn
+from vcycle.utils.locks import file_lock
 
 __all__ = ["being_made"]
 
@@ -41,7 +41,7 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
     lock = root / f"{marker}.lock"
     if any(entry != lock for entry in root.iterdir()) and _read(root / marker) is None:
         raise DataError(f"{root} is not empty and has no {marker}: give a new or empty folder")
-    with in_turn(lock):
+    with file_lock(lock):
         if _is_made(root, marker, settings):
             yield False
             return

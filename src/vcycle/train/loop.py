@@ -21,7 +21,7 @@ from vcycle.train.environment import record_environment
 from vcycle.train.feeding import Feed, journal_of
 from vcycle.train.fitting import Fitting
 from vcycle.train.journal import Journal
-from vcycle.train.lock import claimed
+from vcycle.train.lock import training_lock
 from vcycle.train.log import RunLog, Watched
 from vcycle.train.nonfinite import Skips
 from vcycle.train.optimizer import OptimizerSpec
@@ -104,7 +104,7 @@ def fit(
     goes_on = ranks.from_first(lambda: run.prepare(plan, recipe, resume=resume, classes=classes))
     with ExitStack() as stack:
         stack.enter_context(ranks.together())
-        ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
+        ranks.from_first(lambda: stack.enter_context(training_lock(run.path, say)))
         if (slow := slowness(settings.precision, fabric.device)) is not None:
             say(slow)
         state, update = set_up(

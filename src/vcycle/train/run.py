@@ -12,7 +12,7 @@ from typing import Any, Self, TextIO
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
-from vcycle.train.lock import claimed
+from vcycle.train.lock import training_lock
 from vcycle.utils.atomic import written_whole
 from vcycle.utils.folders import make_folder
 
@@ -106,7 +106,7 @@ class RunFolder:
                 be written, or another process trains in it.
         """
         make_folder(self.path, "run folder")
-        with claimed(self.path):
+        with training_lock(self.path):
             return self._prepare(plan, recipe, resume=resume, classes=classes)
 
     def _prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None) -> bool:

@@ -14,7 +14,7 @@ from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, 
 from vcycle.data.prepare.crew import PATIENCE, Crew, Function, Job, OutputError
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
-from vcycle.data.prepare.folder import check_folder, claimed, flush_folders, write_json
+from vcycle.data.prepare.folder import check_folder, flush_folders, locked_folder, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
@@ -145,7 +145,7 @@ class Preparation:
         """Make it; see ``prepare_videos``."""
         start = time.monotonic()
         state = _State()
-        with claimed(self.out, self.settings, self.data):
+        with locked_folder(self.out, self.settings, self.data):
             try:
                 with Journal(self.out / JOURNAL) as journal, Crew(self.workers, patience=self.patience) as crew:
                     places = self._places(crew, journal, state, progress)
