@@ -22,7 +22,8 @@ from vcycle.report.page.figures import accuracy, drawn
 from vcycle.tasks.recipes import dump_recipe, load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import record_environment
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 BROWSER = os.environ.get("VCYCLE_TEST_BROWSER")
 

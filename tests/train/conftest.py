@@ -19,7 +19,8 @@ from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 RECIPE = """
 sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: true}

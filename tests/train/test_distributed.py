@@ -16,7 +16,8 @@ from vcycle.train.ema import EmaSpec
 from vcycle.train.loop import Settings, fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 PLAN = multigrid(
     Baseline(batch=5, frames=8, size=16, clips=24, steps=40, lr=0.02, decay=StepDecay(milestones=(20, 30)), bn_batch=4)

@@ -14,7 +14,8 @@ from vcycle.train.journal import Journal
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Totals
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 BAD = "train/2-left/0003.mp4"
 

@@ -15,7 +15,8 @@ from vcycle.train.clock import Clock
 from vcycle.train.loop import Settings, fit, make_fabric
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.outcome import Point, Totals
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 
 class Loss:

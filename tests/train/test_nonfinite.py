@@ -12,7 +12,8 @@ from vcycle.train.checkpoint import load_checkpoint
 from vcycle.train.loop import Settings, fit
 from vcycle.train.nonfinite import finite, step_if
 from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 PLAN = constant(Baseline(batch=4, frames=4, size=8, clips=24, steps=40, lr=0.02, bn_batch=2))
 

@@ -16,9 +16,10 @@ from vcycle.train.loop import Settings, fit
 from vcycle.train.memory import memory_of
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.shards import assembled, blocks_of, gathered, is_sharded, outline, own, shard
 from vcycle.train.speed import Speed
+from vcycle.utils.jsonl import JsonLines
 
 CPU = torch.device("cpu")
 PLAN = multigrid(

@@ -21,10 +21,11 @@ from vcycle.train.loop import Settings, fit, make_fabric
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.precision import slowness
 from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
 from vcycle.train.update import Update
+from vcycle.utils.jsonl import JsonLines
 
 CPU = torch.device("cpu")
 BASELINE = Baseline(batch=2, frames=4, size=8, clips=24, steps=15, lr=0.05, bn_batch=2)

@@ -12,7 +12,8 @@ from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.loop import fit
 from vcycle.train.optimizer import OptimizerSpec
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ def report(
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
-    from vcycle.utils.atomic import written_whole
+    from vcycle.utils.atomic import atomic_write
 
     held = [run for folder in runs for run in _held(folder)]
     folders = list({run.resolve(): run for run in held}.values())
@@ -44,7 +44,7 @@ def report(
     text = page(found, versions=versions())
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(out) as file:
+        with atomic_write(out) as file:
             file.write(text.encode(errors="backslashreplace"))  # names of files may be no text
     except OSError as error:
         raise VcycleError(f"page {out} cannot be written: {error.strerror or error}") from error
@@ -148,7 +148,7 @@ def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]"
         VcycleError: naming the first line that is not so.
     """
     from vcycle.report.page.lines import fault
-    from vcycle.train.run import JsonLines
+    from vcycle.utils.jsonl import JsonLines
 
     found = []
     for number, line in enumerate(JsonLines(file).read(), start=1):

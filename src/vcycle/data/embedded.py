@@ -1,13 +1,13 @@
 """Folders of clips that are made on the spot: whole under their settings, or made anew."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from vcycle.errors import DataError
+from vcycle.utils.atomic import atomic_text
 from vcycle.utils.folders import make_folder
 from vcycle.utils.locks import file_lock
 
@@ -69,7 +69,4 @@ def _read(marker: Path) -> object:
 
 
 def _write(marker: Path, settings: Mapping[str, object], *, finished: bool) -> None:
-    part = marker.with_suffix(f".{os.getpid()}.part")
-    text = json.dumps({"settings": settings, "finished": finished}, indent=2)
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(marker)
+    atomic_text(marker, json.dumps({"settings": settings, "finished": finished}, indent=2) + "\n")

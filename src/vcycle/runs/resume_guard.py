@@ -11,7 +11,8 @@ from vcycle.errors import CheckpointError, PlanError, RecipeError, did_you_mean
 from vcycle.plan import Plan
 from vcycle.tasks.base import Splits, tasks
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_text
-from vcycle.train.run import RunFolder, write_small
+from vcycle.train.run import RunFolder
+from vcycle.utils.atomic import atomic_text
 
 __all__ = ["prepare_run_folder", "refuse_missing_run"]
 
@@ -46,12 +47,12 @@ def prepare_run_folder(run: RunFolder, recipe: RecipeBase, plan: Plan, splits: S
     """
     found = {"train": splits.train.digest(), "val": splits.val.digest()}
     if not run.prepare(plan, dump_recipe(recipe), resume=resume, classes=splits.classes or None):
-        write_small(run.videos, json.dumps(found, indent=1) + "\n")
+        atomic_text(run.videos, json.dumps(found, indent=1) + "\n")
         return False
     _refuse_others(run, recipe, plan, found)
     # What it resumes by, such as where its data is now.
     if run.recipe.is_file() and run.recipe.read_text(encoding="utf-8") != (now := dump_recipe(recipe)):
-        write_small(run.recipe, now)
+        atomic_text(run.recipe, now)
     return True
 
 

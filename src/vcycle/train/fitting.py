@@ -20,9 +20,9 @@ from vcycle.plan import BatchShape, Plan, Step, rank_slice
 from vcycle.train.memory import is_out_of_memory, memory_of, release, undone
 from vcycle.train.nonfinite import Learned
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import write_small
 from vcycle.train.state import TrainState
 from vcycle.train.update import Task, Update, noise_batch
+from vcycle.utils.atomic import atomic_text
 
 __all__ = ["Fit", "FitRecord", "FitWhen", "Fitting", "largest_that_fits", "micro_batch_sizes", "shapes_from"]
 
@@ -124,7 +124,7 @@ class FitRecord:
             }
             for cell, fit in fits.items()
         ]
-        write_small(self._path, json.dumps({"devices": self._place, "fits": lines}, indent=1) + "\n")
+        atomic_text(self._path, json.dumps({"devices": self._place, "fits": lines}, indent=1) + "\n")
 
 
 class Fitting:

@@ -14,7 +14,8 @@ from vcycle.errors import VcycleError
 from vcycle.plan import Step
 from vcycle.train.nonfinite import Learned, Skips
 from vcycle.train.outcome import Point
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["RunLog", "Watched"]
 

@@ -10,7 +10,8 @@ from vcycle.plan import Baseline, Shape, cascade, constant
 from vcycle.train.loop import Settings, fit
 from vcycle.train.optimizer import OptimizerSpec
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
 PLAN = cascade(BASELINE)

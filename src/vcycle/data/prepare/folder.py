@@ -12,7 +12,7 @@ from typing import Any
 
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError
-from vcycle.utils.atomic import PARTIAL, written_whole
+from vcycle.utils.atomic import PARTIAL, atomic_text
 from vcycle.utils.locks import file_lock
 
 __all__ = ["TRIED", "check_folder", "flush_folders", "locked_folder", "write_json"]
@@ -87,8 +87,7 @@ def _is_ours(name: str) -> bool:
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
     """Write a small file, whole or not at all."""
-    with written_whole(file) as handle:
-        handle.write((json.dumps(data, indent=1) + "\n").encode("ascii"))
+    atomic_text(file, json.dumps(data, indent=1) + "\n")
 
 
 def flush_folders(out: Path) -> None:

@@ -31,7 +31,7 @@ from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
 from vcycle.tasks.superres.pairs.resized import ResizedClips, resized_pairs
 from vcycle.tasks.superres.pairs.store import INDEX, StoredClip, TileStore, clip_file, write_index
 from vcycle.tasks.superres.pairs.tiles import TileGrid
-from vcycle.utils.atomic import partial_of, too_long
+from vcycle.utils.atomic import atomic_path, atomic_text, too_long
 from vcycle.utils.cores import cores
 
 __all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_needs", "write_store"]
@@ -256,11 +256,10 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
     if (why := too_long(place)) is not None:
         raise VideoError(str(pairs.high.path(item)), why)
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_of(place)
     crcs = [0] * len(grids)
     at_once = max(1, _BYTES_AT_ONCE // (info.height * info.width * 3))
-    file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
+    with atomic_path(place) as partial, partial.open("w+b", buffering=0) as handle:
+        file = handle.fileno()
         os.posix_fallocate(file, 0, grids[-1].stop)
         for first in range(0, info.frames, at_once):
             frames = range(first, min(first + at_once, info.frames))
@@ -277,10 +276,6 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
             low_crc32=crcs[1] if len(crcs) > 1 else None,
         )
         _verify(file, grids, crcs, partial, at_once)
-        os.replace(partial, place)
-    finally:
-        os.close(file)
-        partial.unlink(missing_ok=True)
     return clip
 
 
@@ -309,4 +304,4 @@ def _report(file: Path, faults: tuple[VideoError, ...]) -> None:
         file.unlink(missing_ok=True)
         return
     lines = [json.dumps({"path": fault.path, "cause": fault.cause}) for fault in faults]
-    file.write_text("\n".join(lines) + "\n", encoding="ascii")
+    atomic_text(file, "\n".join(lines) + "\n")

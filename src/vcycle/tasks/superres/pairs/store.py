@@ -19,7 +19,7 @@ from vcycle.errors import DataError
 from vcycle.tasks.superres.pairs.clips import ClipInfo
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.tiles import TILE, TileGrid
-from vcycle.utils.atomic import written_whole
+from vcycle.utils.atomic import atomic_write
 
 __all__ = ["INDEX", "StoredClip", "TileStore", "TiledClips", "is_store"]
 
@@ -171,5 +171,5 @@ def write_index(
         head["resized"] = str(resized)
     lines = ",\n".join(json.dumps(asdict(clip)) for clip in clips)
     text = f'{json.dumps(head)[:-1]}, "clips": [\n{lines}\n]}}\n'
-    with written_whole(folder / INDEX) as file:
+    with atomic_write(folder / INDEX) as file:
         file.write(text.encode())
