@@ -73,6 +73,17 @@ def test_a_line_without_what_is_needed_of_it_is_named(tmp_path):
         JsonLines(path).keep({"step": 9})
 
 
+def test_a_lenient_reader_leaves_damaged_lines_out(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b'{"a": 1}\nx\n{"a": "y"}\n{"a": 3}\n{"a": 4')
+    lines = JsonLines(path, lenient=True)
+    assert [line["a"] for line in lines.read({"a": int})] == [1, 3]
+    with lines:
+        lines.keep({})
+        lines.write(a=5)
+    assert [line["a"] for line in JsonLines(path).read()] == [1, "y", 3, 5]
+
+
 def test_lines_that_cannot_be_read_are_an_error_in_one_line(tmp_path):
     (tmp_path / "x.jsonl").mkdir()
     with pytest.raises(VcycleError, match=r"x\.jsonl cannot be read: Is a directory$"):

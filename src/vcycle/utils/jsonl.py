@@ -20,9 +20,15 @@ _SHOWN = 40
 class JsonLines:
     """A file of one JSON object per line, which grows by whole lines and survives being cut short."""
 
-    def __init__(self, path: Path) -> None:
-        """Name the file; it is made when something is written."""
+    def __init__(self, path: Path, *, lenient: bool = False) -> None:
+        """Name the file; it is made when something is written.
+
+        Args:
+            path: Its name.
+            lenient: Whether to leave out damaged lines instead of raising.
+        """
         self.path = path
+        self._lenient = lenient
         self._file: TextIO | None = None
 
     def keep(self, wanted: Mapping[str, int]) -> None:
@@ -49,8 +55,13 @@ class JsonLines:
             VcycleError: naming the line that is something else; or if the file cannot be read.
         """
         for number, found in self._numbered():
-            for key, kind in (needed or {}).items():
-                self._held(number, found, key, kind)
+            try:
+                for key, kind in (needed or {}).items():
+                    self._held(number, found, key, kind)
+            except VcycleError:
+                if not self._lenient:
+                    raise
+                continue
             yield found
 
     def _numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -63,7 +74,7 @@ class JsonLines:
                     found = _object(line)
                     if found is not None:
                         yield number, found
-                    elif line.strip() and not _is_cut(line):
+                    elif line.strip() and not _is_cut(line) and not self._lenient:
                         raise VcycleError(f"{self.path}, line {number} is damaged: {_shown(line)} is no JSON object")
         except OSError as error:
             raise VcycleError(f"{self.path} cannot be read: {error.strerror or error}") from error

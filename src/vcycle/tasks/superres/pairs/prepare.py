@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,12 +21,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vcycle.data.prepare.journal import Journal
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.tasks.superres.pairs.clips import ClipInfo
 from vcycle.tasks.superres.pairs.degrade import Degradation
-from vcycle.tasks.superres.pairs.journal import FrameJournal, journal_of
+from vcycle.tasks.superres.pairs.journal import journal_of
 from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
 from vcycle.tasks.superres.pairs.resized import ResizedClips, resized_pairs
 from vcycle.tasks.superres.pairs.store import INDEX, StoredClip, TileStore, clip_file, write_index
@@ -144,7 +145,7 @@ def write_store(
 def _write(
     pairs: ClipPairs,
     folder: Path,
-    journal: FrameJournal,
+    journal: Journal,
     degradation: Degradation | None,
     workers: int | None,
     progress: Callable[[int, int], None] | None,
@@ -154,7 +155,7 @@ def _write(
     done = {
         name: clip
         for item, name in enumerate(pairs.high.names)
-        if (clip := journal.written(name, stamps[item])) and _is_whole(folder, clip, degradation, infos[item])
+        if (clip := journal.get("clip", name, stamps[item])) and _is_whole(folder, clip, degradation, infos[item])
     }
     todo = [item for item, name in enumerate(pairs.high.names) if name not in done]
     needed = _bytes([infos[item] for item in todo], degradation)
@@ -176,7 +177,8 @@ def _write(
                     failed[futures[future]] = error
                 else:
                     done[clip.name] = clip
-                    journal.note(clip, stamps[futures[future]])
+                    journal.note("clip", clip.name, asdict(clip), stamps[futures[future]])
+                    journal.sync()
                 if progress is not None:
                     progress(len(done) + len(failed), len(pairs))
         finally:
