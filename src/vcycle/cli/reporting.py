@@ -37,7 +37,9 @@ def report(
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
     from vcycle.utils.atomic import atomic_write
+    from vcycle.utils.extras import require
 
+    require("matplotlib")
     held = [run for folder in runs for run in _held(folder)]
     folders = list({run.resolve(): run for run in held}.values())
     found = [_read(folder, _name(folder, folders)) for folder in folders]

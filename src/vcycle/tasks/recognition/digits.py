@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from vcycle.data.embedded import being_made
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_path
+from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
 __all__ = ["MARKER", "MOTIONS", "SPLITS", "DigitSettings", "render_digits", "render_luma"]
@@ -252,9 +253,7 @@ def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object
 @functools.cache
 def _load_scans() -> dict[int, Floats]:
     """Read the scans of each digit, ``(scans, 8, 8)``, 0 for paper and 1 for ink."""
-    from sklearn.datasets import load_digits  # takes a second
-
-    data = load_digits()
+    data = require("sklearn.datasets").load_digits()
     images = (data.images / 16.0).astype(np.float32)
     return {digit: images[data.target == digit] for digit in range(10)}
 
