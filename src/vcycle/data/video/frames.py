@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,7 @@ from vcycle.data.video.container import (
 )
 from vcycle.data.video.index import VideoIndex
 
-__all__ = ["Decoded", "Interpolation", "every_frame", "read_frames"]
-
-Interpolation = Literal["BILINEAR", "AREA"]
+__all__ = ["Decoded", "every_frame", "read_frames"]
 
 _SEEK_OVER = 96  # packets between two wanted ones that cost more to read than to seek over
 
@@ -44,10 +42,11 @@ def read_frames(
     height: int | None = None,
     width: int | None = None,
     crop: tuple[int, int, int, int] | None = None,
-    interpolation: Interpolation = "BILINEAR",
     out: NDArray[np.uint8] | None = None,
 ) -> Decoded:
     """Decode frames by number, each resized as it is converted to RGB.
+
+    Resizing is bilinear and averages over the pixels between samples when it shrinks.
 
     Args:
         index: From ``probe``.
@@ -55,7 +54,6 @@ def read_frames(
         height: Rows of the resized picture; the displayed picture's own by default.
         width: Columns of the resized picture; the displayed picture's own by default.
         crop: Top, left, height and width of the part of the resized picture to keep; all of it by default.
-        interpolation: How to resize. Both average over the pixels between samples when shrinking.
         out: Where to put the clip, ``(T, H, W, 3)``; a new array by default.
 
     Raises:
@@ -74,7 +72,6 @@ def read_frames(
         size=size,
         corner=(top, left),
         index=index,
-        interpolation=interpolation,
     )
     index.check()
     if index.sequential or not _read_planned(index, wanted, clip):
@@ -98,7 +95,6 @@ class _Clip:
         size: tuple[int, int],
         corner: tuple[int, int],
         index: VideoIndex,
-        interpolation: Interpolation,
     ) -> None:
         frames, height, width, _ = pixels.shape
         top, left = corner
@@ -108,13 +104,12 @@ class _Clip:
         self._part = slice(top, top + height), slice(left, left + width)
         self._turns = index.rotation
         self._height, self._width = reversed(size) if index.rotation % 2 else size
-        self._interpolation = interpolation
 
     def put(self, number: int, frame: VideoFrame, *, filled: bool = False) -> None:
         """Convert a frame into the place of the ``number``-th one wanted."""
         # Without threads=1 the converter starts one thread per core.
         picture = frame.to_ndarray(
-            format="rgb24", width=self._width, height=self._height, interpolation=self._interpolation, threads=1
+            format="rgb24", width=self._width, height=self._height, interpolation="BILINEAR", threads=1
         )
         if self._turns:
             picture = np.rot90(picture, self._turns)
