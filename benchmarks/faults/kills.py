@@ -31,7 +31,8 @@ from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 TINY = runpy.run_path(str(Path(__file__).parents[2] / "tests" / "train" / "conftest.py"))
 RECIPE: str = TINY["RECIPE"]

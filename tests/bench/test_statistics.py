@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 from scipy.stats import ttest_1samp, ttest_ind
 
 from vcycle.bench.statistics import (
@@ -43,6 +44,18 @@ def test_welchs_interval_is_that_of_scipy(a, b, confidence):
     assert (found.low, found.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
     mirrored = welch_interval(b, a, confidence)
     assert (mirrored.low, mirrored.high) == (pytest.approx(-found.high), pytest.approx(-found.low))
+
+
+@given(values, values, st.sampled_from([0.8, 0.95, 0.99]))
+def test_welchs_interval_is_that_of_the_formula(a, b, confidence):
+    """Welch (1947): Student's t with the Welch-Satterthwaite degrees of freedom."""
+    assume(min(spread(a), spread(b)) > 1e-3)
+    of_a, of_b = (spread(x) ** 2 / len(x) for x in (a, b))
+    freedom = (of_a + of_b) ** 2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))
+    half = stdtrit(freedom, (1 + confidence) / 2) * math.sqrt(of_a + of_b)
+    found = welch_interval(a, b, confidence)
+    assert found.low == pytest.approx(mean(a) - mean(b) - half, rel=1e-12, abs=1e-12 * max(1, half))
+    assert found.high == pytest.approx(mean(a) - mean(b) + half, rel=1e-12, abs=1e-12 * max(1, half))
 
 
 @pytest.mark.filterwarnings("error")

@@ -143,7 +143,7 @@ def test_two_studies_are_not_at_work_in_one_folder(load, tmp_path):
         [
             sys.executable,
             "-c",
-            "import sys, pathlib, vcycle.train.lock as l\nwith l.claimed(pathlib.Path(sys.argv[1])):"
+            "import sys, pathlib, vcycle.train.lock as l\nwith l.training_lock(pathlib.Path(sys.argv[1])):"
             " print(flush=True); sys.stdin.read()",
             str(tmp_path),
         ],

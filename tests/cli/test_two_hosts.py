@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from vcycle.train.checkpoint import latest_checkpoint
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 PATIENCE = 240.0
 """Seconds: a busy machine may take long to start torch in two agents and two ranks, twice."""

@@ -34,23 +34,23 @@ def test_a_class_that_training_does_not_know_is_refused(tmp_path):
 
 
 def keyed(root, **fractions):
-    return {split: set(read_folder(root, split, **fractions).paths) for split in ("train", "val", "test")}
+    return {split: set(read_folder(root, split, **fractions).paths) for split in ("train", "val")}
 
 
 def test_a_folder_per_class_is_split_by_key_in_every_class(tmp_path):
     touch(tmp_path, *(f"{name}/{i:03}.mp4" for name in ("run", "jump") for i in range(50)))
-    parts = keyed(tmp_path, val_fraction=0.2, test_fraction=0.1)
-    assert {split: len(part) for split, part in parts.items()} == {"train": 70, "val": 20, "test": 10}
+    parts = keyed(tmp_path, val_fraction=0.2)
+    assert {split: len(part) for split, part in parts.items()} == {"train": 80, "val": 20}
     assert sum(path.startswith("run/") for path in parts["val"]) == 10
-    assert len(parts["train"] | parts["val"] | parts["test"]) == 100
-    assert parts == keyed(tmp_path, val_fraction=0.2, test_fraction=0.1)
+    assert len(parts["train"] | parts["val"]) == 100
+    assert parts == keyed(tmp_path, val_fraction=0.2)
 
 
 def test_the_keyed_split_does_not_depend_on_where_the_dataset_lies_and_moves_little(tmp_path):
     files = [f"run/{i:03}.mp4" for i in range(60)]
     touch(tmp_path / "here", *files)
     touch(tmp_path / "there", *files, "run/new.mp4")
-    here, there = (keyed(tmp_path / place, val_fraction=0.2, test_fraction=0.2) for place in ("here", "there"))
+    here, there = (keyed(tmp_path / place, val_fraction=0.2) for place in ("here", "there"))
     for split in here:
         assert len(here[split] - there[split]) <= 1
 
@@ -164,8 +164,8 @@ def test_splits_that_cannot_be_are_refused(tmp_path):
         read_videos(tmp_path, "training")
     with pytest.raises(DataError, match=r"a test split of 0 "):
         read_videos(tmp_path, "test")
-    with pytest.raises(DataError, match="sum below 1"):
-        read_videos(tmp_path, "val", val_fraction=0.7, test_fraction=0.4)
+    with pytest.raises(DataError, match="val fraction 1: at least 0 and below 1"):
+        read_videos(tmp_path, "val", val_fraction=1)
 
 
 def test_a_list_that_is_no_text_is_refused(tmp_path):

@@ -71,6 +71,18 @@ def test_a_cut_journal_and_half_written_files_are_no_obstacle(prepare, video_set
     assert content(out) == before
 
 
+@pytest.mark.parametrize("damage", [b"x", b"{}", b'{"file": "val/run/a", "source": [1, 2], "written": {}}', b"\0\0"])
+def test_a_damaged_line_of_the_journal_costs_its_own_file_alone(prepare, video_set, tmp_path, damage):
+    out = tmp_path / "out"
+    prepare(video_set, out, VIDEO)
+    before = content(out)
+    first, _, *rest = (out / "journal.jsonl").read_bytes().split(b"\n")
+    (out / "journal.jsonl").write_bytes(b"\n".join([first, damage, *rest]))
+    assert prepare(video_set, out, VIDEO).kept == 9
+    assert prepare(video_set, out, VIDEO).kept == 10
+    assert content(out) == before
+
+
 def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, VIDEO)

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -88,7 +89,9 @@ def test_two_processes_do_not_write_to_one_folder(digit_videos, tmp_path):
     first = start(digit_videos, tmp_path / "out", "video")
     wait_until(lambda: lines(tmp_path / "out/journal.jsonl") > 0)
     first.send_signal(signal.SIGSTOP)  # so that it is still there
-    assert "another process is writing to it" in ends(start(digit_videos, tmp_path / "out", "video"))
+    assert f"process {first.pid} on {socket.gethostname()} is writing to it" in ends(
+        start(digit_videos, tmp_path / "out", "video")
+    )
     first.send_signal(signal.SIGCONT)
     assert ends(first) == ""
 

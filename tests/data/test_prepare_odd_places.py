@@ -9,7 +9,7 @@ import pytest
 from vcycle.data import Preparation, PrepareSettings, load_index, prepare_videos, read_videos
 from vcycle.data.prepare import estimate
 from vcycle.errors import DataError
-from vcycle.utils.atomic import partial_of, written_whole
+from vcycle.utils.atomic import atomic_write, partial_of
 
 SETTINGS = PrepareSettings(levels=(24,))
 
@@ -39,7 +39,7 @@ def test_names_without_room_for_an_ending_are_prepared_and_one_that_cannot_be_wr
 
 def test_a_file_of_the_longest_name_is_written_whole(tmp_path):
     file = tmp_path / ("x" * 255)
-    with written_whole(file) as handle:
+    with atomic_write(file) as handle:
         assert partial_of(file).exists()
         handle.write(b"content")
     assert [path.name for path in tmp_path.iterdir()] == [file.name]

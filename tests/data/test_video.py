@@ -148,7 +148,7 @@ def write_cut(path, write_video):
 
 def test_resizing_happens_while_decoding(tmp_path, write_video, read_number):
     index = probe(str(write_video(tmp_path / "a.mp4")))
-    decoded = read_frames(index, [7, 21], height=24, width=32, interpolation="AREA")
+    decoded = read_frames(index, [7, 21], height=24, width=32)
     assert decoded.pixels.shape == (2, 24, 32, 3)
     assert numbers_in(decoded.pixels, read_number) == [7, 21]
 

@@ -23,7 +23,8 @@ from vcycle.report.page.summary import summary_rows
 from vcycle.tasks.recipes import dump_recipe, load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import record_environment
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 BROWSER = os.environ.get("VCYCLE_TEST_BROWSER")
 

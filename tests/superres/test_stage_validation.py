@@ -1,6 +1,7 @@
 """Validation at the shape of the stage just trained: the middle of each clip, as training at this shape takes it."""
 
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 
 def test_a_coarse_stage_is_evaluated_at_its_own_shape(make_training, tmp_path):

@@ -17,7 +17,8 @@ from vcycle.tasks.superres.notices import check_clips
 from vcycle.train.config import EmaSpec
 from vcycle.train.ema import Ema
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 forked = pytest.mark.skipif(
     torch.cuda.is_available(), reason="with a GPU, autograd keeps threads that do not survive a fork"

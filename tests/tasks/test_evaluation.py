@@ -244,6 +244,17 @@ def test_videos_of_equal_scores_are_found_together():
         assert evaluate(several, "").map == pytest.approx((1 + 2 / 3 + 3 / 4) / 3)
 
 
+def test_average_precision_is_that_of_scikit_learn():
+    sklearn = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(0)
+    for digits in (1, 2, 9):  # with many, some and no equal scores
+        scores = torch.rand(200, 6, generator=generator, dtype=torch.float64).round(decimals=digits)
+        labels = (torch.rand(200, 6, generator=generator) < torch.tensor([0.005, 0.1, 0.3, 0.5, 0.9, 1.0])).double()
+        rows = class_results(Scores(videos=torch.arange(200), scores=scores, labels=labels))
+        expected = [sklearn.average_precision_score(labels[:, i], scores[:, i]) for i in range(6) if labels[:, i].any()]
+        assert [row.value for row in rows if row.value is not None] == pytest.approx(expected, rel=1e-12)
+
+
 def test_scores_that_are_not_numbers_are_refused(task):
     model = Told(task, [[math.nan] * 3])
     with pytest.raises(DataError, match="scores are not numbers"):

@@ -16,8 +16,9 @@ from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 PLAN = multigrid(
     Baseline(batch=5, frames=4, size=8, clips=24, steps=40, lr=0.02, decay=StepDecay(milestones=(20, 30)), bn_batch=4)

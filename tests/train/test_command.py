@@ -9,7 +9,8 @@ import time
 
 import pytest
 
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 LONG = ("training.steps=9600", "training.warmup=null", "training.decay=constant", "run.validate_every=1000")
 

@@ -13,8 +13,9 @@ from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.journal import Journal
 from vcycle.train.outcome import Totals
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 BAD = "train/2-left/0003.mp4"
 

@@ -19,8 +19,9 @@ from vcycle.train.clock import Clock
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.outcome import Point, Totals
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 
 class Loss:

@@ -13,8 +13,9 @@ from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import load_checkpoint
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.gradients import gradient_norm, step_if
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 PLAN = constant(Baseline(batch=4, frames=4, size=8, clips=24, steps=40, lr=0.02, bn_batch=2))
 

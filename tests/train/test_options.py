@@ -6,7 +6,8 @@ import torch
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.train import validation
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 # Ten steps of three shapes, with two validations.
 BRIEF = [

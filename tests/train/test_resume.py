@@ -11,7 +11,8 @@ import time
 import pytest
 import torch
 
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 forked = pytest.mark.skipif(
     torch.cuda.is_available(), reason="with a GPU, autograd keeps threads that do not survive a fork"

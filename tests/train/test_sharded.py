@@ -17,10 +17,11 @@ from vcycle.train.memory import memory_of
 from vcycle.train.micro_batching import MicroBatchRecord, MicroBatchSize
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.shards import blocks_of, gather_state, is_sharded, local_shard, meta_copy, shard, unsharded_copy
 from vcycle.train.speed import Speed
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 CPU = torch.device("cpu")
 PLAN = multigrid(

@@ -22,11 +22,12 @@ from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import EmaSpec, OptimizerSection, RunSection, TrainConfig
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 CPU = torch.device("cpu")
 BASELINE = Baseline(batch=2, frames=4, size=8, clips=24, steps=15, lr=0.05, bn_batch=2)

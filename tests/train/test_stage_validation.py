@@ -4,7 +4,8 @@ import pytest
 
 from vcycle.console.messages import plan_line
 from vcycle.train.outcome import StepReport
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 
 def validations(folder):

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from vcycle.train import threads as module
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.threads import ThreadsWatch, slowdown, threads_to_use, use_threads
 from vcycle.utils import cores as counting
+from vcycle.utils.jsonl import JsonLines
 
 
 @pytest.fixture(autouse=True)

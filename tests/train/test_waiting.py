@@ -11,9 +11,10 @@ from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train import waiting
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.outcome import Totals
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
 from vcycle.train.waiting import Waiting, cause_and_remedy
+from vcycle.utils.jsonl import JsonLines
 
 
 def spent(busy, cpu, queued=0.0, main=0.0):

@@ -11,8 +11,9 @@ from vcycle.runs.train import config_of
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.callbacks import Callbacks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 
 @pytest.fixture

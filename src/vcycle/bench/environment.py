@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.errors import VcycleError
-from vcycle.reading import read_text
-from vcycle.train.run import write_small
+from vcycle.utils.atomic import atomic_text
+from vcycle.utils.reading import read_text
 
 __all__ = ["note_environment", "read_environments"]
 
@@ -47,4 +47,4 @@ def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str
         last = known[-1]
         changed = [f"{key} {last.get(key)} → {here.get(key)}" for key in here if here.get(key) != last.get(key)]
         on_message(f"trainings of this study ran elsewhere: {', '.join(changed)}; mind that when you compare times")
-    write_small(file, json.dumps([*known, here], indent=1) + "\n")
+    atomic_text(file, json.dumps([*known, here], indent=1) + "\n")

@@ -12,7 +12,7 @@ from typing import Any
 from vcycle.errors import CheckpointError, PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
 from vcycle.tasks.plans import CONSTANT, CONTROL
-from vcycle.train.run import JsonLines
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["Arm", "ArmRun", "Failure", "train_all"]
 

@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import warnings
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -34,13 +35,14 @@ def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0
     if min(len(a), len(b)) < 2:
         return None
     difference = mean(a) - mean(b)
-    of_a, of_b = (statistics.variance(x) / len(x) for x in (a, b))
-    error = of_a + of_b
-    if error == 0:
+    if spread(a) == spread(b) == 0:
         return Interval(difference, difference, difference, confidence)
-    freedom = error**2 / (of_a**2 / (len(a) - 1) + of_b**2 / (len(b) - 1))
-    half = _student(freedom, confidence) * math.sqrt(error)
-    return Interval(difference, difference - half, difference + half, confidence)
+    from scipy.stats import ttest_ind
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # the values of one side may be equal
+        found = ttest_ind(a, b, equal_var=False).confidence_interval(confidence)
+    return Interval(difference, float(found.low), float(found.high), confidence)
 
 
 def clip_interval(

@@ -22,7 +22,7 @@ from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.environment import environment
-from vcycle.train.lock import claimed
+from vcycle.train.lock import training_lock
 from vcycle.train.ranks import ALONE
 from vcycle.train.run import RunFolder
 from vcycle.utils.folders import make_folder
@@ -138,7 +138,7 @@ def compare_plans(
             test_bicubic=getattr(tested, "bicubic_psnr", None),
         )
 
-    with claimed(out, on_message):
+    with training_lock(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
     return Comparison(
         measure=measure,

@@ -26,6 +26,7 @@ def demo(
     photographs under a moving camera.
     """
     from vcycle.cli.studies import demo_data, study
+    from vcycle.console.figures import optional_figures
     from vcycle.console.progress import progress
     from vcycle.tasks.base import tasks
     from vcycle.tasks.recipes import load_recipe
@@ -41,7 +42,8 @@ def demo(
     found = study(
         recipe, shown.plans, range(seeds or shown.seeds), folder, title=shown.title, json=json, as_data=demo_data
     )
-    shown.draw(_first_runs(folder, found), folder / "restored.png")
+    with optional_figures():
+        shown.draw(_first_runs(folder, found), folder / "restored.png")
 
 
 def _first_runs(folder: Path, found: Mapping[str, Any]) -> dict[str, Path]:

@@ -11,7 +11,7 @@ import typer
 
 from vcycle.console.output import message
 from vcycle.errors import VcycleError
-from vcycle.reading import LONGEST, read_text, read_yaml, resolved
+from vcycle.utils.reading import LONGEST, read_text, read_yaml, resolved
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -37,15 +37,17 @@ def report(
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
-    from vcycle.utils.atomic import written_whole
+    from vcycle.utils.atomic import atomic_write
+    from vcycle.utils.extras import require
 
+    require("matplotlib")
     held = [run for folder in runs for run in _held(folder)]
     folders = list({resolved(run): run for run in held}.values())
     found = [_read(folder, _name(folder, folders)) for folder in folders]
     text = page(found, versions=versions())
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(out) as file:
+        with atomic_write(out) as file:
             file.write(text.encode(errors="backslashreplace"))  # names of files may be no text
     except OSError as error:
         raise VcycleError(f"page {out} cannot be written: {error.strerror or error}") from error
@@ -149,7 +151,7 @@ def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]"
         VcycleError: naming the first line that is not so.
     """
     from vcycle.report.page.lines import fault
-    from vcycle.train.run import JsonLines
+    from vcycle.utils.jsonl import JsonLines
 
     found = []
     for number, line in enumerate(JsonLines(file).read(), start=1):

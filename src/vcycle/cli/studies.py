@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.console import process
-from vcycle.console.figures import save_figure
+from vcycle.console.figures import optional_figures, save_figure
 from vcycle.console.messages import warn_of_workers
 from vcycle.console.output import message, plain, print_json, result
 from vcycle.console.progress import Progress, progress
@@ -129,9 +129,10 @@ def study(
     found = comparison.as_data()
     data = as_data(found)
     _write(folder / "comparison.json", dumps(plain(data), indent=1) + "\n")
-    save_figure(comparison_figure(found), folder / "comparison.png")
-    if has_lengths(found):
-        save_figure(lengths_figure({Path(title).name: found}), folder / "lengths.png")
+    with optional_figures():
+        save_figure(comparison_figure(found), folder / "comparison.png")
+        if has_lengths(found):
+            save_figure(lengths_figure({Path(title).name: found}), folder / "lengths.png")
     if json:
         print_json(data)
         return found

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from vcycle.errors import RecipeError
-from vcycle.reading import read_yaml, resolved
+from vcycle.utils.reading import read_yaml, resolved
 
 __all__ = ["MAIN_KEYS", "Written", "resolve"]
 

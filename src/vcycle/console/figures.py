@@ -1,26 +1,36 @@
 """Saving pictures."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.console.output import message
 from vcycle.errors import VcycleError
+from vcycle.utils.extras import NotInstalledError, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["check_figure", "save_figure"]
+__all__ = ["check_figure", "optional_figures", "save_figure"]
+
+
+@contextmanager
+def optional_figures() -> Iterator[None]:
+    """Within: pictures that were not asked for; without matplotlib they are left out, with a message."""
+    try:
+        yield
+    except NotInstalledError as error:
+        message(f"no pictures: {error}")
 
 
 def check_figure(path: Path) -> None:
     """Refuse a name that no picture can be saved under, before it is drawn.
 
     Raises:
-        VcycleError: if it ends in no format of pictures, or is a folder's.
+        VcycleError: if it ends in no format of pictures, is a folder's, or matplotlib is not installed.
     """
-    from matplotlib.figure import Figure
-
-    known = Figure().canvas.get_supported_filetypes()
+    known = new_figure().canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
         raise VcycleError(f"picture {path} cannot be written: a name that ends in {', '.join(known)} is accepted")
     if path.is_dir():

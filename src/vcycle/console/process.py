@@ -80,8 +80,8 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
         code = _run(command, [a for a in arguments if a != _DEBUG], debug)
         sys.stdout.flush()
         if code == 130:
-            # Interrupted in code made from text (dataclasses, in an import), Python would end by the signal, not by the
-            # code; running such code to its end makes it forget.
+            # After a KeyboardInterrupt within exec() (dataclasses call it in imports), CPython ends by the signal and
+            # drops the exit code, until an exec() runs to its end.
             exec("pass")
     except BrokenPipeError:
         # Nobody reads on (`| head`); Python would complain once more when it flushes at exit.

@@ -26,7 +26,7 @@ from vcycle.data.stamp import stamp_of
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.utils.folders import make_folder
-from vcycle.utils.turns import in_turn
+from vcycle.utils.locks import file_lock
 
 __all__ = ["FrameCache"]
 
@@ -81,7 +81,7 @@ class FrameCache:
         path = folder / f"{_SPLIT}-{short_side}px-{_digest(videos)}"
         if not is_prepared(path):
             make_folder(folder)
-            with in_turn(path.with_name(f"{path.name}.lock")):
+            with file_lock(path.with_name(f"{path.name}.lock")):
                 if not is_prepared(path):  # by another process, in the meantime
                     prepare_videos(
                         {_SPLIT: videos},

@@ -1,15 +1,15 @@
 """Folders of clips that are made on the spot: whole under their settings, or made anew."""
 
 import json
-import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from vcycle.errors import DataError
+from vcycle.utils.atomic import atomic_text
 from vcycle.utils.folders import make_folder
-from vcycle.utils.turns import in_turn
+from vcycle.utils.locks import file_lock
 
 __all__ = ["being_made"]
 
@@ -41,7 +41,7 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
     lock = root / f"{marker}.lock"
     if any(entry != lock for entry in root.iterdir()) and _read(root / marker) is None:
         raise DataError(f"{root} is not empty and has no {marker}: give a new or empty folder")
-    with in_turn(lock):
+    with file_lock(lock):
         if _is_made(root, marker, settings):
             yield False
             return
@@ -69,7 +69,4 @@ def _read(marker: Path) -> object:
 
 
 def _write(marker: Path, settings: Mapping[str, object], *, finished: bool) -> None:
-    part = marker.with_suffix(f".{os.getpid()}.part")
-    text = json.dumps({"settings": settings, "finished": finished}, indent=2)
-    part.write_text(text + "\n", encoding="utf-8")
-    part.replace(marker)
+    atomic_text(marker, json.dumps({"settings": settings, "finished": finished}, indent=2) + "\n")

@@ -8,6 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from vcycle.plan.shape import BatchShape
+from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,9 +79,7 @@ def plan_text(plan: "Plan") -> str:
 
 def plan_figure(plan: "Plan") -> "Figure":
     """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 6.4), layout="constrained")
+    figure = new_figure(figsize=(8, 6.4), layout="constrained")
     rows = figure.subplots(4, 1, sharex=True)
     title = "{}: {} steps, {} work".format(plan.name, *_saving(plan))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")

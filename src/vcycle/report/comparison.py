@@ -5,6 +5,8 @@ from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from vcycle.utils.extras import new_figure
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
@@ -140,11 +142,9 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
 
     The end is that on the test split where there is one, in a panel of its own: two sets need not be equally hard.
     """
-    from matplotlib.figure import Figure
-
     measure, tested = data["measure"], data["split"] == "test"
     scale = measure["scale"]
-    figure = Figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
+    figure = new_figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
     ratios = (2, 1) if tested else (1,)
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     curves, ends = axes[0], axes[-1]

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from vcycle.utils.extras import new_figure
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -29,9 +31,7 @@ def lengths_figure(
             there `chance` (a dashed line), and of each of the `arms` its times, `value` and `value_std` are read.
         time: Of which clock.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
+    figure = new_figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
     colors = {plan: _COLORS[place % len(_COLORS)] for place, plan in enumerate(plans)}
     for axis, (title, data) in zip(

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vcycle.report.spread import number, spread
+from vcycle.utils.extras import new_figure
 from vcycle.utils.units import duration
 
 if TYPE_CHECKING:
@@ -79,10 +80,8 @@ def steps_notes(found: Mapping[str, Any]) -> list[str]:
 
 def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     """What each shape makes of its saving of work, where its time goes, and the predicted time of plans."""
-    from matplotlib.figure import Figure
-
     shapes, plans = found["shapes"], found["plans"]
-    figure = Figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
+    figure = new_figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in shapes]
     _bars(left, names, [row["realised"] for row in shapes], "tab:blue")

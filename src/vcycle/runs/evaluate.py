@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.data import Replacement
 from vcycle.errors import DataError, VcycleError
 from vcycle.tasks.base import Evaluator, Progress
-from vcycle.utils.atomic import written_whole
+from vcycle.utils.atomic import atomic_write
 
 if TYPE_CHECKING:
     import torch
@@ -127,7 +127,7 @@ def write_result(file: Path, data: Mapping[str, Any]) -> None:
         lines.append(f" {json.dumps(key)}: {text}")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as handle:
+        with atomic_write(file) as handle:
             handle.write(("{\n" + ",\n".join(lines) + "\n}\n").encode())
     except OSError as error:
         raise VcycleError(f"{file} cannot be written: {error.strerror or error}") from error

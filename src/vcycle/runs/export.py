@@ -13,7 +13,7 @@ from vcycle.tasks.base import tasks
 from vcycle.tasks.models import models_of
 from vcycle.tasks.recipes import dump_recipe
 from vcycle.tasks.saved_weights import METADATA, Provenance, SavedWeights
-from vcycle.utils.atomic import written_whole
+from vcycle.utils.atomic import atomic_write
 
 __all__ = ["OWN", "export", "namings"]
 
@@ -50,7 +50,7 @@ def export(saved: SavedWeights, file: Path, *, naming: str = OWN) -> int:
     content = safetensors.torch.save(tensors, _metadata(trained))
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(file) as handle:
+        with atomic_write(file) as handle:
             handle.write(content)
     except OSError as error:
         raise CheckpointError(f"{file} cannot be written: {error.strerror or error}") from None

@@ -7,7 +7,8 @@ from typing import Any
 
 from vcycle.errors import CheckpointError
 from vcycle.tasks.base import Found
-from vcycle.train.run import RunFolder, write_small
+from vcycle.train.run import RunFolder
+from vcycle.utils.atomic import atomic_text
 
 __all__ = ["dead_in", "left_out_by", "left_out_in", "record_left_out"]
 
@@ -44,7 +45,7 @@ def record_left_out(file: Path, found: Found) -> None:
         VcycleError: if it cannot be written.
     """
     data = {"source": str(found.source), "left_out": dead_in(found)}
-    write_small(file, json.dumps(data, indent=1) + "\n")
+    atomic_text(file, json.dumps(data, indent=1) + "\n")
 
 
 def dead_in(found: Found) -> dict[str, str]:

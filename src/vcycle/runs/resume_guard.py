@@ -9,11 +9,12 @@ from typing import Any
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError, PlanError, RecipeError, did_you_mean
 from vcycle.plan import Plan
-from vcycle.reading import read_text
 from vcycle.runs.left_out import dead_in
 from vcycle.tasks.base import Splits, tasks
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_text
-from vcycle.train.run import RunFolder, write_small
+from vcycle.train.run import RunFolder
+from vcycle.utils.atomic import atomic_text
+from vcycle.utils.reading import read_text
 
 __all__ = ["prepare_run_folder", "refuse_missing_run"]
 
@@ -50,12 +51,12 @@ def prepare_run_folder(run: RunFolder, recipe: RecipeBase, plan: Plan, splits: S
     if not run.prepare(plan, dump_recipe(recipe), resume=resume, classes=splits.classes or None):
         for split, digest in found.items():
             digest.update({"left_out": dead} if (dead := dead_in(splits[split])) else {})
-        write_small(run.videos, json.dumps(found, indent=1) + "\n")
+        atomic_text(run.videos, json.dumps(found, indent=1) + "\n")
         return False
     _refuse_others(run, recipe, plan, found)
     # What it resumes by, such as where its data is now.
     if run.recipe.is_file() and read_text(run.recipe) != (now := dump_recipe(recipe)):
-        write_small(run.recipe, now)
+        atomic_text(run.recipe, now)
     return True
 
 

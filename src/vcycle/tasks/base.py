@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
     from vcycle.nn.weights.files import Weights
     from vcycle.train.log import Watched
+    from vcycle.train.objective import Objective
     from vcycle.train.outcome import Evaluation
-    from vcycle.train.update import Task as Objective
 
 __all__ = [
     "SPLITS",

@@ -13,10 +13,10 @@ from pydantic import BaseModel, ValidationError
 from vcycle.config.bases import MAIN_KEYS, Written, resolve
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError, did_you_mean
-from vcycle.reading import LONGEST, read_yaml
 from vcycle.registry import import_attribute
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import check_sections
+from vcycle.utils.reading import LONGEST, read_yaml
 
 __all__ = [
     "RUN_RECIPE",

@@ -12,11 +12,11 @@ from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.plan import Plan
-from vcycle.reading import check_regular, resolved
 from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_recipe, parse_recipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
 from vcycle.train.run import RunFolder
+from vcycle.utils.reading import check_regular, resolved
 
 __all__ = [
     "METADATA",

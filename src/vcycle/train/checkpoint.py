@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
-from vcycle.reading import check_regular
 from vcycle.train.outcome import Point
 from vcycle.train.sharded_checkpoint import ShardedWriter, read_sharded, verify_sharded
+from vcycle.utils.reading import check_regular
 
 __all__ = [
     "BEST",

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from vcycle import __version__
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.utils.cores import cores
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["command", "environment", "machine", "record_environment", "versions"]
 

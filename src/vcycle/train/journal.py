@@ -9,7 +9,7 @@ from typing import Self
 from vcycle.data import Batch
 from vcycle.errors import DataError
 from vcycle.train.outcome import Totals
-from vcycle.train.run import JsonLines
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["Journal"]
 

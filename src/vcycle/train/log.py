@@ -15,7 +15,8 @@ from vcycle.plan import Plan, Step
 from vcycle.train.gradients import Skips, StepResult
 from vcycle.train.loggers import Logger
 from vcycle.train.outcome import Point
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["RunLog", "Watched"]
 

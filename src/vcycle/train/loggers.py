@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from vcycle.errors import VcycleError
 from vcycle.registry import Registry, import_attribute
-from vcycle.utils.atomic import written_whole
+from vcycle.utils.atomic import atomic_write
 
 __all__ = ["LOGGERS", "LoggedRun", "Logger", "LoggerFactory", "check_logger", "open_loggers"]
 
@@ -57,7 +57,7 @@ class LoggedRun:
         known: dict[str, Any] = {}
         with suppress(OSError, ValueError, TypeError):
             known = dict(json.loads(self._ids.read_text(encoding="utf-8")))
-        with written_whole(self._ids) as file:
+        with atomic_write(self._ids) as file:
             file.write(json.dumps({**known, name: value}, indent=1).encode() + b"\n")
 
 

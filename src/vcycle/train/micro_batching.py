@@ -17,14 +17,14 @@ from vcycle.errors import VcycleError
 from vcycle.nn import apply
 from vcycle.nn.batchnorm import SubBatchNorm
 from vcycle.plan import BatchShape, Plan, Step, rank_slice
-from vcycle.reading import read_text
 from vcycle.train.gradients import StepResult
 from vcycle.train.memory import is_out_of_memory, memory_of, release, undone
 from vcycle.train.objective import Objective, noise_batch
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import write_small
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
+from vcycle.utils.atomic import atomic_text
+from vcycle.utils.reading import read_text
 
 __all__ = [
     "MicroBatchRecord",
@@ -133,7 +133,7 @@ class MicroBatchRecord:
             }
             for cell, fit in fits.items()
         ]
-        write_small(self._path, json.dumps({"devices": self._place, "fits": lines}, indent=1) + "\n")
+        atomic_text(self._path, json.dumps({"devices": self._place, "fits": lines}, indent=1) + "\n")
 
 
 class MicroBatchSearch:

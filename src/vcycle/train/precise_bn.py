@@ -36,8 +36,6 @@ def recompute_statistics(
     model: nn.Module,
     batches: Iterable[_Batch],
     forward: Callable[[_Batch], object],
-    *,
-    reduce: Callable[[list[Moments]], list[Moments]] | None = None,
 ) -> None:
     """Set the running statistics of every BatchNorm to those of what it is given over some batches.
 
@@ -50,7 +48,6 @@ def recompute_statistics(
         model: Any module; its mode, momenta and ``num_batches_tracked`` stay as they were.
         batches: What ``forward`` takes.
         forward: Runs the model on a batch, in whatever way it is called.
-        reduce: Merges the moments of each layer over ranks; by default ``over_ranks``.
     """
     layers = {
         name: module
@@ -65,7 +62,7 @@ def recompute_statistics(
     with _statistics_kept(layers), _modes(model, layers), _watched(layers, found):
         for batch in batches:
             forward(batch)
-    merged = (reduce or over_ranks)([found.get(name) or _nothing(layer) for name, layer in layers.items()])
+    merged = over_ranks([found.get(name) or _nothing(layer) for name, layer in layers.items()])
     for layer, moments in zip(layers.values(), merged, strict=True):
         if moments.values > 1 and layer.running_mean is not None and layer.running_var is not None:
             layer.running_mean.copy_(moments.mean)

@@ -1,27 +1,21 @@
 """The folder of a run: recipe, plan, log, bad samples and checkpoints, and what each file means."""
 
 import json
-import os
-import reprlib
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, TextIO
 
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
-from vcycle.reading import open_regular, read_text
 from vcycle.train.checkpoint import checkpoint_name
-from vcycle.train.lock import LOCK, claimed
-from vcycle.utils.atomic import written_whole
+from vcycle.train.lock import LOCK, training_lock
+from vcycle.utils.atomic import atomic_text
 from vcycle.utils.folders import make_folder
+from vcycle.utils.reading import read_text
 
-__all__ = ["JsonLines", "RunFolder", "write_small"]
-
-_SHOWN = 40
-"""Characters of a damaged line that a message shows."""
+__all__ = ["RunFolder"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +105,7 @@ class RunFolder:
                 be written, or another process trains in it.
         """
         make_folder(self.path, "run folder")
-        with claimed(self.path):
+        with training_lock(self.path):
             return self._prepare(plan, recipe, resume=resume, classes=classes)
 
     def _prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None) -> bool:
@@ -122,11 +116,11 @@ class RunFolder:
             return True
         if recipe is not None and self.recipe.exists() and not self.plan.exists():
             raise VcycleError(f"{self.recipe} is there, and no run has written it: choose another --out")
-        write_small(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's
+        atomic_text(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's
         if recipe is not None:
-            write_small(self.recipe, recipe)
+            atomic_text(self.recipe, recipe)
         if classes is not None:
-            write_small(self.classes, json.dumps(list(classes), indent=1) + "\n")
+            atomic_text(self.classes, json.dumps(list(classes), indent=1) + "\n")
         return False
 
     @contextmanager
@@ -146,7 +140,7 @@ class RunFolder:
 
     def _withdraw(self, before: set[Path], made: Sequence[Path]) -> None:
         if self.path.is_dir():
-            with claimed(self.path):
+            with training_lock(self.path):
                 if self.started:
                     return
                 new = (path for path in self.path.rglob("*") if path not in before and path.name != LOCK)
@@ -172,144 +166,3 @@ class RunFolder:
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
             raise CheckpointError(f"{self.classes} is no list of names of classes")
         return tuple(names)
-
-
-class JsonLines:
-    """A file of one JSON object per line, which grows by whole lines and survives being cut short."""
-
-    def __init__(self, path: Path) -> None:
-        """Name the file; it is made when something is written."""
-        self.path = path
-        self._file: TextIO | None = None
-
-    def keep(self, wanted: Mapping[str, int]) -> None:
-        """Drop lines at or past a position (`{"step": 100}`), and a last line that was cut short.
-
-        Raises:
-            VcycleError: if the file cannot be written, or as `read`.
-        """
-        if self.path.exists():
-            kept = [
-                line
-                for number, line in self._numbered()
-                if all(self._held(number, line, key, int, 0) < end for key, end in wanted.items())
-            ]
-            write_small(self.path, "".join(json.dumps(line) + "\n" for line in kept))
-
-    def read(self, needed: Mapping[str, type] | None = None) -> Iterator[dict[str, Any]]:
-        """The objects in the file, one of each line; empty lines and a last one that was cut short are left out.
-
-        Args:
-            needed: Keys that each has, and of which kind they are.
-
-        Raises:
-            VcycleError: naming the line that is something else; or if the file cannot be read.
-        """
-        for number, found in self._numbered():
-            for key, kind in (needed or {}).items():
-                self._held(number, found, key, kind)
-            yield found
-
-    def _numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The objects in the file, with the numbers of their lines."""
-        if not self.path.exists():
-            return
-        try:
-            with open_regular(self.path) as file:
-                for number, line in enumerate(file, start=1):
-                    found = _object(line)
-                    if found is not None:
-                        yield number, found
-                    elif line.strip() and not _is_cut(line):
-                        raise VcycleError(f"{self.path}, line {number} is damaged: {_shown(line)} is no JSON object")
-        except OSError as error:
-            raise VcycleError(f"{self.path} cannot be read: {error.strerror or error}") from error
-
-    def _held(self, number: int, line: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
-        """What a line has under a key.
-
-        Raises:
-            VcycleError: if it is of another kind.
-        """
-        value = line.get(key, default)
-        if type(value) is not kind:
-            wrong = f"is {reprlib.repr(value)}: {kind.__name__} is accepted" if key in line else "is missing"
-            raise VcycleError(f"{self.path}, line {number} is damaged: key {key!r} {wrong}")
-        return value
-
-    def write(self, **values: Any) -> None:
-        """Append an object.
-
-        Raises:
-            VcycleError: if the file cannot be written.
-        """
-        try:
-            if self._file is None:
-                self._file = open(self.path, "a", encoding="utf-8")  # noqa: SIM115 -- closed by close()
-            self._file.write(json.dumps(values) + "\n")
-            self._file.flush()
-        except OSError as error:
-            raise _cannot_be_written(self.path, error) from error
-
-    def sync(self) -> None:
-        """Wait until what was written would survive a loss of power.
-
-        Raises:
-            VcycleError: if it cannot be written.
-        """
-        if self._file is not None:
-            try:
-                os.fsync(self._file.fileno())
-            except OSError as error:
-                raise _cannot_be_written(self.path, error) from error
-
-    def close(self) -> None:
-        """Close the file; each line is written already."""
-        if self._file is not None:
-            # After a failed write, closing tries it again.
-            with suppress(OSError):
-                self._file.close()
-            self._file = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; None if it is something else."""
-    try:
-        found = json.loads(line.decode())
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _is_cut(line: bytes) -> bool:
-    """Whether a line may be the beginning of one that was being written; after a loss of power, zeros may follow it."""
-    return not line.endswith(b"\n") and line.strip(b"\0")[:1] in (b"", b"{")
-
-
-def _shown(line: bytes) -> str:
-    """The beginning of a line, as a message shows it."""
-    text = line.decode(errors="replace").strip()
-    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
-
-
-def write_small(path: Path, text: str) -> None:
-    """Write a small file so that it is whole or as it was.
-
-    Raises:
-        VcycleError: if it cannot be written.
-    """
-    try:
-        with written_whole(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise _cannot_be_written(path, error) from error
-
-
-def _cannot_be_written(path: Path, error: OSError) -> VcycleError:
-    return VcycleError(f"{path} cannot be written: {error.strerror or error}")

@@ -16,8 +16,9 @@ import torch
 
 from vcycle.errors import VcycleError
 from vcycle.train.ranks import ALONE, Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.utils.cores import cores, idle_cores
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["Threads", "ThreadsWatch", "slowdown", "threads_to_use", "use_threads"]
 

@@ -22,7 +22,7 @@ from vcycle.train.config import TrainConfig
 from vcycle.train.environment import record_environment
 from vcycle.train.fetching import BatchFetcher, open_journal
 from vcycle.train.gradients import Skips
-from vcycle.train.lock import claimed
+from vcycle.train.lock import training_lock
 from vcycle.train.log import RunLog, Watched
 from vcycle.train.loggers import LoggedRun, open_loggers
 from vcycle.train.loop import Loop
@@ -92,7 +92,7 @@ def fit(
     resuming = ranks.from_first(lambda: run.prepare(plan, None, resume=resume))
     with ExitStack() as stack:
         stack.enter_context(ranks.together())
-        ranks.from_first(lambda: stack.enter_context(claimed(run.path, say)))
+        ranks.from_first(lambda: stack.enter_context(training_lock(run.path, say)))
         if (slow := slowness(options.precision, device)) is not None:
             say(slow)
         threads = use_threads(

@@ -1,4 +1,4 @@
-"""A file that is whole or absent, whatever interrupts its writing."""
+"""Files that are whole or absent, whatever interrupts their writing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["PARTIAL", "partial_of", "too_long", "written_whole"]
+from vcycle.errors import VcycleError
+
+__all__ = ["PARTIAL", "atomic_path", "atomic_text", "atomic_write", "partial_of", "too_long"]
 
 PARTIAL = ".partial"
 """Ending of a file that is being written."""
@@ -38,20 +40,44 @@ def too_long(file: str | Path) -> str | None:
 
 
 @contextmanager
-def written_whole(file: Path) -> Iterator[BinaryIO]:
-    """A file to write to, which takes its name once it is on the disk; after an exception it is gone.
+def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
+    """A path to write to; what is there after the block takes the name of the file. After an exception it is deleted.
+
+    Args:
+        file: What is written; replaced if it exists.
+        durable: Whether to wait until the content is on the disk, so that it also survives a loss of power.
 
     Raises:
         OSError: If it cannot be written.
     """
     partial = partial_of(file)
     try:
-        with partial.open("wb") as handle:
-            yield handle
-            handle.flush()
-            os.fsync(handle.fileno())
+        yield partial
+        if durable:
+            with partial.open("rb") as handle:
+                os.fsync(handle.fileno())
         os.replace(partial, file)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+@contextmanager
+def atomic_write(file: Path) -> Iterator[BinaryIO]:
+    """A binary file to write to, which takes its name once it is on the disk; see ``atomic_path``."""
+    with atomic_path(file) as partial, partial.open("wb") as handle:
+        yield handle
+
+
+def atomic_text(file: Path, text: str) -> None:
+    """Write a text file in UTF-8; see ``atomic_path``.
+
+    Raises:
+        VcycleError: If it cannot be written.
+    """
+    try:
+        with atomic_write(file) as handle:
+            handle.write(text.encode())
+    except OSError as error:
+        raise VcycleError(f"{file} cannot be written: {error.strerror or error}") from error

@@ -11,8 +11,9 @@ from vcycle.plan import Baseline, Shape, cascade, constant
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.config import RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
-from vcycle.train.run import JsonLines, RunFolder
+from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 BASELINE = Baseline(batch=4, frames=4, size=8, clips=24, steps=24, lr=0.05, bn_batch=4)
 PLAN = cascade(BASELINE)

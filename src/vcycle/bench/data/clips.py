@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data import VideoList
+from vcycle.utils.atomic import atomic_path
 from vcycle.utils.folders import make_folder
 
 __all__ = ["FRAMES", "SIZE", "generated_videos", "pictures"]
@@ -50,8 +51,7 @@ def generated_videos(
 def _write(path: Path, number: int, frames: int) -> None:
     if path.exists():
         return
-    partial = path.with_suffix(".partial")
-    with av.open(str(partial), "w", format="mp4") as container:
+    with atomic_path(path, durable=False) as partial, av.open(str(partial), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=RATE, options={"preset": "medium", "g": str(_GROUP)})
         stream.height, stream.width = SIZE
         stream.pix_fmt = "yuv420p"
@@ -60,7 +60,6 @@ def _write(path: Path, number: int, frames: int) -> None:
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             container.mux(stream.encode(frame.reformat(format="yuv420p", threads=1)))
         container.mux(stream.encode())
-    partial.rename(path)
 
 
 def pictures(number: int, count: int) -> Iterator[NDArray[np.uint8]]:

@@ -15,8 +15,8 @@ import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from vcycle import reading
 from vcycle.errors import DataError
+from vcycle.utils import reading
 
 __all__ = [
     "VIDEO_SUFFIXES",

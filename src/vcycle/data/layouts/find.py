@@ -79,7 +79,6 @@ def read_videos(
     videos: Path | None = None,
     fold: int | None = None,
     val_fraction: float = 0.2,
-    test_fraction: float = 0.0,
     check_files: bool = True,
 ) -> VideoList:
     """Find the videos of a split.
@@ -97,7 +96,6 @@ def read_videos(
         videos: Where the videos lie, if not in ``path``; not for folders per class.
         fold: Which official fold of UCF101 or HMDB51, from 1 to 3; 1 by default.
         val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
-        test_fraction: The same for ``test``, of folders per class.
         check_files: Whether to look for each listed file now: one that is not there is an error, or left out and
             counted where sets lose videos (Kinetics).
 
@@ -122,7 +120,7 @@ def read_videos(
     if found == "folder":
         if videos is not None:
             raise DataError(f"{path}: a folder per class has no lists whose videos could lie elsewhere, in {videos}")
-        return read_folder(path, split, val_fraction=val_fraction, test_fraction=test_fraction)
+        return read_folder(path, split, val_fraction=val_fraction)
     if found == "list":
         return read_lists(path, split, videos=videos, check_files=check_files)
     splits = splits_of(path, found, videos=videos)

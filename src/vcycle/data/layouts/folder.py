@@ -38,12 +38,12 @@ def folder_splits(root: Path) -> dict[str, Path]:
     return {}
 
 
-def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fraction: float = 0.0) -> VideoList:
+def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoList:
     """Find the videos of a split in folders named after their classes.
 
     ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the latter
-    each class is ordered by a hash of its files' paths and cut at the fractions: the split is the same on any
-    machine, and a file that is added moves at most one other across each cut.
+    each class is ordered by a hash of its files' paths and cut at the fraction: the split is the same on any
+    machine, and a file that is added moves at most one other across the cut.
 
     Raises:
         DataError: As ``read_videos``.
@@ -60,13 +60,13 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2, test_fract
             raise DataError(f"{base / strangers[0]}: no class of this name in {splits['train']}")
     else:
         base = root
-        _check_fractions(val_fraction, test_fraction)
+        _check_fraction(val_fraction)
         whole, beside = _videos_by_class(root)
-        by_class = {name: _keyed_part(name, files, split, val_fraction, test_fraction) for name, files in whole.items()}
+        by_class = {name: _keyed_part(name, files, split, val_fraction) for name, files in whole.items()}
         classes = list(by_class)
         if not any(by_class.values()):
             raise DataError(
-                f"{root}: no class is large enough for {_share(split, val_fraction, test_fraction)}: the largest has "
+                f"{root}: no class is large enough for {_share(split, val_fraction)}: the largest has "
                 f"{max(map(len, whole.values()))}; folders train and val of your own are accepted"
             )
     label_of = {name: label for label, name in enumerate(classes)}
@@ -123,20 +123,20 @@ def _deeper(root: Path) -> Path | None:
     return None
 
 
-def _check_fractions(val: float, test: float) -> None:
-    if val < 0 or test < 0 or val + test >= 1:
-        raise DataError(f"val fraction {val:g} and test fraction {test:g}: none below 0 and a sum below 1 are accepted")
+def _check_fraction(val: float) -> None:
+    if not 0 <= val < 1:
+        raise DataError(f"val fraction {val:g}: at least 0 and below 1 is accepted")
 
 
-def _share(split: str, val: float, test: float) -> str:
+def _share(split: str, val: float) -> str:
     """What part of each class a split is to have, in words."""
-    share = {"train": 1 - val - test, "val": val, "test": test}[split]
+    share = {"train": 1 - val, "val": val, "test": 0.0}[split]
     return f"a {split} split of {share:g} of its videos"
 
 
-def _keyed_part(name: str, files: Sequence[str], split: str, val: float, test: float) -> list[str]:
+def _keyed_part(name: str, files: Sequence[str], split: str, val: float) -> list[str]:
     """The part of one class that falls to a split, sorted."""
     ranked = sorted(files, key=lambda file: key_of(f"{name}/{file}"))
-    first, second = round(test * len(files)), round((test + val) * len(files))
-    cuts = {"test": slice(0, first), "val": slice(first, second), "train": slice(second, None)}
+    cut = round(val * len(files))
+    cuts = {"test": slice(0), "val": slice(cut), "train": slice(cut, None)}
     return sorted(ranked[cuts[split]])

@@ -24,7 +24,7 @@ from vcycle.data.layouts.files import label_in, names_in, read_table, stems
 from vcycle.data.layouts.splits import SPLIT_NAMES, SPLITS
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
-from vcycle.reading import check_regular
+from vcycle.utils.reading import check_regular
 
 __all__ = ["kinetics_splits", "read_kinetics"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import pickle
 import random
@@ -20,6 +19,7 @@ from vcycle.data.dataset import trying
 from vcycle.data.pool.channel import Channel, Closed
 from vcycle.data.pool.items import encode, pack_error
 from vcycle.data.pool.work import Spent, Work
+from vcycle.utils.processes import end_with_parent
 
 __all__ = ["BEGUN", "COLUMNS", "DONE", "IGNORED", "ITEM", "SINCE", "run"]
 
@@ -31,9 +31,6 @@ COLUMNS = 8
 BEGUN, DONE, SINCE, ITEM = 0, 1, 2, 4
 """Samples begun and done in its life; from ``SINCE`` on, alternating, when it began them (monotonic ns); the item of
 the dataset that it reads for the sample it is at, -1 where that is not known."""
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: list[int]) -> None:
@@ -79,10 +76,7 @@ def _load(work: Work, task: object, slot: Tensor) -> tuple[bool, bytes, int]:
 
 
 def _settle(seed: list[int]) -> None:
-    parent = os.getppid()
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(1)  # it died before this process asked to die with it
+    end_with_parent()
     # Workers run beside one another: more than one thread in each would fight for the cores.
     torch.set_num_threads(1)
     torch.default_generator.manual_seed(seed[0])

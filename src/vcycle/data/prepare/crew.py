@@ -2,12 +2,14 @@
 
 A worker is a fresh interpreter: it holds nothing of this process, so that one can be started in the middle of
 anything, and it ends when this process does, however that ends.
+
+No library's pool does this: `concurrent.futures` breaks with its first crash, and `pebble.ProcessPool` counts a timeout
+from the start of a job, where here a job of hours is fine as long as it makes progress.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import socket
@@ -21,6 +23,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
 from vcycle.errors import DataError, VcycleError
+from vcycle.utils.processes import end_with_parent
 
 __all__ = ["PATIENCE", "Crew", "Job", "Outcome", "OutputError", "serve"]
 
@@ -31,7 +34,6 @@ PATIENCE = 60.0
 _STARTING = 120.0  # seconds that an interpreter may take to start
 _SLOWEST = 2e6  # bytes per second of the slowest disk worth waiting for
 _TELL_EVERY = 0.2
-_PR_SET_PDEATHSIG = 1
 
 
 class OutputError(DataError):
@@ -220,7 +222,7 @@ class _Worker:
 
 def serve(descriptor: int) -> None:
     """What a worker runs: takes functions and payloads from a socket until it closes."""
-    _end_with_parent()
+    end_with_parent()
     connection: Connection[Any, Any] = Connection(descriptor)
     connection.send(("ready", None))
     told = 0.0
@@ -248,9 +250,3 @@ def _answer(function: Function, payload: Any, tell: Callable[[float], None]) -> 
     except Exception as error:  # whatever a strange file provokes is that file's failure
         text = " ".join(str(error).split()) or "no message"
         return "failed", f"{type(error).__name__}: {text}"
-
-
-def _end_with_parent() -> None:
-    """Let the system kill this process when its parent is gone (Linux); elsewhere it ends after its file."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -20,7 +21,7 @@ from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
 from vcycle.data.video.colours import BT709, PICTURES, Appearance, appearance_of, name_colours, to_yuv
-from vcycle.utils.atomic import PARTIAL, partial_of, too_long
+from vcycle.utils.atomic import PARTIAL, atomic_path, too_long
 
 __all__ = ["EncodeTask", "encode_file"]
 
@@ -53,10 +54,11 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
     appearance = appearance_of(task.source) if task.frame_rate is None else PICTURES
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
-    partials = [
-        str(partial_of(Path(target))) if size else None for target, size in zip(task.targets, sizes, strict=True)
-    ]
-    try:
+    with ExitStack() as files:
+        partials = [
+            str(files.enter_context(atomic_path(Path(target), durable=False))) if size else None  # the writer syncs
+            for target, size in zip(task.targets, sizes, strict=True)
+        ]
         writers = [
             _Writer(partial, size, whole, appearance, task.settings) if partial and size else None
             for partial, size in zip(partials, sizes, strict=True)
@@ -78,13 +80,6 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
             for partial, size in zip(partials, sizes, strict=True)
         ]
         pts, tolerance = next(item[1:] for item in stored if item is not None)
-        for partial, target in zip(partials, task.targets, strict=True):
-            if partial is not None:
-                os.replace(partial, target)
-    finally:
-        for partial in partials:
-            if partial is not None:
-                Path(partial).unlink(missing_ok=True)
     return Record(
         frames=count,
         whole=whole.info.frames,

@@ -20,7 +20,7 @@ from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source
 from vcycle.errors import DataError
-from vcycle.reading import resolved
+from vcycle.utils.reading import resolved
 
 __all__ = ["Estimate", "check_space", "estimate_of", "free_bytes"]
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError
-from vcycle.reading import read_text, resolved
-from vcycle.utils.atomic import PARTIAL, written_whole
+from vcycle.utils.atomic import PARTIAL, atomic_text
+from vcycle.utils.locks import file_lock
+from vcycle.utils.reading import read_text, resolved
 
-__all__ = ["TRIED", "check_folder", "claimed", "flush_folders", "write_json"]
+__all__ = ["TRIED", "check_folder", "flush_folders", "locked_folder", "write_json"]
 
 TRIED = ".vcycle-"
 """Beginning of the name of a folder in which an estimate tries a few files."""
@@ -49,27 +49,28 @@ def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
 
 
 @contextmanager
-def claimed(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
-    """Within: the folder is this process's alone, says what it is for, and holds nothing half-written.
+def locked_folder(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
+    """Lock the folder of a preparation, note its settings in it, and remove half-written files.
 
     Raises:
         DataError: If another process writes to it, or it cannot be written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        lock = os.open(out / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as error:
-        raise DataError(f"{out}: cannot be written: {error.strerror}") from error
-    try:
+
+    def refusal(holder: str) -> DataError:
+        return DataError(f"{out}: {holder} is writing to it")
+
+    def refuse(error: OSError) -> None:
+        raise DataError(
+            f"{out}: cannot be locked against other processes ({error.strerror}); choose a folder on a file system "
+            "with locks"
+        ) from error
+
+    with ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise DataError(f"{out}: another process is writing to it") from error
+            out.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(file_lock(out / _LOCK, refusal=refusal, on_unsupported=refuse))
         except OSError as error:
-            raise DataError(
-                f"{out}: cannot be locked against other processes ({error.strerror}); choose a folder on a file system "
-                "with locks"
-            ) from error
+            raise DataError(f"{out}: cannot be written: {error.strerror}") from error
         check_folder(out, settings, data)  # again: now nobody else can change it
         for partial in out.rglob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
@@ -78,8 +79,6 @@ def claimed(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
         if not (out / _SETTINGS).exists():
             write_json(out / _SETTINGS, _content(settings, data))
         yield
-    finally:
-        os.close(lock)
 
 
 def _is_ours(name: str) -> bool:
@@ -89,8 +88,7 @@ def _is_ours(name: str) -> bool:
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
     """Write a small file, whole or not at all."""
-    with written_whole(file) as handle:
-        handle.write((json.dumps(data, indent=1) + "\n").encode("ascii"))
+    atomic_text(file, json.dumps(data, indent=1) + "\n")
 
 
 def flush_folders(out: Path) -> None:

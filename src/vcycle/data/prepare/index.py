@@ -22,8 +22,8 @@ from vcycle.data.prepare.records import CHECKSUM_BYTES, Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Sources
 from vcycle.errors import DataError
-from vcycle.reading import check_regular
-from vcycle.utils.atomic import written_whole
+from vcycle.utils.atomic import atomic_write
+from vcycle.utils.reading import check_regular
 
 __all__ = ["PreparedIndex", "load_index", "write_index"]
 
@@ -174,7 +174,7 @@ def write_index(
         for name in _OF_SPLIT:
             kind = np.float64 if name.endswith("spans") else np.int64
             columns[f"{name}:{split}"] = np.array(getattr(videos, name), dtype=kind)
-    with written_whole(folder / INDEX) as file:
+    with atomic_write(folder / INDEX) as file:
         np.savez(file, **{name: columns[name] for name in sorted(columns)})  # type: ignore[arg-type]
 
 

@@ -1,89 +1,77 @@
-"""What a preparation has done so far: a file that only grows, line by line, so that a kill costs the last one."""
+"""What a preparation has done so far: a file that grows line by line, so that a kill costs the last one."""
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any, Self, TextIO
+from typing import Any, Self
 
-from vcycle.data.prepare.records import Record
-from vcycle.data.prepare.sources import Source
 from vcycle.data.stamp import Stamp
+from vcycle.errors import DataError, VcycleError
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["Journal"]
 
-Measured = tuple[int, int, int]
-
 
 class Journal:
-    """Measured and written videos by name, each with what its source was then."""
+    """Finished work by kind and name, each with the stamps that its sources had; write within a ``with`` statement."""
 
-    def __init__(self, path: Path) -> None:
-        """Read a journal, if there is one; a last line that was cut short does not count."""
+    def __init__(self, path: Path, kinds: Mapping[str, Callable[[Any], Any]], *, lenient: bool = False) -> None:
+        """Read a journal, if there is one; a last line that was cut short does not count.
+
+        Args:
+            path: Its file.
+            kinds: What is kept, and how a value of it is made from JSON data.
+            lenient: Whether damaged lines do not count either: their work is done again.
+
+        Raises:
+            DataError: If a line is damaged, or the file cannot be read.
+        """
         self.path = path
-        self._whole = 0  # bytes of whole lines
-        self._file: TextIO | None = None
-        self._written: dict[str, tuple[Stamp, dict[str, Any]]] = {}
-        self._measured: dict[str, tuple[Stamp, Measured]] = {}
-        if path.exists():
-            with open(path, "rb") as file:
-                for line in file:
-                    if not self._take(line):
-                        break
-                    self._whole += len(line)
-
-    def written(self, source: Source) -> Record | None:
-        """What was written of a file, unless it has changed since."""
-        stamp, data = self._written.get(source.name, (None, {}))
-        return Record.from_json(data) if stamp == source.stamp else None
-
-    def measured(self, source: Source) -> Measured | None:
-        """Frames, height and width of a file, unless it has changed since."""
-        stamp, data = self._measured.get(source.name, (None, None))
-        return data if stamp == source.stamp else None
-
-    @property
-    def names(self) -> set[str]:
-        """Names of all files written."""
-        return set(self._written)
-
-    def note_written(self, source: Source, record: Record) -> None:
-        """Remember a file; what was written of it is on the disk."""
-        data = record.to_json()
-        self._append({"file": source.name, "source": source.stamp, "written": data})
-        self._written[source.name] = source.stamp, data
-
-    def note_measured(self, source: Source, measured: Measured) -> None:
-        """Remember the measures of a file."""
-        self._append({"file": source.name, "source": source.stamp, "measured": list(measured)})
-        self._measured[source.name] = source.stamp, measured
-
-    def _take(self, line: bytes) -> bool:
+        self._kinds = kinds
+        self._lines = JsonLines(path, lenient=lenient)
+        self._found: dict[tuple[str, str], tuple[list[int], Any]] = {}
         try:
-            entry = json.loads(line)
-            name, stamp = entry["file"], Stamp(*entry["source"])
-            if "written" in entry:
-                Record.from_json(entry["written"])
-                self._written[name] = stamp, entry["written"]
-            else:
-                frames, height, width = entry["measured"]
-                self._measured[name] = stamp, (frames, height, width)
-        except (ValueError, KeyError, TypeError):
-            return False
-        return line.endswith(b"\n")
+            for line in self._lines.read({"file": str, "source": list}):
+                try:
+                    self._take(line)
+                except (ValueError, TypeError, LookupError) as error:
+                    if not lenient:
+                        raise DataError(f"{path}: damaged ({error})") from error
+        except VcycleError as error:
+            raise DataError(str(error)) from error
 
-    def _append(self, entry: dict[str, Any]) -> None:
-        if self._file is None:
-            self._file = open(self.path, "a", encoding="ascii")  # noqa: SIM115 -- closed by close()
-            os.truncate(self._file.fileno(), self._whole)
-        self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
-        self._file.flush()
+    def get(self, kind: str, name: str, source: Sequence[Stamp] = ()) -> Any:
+        """The value of a kind under a name; None if there is none, or its sources have changed since."""
+        stamps, value = self._found.get((kind, name), (None, None))
+        return value if stamps == [*chain(*source)] else None
+
+    def names(self, kind: str) -> set[str]:
+        """The names that have a value of a kind."""
+        return {name for of, name in self._found if of == kind}
+
+    def note(self, kind: str, name: str, value: object, source: Sequence[Stamp] = ()) -> None:
+        """Append a value, as JSON data; what was made of the sources is on the disk.
+
+        Raises:
+            VcycleError: If the file cannot be written.
+        """
+        line = {"file": name, "source": [*chain(*source)], kind: value}
+        self._lines.write(**line)
+        self._take(line)
+
+    def sync(self) -> None:
+        """Wait until what was noted would survive a loss of power."""
+        self._lines.sync()
+
+    def _take(self, line: Mapping[str, Any]) -> None:
+        (kind,) = line.keys() - {"file", "source"}
+        self._found[kind, line["file"]] = line["source"], self._kinds[kind](line[kind])
 
     def __enter__(self) -> Self:
+        self._lines.keep({})  # the next line must not continue one that was cut short
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        self._lines.close()

@@ -14,7 +14,7 @@ from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, 
 from vcycle.data.prepare.crew import PATIENCE, Crew, Function, Job, OutputError
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
-from vcycle.data.prepare.folder import check_folder, claimed, flush_folders, write_json
+from vcycle.data.prepare.folder import check_folder, flush_folders, locked_folder, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
@@ -132,9 +132,13 @@ class Preparation:
 
     def estimate(self) -> Estimate | None:
         """What is left to be done will take, by trying a few files; none if nothing is, or can be read."""
-        journal = Journal(self.out / JOURNAL)
-        left = [file for file in self.sources.files if journal.written(file) is None]
+        journal = self._journal()
+        left = [file for file in self.sources.files if journal.get("written", file.name, [file.stamp]) is None]
         return estimate_of(left, self.settings, self.workers, self.patience, near=self.out)
+
+    def _journal(self) -> Journal:
+        """What earlier runs have done; files whose lines are damaged are done again."""
+        return Journal(self.out / JOURNAL, {"measured": _measured, "written": Record.from_json}, lenient=True)
 
     def check_space(self, estimate: Estimate) -> None:
         """Refuse what will not fit on the disk.
@@ -148,13 +152,13 @@ class Preparation:
         """Make it; see ``prepare_videos``."""
         start = time.monotonic()
         state = _State()
-        with claimed(self.out, self.settings, self.data):
+        with locked_folder(self.out, self.settings, self.data):
             try:
-                with Journal(self.out / JOURNAL) as journal, Crew(self.workers, patience=self.patience) as crew:
+                with self._journal() as journal, Crew(self.workers, patience=self.patience) as crew:
                     places = self._places(crew, journal, state, progress)
                     kept = self._keep(crew, journal, state, places, progress)
                     self._write(crew, journal, state, places, progress)
-                    left_over = len(journal.names - {file.name for file in self.sources.files})
+                    left_over = len(journal.names("written") - {file.name for file in self.sources.files})
                 if not state.records:
                     name, cause = next(iter(state.failures.items()))
                     raise DataError(f"{self.out}: none of {len(state.failures)} videos can be read, {name}: {cause}")
@@ -175,18 +179,18 @@ class Preparation:
         """Of arrays: where each video that can be measured is to lie. Nothing for videos."""
         if self.settings.to != "array":
             return {}
-        unknown = [file for file in self.sources.files if journal.measured(file) is None]
+        unknown = [file for file in self.sources.files if journal.get("measured", file.name, [file.stamp]) is None]
         payloads = [MeasureTask(source=file.path, frame_rate=file.frame_rate) for file in unknown]
         done = self._each(crew, measure_file, unknown, payloads, "measuring, MB", progress)
         for file, result, cause in done:
             if cause:
                 state.failures[file.name] = cause
             else:
-                journal.note_measured(file, result)
+                journal.note("measured", file.name, list(result), [file.stamp])
         places: dict[str, tuple[Place | None, ...]] = {}
         ends: dict[str, int] = {}
         for file in self.sources.files:
-            if (measured := journal.measured(file)) is None:
+            if (measured := journal.get("measured", file.name, [file.stamp])) is None:
                 continue
             frames, height, width = measured
             places[file.name] = tuple(
@@ -216,7 +220,8 @@ class Preparation:
         found = [
             (file, record)
             for file in self.sources.files
-            if (record := journal.written(file)) is not None and self._in_place(record, places.get(file.name))
+            if (record := journal.get("written", file.name, [file.stamp])) is not None
+            and self._in_place(record, places.get(file.name))
         ]
         files = [file for file, _ in found]
         payloads = [self._written_parts(file, record) for file, record in found]
@@ -256,7 +261,7 @@ class Preparation:
         """Write what is left."""
         done = state.records.keys() | state.failures.keys()
         left = [file for file in self.sources.files if file.name not in done]
-        if any(file.name in places or file.name in journal.names for file in left):
+        if any(file.name in places or file.name in journal.names("written") for file in left):
             # The index of an earlier run would name other frames than those that lie there once one is replaced.
             (self.out / INDEX).unlink(missing_ok=True)
         if self.settings.to == "array":
@@ -265,7 +270,7 @@ class Preparation:
                 CopyTask(
                     source=file.path,
                     frame_rate=file.frame_rate,
-                    frames=(journal.measured(file) or (0, 0, 0))[0],
+                    frames=(journal.get("measured", file.name, [file.stamp]) or (0, 0, 0))[0],
                     places=places[file.name],
                 )
                 for file in left
@@ -283,7 +288,7 @@ class Preparation:
             ]
         for file, record, cause in self._each(crew, function, left, payloads, "preparing, MB", progress):
             if not cause:
-                journal.note_written(file, record)
+                journal.note("written", file.name, record.to_json(), [file.stamp])
                 state.records[file.name] = record
                 continue
             state.failures[file.name] = cause
@@ -291,7 +296,7 @@ class Preparation:
                 partial_of(Path(target)).unlink(missing_ok=True)
             for place in places.get(file.name, ()):
                 if place is not None:
-                    wipe(place, (journal.measured(file) or (0, 0, 0))[0])
+                    wipe(place, (journal.get("measured", file.name, [file.stamp]) or (0, 0, 0))[0])
 
     def _each(
         self,
@@ -331,3 +336,8 @@ def _as_json(report: PrepareReport) -> dict[str, Any]:
     data["incomplete"] = [{"path": path, "cause": cause} for path, cause in report.incomplete.items()]
     data["damaged"] = [{"path": path, "frames": frames} for path, frames in report.damaged.items()]
     return data
+
+
+def _measured(data: Sequence[int]) -> tuple[int, int, int]:
+    frames, height, width = map(int, data)
+    return frames, height, width

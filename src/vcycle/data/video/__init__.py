@@ -7,7 +7,7 @@ index it, and from its start to read it.
 """
 
 from vcycle.data.video.container import VideoError
-from vcycle.data.video.frames import Decoded, Interpolation, every_frame, read_frames
+from vcycle.data.video.frames import Decoded, every_frame, read_frames
 from vcycle.data.video.index import VideoIndex, probe
 
-__all__ = ["Decoded", "Interpolation", "VideoError", "VideoIndex", "every_frame", "probe", "read_frames"]
+__all__ = ["Decoded", "VideoError", "VideoIndex", "every_frame", "probe", "read_frames"]

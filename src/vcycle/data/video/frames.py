@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,7 @@ from vcycle.data.video.container import (
 )
 from vcycle.data.video.index import VideoIndex
 
-__all__ = ["Decoded", "Interpolation", "every_frame", "read_frames"]
-
-Interpolation = Literal["BILINEAR", "AREA"]
+__all__ = ["Decoded", "every_frame", "read_frames"]
 
 _SEEK_OVER = 96  # packets between two wanted ones that cost more to read than to seek over
 
@@ -45,10 +43,11 @@ def read_frames(
     height: int | None = None,
     width: int | None = None,
     crop: tuple[int, int, int, int] | None = None,
-    interpolation: Interpolation = "BILINEAR",
     out: NDArray[np.uint8] | None = None,
 ) -> Decoded:
     """Decode frames by number, each resized as it is converted to RGB.
+
+    Resizing is bilinear and averages over the pixels between samples when it shrinks.
 
     Args:
         index: From ``probe``.
@@ -56,7 +55,6 @@ def read_frames(
         height: Rows of the resized picture; the displayed picture's own by default.
         width: Columns of the resized picture; the displayed picture's own by default.
         crop: Top, left, height and width of the part of the resized picture to keep; all of it by default.
-        interpolation: How to resize. Both average over the pixels between samples when shrinking.
         out: Where to put the clip, ``(T, H, W, 3)``; a new array by default.
 
     Raises:
@@ -75,7 +73,6 @@ def read_frames(
         size=size,
         corner=(top, left),
         index=index,
-        interpolation=interpolation,
     )
     index.check()
     if index.sequential or not _read_planned(index, wanted, clip):
@@ -99,7 +96,6 @@ class _Clip:
         size: tuple[int, int],
         corner: tuple[int, int],
         index: VideoIndex,
-        interpolation: Interpolation,
     ) -> None:
         frames, height, width, _ = pixels.shape
         top, left = corner
@@ -109,13 +105,12 @@ class _Clip:
         self._part = slice(top, top + height), slice(left, left + width)
         self._orientation = index.orientation
         self._height, self._width = index.orientation.size(*size)
-        self._interpolation = interpolation
 
     def put(self, number: int, frame: VideoFrame, *, filled: bool = False) -> None:
         """Convert a frame into the place of the ``number``-th one wanted."""
         # Without threads=1 the converter starts one thread per core.
         picture = frame.to_ndarray(
-            format="rgb24", width=self._width, height=self._height, interpolation=self._interpolation, threads=1
+            format="rgb24", width=self._width, height=self._height, interpolation="BILINEAR", threads=1
         )
         place = self._places[number]
         self.pixels[place] = self._orientation.apply(picture)[self._part]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +20,7 @@ from vcycle.data.video.colours import PICTURES, Appearance, Colours, name_colour
 from vcycle.data.video.container import Packet, open_input
 from vcycle.data.video.index import probe
 from vcycle.errors import DataError
-from vcycle.utils.atomic import partial_of
+from vcycle.utils.atomic import atomic_path
 
 __all__ = ["FORMATS", "VideoWriter", "written_video"]
 
@@ -137,9 +136,8 @@ def written_video(
             f"{path}: a video cannot be written as {path.suffix or 'a file without an ending'!r}; "
             f"accepted: {', '.join(FORMATS)}"
         )
-    partial = partial_of(path)
     try:
-        with ExitStack() as stack:
+        with atomic_path(path) as partial, ExitStack() as stack:
             # With the protocol said, no file's name is taken for an address.
             container = stack.enter_context(av.open(f"file:{partial}", "w", format=kind))
             frames_a_second = Fraction(min(max(rate, 1), 1000)).limit_denominator(1001)
@@ -153,14 +151,8 @@ def written_video(
             sound = None if sound_of is None else _sound(stack, sound_of, container, path)
             yield (writer := VideoWriter(container, stream, clock, appearance.colours, sound))
             writer.end()
-        with partial.open("rb") as handle:
-            os.fsync(handle.fileno())
-        os.replace(partial, path)
     except (av.error.FFmpegError, OSError) as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink()
 
 
 def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path) -> _Sound | None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.inert import RefusedError, array_of, is_array, mapping_of, read_pickle
-from vcycle.reading import open_regular
+from vcycle.utils.reading import open_regular
 
 __all__ = ["pyslowfast_name", "read_blobs"]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
-from vcycle.reading import open_regular
+from vcycle.utils.reading import open_regular
 
 __all__ = ["Weights", "read_weights"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vcycle.report.page.runs import RunData, bicubic, measure, points, time_split
+from vcycle.utils.extras import new_figure, require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,9 +124,8 @@ def svgs(picture: Picture) -> dict[str, str]:
 @contextmanager
 def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
     """A picture, drawn; to be saved within."""
-    from cycler import cycler
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    rc_context = require("matplotlib").rc_context
+    from cycler import cycler  # comes with matplotlib
 
     text, line, colours = _THEMES[theme]
     # Text stays text: it can be searched, and takes the page's font.
@@ -134,7 +134,7 @@ def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
     style |= {key: text for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
     style |= {"axes.spines.top": False, "axes.spines.right": False, "font.family": "sans-serif"}
     with rc_context(style):
-        figure = Figure(figsize=(6, picture.height), layout="constrained")
+        figure = new_figure(figsize=(6, picture.height), layout="constrained")
         picture.draw(figure)
         for axis in figure.axes:
             axis.patch.set_alpha(0)

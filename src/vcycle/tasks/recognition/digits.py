@@ -26,6 +26,8 @@ from numpy.typing import NDArray
 
 from vcycle.data.embedded import being_made
 from vcycle.errors import DataError
+from vcycle.utils.atomic import atomic_path
+from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
 __all__ = ["MARKER", "MOTIONS", "SPLITS", "DigitSettings", "render_digits", "render_luma"]
@@ -251,9 +253,7 @@ def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object
 @functools.cache
 def _load_scans() -> dict[int, Floats]:
     """Read the scans of each digit, ``(scans, 8, 8)``, 0 for paper and 1 for ink."""
-    from sklearn.datasets import load_digits  # takes a second
-
-    data = load_digits()
+    data = require("sklearn.datasets").load_digits()
     images = (data.images / 16.0).astype(np.float32)
     return {digit: images[data.target == digit] for digit in range(10)}
 
@@ -331,11 +331,10 @@ def _to_chroma(plane: Floats) -> NDArray[np.uint8]:
 
 
 def _encode(path: Path, luma: NDArray[np.uint8], blue: NDArray[np.uint8], red: NDArray[np.uint8]) -> None:
-    """Write one H.264 file, under another name until it is whole."""
+    """Write one H.264 file."""
     frames, height, width = luma.shape
     chroma = np.concatenate((blue.reshape(-1, width), red.reshape(-1, width)))
-    part = path.with_suffix(".part")
-    with av.open(str(part), "w", format="mp4") as container:
+    with atomic_path(path, durable=False) as partial, av.open(str(partial), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=_RATE, options=_ENCODER)
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
         stream.codec_context.gop_size = 12
@@ -345,4 +344,3 @@ def _encode(path: Path, luma: NDArray[np.uint8], blue: NDArray[np.uint8], red: N
             planes = np.concatenate((luma[number], chroma))
             container.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
         container.mux(stream.encode(None))
-    part.replace(path)

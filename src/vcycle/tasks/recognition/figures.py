@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from vcycle.utils.extras import new_figure, require
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
@@ -57,18 +59,18 @@ def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], ti
         title: Above the picture.
     """
     import numpy as np
-    from matplotlib.colors import PowerNorm
-    from matplotlib.figure import Figure
 
     counts = np.asarray(matrix, dtype=np.float64)
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
     number = len(classes)
     side = min(max(3.2, 1.2 + 0.42 * number), 9.0)
-    figure = Figure(figsize=(side + 3.2, side + 2.2), layout="compressed")
+    figure = new_figure(figsize=(side + 3.2, side + 2.2), layout="compressed")
     axis = figure.subplots()
     # Shades grow with the root of the share: among many classes, a tenth taken for one other is much.
-    picture = axis.imshow(shares, cmap="Blues", norm=PowerNorm(0.5, 0, 1), interpolation="nearest")
+    picture = axis.imshow(
+        shares, cmap="Blues", norm=require("matplotlib.colors").PowerNorm(0.5, 0, 1), interpolation="nearest"
+    )
     bar = figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1])
     bar.ax.set_yticklabels(["0", "1 %", "5 %", "10 %", "25 %", "50 %", "75 %", "100 %"], fontsize=8)
     bar.set_label("share of the class's videos")

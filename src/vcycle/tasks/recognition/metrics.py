@@ -146,11 +146,16 @@ def _loss(scores: Scores) -> float:
 
 
 def _average_precision(scores: Scores) -> Tensor:
-    """Average precision of each class, `(classes,)`; NaN of those that no video has, for which there is none."""
-    from sklearn.metrics import average_precision_score  # takes a second, and few need it
+    """Average precision of each class, `(classes,)`; NaN of those that no video has, for which there is none.
 
+    The mean precision at each threshold, weighted by the videos of the class that it adds, without interpolation.
+    """
     precision = torch.full((scores.labels.shape[1],), torch.nan, dtype=torch.float64)
     for known in scores.labels.any(0).nonzero().flatten().tolist():
-        positive = scores.labels[:, known] > 0
-        precision[known] = average_precision_score(positive.numpy(), scores.scores[:, known].numpy())
+        ranked, order = scores.scores[:, known].sort(descending=True)
+        found = (scores.labels[order, known] > 0).cumsum(0).double()
+        # Videos of equal scores are found together: a threshold lies between two scores.
+        last = torch.cat([ranked[1:] != ranked[:-1], ranked.new_ones(1, dtype=torch.bool)]).nonzero().flatten()
+        new = found[last].diff(prepend=found.new_zeros(1))
+        precision[known] = (found[last] / (last + 1) * new).sum() / found[-1]
     return precision

@@ -10,7 +10,7 @@ from vcycle.console.figures import check_figure
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import VcycleError
-from vcycle.reading import resolved
+from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
     from torch import nn

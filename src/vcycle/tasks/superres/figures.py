@@ -13,6 +13,7 @@ from vcycle.tasks.superres.metrics import Protocol, check_restored, clip_quality
 from vcycle.tasks.superres.models.clips import Restorer, restore
 from vcycle.tasks.superres.objective import video_of
 from vcycle.tasks.superres.pairs.degrade import imresize
+from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -73,9 +74,7 @@ def restored_figure(crops: Sequence[tuple[str, NDArray[np.uint8]]]) -> "Figure":
     Args:
         crops: Title and pixels, uint8 `(H, W, 3)`.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(_INCHES * len(crops), _INCHES + 0.3), layout="constrained")
+    figure = new_figure(figsize=(_INCHES * len(crops), _INCHES + 0.3), layout="constrained")
     for axis, (title, pixels) in zip(figure.subplots(1, len(crops), squeeze=False)[0], crops, strict=True):
         axis.imshow(pixels, interpolation="nearest")
         axis.set_title(title, fontsize=9)

@@ -9,8 +9,8 @@ from vcycle.console.datasets import refuse
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import DataError
-from vcycle.reading import resolved
 from vcycle.tasks.base import SPLITS, PrepareOptions
+from vcycle.utils.reading import resolved
 from vcycle.utils.units import as_size, duration
 
 __all__ = ["prepare_tiles"]

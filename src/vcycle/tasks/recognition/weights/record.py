@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vcycle.reading import read_yaml
+from vcycle.utils.reading import read_yaml
 
 __all__ = ["UNSEEN", "Record", "pyslowfast_record"]
 

@@ -19,7 +19,7 @@ from vcycle.data.recent import Recent
 from vcycle.data.source import Box
 from vcycle.data.video import VideoError, VideoIndex, probe, read_frames
 from vcycle.errors import DataError
-from vcycle.reading import resolved
+from vcycle.utils.reading import resolved
 
 __all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
-from vcycle.reading import read_text
 from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, PictureClips, find_clips
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.store import TileStore, is_store
+from vcycle.utils.reading import read_text
 
 __all__ = [
     "REDS4",

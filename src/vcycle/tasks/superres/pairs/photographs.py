@@ -22,6 +22,7 @@ from scipy import ndimage
 
 from vcycle.data.embedded import being_made
 from vcycle.errors import DataError
+from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
 __all__ = ["MARKER", "SPLITS", "PhotographSettings", "render_photographs"]
@@ -139,9 +140,7 @@ def render_photographs(
 @functools.cache
 def _photographs() -> dict[str, NDArray[np.uint8]]:
     """The photographs by name, uint8 ``(H, W, 3)``."""
-    from sklearn.datasets import load_sample_images  # takes a second
-
-    found = load_sample_images()
+    found = require("sklearn.datasets").load_sample_images()
     return {Path(name).name: np.asarray(image) for name, image in zip(found.filenames, found.images, strict=True)}
 
 

@@ -13,7 +13,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,17 +21,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from vcycle.data.prepare.journal import Journal
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.tasks.superres.pairs.clips import ClipInfo
 from vcycle.tasks.superres.pairs.degrade import Degradation
-from vcycle.tasks.superres.pairs.journal import FrameJournal, journal_of
+from vcycle.tasks.superres.pairs.journal import journal_of
 from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
 from vcycle.tasks.superres.pairs.resized import ResizedClips, resized_pairs
 from vcycle.tasks.superres.pairs.store import INDEX, StoredClip, TileStore, clip_file, write_index
 from vcycle.tasks.superres.pairs.tiles import TileGrid
-from vcycle.utils.atomic import partial_of, too_long
+from vcycle.utils.atomic import atomic_path, atomic_text, too_long
 from vcycle.utils.cores import cores
 
 __all__ = ["PreparedFrames", "prepare_frames", "store_bytes", "store_needs", "write_store"]
@@ -144,7 +145,7 @@ def write_store(
 def _write(
     pairs: ClipPairs,
     folder: Path,
-    journal: FrameJournal,
+    journal: Journal,
     degradation: Degradation | None,
     workers: int | None,
     progress: Callable[[int, int], None] | None,
@@ -154,7 +155,7 @@ def _write(
     done = {
         name: clip
         for item, name in enumerate(pairs.high.names)
-        if (clip := journal.written(name, stamps[item])) and _is_whole(folder, clip, degradation, infos[item])
+        if (clip := journal.get("clip", name, stamps[item])) and _is_whole(folder, clip, degradation, infos[item])
     }
     todo = [item for item, name in enumerate(pairs.high.names) if name not in done]
     needed = _bytes([infos[item] for item in todo], degradation)
@@ -176,7 +177,8 @@ def _write(
                     failed[futures[future]] = error
                 else:
                     done[clip.name] = clip
-                    journal.note(clip, stamps[futures[future]])
+                    journal.note("clip", clip.name, asdict(clip), stamps[futures[future]])
+                    journal.sync()
                 if progress is not None:
                     progress(len(done) + len(failed), len(pairs))
         finally:
@@ -256,11 +258,10 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
     if (why := too_long(place)) is not None:
         raise VideoError(str(pairs.high.path(item)), why)
     place.parent.mkdir(parents=True, exist_ok=True)
-    partial = partial_of(place)
     crcs = [0] * len(grids)
     at_once = max(1, _BYTES_AT_ONCE // (info.height * info.width * 3))
-    file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    try:
+    with atomic_path(place) as partial, partial.open("w+b", buffering=0) as handle:
+        file = handle.fileno()
         os.posix_fallocate(file, 0, grids[-1].stop)
         for first in range(0, info.frames, at_once):
             frames = range(first, min(first + at_once, info.frames))
@@ -277,10 +278,6 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
             low_crc32=crcs[1] if len(crcs) > 1 else None,
         )
         _verify(file, grids, crcs, partial, at_once)
-        os.replace(partial, place)
-    finally:
-        os.close(file)
-        partial.unlink(missing_ok=True)
     return clip
 
 
@@ -309,4 +306,4 @@ def _report(file: Path, faults: tuple[VideoError, ...]) -> None:
         file.unlink(missing_ok=True)
         return
     lines = [json.dumps({"path": fault.path, "cause": fault.cause}) for fault in faults]
-    file.write_text("\n".join(lines) + "\n", encoding="ascii")
+    atomic_text(file, "\n".join(lines) + "\n")

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from vcycle.data.source import Box
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
-from vcycle.reading import read_text
 from vcycle.tasks.superres.pairs.clips import ClipInfo
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.tiles import TILE, TileGrid
-from vcycle.utils.atomic import written_whole
+from vcycle.utils.atomic import atomic_write
+from vcycle.utils.reading import read_text
 
 __all__ = ["INDEX", "StoredClip", "TileStore", "TiledClips", "is_store"]
 
@@ -199,5 +199,5 @@ def write_index(
         head["resized"] = str(resized)
     lines = ",\n".join(json.dumps(asdict(clip)) for clip in clips)
     text = f'{json.dumps(head)[:-1]}, "clips": [\n{lines}\n]}}\n'
-    with written_whole(folder / INDEX) as file:
+    with atomic_write(folder / INDEX) as file:
         file.write(text.encode())

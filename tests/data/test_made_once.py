@@ -9,7 +9,6 @@ import pytest
 from vcycle.data import FrameCache, read_videos
 from vcycle.tasks.recognition.digits import DigitSettings, render_digits
 from vcycle.tasks.superres.pairs.photographs import PhotographSettings, render_photographs
-from vcycle.utils.turns import in_turn
 
 FORK = multiprocessing.get_context("fork")
 
@@ -65,17 +64,3 @@ def test_a_cache(tmp_path, write_video):
     second = Second(build)
     build(second.start)
     assert second.code() == 0
-
-
-def test_whoever_ends_without_a_word_lets_the_next_one_in(tmp_path):
-    def leave():
-        with in_turn(tmp_path / "x.lock"):
-            os._exit(0)
-
-    first = FORK.Process(target=leave)
-    first.start()
-    first.join()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with in_turn(tmp_path / "x.lock"):
-            pass

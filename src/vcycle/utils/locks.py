@@ -1,0 +1,82 @@
+"""Locks between processes."""
+
+import errno
+import json
+import os
+import socket
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from vcycle.utils.reading import resolved
+
+__all__ = ["file_lock"]
+
+_WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
+"""Errors of file systems that have no locks, or whose server does not answer for them."""
+
+
+@contextmanager
+def file_lock(
+    file: Path,
+    *,
+    reentrant: bool = False,
+    refusal: Callable[[str], Exception] | None = None,
+    on_unsupported: Callable[[OSError], object] = lambda _: None,
+) -> Iterator[None]:
+    """Hold a lock that keeps other processes and threads out.
+
+    The operating system frees the lock when the process ends, however it ends. Forked processes do not inherit it.
+
+    Args:
+        file: The lock file, in an existing folder. It names its holder and is deleted on release.
+        reentrant: Whether the thread that holds the lock may take it again, within.
+        refusal: Makes the error to raise if another process holds the lock, from the name of that process. By default
+            this one waits, with a warning.
+        on_unsupported: Called on a file system without locks. Unless it raises, the block runs without a lock.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    lock = FileLock(resolved(file.parent) / file.name, is_singleton=reentrant, on_acquired=_sign)
+    try:
+        try:
+            lock.acquire(blocking=False)
+        except Timeout:
+            holder = _holder(file)
+            if refusal is not None:
+                raise refusal(holder) from None
+            warnings.warn(f"waiting for {holder}, which writes to {file.with_suffix('')}", stacklevel=3)
+            lock.acquire()
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        on_unsupported(error)
+    try:
+        yield
+    finally:
+        if lock.is_locked:
+            if lock.lock_counter == 1:
+                with suppress(OSError):
+                    file.unlink()  # before its release: whoever has opened it meanwhile opens it anew
+            lock.release()
+
+
+def _sign(descriptor: int) -> None:
+    """Write who holds the lock; a full disk does not prevent locking."""
+    text = json.dumps({"process": os.getpid(), "host": socket.gethostname()})
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode() + b"\n", 0)
+
+
+def _holder(file: Path) -> str:
+    """The process that holds the lock, as messages name it."""
+    try:
+        found = json.loads(file.read_bytes()[:1000])
+        return f"process {int(found['process'])} on {found['host']}"
+    except (OSError, ValueError, TypeError, KeyError):
+        return "another process"

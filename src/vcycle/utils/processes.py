@@ -1,0 +1,19 @@
+"""Processes that must not outlive the one that started them."""
+
+import contextlib
+import ctypes
+import os
+import signal
+
+__all__ = ["end_with_parent"]
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with_parent() -> None:
+    """Have the system kill this process when its parent ends, however that ends (Linux; elsewhere nothing is done)."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)  # the parent ended before the request

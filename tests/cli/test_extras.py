@@ -1,0 +1,71 @@
+"""Commands without the libraries that only extras install."""
+
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Hides a library, as if it were not installed."""
+
+    def hide(library):
+        for name in [library, *(name for name in sys.modules if name.startswith(f"{library}."))]:
+            monkeypatch.setitem(sys.modules, name, None)
+
+    return hide
+
+
+PLOTS = "pictures are drawn by matplotlib, which is not installed: pip install 'vcycle[plots]'"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("plan", "demo/digits", "--figure", "{folder}/plan.png"),
+        ("eval", "{folder}/run", "--figure", "{folder}/eval.png"),
+        ("report", "{folder}/run", "--out", "{folder}/report.html"),
+    ],
+)
+def test_a_picture_without_matplotlib_is_refused_with_what_to_install(vcycle, without, tmp_path, arguments):
+    without("matplotlib")
+    ran = vcycle(*(argument.format(folder=tmp_path) for argument in arguments))
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1] == f"error: {PLOTS}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_without_matplotlib_ends_with_its_table_and_no_picture(vcycle, without, videos, recipe, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(recipe)
+    without("matplotlib")
+    ran = vcycle(
+        "compare", tmp_path / "tiny.yaml", f"data={videos}", "plan=constant", "seeds=1", "--out", tmp_path / "out"
+    )
+    assert ran.code == 0
+    assert f"no pictures: {PLOTS}" in ran.err
+    assert "constant" in ran.out
+    assert (tmp_path / "out" / "comparison.json").exists()
+    assert not (tmp_path / "out" / "comparison.png").exists()
+
+
+@pytest.mark.parametrize("task", ["recognition", "superresolution"])
+def test_a_demo_without_scikit_learn_is_refused_with_what_to_install(vcycle, without, tmp_path, task):
+    without("sklearn")
+    from vcycle.tasks.recognition import digits
+    from vcycle.tasks.superres.pairs import photographs
+
+    digits._load_scans.cache_clear()
+    photographs._photographs.cache_clear()
+    ran = vcycle("demo", task, "--out", tmp_path / "demo")
+    assert ran.code == 2
+    expected = "the demo's clips are made from scikit-learn, which is not installed: pip install 'vcycle[demo]'"
+    assert ran.err.splitlines()[-1] == f"error: {expected}"
+
+
+def test_training_and_evaluation_need_neither(vcycle, without, videos, recipe, tmp_path):
+    (tmp_path / "tiny.yaml").write_text(recipe)
+    without("matplotlib")
+    without("sklearn")
+    out = tmp_path / "run"
+    assert vcycle("train", tmp_path / "tiny.yaml", f"data={videos}", "--out", out).code == 0
+    assert vcycle("eval", out).code == 0
