@@ -77,7 +77,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
         if not json:
             result(planned.table())
         warn_of_workers(recipe)
-        trained = _carry_out(experiment, planned, run, ranks, resumed=resumed)
+        trained = _carry_out(experiment, planned, run, ranks, resume=resume, resumed=resumed)
     evaluator, last = experiment.evaluator("val"), trained.curve[-1].evaluation
     if (warning := evaluator.warning(last)) is not None:
         message(f"warning: {warning}")
@@ -89,7 +89,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
 
 
 def _carry_out(
-    experiment: "Experiment", planned: "Plan", run: "RunFolder", ranks: "Ranks", *, resumed: bool
+    experiment: "Experiment", planned: "Plan", run: "RunFolder", ranks: "Ranks", *, resume: bool, resumed: bool
 ) -> "Fitted":
     """Train, and say how to resume as soon as there is something to resume."""
     from vcycle.runs.train import train as train_run
@@ -110,6 +110,7 @@ def _carry_out(
             experiment,
             planned,
             run,
+            resume=resume,
             resumed=resumed,
             ranks=ranks,
             on_start=lambda: shown.begin(planned.name, planned),

@@ -115,7 +115,7 @@ def train(
         ema=None if decay is None else EmaSpec(decay=decay, clips=own.training.batch),
         role_of=task.role_of(own),
         watch=task.monitor,
-        resume=resumed,
+        resume=resume or resumed,
         ranks=ranks,
         validate=validator(evaluator, on_message, ranks=ranks, on_progress=on_progress),
         evaluation=task.result,
