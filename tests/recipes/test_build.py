@@ -241,3 +241,24 @@ def test_evaluation_names_a_bad_video_once_and_counts_it_every_time(load, digit_
     (text,) = said
     assert text.startswith(f"bad video {bad}: ")
     assert text.endswith("; left out of the evaluation")
+
+
+def test_each_training_on_the_same_data_names_a_damaged_video_of_its_validations_once(load, digit_videos, tmp_path):
+    videos = tmp_path / "videos"
+    shutil.copytree(digit_videos, videos)
+    damaged = videos / "val" / "7-left" / "0001.mp4"
+    with av.open(str(damaged)) as container:
+        packets = [(packet.pos, packet.size) for packet in container.demux(video=0) if packet.size]
+    data = bytearray(damaged.read_bytes())
+    for start, size in packets[5:]:
+        data[start : start + size] = bytes(size)
+    damaged.write_bytes(data)
+    recipe = load(f"data={videos}", "data.workers=0", "run.device=cpu")
+    experiment = Experiment(recipe, tmp_path)
+    model = build_model(recipe, 4)
+    for _ in range(2):
+        said = []
+        evaluate = validator(experiment.evaluator("val"), said.append, ranks=ALONE)
+        for _ in range(2):
+            evaluate(model, torch.device("cpu"))
+        assert [text.partition(": ")[0] for text in said] == [f"damaged video {damaged}"]

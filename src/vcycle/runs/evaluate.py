@@ -36,15 +36,21 @@ def validator(
 
     Args:
         evaluator: What to evaluate.
-        on_message: Called with each item that cannot be read, once.
+        on_message: Called with each item that is damaged or cannot be read, once.
         ranks: The ranks that evaluate together, each its share.
         on_progress: Called with how far each evaluation is.
     """
     named: set[int] = set()
-    evaluator.on_fault = on_message
+    faults: set[str] = set()
+
+    def on_fault(fault: str) -> None:
+        if fault not in faults:
+            faults.add(fault)
+            on_message(fault)
 
     def validate(model: "nn.Module", device: "torch.device", /, shape: "Shape | None" = None) -> "Evaluation":
         own = evaluator if shape is None else evaluator.at(shape)
+        own.on_fault = on_fault
         report = partial(on_progress, own.doing)
         found = list(own.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
         return ranks.pooled(found, partial(judge, own))

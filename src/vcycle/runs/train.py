@@ -105,7 +105,7 @@ def train(
         role_of=task.role_of(own),
         monitor=task.monitor,
         callbacks=callbacks,
-        resume=resume,
+        resume=resume or resumed,
         ranks=ranks,
     )
 

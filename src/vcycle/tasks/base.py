@@ -185,7 +185,8 @@ class Evaluator(ABC):
     """What one item is: `video`, `clip`."""
 
     on_fault: Callable[[str], None]
-    """Called with what is wrong with an item that counts all the same, such as a cut file; once for each."""
+    """Called with what is wrong with an item that counts all the same, such as a cut file; once for each in an
+    evaluation."""
 
     def __init__(self) -> None:
         """Report no faults, unless `on_fault` is set."""

@@ -56,7 +56,6 @@ class VideoEvaluator(Evaluator):
         self.views = views_of(recipe) if final else center_view(recipe)
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
         self._objective = objective_of(recipe, len(self._classes))
-        self._faulty: set[str] = set()
 
     def at(self, shape: Shape) -> "VideoEvaluator":
         """The evaluator of a center clip of this shape; never fully convolutional."""
@@ -114,11 +113,12 @@ class VideoEvaluator(Evaluator):
 
     def _report_faults(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
         """The batches; the first fault of each damaged video is reported."""
+        named: set[str] = set()
         for batch in batches:
             for fault in batch.faults:
                 path = fault.rpartition(": ")[0]
-                if path not in self._faulty:
-                    self._faulty.add(path)
+                if path not in named:
+                    named.add(path)
                     self.on_fault(f"damaged video {fault}")
             yield batch
 
