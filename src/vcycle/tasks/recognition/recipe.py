@@ -254,6 +254,7 @@ class RecognitionRecipe(RecipeBase):
     """A whole training, from videos to accuracy."""
 
     task: Literal["recognition"] = "recognition"
+    """What is learned."""
     data: Annotated[DataSection, as_mapping("path")] = DataSection()
     """The videos."""
     sampling: SamplingSection

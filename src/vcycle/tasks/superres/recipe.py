@@ -210,6 +210,7 @@ class SuperresRecipe(RecipeBase):
     """A whole training of super-resolution, from clips to PSNR."""
 
     task: Literal["superresolution"]
+    """What is learned."""
     data: Annotated[SuperresData, as_mapping("path")] = SuperresData()
     """The clips."""
     sampling: SuperresSampling = SuperresSampling()
