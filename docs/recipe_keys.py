@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from vcycle.section import ordered_fields
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
@@ -54,7 +55,7 @@ def _sections(prefix: str, section: type[BaseModel]) -> Iterator[tuple[str, type
 
 
 def _keys(section: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
-    return [(field.alias or name, field) for name, field in section.model_fields.items()]
+    return [(field.alias or name, field) for name, field in ordered_fields(section).items()]
 
 
 def _section_of(field: FieldInfo) -> type[BaseModel] | None:

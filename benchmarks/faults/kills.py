@@ -1,4 +1,4 @@
-"""Kill a short training at random moments with SIGKILL, again and again: each goes on, and ends with the same bits.
+"""Kill a short training at random moments with SIGKILL, again and again: each resumes, and ends with the same bits.
 
 Every attempt draws its number of workers and its interval of checkpoints anew. One line of JSON for each kill and for
 each end, a summary at the last. Needs no data and no GPU, and what the tests need; takes a few minutes of an idle core.
@@ -21,14 +21,13 @@ from typing import Any
 
 import torch
 from torch import distributed
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.errors import VcycleError
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.data import find_videos
 from vcycle.tasks.recognition.digits import DigitSettings, render_digits
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
@@ -55,18 +54,22 @@ class Training:
         self._videos = render_digits(folder / "videos", digits)
         self._file = folder / "tiny.yaml"
         self._file.write_text(RECIPE, encoding="utf-8")
-        recipe = self.recipe(workers=0, save_every=1)
-        found = find_videos(recipe, folder)
-        self.plan = RECOGNITION.plan(recipe, len(found.train))
-        self.splits: Splits = datasets_of(recipe, found, folder)
+        experiment = Experiment(self.recipe(workers=0, save_every=1), folder)
+        self.plan = experiment.plan()
+        for split in ("train", "val"):  # frames are cached once, before processes are forked
+            experiment.dataset(split)
 
     def recipe(self, *, workers: int, save_every: int) -> RecognitionRecipe:
         """The recipe, with what each attempt draws."""
         drawn = [f"data={self._videos}", "data.cache=24", f"data.workers={workers}", f"run.save_every={save_every}"]
         return load_recipe(str(self._file), drawn)
 
+    def train(self, run: Path, recipe: RecognitionRecipe, *, resume: bool = False, ranks: Ranks = ALONE) -> None:
+        """Train in this process."""
+        train(Experiment(recipe, self._folder), self.plan, RunFolder(run), resume=resume, ranks=ranks)
+
     def start(self, run: Path, recipe: RecognitionRecipe) -> list[Any]:
-        """Go on with a run, in a process for each rank."""
+        """Start or resume a run, in a process for each rank."""
         meeting = self._folder / f"meeting-{uuid.uuid4()}"
         processes = [FORK.Process(target=self._rank, args=(rank, meeting, run, recipe)) for rank in range(self.world)]
         for process in processes:
@@ -81,7 +84,7 @@ class Training:
             distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=self.world)
             ranks = Ranks(rank=rank, world=self.world, local=rank)
         try:
-            train(recipe, self.plan, self.splits, RunFolder(run), resume=True, ranks=ranks)
+            self.train(run, recipe, resume=True, ranks=ranks)
         except VcycleError as error:  # another rank was killed
             print(error, file=sys.stderr)
             os._exit(3)
@@ -124,10 +127,10 @@ def strike(processes: list[Any], draws: random.Random) -> str:
 
 
 def kills(training: Training, folder: Path, wanted: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Kill and go on until there have been as many kills; a finished training is compared, and another begun."""
+    """Kill and resume until there have been as many kills; a finished training is compared, and another started."""
     draws = random.Random(seed)
     # Once in this process: libraries are loaded, and forked attempts begin with what they have to do.
-    train(training.recipe(workers=0, save_every=5), training.plan, training.splits, RunFolder(folder / "warm-up"))
+    training.train(folder / "warm-up", training.recipe(workers=0, save_every=5))
     whole = folder / "whole"
     began = time.monotonic()
     finish(training.start(whole, training.recipe(workers=0, save_every=5)))

@@ -22,17 +22,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.data import VideoList
+from vcycle.runs.evaluate import validator
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.evaluate import evaluator
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import environment
 from vcycle.train.optimizer import build_optimizer
+from vcycle.train.ranks import ALONE
 from vcycle.train.run import RunFolder
 
 
@@ -69,7 +69,7 @@ def plain(recipe: RecognitionRecipe, videos: VideoList, steps: int, workers: int
     """Train as a user would: the model, seconds, and of the processor."""
     torch.manual_seed(recipe.run.seed)
     random.seed(recipe.run.seed)
-    model = build_model(recipe, len(videos.classes), recipe.run.seed).train()
+    model = build_model(recipe, len(videos.classes)).train()
     optimizer = build_optimizer(recipe.optimizer, model)
     loader = DataLoader(Clips(videos, recipe), recipe.training.batch, shuffle=True, drop_last=True, num_workers=workers)
     began, cpu, done = time.perf_counter(), time.process_time(), 0
@@ -87,9 +87,9 @@ def plain(recipe: RecognitionRecipe, videos: VideoList, steps: int, workers: int
     return model, time.perf_counter() - began, time.process_time() - cpu
 
 
-def ours(recipe: RecognitionRecipe, plan: str, splits: Splits, folder: Path) -> tuple[nn.Module, float, float]:
+def ours(experiment: Experiment, plan: str, folder: Path) -> tuple[nn.Module, float, float]:
     """Train under a plan: the model, seconds, and of the processor."""
-    fitted = train(recipe, RECOGNITION.plan(recipe, len(splits.train), plan), splits, RunFolder(folder))
+    fitted = train(experiment, experiment.plan(plan), RunFolder(folder))
     return fitted.model, fitted.seconds, fitted.cpu_seconds
 
 
@@ -105,18 +105,18 @@ def main() -> None:
     recipe = with_absolute_paths(load_recipe(asked.recipe, overrides))
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        videos = find_videos(recipe, work)
-        splits = datasets_of(recipe, videos, work)
-        steps = len(RECOGNITION.plan(recipe, len(splits.train), "constant"))
+        experiment = Experiment(recipe, work)
+        videos = experiment.splits
+        steps = len(experiment.plan("constant"))
+        test = validator(experiment.evaluator("val" if videos.test is None else "test"), ranks=ALONE)
         here = environment(torch.device("cpu"))
         for turn in range(2):
             arms: dict[str, Any] = {"plain loop": lambda: plain(recipe, videos.train, steps, asked.workers)}
             for name in ("constant", recipe.plan):
-                arms[name] = lambda name=name, turn=turn: ours(recipe, name, splits, work / f"{name}-{turn}")
+                arms[name] = lambda name=name, turn=turn: ours(experiment, name, work / f"{name}-{turn}")
             for arm, go in arms.items():
                 model, seconds, cpu_seconds = go()
-                test = splits.test or splits.val
-                found = evaluator(recipe, test, lambda _: None)(model.eval(), torch.device("cpu"))
+                found = test(model.eval(), torch.device("cpu"))
                 line = {"arm": arm, "turn": turn, "seconds": seconds, "cpu_seconds": cpu_seconds, "top1": found.value}
                 line |= {
                     "recipe": asked.recipe,

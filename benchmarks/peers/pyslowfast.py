@@ -23,13 +23,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
-from vcycle.tasks.recognition.build import datasets_of, train
 
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.data import Videos, find_videos
 from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.environment import environment
 from vcycle.train.run import RunFolder
 
@@ -73,10 +72,10 @@ def main() -> None:
     sides: dict[str, list[list[Timed]]] = {"PySlowFast": [], "vcycle": []}
     with TemporaryDirectory() as temporary:
         work = Path(temporary)
-        videos = find_videos(recipe, work)
+        experiment = Experiment(recipe, work)
         for turn in range(asked.turns):
             for side, go in (("PySlowFast", their_steps), ("vcycle", our_steps)):
-                steps = go(recipe, videos, work / f"{side}-{turn}", device)
+                steps = go(experiment, work / f"{side}-{turn}", device)
                 sides[side].append(steps)
                 line = {"side": side, "turn": turn, "seconds": [step.step for step in steps]}
                 line |= {"data_seconds": [step.data for step in steps]}
@@ -93,8 +92,9 @@ def recipe_of(overrides: list[str], steps: int) -> RecognitionRecipe:
     return with_absolute_paths(load_recipe(RECIPE, options))
 
 
-def their_steps(recipe: RecognitionRecipe, videos: Videos, work: Path, device: torch.device) -> list[Timed]:
+def their_steps(experiment: Experiment, work: Path, device: torch.device) -> list[Timed]:
     """One epoch of as many batches as vcycle takes steps."""
+    recipe, videos = experiment.recipe, experiment.splits
     detection = ModuleType("detectron2.layers")  # wanted by an import alone: no detector is built
     detection.ROIAlign = None  # type: ignore[attr-defined]
     sys.modules |= {"detectron2": ModuleType("detectron2"), "detectron2.layers": detection}
@@ -158,11 +158,10 @@ def timed(loader: Any, train_on: Any) -> Iterator[Timed]:
         began = ended
 
 
-def our_steps(recipe: RecognitionRecipe, videos: Videos, work: Path, device: torch.device) -> list[Timed]:
+def our_steps(experiment: Experiment, work: Path, _: torch.device) -> list[Timed]:
     """The same of a constant shape under vcycle."""
     run = RunFolder(work)
-    splits = datasets_of(recipe, videos, work)
-    train(recipe, RECOGNITION.plan(recipe, len(splits.train)), splits, run)
+    train(experiment, experiment.plan(), run)
     lines = [json.loads(line) for line in run.log.read_text(encoding="utf-8").splitlines()]
     return [Timed(line["seconds"], line["data_seconds"]) for line in lines if line["event"] == "step"]
 

@@ -23,18 +23,15 @@ from typing import Any
 
 import numpy as np
 from torch import nn
-from vcycle.tasks.recognition.build import Splits, datasets_of, train
 
 from vcycle.bench.statistics import paired_bootstrap
 from vcycle.plan import Step
 from vcycle.report.lengths import lengths_figure
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.base import measures
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import Scores
-from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.evaluate import evaluator
-from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 LISTS = ("train.csv", "val.csv", "test.csv")
@@ -110,15 +107,12 @@ def write_lists(data: Path, folds: int, tested: int, place: Path, *, shuffled: b
 def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed: int) -> dict[str, Any]:
     """Train under a plan and test: what took how long, and which of the videos were recognised."""
     recipe = load_recipe(recipe_name, [*overrides, f"data={data}", "run.validate_every=100000", f"run.seed={seed}"])
-    videos = find_videos(recipe, data)
-    plan = RECOGNITION.plan(recipe, len(videos.train), name)
-    splits = datasets_of(recipe, videos, data)
+    experiment = Experiment(recipe, data)
     took: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory() as temporary:
         fitted = train(
-            recipe,
-            plan,
-            splits,
+            experiment,
+            experiment.plan(name),
             RunFolder(Path(temporary) / "run"),
             on_step=lambda report: took[cell_of(report.step)].append(report.seconds),
         )
@@ -128,7 +122,7 @@ def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed:
         "cpu_seconds": round(fitted.cpu_seconds, 2),
         "seconds": round(fitted.seconds, 2),
         "step_seconds": {cell: [len(each), round(median(each), 5)] for cell, each in took.items()},
-        **tested_by(fitted.model, recipe, splits),
+        **tested_by(fitted.model, experiment),
     }
 
 
@@ -137,12 +131,9 @@ def cell_of(step: Step) -> str:
     return f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
 
 
-def tested_by(model: nn.Module, recipe: RecognitionRecipe, splits: Splits) -> dict[str, Any]:
+def tested_by(model: nn.Module, experiment: Experiment) -> dict[str, Any]:
     """Which test videos a model recognises, and the mean of minus the logarithm of what it gives the true class."""
-    scores: list[Scores] = []
-    assert splits.test is not None
-    evaluator(recipe, splits.test, on_scores=scores.append)(model, next(model.parameters()).device)
-    (found,) = scores
+    found = Scores.of(experiment.evaluator("test").each(model, next(model.parameters()).device))
     order = found.videos.argsort()
     right = (found.scores.argmax(1) == found.labels)[order].int().tolist()
     given = found.scores.gather(1, found.labels[:, None].long()).clamp_min(1e-9)

@@ -14,13 +14,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from vcycle.tasks.recognition.build import datasets_of, train
-
 from vcycle.bench.steps.study import Effort, bench_steps
 from vcycle.bench.steps.workload import workload_of
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
 
 
@@ -39,20 +37,19 @@ def main() -> None:
     recipe = with_absolute_paths(load_recipe(asked.recipe, asked.overrides))
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        videos = find_videos(recipe, work)
-        splits = datasets_of(recipe, videos, work)
-        plans = {name: RECOGNITION.plan(recipe, len(videos.train), name) for name in asked.plans.split(",")}
-        workload = workload_of(recipe, len(videos.train.classes))
+        experiment = Experiment(recipe, work)
+        plans = {name: experiment.plan(name) for name in asked.plans.split(",")}
+        workload = workload_of(recipe, len(experiment.classes))
         for number in range(asked.rounds):
             found = bench_steps(
                 workload,
                 plans,
                 effort=Effort(repeats=asked.repeats, seconds=asked.seconds),
-                dataset=splits.train,
+                dataset=experiment.dataset("train"),
             )
             predicted = {row["plan"]: row for row in found["plans"]}
             for name, plan in plans.items():
-                fitted = train(recipe, plan, splits, RunFolder(work / f"{name}-{number}"))
+                fitted = train(experiment, plan, RunFolder(work / f"{name}-{number}"))
                 line = {
                     "name": asked.name,
                     "round": number,

@@ -19,15 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vcycle.tasks.recognition.build import datasets_of
-
 from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.steps.workload import Workload, workload_of
 from vcycle.data import Batch, loader
 from vcycle.plan import BatchShape, Plan, Stage
+from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
-from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.outcome import StepReport
 from vcycle.train.run import RunFolder
@@ -130,11 +127,11 @@ def main() -> None:
     recipe = with_absolute_paths(load_recipe(asked.recipe, [*asked.overrides, "data.workers=0"]))
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        videos = find_videos(recipe, work)
-        dataset = datasets_of(recipe, videos, work).train
-        workload = workload_of(recipe, len(videos.train.classes))
+        experiment = Experiment(recipe, work)
+        dataset = experiment.dataset("train")
+        workload = workload_of(recipe, len(experiment.classes))
         for name in asked.plans.split(","):
-            plan = RECOGNITION.plan(recipe, len(dataset), name)
+            plan = experiment.plan(name)
             pairs = measured(workload, plan, dataset, work / name, asked.clips)[1:]  # the first begins everything
             middle, low, high = interval(pairs)
             line = {"name": asked.name, "plan": name, "steps": len(plan), "turns": len(pairs)}

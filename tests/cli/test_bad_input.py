@@ -151,7 +151,7 @@ def test_a_recipe_file_that_is_not_yaml(vcycle, here):
 
 def test_a_recipe_with_a_section_missing(vcycle, here):
     (here / "bad.yaml").write_text("model: r3d_tiny\n")
-    refused(vcycle("plan", "bad.yaml"), "bad.yaml: key 'sampling' is missing")
+    refused(vcycle("plan", "bad.yaml"), "bad.yaml: key 'training' is missing (and 1 more)")
 
 
 def test_a_recipe_file_that_is_a_video(vcycle, videos):

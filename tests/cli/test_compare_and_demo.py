@@ -110,7 +110,7 @@ def small_demo(monkeypatch):
     data["model"] = {"name": "r3d_tiny", "options": {"widths": [4, 8, 8]}}
     data["plans"]["long+short"] |= {"cycles": 1}
     small = RecognitionRecipe.model_validate(data)
-    monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name: {"demo/digits": small}[name])
+    monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name, _: {"demo/digits": small}[name])
 
 
 def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):

@@ -25,13 +25,13 @@ TINY = (
 @pytest.fixture
 def tiny_demo(monkeypatch):
     """The demo's own recipe and clips, smaller."""
-    load_any, render = load.load_any, photographs.render_photographs
+    load_recipe, render = load.load_recipe, photographs.render_photographs
     settings = photographs.PhotographSettings(clips={"train": 2, "val": 1, "test": 1}, frames=2, size=48)
 
     def smaller(name: str, overrides: Sequence[str] = ()) -> RecipeBase:
-        return load_any(name, [*overrides, *(TINY if name == "demo/superresolution" else ())])
+        return load_recipe(name, [*overrides, *(TINY if name == "demo/superresolution" else ())])
 
-    monkeypatch.setattr(load, "load_any", smaller)
+    monkeypatch.setattr(load, "load_recipe", smaller)
     monkeypatch.setattr(photographs, "render_photographs", lambda root, **how: render(root, settings, **how))
 
 
@@ -50,4 +50,4 @@ def test_the_demo_compares_three_plans_and_shows_a_crop(vcycle, here, tiny_demo)
 def test_an_unknown_subject_is_refused_by_name(vcycle, here):
     ran = vcycle("demo", "superresolutions")
     assert (ran.code, ran.out) == (2, "")
-    assert "subject 'superresolutions' is unknown (did you mean 'superresolution'?)" in ran.err
+    assert "demo 'superresolutions' is unknown (did you mean 'superresolution'?)" in ran.err

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from vcycle.errors import DataError
+from vcycle.runs.experiment import Experiment
 from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import override_trained
 from vcycle.tasks.recognition import Scores
-from vcycle.tasks.recognition import evaluate as evaluating
-from vcycle.tasks.recognition.evaluate import scored, split_of, views_of
+from vcycle.tasks.recognition.evaluate import VideoEvaluator
 from vcycle.train import ranks
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 
@@ -59,12 +59,10 @@ def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, vcycle_on, r
 def test_the_shares_of_any_number_of_ranks_are_the_same_scores(run, more_videos, tmp_path):
     opened = load_model(run)
     recipe = override_trained(opened.recipe, [f"data={more_videos}", "evaluation.clips=2", "evaluation.crops=3"], "run")
-    dataset, views, cpu = split_of(recipe, "test", tmp_path), views_of(recipe), torch.device("cpu")
+    evaluator, cpu = Experiment(recipe, tmp_path).evaluator("test", final=True), torch.device("cpu")
 
     def shared(world):
-        shares = [
-            scored(recipe, dataset, opened.model, views, cpu, rank=rank, world=world) for rank in reversed(range(world))
-        ]
+        shares = [evaluator.each(opened.model, cpu, rank=rank, world=world) for rank in reversed(range(world))]
         return Scores.of(found for share in shares for found in share)
 
     alone = shared(1)
@@ -247,13 +245,13 @@ def test_what_ends_all_ranks_is_told_by_the_first_alone(vcycle_on, run):
 
 
 def test_what_ends_one_rank_is_told_by_that_one(vcycle_on, run, monkeypatch):
-    def scored_on_one(*_, rank, **__):
+    def evaluated_on_one(*_, rank, **__):
         if rank == 1:
             raise DataError("this one alone")
         return iter(())
 
     monkeypatch.setattr(ranks, "_MOMENT", timedelta(seconds=0.5))
-    monkeypatch.setattr(evaluating, "scored", scored_on_one)
+    monkeypatch.setattr(VideoEvaluator, "each", evaluated_on_one)
     first, other = vcycle_on(2, "eval", run)
     assert (first.code, other) == (2, (2, "", "error: rank 1: this one alone\n"))
     assert first.err == "error: rank 0 of 2 stops: another process has exited\n"

@@ -14,7 +14,7 @@ import vcycle as package
 from vcycle.errors import CheckpointError
 from vcycle.plan import Plan
 from vcycle.tasks.loaded_model import load_model
-from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recipes import dump_recipe, load_recipe
 from vcycle.tasks.saved_weights import read_saved
 from vcycle.train.checkpoint import load_checkpoint
 
@@ -128,7 +128,7 @@ def test_opening_a_model_downloads_nothing(monkeypatch, trained, tmp_path):
     monkeypatch.setattr(torch.hub, "load_state_dict_from_url", None)
     run = shutil.copytree(trained[0], tmp_path / "run")
     recipe = load_recipe(str(run), ["model=r3d_18", "model.options.weights=KINETICS400_V1"])
-    (run / "recipe.yaml").write_text(package.recipes.dump_recipe(recipe))
+    (run / "recipe.yaml").write_text(dump_recipe(recipe))
     with pytest.raises(CheckpointError, match="do not fit r3d_18: "):
         load_model(run)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from vcycle.tasks.recognition.models.catalog import build
+from vcycle.tasks.recognition.models import build_model
 
 from vcycle.data.config import LoadingSection
 from vcycle.data.dataset import Replacement
@@ -175,7 +175,7 @@ def _train_by_adamw(rank, world, noise, folder, bn_batch):
     try:
         fit(
             plan=constant(Baseline(batch=8, frames=8, size=16, clips=24, steps=3, lr=1e-3, bn_batch=bn_batch)),
-            model=build("r3d_tiny", 4),
+            model=build_model("r3d_tiny", 4),
             dataset=noise,
             objective=Precisely(classes=4),
             config=TrainConfig(run=RunSection(device="cpu"), optimizer=OptimizerSection(name="adamw")),

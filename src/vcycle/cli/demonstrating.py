@@ -39,9 +39,9 @@ def demo(
     with progress() as bar:
         overrides = shown.make(folder, bar.count)
     recipe = load_recipe(shown.recipe, overrides)
-    found = study(
-        recipe, shown.plans, range(seeds or shown.seeds), folder, title=shown.title, json=json, as_data=demo_data
-    )
+    count = seeds or shown.seeds
+    as_data = demo_data if shown.fixed_names else dict
+    found = study(recipe, shown.plans, range(count), folder, title=shown.title, json=json, as_data=as_data)
     with optional_figures():
         shown.draw(_first_runs(folder, found), folder / "restored.png")
 

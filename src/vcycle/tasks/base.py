@@ -275,6 +275,9 @@ class Demo:
     """Where, by default."""
     seeds: int
     """How many, by default."""
+    fixed_names: bool = False
+    """Whether `--json` also gives the best plan and its control as `multigrid` and `control`, and values as
+    `accuracy`."""
     make: "Callable[[Path, Progress], Sequence[str]]" = lambda folder, progress: ()
     """Makes the data under a folder; returns overrides of the recipe that find it."""
     draw: "Callable[[Mapping[str, Path], Path], None]" = lambda runs, file: None

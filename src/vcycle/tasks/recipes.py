@@ -14,6 +14,7 @@ from vcycle.config.bases import MAIN_KEYS, Written, resolve
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError, did_you_mean
 from vcycle.registry import import_attribute
+from vcycle.section import ordered_fields
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import check_sections
 from vcycle.utils.reading import LONGEST, read_yaml
@@ -166,8 +167,17 @@ def _import(modules: Any, source: str) -> None:
 
 def dump_recipe(recipe: RecipeBase) -> str:
     """The resolved recipe as YAML."""
-    data = recipe.model_dump(mode="json", by_alias=True)
+    data = _in_order(recipe.model_dump(mode="json", by_alias=True), recipe)
     return yaml.safe_dump(data, sort_keys=False, allow_unicode=True, width=110)
+
+
+def _in_order(data: Mapping[str, Any], section: BaseModel) -> dict[str, Any]:
+    """A section's data in the order of `ordered_fields`, at any depth; keys of registered plans come last."""
+    found = {}
+    for name, field in ordered_fields(type(section)).items():
+        key, value = field.alias or name, getattr(section, name)
+        found[key] = _in_order(data[key], value) if isinstance(value, BaseModel) else data[key]
+    return {**found, **{key: value for key, value in data.items() if key not in found}}
 
 
 def with_absolute_paths(recipe: _Recipe) -> _Recipe:
@@ -264,7 +274,7 @@ def _keys(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
         inner = _model_in(fields[part].annotation)
         if inner is not None:
             model = inner
-    return [f.alias or name for name, f in model.model_fields.items()]
+    return [field.alias or name for name, field in ordered_fields(model).items()]
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

@@ -51,6 +51,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         title="vcycle demo: digits in motion",
         folder="vcycle-demo",
         seeds=2,
+        fixed_names=True,
     )
     free_keys = (
         "data.layout",
