@@ -14,10 +14,9 @@ from typing import Any
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.plan import BatchShape, Plan
+from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition import plans as recognition
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.superres import plans as superresolution
 
 PLANS = Path(__file__).with_name("plans.json")
 
@@ -207,9 +206,7 @@ _SAME_NETWORK = {
 
 def _plan(recipe: str, overrides: tuple[str, ...], name: str) -> Plan:
     loaded = load_recipe(recipe, list(overrides))
-    if isinstance(loaded, RecognitionRecipe):
-        return recognition.plan_of(loaded, CLIPS, name)
-    return superresolution.plan_of(loaded, None, name)
+    return tasks[loaded.task].plan(loaded, CLIPS if isinstance(loaded, RecognitionRecipe) else None, name)
 
 
 def _counts(plan: Plan, shapes: list[BatchShape]) -> dict[str, int]:

@@ -110,10 +110,10 @@ def test_crops_of_super_resolution_are_taken_from_a_subset(tmp_path, write_video
     plan = cascade(Baseline(batch=1, frames=4, size=8, clips=3, steps=24, lr=0.1))
     batches = list(loader(Subset(pairs, [3, 0, 2]), plan))
     for step, batch in zip(plan, batches, strict=True):
-        assert batch.lr.shape == (step.batch, *step.shape, 3)
-        assert set(batch.index.tolist()) <= {0, 1, 2}
+        assert batch.clips.shape == (step.batch, *step.shape, 3)
+        assert set(batch.indices.tolist()) <= {0, 1, 2}
     parts = ConcatDataset([SyntheticPairs(2), SyntheticPairs(1)])
-    assert set(torch.cat([batch.index for batch in loader(parts, plan)]).tolist()) == {0, 1, 2}
+    assert set(torch.cat([batch.indices for batch in loader(parts, plan)]).tolist()) == {0, 1, 2}
 
 
 def test_parts_that_sample_grids_and_parts_that_do_not_are_refused_together(dataset):

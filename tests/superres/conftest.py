@@ -11,13 +11,14 @@ import av
 import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
-from vcycle.tasks.superres.build import train
 
 from vcycle.plan import Plan
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
+from vcycle.tasks.base import Splits
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.superres.data import Clips, find_clips
+from vcycle.tasks.superres.pairs.layouts import ClipPairs
 from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.tasks.superres.task import SUPERRESOLUTION
 from vcycle.train.outcome import Fitted
 from vcycle.train.run import RunFolder
 
@@ -104,13 +105,23 @@ class Training:
     """A recipe with its clips found and its plan made."""
 
     file: Path
-    recipe: SuperresRecipe
+    experiment: Experiment
     plan: Plan
-    clips: Clips
+
+    @property
+    def recipe(self) -> SuperresRecipe:
+        """The recipe."""
+        assert isinstance(self.experiment.recipe, SuperresRecipe)
+        return self.experiment.recipe
+
+    @property
+    def clips(self) -> Splits[ClipPairs]:
+        """The clips, by split."""
+        return self.experiment.splits
 
     def run(self, folder: Path, **how: Any) -> Fitted:
-        """Train in a folder, from the beginning or on from there."""
-        return train(self.recipe, self.plan, self.clips, RunFolder(folder), **how)
+        """Train in a folder, from the start or from its newest checkpoint."""
+        return train(self.experiment, self.plan, RunFolder(folder), **how)
 
 
 @pytest.fixture(scope="session")
@@ -120,10 +131,8 @@ def make_training(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     def make(*overrides: str) -> Training:
         file = tmp_path_factory.mktemp("recipe") / "tiny.yaml"
         file.write_text(RECIPE, encoding="utf-8")
-        recipe = load_recipe(str(file), [f"data={clips}", *overrides])
-        assert isinstance(recipe, SuperresRecipe)
-        found = find_clips(recipe)
-        return Training(file=file, recipe=recipe, plan=SUPERRESOLUTION.plan(recipe, len(found.train)), clips=found)
+        experiment = Experiment(load_recipe(str(file), [f"data={clips}", *overrides]), file.parent)
+        return Training(file=file, experiment=experiment, plan=experiment.plan())
 
     return make
 

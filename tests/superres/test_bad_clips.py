@@ -9,6 +9,7 @@ import torch
 
 from vcycle.data.pictures import read_picture
 from vcycle.errors import DataError
+from vcycle.tasks.base import Splits
 from vcycle.tasks.recipes import load_recipe, parse_recipe
 from vcycle.tasks.superres import prepare_frames
 from vcycle.tasks.superres.data import find_clips
@@ -21,6 +22,14 @@ TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, 
 
 def load(*overrides):
     return parse_recipe(TEXT, "x.yaml", overrides)
+
+
+def checked(*overrides):
+    """The clips of the recipe, checked as before a training."""
+    recipe = load("init.needed=false", *overrides)
+    found = find_clips(recipe)
+    SUPERRESOLUTION.check(recipe, found, fresh=True)
+    return found
 
 
 @pytest.fixture
@@ -96,17 +105,17 @@ def test_a_window_longer_or_larger_than_every_clip_is_refused(clips):
 
 def test_splits_that_share_a_clip_are_refused(clips, tmp_path):
     with pytest.raises(DataError, match=r"train0 is among the clips of train and of val \(5 in all\)"):
-        find_clips(load(f"data={clips}", f"data.val={clips / 'train'}"))
+        checked(f"data={clips}", f"data.val={clips / 'train'}")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "other").symlink_to(clips / "train" / "train3")
     with pytest.raises(DataError, match=r"other is among the clips of train and of test \(1 in all\)"):
-        find_clips(load(f"data={clips}", f"data.test={tmp_path / 'test'}"))
+        checked(f"data={clips}", f"data.test={tmp_path / 'test'}")
 
 
 def test_tiles_of_another_scale_than_the_networks_are_refused(clips, tmp_path):
     prepare_frames(clips / "train", tmp_path / "tiles", scale=2, degradation="bicubic")
     with pytest.raises(DataError, match=r"the store's low-resolution frames are .*scale=2.*, not .*scale=4"):
-        find_clips(load(f"data={tmp_path / 'tiles'}", f"data.val={clips / 'val'}"))
+        checked(f"data={tmp_path / 'tiles'}", f"data.val={clips / 'val'}")
 
 
 def test_low_resolution_made_in_another_way_is_told(clips, tmp_path):
@@ -116,7 +125,7 @@ def test_low_resolution_made_in_another_way_is_told(clips, tmp_path):
     tiles = find_clips(load(f"data={tmp_path / 'tiles'}", f"data.val={clips / 'val'}"))
     assert notices(tiles) == []
     blurred = replace(tiles.train, degradation=replace(tiles.train.degradation, kind="bd"))
-    (said,) = notices(replace(tiles, train=blurred))
+    (said,) = notices(Splits(lambda split: blurred if split == "train" else tiles[split], ["train", "val"], source=""))
     assert said.startswith("train: the low-resolution frames of ")
     assert "are not those that bd makes of" in said
 
@@ -158,7 +167,7 @@ def test_two_stores_with_one_clip_are_refused(ours, tmp_path):
     for split in ("train", "val"):
         prepare_frames(ours / split, tmp_path / split, scale=4, degradation="bicubic")
     with pytest.raises(DataError, match=r"renamed.tiles is among the clips of train and of val \(1 in all\)"):
-        find_clips(load(f"data={tmp_path / 'train'}", f"data.val={tmp_path / 'val'}"))
+        checked(f"data={tmp_path / 'train'}", f"data.val={tmp_path / 'val'}")
 
 
 @pytest.mark.parametrize("names", [("train", "valid"), ("Train", "Validation")])
@@ -169,21 +178,21 @@ def test_folders_of_splits_have_any_usual_name(ours, names):
     assert [len(pairs) for pairs in (found.train, found.val, found.test)] == [5, 2, 3]
     shutil.copytree(ours / names[1], ours / "val")
     with pytest.raises(DataError, match=r"both \w+ and \w+ are the val split: keep one"):
-        find_clips(load(f"data={ours}"))
+        checked(f"data={ours}")
 
 
 def test_a_store_of_tiles_that_lost_a_clip_is_refused_before_training(ours, tmp_path):
     for split in ("train", "val"):
         store = prepare_frames(ours / split, tmp_path / "tiles" / split).store
-    recipe = load(f"data={tmp_path / 'tiles'}")
-    assert len(find_clips(recipe).train) == 5
+    tiles = f"data={tmp_path / 'tiles'}"
+    assert len(checked(tiles).train) == 5
     file = store.high.path(1)
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     with pytest.raises(DataError, match=rf"val1\.tiles: has {len(whole) - 1:,} bytes of {len(whole):,}: the same"):
-        find_clips(recipe)
+        checked(tiles)
     file.unlink()
     with pytest.raises(DataError, match=r"val1\.tiles: no such file or directory: the same `vcycle prepare`"):
-        find_clips(recipe)
+        checked(tiles)
     prepare_frames(ours / "val", tmp_path / "tiles" / "val")
-    assert len(find_clips(recipe).val) == 2
+    assert len(checked(tiles).val) == 2

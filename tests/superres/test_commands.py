@@ -78,7 +78,7 @@ def test_plan_needs_no_torch_where_no_clips_are_named():
 def test_train_then_resume_then_eval(vcycle, here, clips, trained):
     lines = trained.out.splitlines()
     assert lines[-2].startswith("PSNR ")
-    assert lines[-2].endswith(" on 2 val clips (10 frames; RGB, all frames, whole clips)")
+    assert lines[-2].endswith(" on 2 val clips (10 frames; RGB, all frames, whole clips), low resolution bicubic ×4")
     assert "8 steps, 16 samples (0 replaced)" in lines[-1]
     assert "epoch 3.2 of 3.2, step 8: PSNR " in trained.err
     ran = vcycle("train", "run", "--resume", "--json")
@@ -193,12 +193,15 @@ def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trai
     assert (here / "moved" / "eval-val.json").is_file()
     for file in ("moved/x.safetensors", "run/checkpoints/step-000000008.pt"):
         recipe, said = load_recipe("tiny.yaml", [*QUICK, f"init={file}"]), []
-        begun = build_model(recipe, 3)
-        initialise(begun, recipe, said.append)
+        started = build_model(recipe)
+        initialise(started, recipe, said.append)
         assert f"tensors of the network from {file}" in said[0]
-        assert torch.equal(begun.head.last.weight, load_model(here / "run").model.head.last.weight)
+        assert torch.equal(started.head.last.weight, load_model(here / "run").model.head.last.weight)
     ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
-    assert ran.err.startswith("error: moved/x.safetensors is one of super-resolution, which sees no classes: ")
+    assert ran.err == (
+        "error: moved/x.safetensors is a model of superresolution, and this takes recognition: use `vcycle upscale`, "
+        "`vcycle eval`\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -218,8 +221,8 @@ def test_an_exported_file_of_no_numbers_to_compute_with_is_refused(vcycle, here,
 
 
 def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):
-    recipe = load_recipe("tiny.yaml", ["model.options.flow=none"])
-    state = build_model(recipe, 5).state_dict()
+    recipe = load_recipe("tiny.yaml", ["model.options.flow=none", "run.seed=5"])
+    state = build_model(recipe).state_dict()
     theirs = foreign_keys(state, "basicsr")
     torch.save({"params": {theirs[key]: value for key, value in state.items()}}, "basicvsr.pth")
     ran = vcycle("eval", "tiny.yaml", f"data={clips}", *QUICK, "init=basicvsr.pth", "--split", "test")
@@ -228,11 +231,11 @@ def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):
     assert ran.out.endswith(", whole clips), low resolution bicubic ×4, weights " + f"{here / 'basicvsr.pth'}\n")
     assert (here / "runs" / "tiny-init" / "eval-test.json").is_file()
     ran = vcycle("eval", "tiny.yaml", f"data={clips}", *QUICK)
-    assert ran.err.startswith("error: a recipe's network is untrained: give the folder of a run, ")
+    assert ran.err.startswith("error: a recipe's model is untrained: give the folder of a run, ")
 
 
 def test_a_flow_network_alone_cannot_be_measured(vcycle, here, clips):
-    flow = build_model(load_recipe("tiny.yaml"), 5).flow.state_dict()
+    flow = build_model(load_recipe("tiny.yaml", ["run.seed=5"])).flow.state_dict()
     torch.save(flow, "flow.pth")
     ran = vcycle("eval", "tiny.yaml", f"data={clips}", "init=flow.pth")
     assert ran.err.endswith("flow.pth are not all of model basicvsr_m's\n")
@@ -256,10 +259,12 @@ def test_the_result_does_not_depend_on_the_ranks_even_if_they_are_more_than_the_
 def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, clips, trained):
     ran = vcycle("train", "run", "--resume", "training.lr=1")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith("error: run was begun with training.lr 0.002, not 1.0: resume with the run's own recipe")
+    assert ran.err.startswith(
+        "error: run was started with training.lr 0.002, not 1.0: resume with the run's own recipe"
+    )
     ran = vcycle("train", "run", "--resume", f"data.path={clips}", f"data.val={clips / 'test'}")
     assert ran.code == 2
-    assert "was begun on other val videos than those of" in ran.err
+    assert "was started on other val videos than those of" in ran.err
     ran = vcycle("eval", "run", "training.lr=1")
     assert ran.code == 2
     assert "the model in run is trained already; changes of evaluation, data and run are accepted" in ran.err
@@ -275,10 +280,9 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
         ),
         (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, and training.fra"),
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
-        (("eval", "run", "--views", "10x3"), "error: run is one of super-resolution: --views and --figure go with"),
         (
             ("predict", "run", "x.mp4"),
-            "error: run is one of super-resolution, which sees no classes: `vcycle upscale` restores",
+            "error: run is a model of superresolution, and this takes recognition: use `vcycle upscale`",
         ),
     ],
 )
@@ -289,6 +293,18 @@ def test_what_cannot_be_done_is_said_in_a_line(vcycle, here, clips, arguments, s
     assert ran.code == 2
     assert ran.err.splitlines()[-1].startswith("error: ")
     assert said.replace("nowhere", str(here / "nowhere")) in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--views", "10x3"], "--views: an evaluation of superresolution has no views"),
+        (["--figure", "x.png"], "--figure: there is no figure of this evaluation"),
+    ],
+)
+def test_what_goes_with_another_task_is_refused_before_anything_is_restored(vcycle, here, trained, options, said):
+    ran = vcycle("eval", "run", *options)
+    assert (ran.code, ran.out, ran.err) == (2, "", f"error: {said}\n")
 
 
 def test_a_run_that_has_not_been_trained_cannot_be_measured(vcycle, here, clips):

@@ -6,14 +6,12 @@ import re
 
 import pytest
 from rich.console import Console
-from vcycle.bench.subjects import subject_of
-from vcycle.tasks.superres.build import dataset_of
 
 from vcycle.bench.study import compare_plans
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
+from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres import Protocol, clip_quality, imresize
-from vcycle.tasks.superres.data import split_of
 from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 QUICK = (
@@ -54,12 +52,12 @@ def test_a_restoration_is_compared_by_psnr_on_every_test_clip(study, recipe):
     assert gain["paired"]["low"] <= gain["paired"]["difference"] <= gain["paired"]["high"]
 
 
-def test_bicubic_is_a_line_of_the_comparison_and_plans_below_it_are_named(study, recipe):
+def test_bicubic_is_a_line_of_the_comparison_and_plans_below_it_are_named(study, recipe, tmp_path):
     found, _ = study
     data = found.as_data()
-    expected = {}
+    expected, experiment = {}, Experiment(recipe, tmp_path)
     for split in ("val", "test"):
-        dataset, ratios = dataset_of(recipe, split_of(recipe, split)), []
+        dataset, ratios = experiment.dataset(split), []
         for item in range(len(dataset)):
             pair = dataset.whole(item)
             enlarged, truth = (frames.movedim(-1, -3) for frames in (imresize(pair.lr, 4), pair.hr))
@@ -111,7 +109,7 @@ def test_a_clip_that_cannot_be_read_is_left_out_and_told_once(clips, make_clip, 
 
 
 def test_a_run_whose_loss_is_not_finite_is_told_of_and_does_not_end_the_study(make_training, tmp_path):
-    recipe = make_training(*QUICK, "plans.spatial.stage_lrs=[1.0e+30, 1.0e+30]", "run.bad_steps=0").recipe
+    recipe = make_training(*QUICK, "plans.spatial.stage_lrs=[1.0e+12, 1.0e+12]", "run.bad_steps=0").recipe
     ended = []
     found = compare_plans(recipe, ["spatial", "constant@0.5"], seeds=(0,), out=tmp_path, on_run=ended.append)
     assert [failure.arm for failure in found.failures] == ["spatial", "control:spatial"]
@@ -123,11 +121,24 @@ def test_a_run_whose_loss_is_not_finite_is_told_of_and_does_not_end_the_study(ma
 
 def test_a_freeze_that_outlasts_one_of_the_plans_is_told(make_training, tmp_path):
     recipe, said = make_training("training.flow.frozen_steps=8").recipe, []  # steps of twice the baseline's clips
-    subject = subject_of(recipe, tmp_path, lambda *_: None, said.append)
-    for name in ("baseline", "spatial"):
-        subject.plan(name)
-    (warning,) = said
-    assert warning.startswith("warning: training.flow.frozen_steps=8 lasts for all 8 steps of plan spatial: ")
+
+    def stop(*_):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        compare_plans(
+            recipe,
+            ["baseline", "constant@2", "spatial"],
+            seeds=(0,),
+            out=tmp_path,
+            on_start=stop,
+            on_message=said.append,
+        )
+    warnings = [line for line in said if line.startswith("warning: ")]
+    assert [line.partition(":")[2].partition(": ")[0].strip() for line in warnings] == [
+        f"training.flow.frozen_steps=8 lasts for all 8 steps of plan {name}"
+        for name in ("spatial", "control of spatial")
+    ]
 
 
 def test_the_command_speaks_in_decibels(vcycle, here, clips, study):

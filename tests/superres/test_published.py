@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from vcycle.tasks.superres.build import train
 
+from vcycle.runs.experiment import Experiment
+from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe, recipe_names
-from vcycle.tasks.superres.data import find_clips
-from vcycle.tasks.superres.notices import check_clips
 from vcycle.tasks.superres.plans import PLANS
 from vcycle.tasks.superres.task import SUPERRESOLUTION
 from vcycle.train.run import RunFolder
@@ -174,10 +173,9 @@ def test_three_steps_train_at_reduced_width(name, plan, clips, tmp_path):
             *([] if plan is None else ["model.options.flow=none", "training.flow=null"]),
         ],
     )
-    found = find_clips(recipe)
-    planned = SUPERRESOLUTION.plan(recipe, len(found.train), plan)
-    SUPERRESOLUTION.check_plan(recipe, planned)
-    check_clips(recipe, found)
+    experiment = Experiment(recipe, tmp_path)
+    planned = experiment.plan(plan)
+    experiment.check(planned, fresh=True)
     roles = {name: replace(role, frozen_until=2) for name, role in planned.baseline.roles.items()}
     first = replace(
         planned,
@@ -187,7 +185,8 @@ def test_three_steps_train_at_reduced_width(name, plan, clips, tmp_path):
         ),
     )
     seen = []
-    fitted = train(recipe, first, found, RunFolder(tmp_path), on_step=lambda report: seen.append(report.step.shape))
+    run = RunFolder(tmp_path / "run")
+    fitted = train(experiment, first, run, on_step=lambda report: seen.append(report.step.shape))
     assert seen == [step.shape for step in first]
     assert fitted.steps == 3
     assert math.isfinite(fitted.curve[-1].evaluation.psnr)

@@ -8,15 +8,15 @@ import signal
 import numpy as np
 import pytest
 import torch
-from vcycle.tasks.superres.build import dataset_of
 
 from vcycle.data import loader
 from vcycle.errors import CheckpointError, VcycleError
+from vcycle.runs.evaluate import validator
 from vcycle.tasks.superres.init_weights import build_model
 from vcycle.tasks.superres.notices import check_clips
 from vcycle.train.config import EmaSpec
 from vcycle.train.ema import Ema
-from vcycle.train.ranks import Ranks
+from vcycle.train.ranks import ALONE, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
@@ -97,7 +97,7 @@ def test_a_run_killed_in_a_step_goes_on_as_if_it_had_not_been(training, whole, r
 
 
 def test_the_flow_network_is_unchanged_to_the_last_bit_until_it_learns(training, whole, states):
-    drawn = build_model(training.recipe, 0).state_dict()
+    drawn = build_model(training.recipe).state_dict()
     for done in range(1, 9):
         state = states[done].model
         same = [torch.equal(state[key], drawn[key]) for key in drawn if key.startswith("flow.levels")]
@@ -113,7 +113,7 @@ def test_adam_knows_nothing_of_the_steps_in_which_the_flow_network_was_frozen(tr
 
 def test_the_average_looks_back_over_samples_and_is_what_is_evaluated(training, whole, states):
     key = "head.last.weight"
-    expected = build_model(training.recipe, 0).state_dict()[key]
+    expected = build_model(training.recipe).state_dict()[key]
     for done in range(1, 9):
         expected = expected.lerp(states[done].model[key], 1 - 0.9**2)  # two clips a step, 0.9 is stated for one
         assert torch.allclose(states[done].averaged[key], expected, rtol=1e-6, atol=1e-9)
@@ -140,10 +140,10 @@ def test_an_average_keeps_buffers_as_they_are_and_gives_no_gradients():
     assert not any(parameter.requires_grad for parameter in ema.model.parameters())
 
 
-def test_a_run_with_an_average_does_not_go_on_without(quick, make_training, tmp_path):
+def test_a_run_with_an_average_is_not_resumed_without(quick, make_training, tmp_path):
     quick.run(tmp_path)
     without = make_training(*WITHOUT_FLOW, "training.ema=null")
-    with pytest.raises(CheckpointError, match=r"made with an average of the weights, this recipe trains without one"):
+    with pytest.raises(CheckpointError, match=r"was started with training\.ema 0\.9, not null: resume with"):
         without.run(tmp_path, resume=True)
 
 
@@ -156,21 +156,18 @@ def test_the_number_of_workers_changes_nothing(quick, make_training, record_of, 
 
 
 def test_each_step_trains_on_pairs_of_its_shape(quick):
-    dataset = dataset_of(quick.recipe, quick.clips.train)
-    for step, batch in zip(quick.plan, loader(dataset, quick.plan), strict=True):
-        assert tuple(batch.lr.shape) == (2, 2, step.shape.size, step.shape.size, 3)
-        assert tuple(batch.hr.shape) == (2, 2, 4 * step.shape.size, 4 * step.shape.size, 3)
+    for step, batch in zip(quick.plan, loader(quick.experiment.dataset("train"), quick.plan), strict=True):
+        assert tuple(batch.clips.shape) == (2, 2, step.shape.size, step.shape.size, 3)
+        assert tuple(batch.labels.shape) == (2, 2, 4 * step.shape.size, 4 * step.shape.size, 3)
 
 
 def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path):
-    from vcycle.tasks.superres.evaluate import evaluator
-
     longer = ("training.steps=160", "training.lr=0.005", "run.save_every=100", "run.validate_every=100")
     training = make_training(*WITHOUT_FLOW, *longer)
     told = []
-    validation = dataset_of(training.recipe, training.clips.val)
-    evaluate = evaluator(training.recipe, validation, on_progress=lambda *done: told.append(done))
-    enlarged = evaluate(build_model(training.recipe, 0), torch.device("cpu"))
+    evaluator = training.experiment.evaluator("val")
+    evaluate = validator(evaluator, ranks=ALONE, on_progress=lambda *done: told.append(done))
+    enlarged = evaluate(build_model(training.recipe), torch.device("cpu"))
     assert told == [("restoring frames", done, 10) for done in (0, 5, 10)]
     fitted = training.run(tmp_path)
     assert fitted.curve[-1].evaluation.psnr > enlarged.psnr + 0.1
@@ -226,7 +223,7 @@ def test_two_ranks_go_through_the_freeze_and_two_shapes_and_learn_what_one_does(
     learned, expected = newest(tmp_path / "two"), newest(tmp_path / "alone")
     for found, wanted in ((learned.model, expected.model), (learned.averaged, expected.averaged)):
         assert all((found[key] - value).abs().max() < 1e-4 for key, value in wanted.items())
-    drawn = build_model(training.recipe, 0).state_dict()
+    drawn = build_model(training.recipe).state_dict()
     assert not torch.equal(learned.model["flow.levels.0.0.weight"], drawn["flow.levels.0.0.weight"])
     steps = [line for line in JsonLines(RunFolder(tmp_path / "two").log).read() if line["event"] == "step"]
     same = [line for line in JsonLines(RunFolder(tmp_path / "alone").log).read() if line["event"] == "step"]
@@ -235,10 +232,10 @@ def test_two_ranks_go_through_the_freeze_and_two_shapes_and_learn_what_one_does(
 
 def test_offsets_that_diverge_stop_the_run_and_name_the_step(make_training, tmp_path, monkeypatch):
     pytest.importorskip("torchvision")
-    from vcycle.tasks.superres import build
+    from vcycle.tasks.superres.models import deform
 
     # So low a limit stands for offsets that run away, which takes thousands of steps.
-    monkeypatch.setattr(build, "OFFSET_LIMIT", 1e-9)
+    monkeypatch.setattr(deform, "OFFSET_LIMIT", 1e-9)
     training = make_training(
         "model=edvr_m_wotsa",
         "model.options={window: 3, channels: 8, groups: 2, front_blocks: 1, back_blocks: 1, head_channels: 4}",

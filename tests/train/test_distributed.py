@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from vcycle.tasks.recognition.models import build_model
 
 from vcycle.data.config import LoadingSection
 from vcycle.data.dataset import Replacement
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, StepDecay, constant, multigrid
 from vcycle.tasks.recognition import Recognition
+from vcycle.tasks.recognition.models import build_model
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import EmaSpec, OptimizerSection, RunSection, TrainConfig

@@ -13,6 +13,7 @@ from vcycle.console.figures import check_figure, save_figure
 from vcycle.console.messages import warn_of_precision, warn_of_workers
 from vcycle.console.output import message, message_of_rank, plain, print_json, result
 from vcycle.console.progress import progress
+from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
     from vcycle.tasks.base import Evaluator
@@ -55,8 +56,8 @@ def evaluate(
     if figure is not None:
         check_figure(figure)  # before what may take hours
     with shared() as ranks:
-        changes = [*(overrides or ()), *views_as_overrides(views)]
-        found = _evaluate(model, changes, split, ranks, raw=raw, pictured=figure is not None)
+        changes = views_as_overrides(views)
+        found = _evaluate(model, overrides or (), changes, split, ranks, raw=raw, pictured=figure is not None)
         if found is not None:
             _report(found, model, split, out, figure, raw=raw, json=json)
 
@@ -71,7 +72,14 @@ class _Evaluated:
 
 
 def _evaluate(
-    name: Path, overrides: Sequence[str], split: str, ranks: "Ranks", *, raw: bool, pictured: bool
+    name: Path,
+    overrides: Sequence[str],
+    views: Sequence[str],
+    split: str,
+    ranks: "Ranks",
+    *,
+    raw: bool,
+    pictured: bool,
 ) -> _Evaluated | None:
     """Evaluate this rank's share; everything, on the first rank."""
     from vcycle.runs.evaluate import check_classes, evaluate_all
@@ -90,6 +98,10 @@ def _evaluate(
     else:
         loaded = load_model(name, message, raw=raw)
         recipe = override_trained(loaded.recipe, overrides, str(name))
+    if views:
+        if "clips" not in type(recipe.evaluation).model_fields:
+            raise RecipeError(f"--views: an evaluation of {recipe.task} has no views")
+        recipe = override_trained(recipe, views, str(name))
     work = _folder(name).parent if names_recipe(name) else (run_of(name) or name).parent
     task = tasks[recipe.task]
     if ranks.first:

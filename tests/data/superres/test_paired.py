@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import default_collate
 
-from vcycle.data import Sample
+from vcycle.data import Batch, Sample
+from vcycle.data.batch import collate
 from vcycle.data.dataset import Replacement
 from vcycle.data.loading import loader
 from vcycle.data.request import SampleRequest
@@ -19,7 +19,7 @@ from vcycle.data.stream import SampleStream
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.plan import Baseline, CosineDecay, Shape, superresolution
-from vcycle.tasks.superres.pairs.dataset import PairedDataset, mirror, replacements
+from vcycle.tasks.superres.pairs.dataset import PairedDataset, mirror
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
 from vcycle.tasks.superres.pairs.prepare import prepare_frames
@@ -54,12 +54,19 @@ def request(index: int, shape: Shape, position: int = 0) -> SampleRequest:
     return SampleRequest(index, shape, (3, 0, position))
 
 
+def pair_of(sample: Sample) -> tuple[torch.Tensor, torch.Tensor]:
+    """The clip at low and at high resolution."""
+    assert isinstance(sample.label, torch.Tensor)
+    return sample.clip, sample.label
+
+
 def test_crops_flips_and_windows_are_aligned_at_both_resolutions(coordinates: ClipPairs) -> None:
     dataset = PairedDataset(coordinates)
     seen = set()
     for position in range(64):
-        lr, hr, index, at, replaced = dataset[request(position % 2, Shape(4, 6, 10), position)]
-        assert (index, at, replaced) == (position % 2, position, "")
+        sample = dataset[request(position % 2, Shape(4, 6, 10), position)]
+        lr, hr = pair_of(sample)
+        assert (sample.index, sample.position, list(sample.replaced)) == (position % 2, position, [])
         assert lr.shape == (4, 6, 10, 3)
         assert torch.equal(hr, lr.repeat_interleave(4, 1).repeat_interleave(4, 2))
         frames, rows, columns = (lr[..., k].long() for k in range(3))
@@ -72,18 +79,18 @@ def test_crops_flips_and_windows_are_aligned_at_both_resolutions(coordinates: Cl
 
 def test_every_window_and_place_can_come(coordinates: ClipPairs) -> None:
     dataset = PairedDataset(coordinates, flip=False, transpose=False)
-    corners = [dataset[request(0, Shape(7, 18, 26), position)].lr[0, 0, 0].tolist() for position in range(300)]
+    corners = [dataset[request(0, Shape(7, 18, 26), position)].clip[0, 0, 0].tolist() for position in range(300)]
     assert {tuple(corner) for corner in corners} == {(t, y, x) for t in range(3) for y in range(3) for x in range(3)}
 
 
 def test_the_whole_clip_fits(coordinates: ClipPairs) -> None:
     sample = PairedDataset(coordinates, transpose=False)[request(1, Shape(FRAMES, HEIGHT, WIDTH))]
-    assert sample.hr.shape == (FRAMES, 4 * HEIGHT, 4 * WIDTH, 3)
+    assert pair_of(sample)[1].shape == (FRAMES, 4 * HEIGHT, 4 * WIDTH, 3)
 
 
 def test_a_mirrored_clip_goes_back_the_way_it_came(coordinates: ClipPairs) -> None:
     dataset = PairedDataset(coordinates, mirrored=True, flip=False, transpose=False)
-    lr, hr, *_ = dataset[request(0, Shape(6, 8, 8), 5)]
+    lr, hr = pair_of(dataset[request(0, Shape(6, 8, 8), 5)])
     frames = lr[:, 0, 0, 0].tolist()
     assert frames == [frames[0], frames[0] + 1, frames[0] + 2, frames[0] + 2, frames[0] + 1, frames[0]]
     assert torch.equal(hr, mirror(hr[:3]))
@@ -93,10 +100,9 @@ def test_a_mirrored_clip_goes_back_the_way_it_came(coordinates: ClipPairs) -> No
 
 def test_the_same_request_gives_the_same_crop_and_another_position_another(noisy: Path) -> None:
     dataset = PairedDataset(read_pairs(noisy))
-    first, again = (dataset[request(2, Shape(3, 8, 8), 7)] for _ in range(2))
-    assert torch.equal(first.lr, again.lr)
-    assert torch.equal(first.hr, again.hr)
-    assert not torch.equal(first.lr, dataset[request(2, Shape(3, 8, 8), 8)].lr)
+    first, again = (pair_of(dataset[request(2, Shape(3, 8, 8), 7)]) for _ in range(2))
+    assert all(map(torch.equal, first, again))
+    assert not torch.equal(first[0], dataset[request(2, Shape(3, 8, 8), 8)].clip)
 
 
 @pytest.mark.parametrize("kind", ["bicubic", "bd"])
@@ -106,9 +112,8 @@ def test_low_resolution_made_for_a_crop_is_that_of_the_whole_frame(noisy: Path, 
     stored = PairedDataset(read_pairs(tmp_path / "store"))
     for position in range(24):
         for shape in (Shape(2, 9, 13), Shape(5, 16, 16)):
-            ours, theirs = (dataset[request(position % 4, shape, position)] for dataset in (made, stored))
-            assert torch.equal(ours.lr, theirs.lr)
-            assert torch.equal(ours.hr, theirs.hr)
+            ours, theirs = (pair_of(dataset[request(position % 4, shape, position)]) for dataset in (made, stored))
+            assert all(map(torch.equal, ours, theirs))
 
 
 def test_evaluation_sees_whole_clips(noisy: Path) -> None:
@@ -117,7 +122,6 @@ def test_evaluation_sees_whole_clips(noisy: Path) -> None:
     truth = torch.from_numpy(pairs.high.read(3, range(6)))[:, :64, :80]
     assert torch.equal(sample.hr, truth)
     assert torch.equal(sample.lr, Degradation().whole(truth))
-    assert (sample.index, sample.position) == (3, -1)
 
 
 def test_a_clip_that_cannot_be_read_is_replaced_and_named(noisy: Path, tmp_path: Path) -> None:
@@ -128,17 +132,17 @@ def test_a_clip_that_cannot_be_read_is_replaced_and_named(noisy: Path, tmp_path:
     (tmp_path / "1" / "0.png").write_bytes(b"")
     dataset = PairedDataset(read_pairs(tmp_path))
     samples = [dataset[request(index, Shape(2, 8, 8), 40 + index)] for index in range(4)]
-    batch = default_collate(samples)
-    assert batch.index[1] != 1
-    assert batch.index[[0, 2, 3]].tolist() == [0, 2, 3]
+    batch = collate(samples)
+    assert batch.indices[1] != 1
+    assert batch.indices[[0, 2, 3]].tolist() == [0, 2, 3]
     expected = Replacement(
         position=41,
         video=1,
-        replacement=int(batch.index[1]),
+        replacement=int(batch.indices[1]),
         path=str(tmp_path / "1" / "0.png"),
         cause="not a picture in PNG, JPEG, WebP or BMP (0 bytes)",
     )
-    assert replacements(batch) == [expected] == replacements(samples[1])
+    assert batch.replaced == [expected] == list(samples[1].replaced)
     assert dataset[request(1, Shape(2, 8, 8), 41)].index == expected.replacement
     with pytest.raises(VideoError, match="not a picture"):
         dataset.whole(1)
@@ -162,15 +166,15 @@ def test_a_clip_that_ends_its_worker_is_listed_with_those_that_cannot_be_read(no
     (tmp_path / "1" / "0.png").write_bytes(b"")
     dataset = Deadly(read_pairs(tmp_path))
     batches = list(loader(dataset, plan, workers=2))
-    listed = [bad for batch in batches for bad in replacements(batch)]
+    listed = [bad for batch in batches for bad in batch.replaced]
     assert max(Counter(bad.position for bad in listed).values()) == 2
     ended = [bad for bad in listed if bad.video == 2]
     assert {(bad.path, bad.cause) for bad in ended} == {(dataset.name(2), "ended its process (exit code 3)")}
     assert [bad.position for bad in ended] == at
     journal = {bad.position: bad.replacement for bad in listed}
     again = list(loader(dataset, plan, replaced=journal))
-    assert not any(replacements(batch) for batch in again)
-    assert all(torch.equal(one.hr, other.hr) for one, other in zip(batches, again, strict=True))
+    assert not any(batch.replaced for batch in again)
+    assert all(torch.equal(one.labels, other.labels) for one, other in zip(batches, again, strict=True))
 
 
 def test_clips_that_are_all_too_small_or_short_are_an_error(noisy: Path) -> None:
@@ -192,20 +196,19 @@ def test_a_plan_of_super_resolution_runs_through_the_loader(noisy: Path, workers
     assert len(batches) == len(plan)
     for step, batch in zip(plan, batches, strict=True):
         t, h, w = step.shape.frames, step.shape.height, step.shape.width
-        assert isinstance(batch, Sample)
-        assert batch.lr.shape == (3, t, h, w, 3)
-        assert batch.hr.shape == (3, t, 4 * h, 4 * w, 3)
-        assert batch.position.tolist() == list(range(step.first_sample, step.first_sample + 3))
-        assert replacements(batch) == []
-    alone = dataset[SampleRequest(int(batches[-1].index[0]), plan[11].shape, (0, 8, 33))]
-    assert torch.equal(batches[-1].hr[0], alone.hr)
+        assert isinstance(batch, Batch)
+        assert batch.clips.shape == (3, t, h, w, 3)
+        assert batch.labels.shape == (3, t, 4 * h, 4 * w, 3)
+        assert batch.positions.tolist() == list(range(step.first_sample, step.first_sample + 3))
+        assert batch.replaced == []
+    alone = dataset[SampleRequest(int(batches[-1].indices[0]), plan[11].shape, (0, 8, 33))]
+    assert torch.equal(batches[-1].labels[0], pair_of(alone)[1])
 
 
 def test_a_sample_fits_the_memory_it_asks_for(noisy: Path) -> None:
     shape = Shape(3, 8, 8)
     for dataset in (PairedDataset(read_pairs(noisy)), SyntheticPairs(4)):
-        sample = dataset[request(0, shape)]
-        assert dataset.sample_bytes(shape) >= sample.lr.numel() + sample.hr.numel()
+        assert dataset.sample_bytes(shape) >= sum(clip.numel() for clip in pair_of(dataset[request(0, shape)]))
 
 
 def test_synthetic_clips_have_any_shape_and_need_no_files() -> None:
@@ -214,9 +217,9 @@ def test_synthetic_clips_have_any_shape_and_need_no_files() -> None:
     assert sample.clip.shape == (3, 9, 11, 3)
     assert sample.label == 2
     assert clips.sample_bytes(Shape(3, 9, 11)) == sample.clip.numel()
-    pair = pairs[request(5, Shape(3, 9, 11), 6)]
-    assert torch.equal(pair.hr, pair.lr.repeat_interleave(2, 1).repeat_interleave(2, 2))
-    assert torch.equal(pair.lr, pairs[request(5, Shape(3, 9, 11), 6)].lr)
-    assert not torch.equal(pair.lr, pairs[request(5, Shape(3, 9, 11), 7)].lr)
+    lr, hr = pair_of(pairs[request(5, Shape(3, 9, 11), 6)])
+    assert torch.equal(hr, lr.repeat_interleave(2, 1).repeat_interleave(2, 2))
+    assert torch.equal(lr, pairs[request(5, Shape(3, 9, 11), 6)].clip)
+    assert not torch.equal(lr, pairs[request(5, Shape(3, 9, 11), 7)].clip)
     with pytest.raises(DataError, match="clips=0"):
         SyntheticPairs(0)
