@@ -488,7 +488,7 @@ def test_memory_that_runs_out_before_the_first_step_leaves_no_folder(vcycle, her
     def full(*_, **__):
         raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
 
-    monkeypatch.setattr("vcycle.train.training.Training.run", full)
+    monkeypatch.setattr("vcycle.train.loop.Loop.run", full)
     ran = vcycle("train", "tiny.yaml", f"data={videos}", "--out", "deep/run", "--json")
     refused(ran, "out of memory: ", "you tried to allocate 9 bytes")
     assert "--resume" not in ran.err
@@ -498,7 +498,7 @@ def test_memory_that_runs_out_before_the_first_step_leaves_no_folder(vcycle, her
 def test_a_folder_that_was_there_before_a_refused_start_stays_as_it_was(vcycle, here, videos, monkeypatch):
     (here / "run").mkdir()
     (here / "run/notes.txt").write_text("mine")
-    monkeypatch.setattr("vcycle.train.training.Training.run", lambda *_: 1 / 0)
+    monkeypatch.setattr("vcycle.train.loop.Loop.run", lambda *_: 1 / 0)
     assert vcycle("train", "tiny.yaml", f"data={videos}", "--out", "run").code == 1
     assert [str(path.relative_to(here)) for path in (here / "run").rglob("*")] == ["run/notes.txt"]
 

@@ -24,6 +24,7 @@ from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.plans import PLANS
 from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.run import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -217,7 +218,9 @@ def test_three_steps_train_at_reduced_width(name, digit_videos, labelled, traine
     key = dump_recipe(recipe.model_copy(update={"description": ""}))
     if key not in trained:
         run, seen = RunFolder(tmp_path / "run"), []
-        fitted = train(experiment, plan, run, on_step=lambda report: seen.append(report.step.shape))
+        fitted = train(
+            experiment, plan, run, callbacks=Callbacks(on_step=lambda report: seen.append(report.step.shape))
+        )
         trained[key] = fitted, seen
     fitted, seen = trained[key]
     assert fitted.steps == 3

@@ -19,6 +19,7 @@ from vcycle.tasks.base import Splits
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres.pairs.layouts import ClipPairs
 from vcycle.tasks.superres.recipe import SuperresRecipe
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.outcome import Fitted
 from vcycle.train.run import RunFolder
 
@@ -121,7 +122,8 @@ class Training:
 
     def run(self, folder: Path, **how: Any) -> Fitted:
         """Train in a folder, from the start or from its newest checkpoint."""
-        return train(self.experiment, self.plan, RunFolder(folder), **how)
+        reports = {name: how.pop(name) for name in tuple(how) if name.startswith("on_") and name != "on_start"}
+        return train(self.experiment, self.plan, RunFolder(folder), callbacks=Callbacks(**reports), **how)
 
 
 @pytest.fixture(scope="session")

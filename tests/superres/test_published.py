@@ -16,6 +16,7 @@ from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe, recipe_names
 from vcycle.tasks.superres.plans import PLANS
 from vcycle.tasks.superres.task import SUPERRESOLUTION
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.run import RunFolder
 
 ROOT = Path(__file__).parents[2]
@@ -186,7 +187,7 @@ def test_three_steps_train_at_reduced_width(name, plan, clips, tmp_path):
     )
     seen = []
     run = RunFolder(tmp_path / "run")
-    fitted = train(experiment, first, run, on_step=lambda report: seen.append(report.step.shape))
+    fitted = train(experiment, first, run, callbacks=Callbacks(on_step=lambda report: seen.append(report.step.shape)))
     assert seen == [step.shape for step in first]
     assert fitted.steps == 3
     assert math.isfinite(fitted.curve[-1].evaluation.psnr)

@@ -16,6 +16,7 @@ from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.outcome import Fitted, StepReport
 from vcycle.train.run import RunFolder
@@ -49,7 +50,8 @@ class Training:
 
     def run(self, folder: Path, **how: Any) -> Fitted:
         """Train in a folder, from the beginning or on from there."""
-        return train(self.experiment, self.plan, RunFolder(folder), **how)
+        reports = {name: how.pop(name) for name in tuple(how) if name.startswith("on_") and name != "on_start"}
+        return train(self.experiment, self.plan, RunFolder(folder), callbacks=Callbacks(**reports), **how)
 
     def run_until(self, step: int, folder: Path, **how: Any) -> None:
         """Train until an exception ends it after the update of a step, before its checkpoint."""
