@@ -22,7 +22,7 @@ def test_a_store_of_tiles_comes_from_a_folder_of_videos_and_feeds_pairs(vcycle, 
     assert "of disk, where" in ran.err  # said before
     assert "16 of 16 clips, 0 failed" in ran.out
     sample = PairedDataset(read_pairs(here / "tiles"))[SampleRequest(0, Shape(3, 4, 4), (0, 0, 0))]
-    assert (tuple(sample.lr.shape), tuple(sample.hr.shape)) == ((3, 4, 4, 3), (3, 8, 8, 3))
+    assert (tuple(sample.clip.shape), tuple(sample.label.shape)) == ((3, 4, 4, 3), (3, 8, 8, 3))
 
 
 def test_given_again_nothing_changes_and_other_settings_are_refused(vcycle, here, videos):
@@ -74,8 +74,8 @@ def test_low_resolution_frames_that_are_there_are_stored_as_they_are(vcycle, her
         ran = vcycle("prepare", "clips", out, "--to", "tiles", *given)
         assert ran.code == 0, ran.err
         sample = PairedDataset(read_pairs(here / out))[SampleRequest(0, Shape(3, 4, 4), (0, 0, 0))]
-        assert (sample.lr == grey).all()
-        assert (sample.hr == 50).all()
+        assert (sample.clip == grey).all()
+        assert (sample.label == 50).all()
 
 
 def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
@@ -146,7 +146,7 @@ def test_check_reads_every_split_of_a_recipe_of_super_resolution(vcycle, here, v
 def test_clips_are_not_prepared_as_videos(vcycle, here, videos):
     ran = vcycle("prepare", videos, "fast", "--recipe", "reds/basicvsr")
     assert ran.code == 2
-    assert "is of super-resolution: `--to tiles` prepares clips for it" in ran.err
+    assert "is of superresolution: `--to tiles` prepares clips for it" in ran.err
 
 
 def test_splits_stay_apart_and_are_trained_and_validated_on(vcycle, here, videos):
@@ -182,7 +182,7 @@ def test_a_split_that_cannot_be_read_keeps_no_other_from_being_written_and_is_to
     assert (ran.code, "not one clip can be read" in ran.err) == (2, True)
     assert [len(TileStore(here / "tiles" / split)) for split in ("train", "test")] == [16, 8]
     ran = vcycle("check", "tiles")
-    assert (ran.code, "tiles/val: is not prepared yet: the same `vcycle prepare` goes on" in ran.err) == (2, True)
+    assert (ran.code, "tiles/val: is not prepared yet: the same `vcycle prepare` resumes it" in ran.err) == (2, True)
 
 
 def test_low_resolution_clips_of_splits_are_taken_by_split(vcycle, here):

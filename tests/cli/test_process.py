@@ -83,7 +83,7 @@ def test_an_interruption_is_130(capsys):
 def test_an_interruption_of_code_made_from_text_ends_with_130_all_the_same(tmp_path):
     (tmp_path / "interrupted.py").write_text(
         "import sys\n"
-        "from vcycle.cli import process\n"
+        "from vcycle.console import process\n"
         "sys.exit(process.run(lambda args, standalone_mode: exec('raise KeyboardInterrupt'), []))\n"
     )
     command = [sys.executable, "-m", "interrupted"]
@@ -93,33 +93,33 @@ def test_an_interruption_of_code_made_from_text_ends_with_130_all_the_same(tmp_p
 
 def test_an_interruption_says_how_to_go_on_with_work_that_is_not_lost(capsys):
     def command(args, standalone_mode):
-        with process.resumable("go on with `x`"):
+        with process.resumable("resume with `x`"):
             raise KeyboardInterrupt
 
     assert process.run(command, []) == 130
-    assert capsys.readouterr().err == "interrupted; go on with `x`\n"
+    assert capsys.readouterr().err == "interrupted; resume with `x`\n"
 
 
 def test_an_interruption_that_the_code_at_hand_makes_another_error_of_is_one_nevertheless(capsys):
     def command(args, standalone_mode):
-        with process.resumable("go on with `x`"):
+        with process.resumable("resume with `x`"):
             try:
                 os.kill(os.getpid(), signal.SIGINT)
             except KeyboardInterrupt:
                 raise RecursionError from None  # as an import does that is left half done
 
     assert process.run(command, []) == 130
-    assert capsys.readouterr().err == "interrupted; go on with `x`\n"
+    assert capsys.readouterr().err == "interrupted; resume with `x`\n"
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGUSR1, 138)])
 def test_a_schedulers_signal_is_named_and_has_the_code_that_a_shell_would_give(capsys, number, code):
     def command(args, standalone_mode):
-        with process.resumable("go on with `x`"):
+        with process.resumable("resume with `x`"):
             os.kill(os.getpid(), number)
 
     assert process.run(command, []) == code
-    assert capsys.readouterr().err == f"interrupted by {number.name}; go on with `x`\n"
+    assert capsys.readouterr().err == f"interrupted by {number.name}; resume with `x`\n"
 
 
 @pytest.mark.parametrize("name", ["stdout", "stderr"])

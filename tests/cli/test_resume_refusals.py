@@ -30,15 +30,15 @@ def refused(ran, *parts):
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        ("training.lr=0.01", ["begun with training.lr 0.02, not 0.01", "recipe.yaml"]),
-        ("plan=constant", ["begun with plan cascade, not constant"]),
-        ("plans.cascade.finish=cosine", ["begun with plans.cascade.finish law, not cosine"]),
-        ("model.options.widths=[4, 8, 12]", ["begun with model.options.widths [4, 8, 8], not [4, 8, 12]"]),
-        ("sampling.flip=true", ["begun with sampling.flip false, not true"]),
-        ("data.cache=20", ["begun with data.cache null, not 20"]),
-        ("run.seed=1", ["begun with run.seed 0, not 1"]),
-        ("evaluation.size=32", ["begun with evaluation.size null, not 32"]),
-        ("optimizer=adamw", ["begun with optimizer.name sgd, not adamw"]),
+        ("training.lr=0.01", ["started with training.lr 0.02, not 0.01", "recipe.yaml"]),
+        ("plan=constant", ["started with plan cascade, not constant"]),
+        ("plans.cascade.finish=cosine", ["started with plans.cascade.finish law, not cosine"]),
+        ("model.options.widths=[4, 8, 12]", ["started with model.options.widths [4, 8, 8], not [4, 8, 12]"]),
+        ("sampling.flip=true", ["started with sampling.flip false, not true"]),
+        ("data.cache=20", ["started with data.cache null, not 20"]),
+        ("run.seed=1", ["started with run.seed 0, not 1"]),
+        ("evaluation.size=32", ["started with evaluation.size null, not 32"]),
+        ("optimizer=adamw", ["started with optimizer.name sgd, not adamw"]),
     ],
 )
 def test_another_recipe(vcycle, run, override, parts):
@@ -100,6 +100,6 @@ def test_videos_that_have_moved_are_taken_and_remembered(vcycle, run, moved):
 
 
 def test_a_run_that_is_not_there(vcycle, here, trained):
-    refused(vcycle("train", "runs/small-cascade", "--resume"), "runs/small-cascade: no run to go on with")
+    refused(vcycle("train", "runs/small-cascade", "--resume"), "runs/small-cascade: no run to resume")
     shutil.copytree(trained[0], here / "runs/tiny-cascade")
     refused(vcycle("train", "runs/tiny-cascada", "--resume"), "did you mean 'runs/tiny-cascade'?")

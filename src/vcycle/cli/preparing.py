@@ -75,7 +75,8 @@ def prepare(
 
     preparers = {name: function for task in tasks for name, function in tasks[task].preparers.items()}
     if to not in preparers:
-        raise DataError(f"--to {to}: {', '.join(preparers)} is accepted")
+        *others, last = preparers
+        raise DataError(f"--to {to}: {', '.join(others)} or {last} is accepted")
     given = PrepareOptions(
         data=data,
         out=out,

@@ -9,7 +9,7 @@ from vcycle.console.datasets import PATIENCE, files, refuse
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import DataError, RecipeError
-from vcycle.tasks.base import PrepareOptions
+from vcycle.tasks.base import PrepareOptions, tasks
 from vcycle.tasks.recipes import recipe_of_data
 from vcycle.tasks.recognition.data import every_video, left_out, without_digits
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
@@ -46,7 +46,9 @@ def prepare_videos(given: PrepareOptions) -> float:
     out, dry_run, json = given.out, given.dry_run, given.json
     found = recipe_of_data(given.data, given.recipe, given.layout, given.overrides)
     if not isinstance(found, RecognitionRecipe):
-        raise RecipeError(f"--recipe {given.recipe} is of {found.task}: `--to tiles` prepares clips for it")
+        ways = " or ".join(f"`--to {to}`" for to in tasks[found.task].preparers)
+        hint = f": {ways} prepares clips for it" if ways else ", whose data is not prepared"
+        raise RecipeError(f"--recipe {given.recipe} is of {found.task}{hint}")
     loaded = without_digits(found)
     folder = Path(loaded.data.path or given.data)
     layout_of(folder)  # is it there at all? Only then is it worth asking for more
