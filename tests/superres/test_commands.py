@@ -65,7 +65,8 @@ def test_plan_shows_stages_in_low_resolution_pixels_without_clips(vcycle):
 
 def test_plan_needs_no_torch_where_no_clips_are_named():
     script = (
-        "import sys\nfrom vcycle.cli import app\nfrom vcycle.console import process\ncode = process.run(app.app, ['plan', 'reds/edvr_m'])\n"
+        "import sys\nfrom vcycle.cli import app\nfrom vcycle.console import process\n"
+        "code = process.run(app.app, ['plan', 'reds/edvr_m'])\n"
         "assert code == 0\nassert not {'torch', 'av', 'scipy'} & set(sys.modules)\n"
     )
     ended = subprocess.run(
