@@ -22,6 +22,7 @@ from vcycle.report.page.figures import accuracy, drawn
 from vcycle.report.page.summary import summary_rows
 from vcycle.tasks.recipes import dump_recipe, load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 from vcycle.train.environment import record_environment
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
@@ -164,7 +165,8 @@ def test_a_name_that_is_no_text_is_written_as_it_can_be(tmp_path):
 def test_runs_of_other_measures_are_drawn_apart(page):
     digits = _read(page.parent / "one", "digits")
     lines = [{"seconds": 10.0 * k, "evaluation": {"psnr": 20.0 + k, "ssim": 0.5}} for k in range(3)]
-    clips = dataclasses.replace(digits, name="clips", validations=lines)
+    measures = SUPERRESOLUTION.measures
+    clips = dataclasses.replace(digits, name="clips", validations=lines, measures=measures)
     fresh = dataclasses.replace(digits, name="fresh", validations=[])
     with drawn(accuracy([digits, clips, fresh])) as figure:
         first, second = figure.axes
@@ -180,7 +182,8 @@ def test_what_bicubic_reaches_is_a_line_in_the_picture_and_stands_beside_the_num
     digits = _read(page.parent / "one", "digits")
     found = [{"psnr": 20.0 + k, "ssim": 0.5, "bicubic_psnr": 21.5} for k in range(3)]
     lines = [{"seconds": 10.0 * k, "evaluation": evaluation} for k, evaluation in enumerate(found)]
-    clips = dataclasses.replace(digits, name="clips", validations=lines, evaluations=[])
+    measures = SUPERRESOLUTION.measures
+    clips = dataclasses.replace(digits, name="clips", validations=lines, evaluations=[], measures=measures)
     with drawn(accuracy([clips])) as figure:
         (axis,) = figure.axes
         assert [line.get_label() for line in axis.get_lines()] == ["clips", "bicubic"]

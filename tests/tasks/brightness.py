@@ -1,4 +1,4 @@
-"""A task of one's own, in one file: how bright a clip is. `docs/extending.md` explains it."""
+"""A task of your own in one file: how bright is a clip? `docs/extending.md` explains it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ from vcycle.tasks.base import Evaluator, Measure, Splits, Task
 from vcycle.tasks.plans import PlanSpec
 from vcycle.train.config import OptimizerSection
 
+# The recipe: every key, its type and its default.
+
 
 class DataSection(LoadingSection):
     path: str | None = None
@@ -26,18 +28,18 @@ class DataSection(LoadingSection):
     workers: int = 0
 
 
+class InitSection(Section):
+    path: str | None = None
+
+
 class TrainingSection(Section):
     batch: int = 4
     frames: int = 4
     size: int = 16
-    epochs: float = 2
-    lr: float = 0.01
+    epochs: float = 16
+    lr: float = 0.02
     ema: float | None = None
     clip_grad_norm: float | None = None
-
-
-class InitSection(Section):
-    path: str | None = None
 
 
 class BrightnessRecipe(RecipeBase):
@@ -50,12 +52,13 @@ class BrightnessRecipe(RecipeBase):
     evaluation: Section = Section()
 
 
-@dataclass(frozen=True)
-class Clips(torch.utils.data.Dataset[Sample]):
-    """Flat clips: `dataset[SampleRequest]`."""
+# The data: `clips[request]` is a clip at the shape that the plan asks for.
 
+
+@dataclass(frozen=True)
+class FlatClips:
     count: int
-    source: str = "drawn"
+    source: str = "made on request"
     samples_grids = True
 
     def __len__(self) -> int:
@@ -65,24 +68,15 @@ class Clips(torch.utils.data.Dataset[Sample]):
         return {"videos": self.count}
 
     def __getitem__(self, request: vcycle.SampleRequest) -> Sample:
-        level = (request.index * 37) % 256
+        level = 37 * request.index % 256
         clip = torch.full((*request.shape, 3), level, dtype=torch.uint8)
         return Sample(clip=clip, label=torch.tensor([level / 255]), index=request.index, position=request.position)
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.head = nn.BatchNorm3d(3), nn.Linear(3, 1)
-
-    def forward(self, clips: Tensor) -> Tensor:
-        out: Tensor = self.head(self.norm(clips).mean((2, 3, 4)))
-        return out
+# The objective: the loss of a batch, uint8 (B, T, H, W, 3) and (B, 1).
 
 
-class Brightness:
-    """The loss."""
-
+class BrightnessLoss:
     mixes = False
 
     def check(self, labels: Tensor) -> None: ...
@@ -91,24 +85,25 @@ class Brightness:
         return torch.zeros(batch, *shape, 3, dtype=torch.uint8, device=device), torch.zeros(batch, 1, device=device)
 
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
-        out: Tensor = model(clips.movedim(-1, 1).float() / 255)
-        return out
+        predicted: Tensor = model(clips.movedim(-1, 1).float() / 255)
+        return predicted
 
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
         return functional.mse_loss(self.predict(model, clips), labels)
 
 
+# The evaluation: a number for each clip, and what they are together.
+
+
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What an evaluation found."""
-
     value: float
     protocol: str = "flat clips"
     measure = "closeness"
 
     @property
     def headline(self) -> str:
-        return f"closeness {self.value:.3f}"
+        return f"closeness {self.value:.1%}"
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -116,19 +111,20 @@ class Result:
 
 
 class BrightnessEvaluator(Evaluator):
-    def __init__(self, clips: Clips, shape: Shape) -> None:
+    item = "clip"
+
+    def __init__(self, clips: FlatClips, shape: Shape) -> None:
+        super().__init__()
         self.clips, self.shape = clips, shape
 
+    @torch.inference_mode()
     def each(
-        self, model: nn.Module, device: torch.device, *, rank: int = 0, world: int = 1, progress: Any = None
+        self, model: nn.Module, device: torch.device, *, rank: int = 0, world: int = 1, **_: Any
     ) -> Iterator[float]:
-        model.eval()
-        for item in range(rank, len(self.clips), world):
-            sample = self.clips[vcycle.SampleRequest(item, self.shape, (0, 0, item))]
-            with torch.inference_mode():
-                error = Brightness().predict(model, sample.clip[None].to(device)) - sample.label.to(device)
-            yield 1 - abs(float(error))
-        model.train()
+        for index in range(rank, len(self.clips), world):
+            sample = self.clips[vcycle.SampleRequest(index, self.shape, (0, 0, index))]
+            predicted = BrightnessLoss().predict(model, sample.clip[None].to(device))
+            yield 1 - abs(predicted.item() - float(sample.label))
 
     def result(self, found: Sequence[float]) -> Result:
         return Result(value=sum(found) / len(found))
@@ -137,46 +133,55 @@ class BrightnessEvaluator(Evaluator):
         return list(found)
 
 
-class BrightnessTask(Task[BrightnessRecipe, Clips]):
+# The task puts them together.
+
+
+class BrightnessTask(Task[BrightnessRecipe, FlatClips]):
     name = "brightness"
     recipe = BrightnessRecipe
-    plans: Registry[PlanSpec] = Registry("plan", "vcycle.plans.brightness")
+    plans = Registry[PlanSpec]("plan", "vcycle.plans.brightness")
     compared = ("constant", "cascade")
     measures = (
         Measure(
-            name="closeness", words="closeness", unit="", points="", scale=1.0, digits=3, margin=0.01, samples="clips"
+            name="closeness",
+            key="value",
+            words="closeness",
+            unit="%",
+            points="points",
+            scale=100.0,
+            digits=1,
+            margin=0.01,
+            samples="clips",
         ),
     )
 
-    def find(self, recipe: BrightnessRecipe, work: Any, progress: Any = None) -> Splits[Clips]:
-        sizes = {"train": recipe.data.clips, "val": 8, "test": 8}
-        return Splits(lambda split: Clips(sizes[split]), sizes, source="drawn")
-
-    def baseline(self, recipe: BrightnessRecipe, samples: int | None) -> Baseline:
-        t = recipe.training
-        return Baseline(
-            batch=t.batch, frames=t.frames, size=t.size, clips=samples or recipe.data.clips, epochs=t.epochs, lr=t.lr
-        )
+    def find(self, recipe: BrightnessRecipe, work: Any, progress: Any = None) -> Splits[FlatClips]:
+        counts = {"train": recipe.data.clips, "val": 8, "test": 8}
+        return Splits(lambda split: FlatClips(counts[split]), counts, source="memory")
 
     def length(self, recipe: BrightnessRecipe) -> int:
         return recipe.data.clips
 
+    def baseline(self, recipe: BrightnessRecipe, samples: int | None) -> Baseline:
+        keys = ("batch", "frames", "size", "epochs", "lr")
+        return Baseline(clips=samples or recipe.data.clips, **{key: getattr(recipe.training, key) for key in keys})
+
     def check_plan(self, recipe: BrightnessRecipe, plan: Plan) -> None: ...
 
     def dataset(
-        self, recipe: BrightnessRecipe, splits: Splits[Clips], split: str, work: Any, progress: Any = None
-    ) -> Clips:
+        self, recipe: BrightnessRecipe, splits: Splits[FlatClips], split: str, work: Any, progress: Any = None
+    ) -> FlatClips:
         return splits[split]
 
     def build_model(self, recipe: BrightnessRecipe, classes: int, *, download: bool = True) -> nn.Module:
         torch.manual_seed(recipe.run.seed)
-        return Net()
+        return nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(3, 1))
 
-    def objective(self, recipe: BrightnessRecipe, classes: int) -> Brightness:
-        return Brightness()
+    def objective(self, recipe: BrightnessRecipe, classes: int) -> BrightnessLoss:
+        return BrightnessLoss()
 
     def evaluator(
-        self, recipe: BrightnessRecipe, dataset: Clips, classes: Sequence[str], *, final: bool
+        self, recipe: BrightnessRecipe, dataset: FlatClips, classes: Sequence[str], *, final: bool
     ) -> BrightnessEvaluator:
         return BrightnessEvaluator(dataset, Shape(recipe.training.frames, recipe.training.size, recipe.training.size))
 
@@ -185,9 +190,13 @@ class BrightnessTask(Task[BrightnessRecipe, Clips]):
 
 
 vcycle.register_task(BrightnessTask())
-vcycle.register_plan("constant", task="brightness")(
-    lambda recipe, baseline, options, factor: vcycle.constant(baseline, epoch_factor=factor or 1)
-)
-vcycle.register_plan("cascade", task="brightness")(
-    lambda recipe, baseline, options, factor: vcycle.cascade(baseline, epoch_factor=factor or 1)
-)
+
+
+@vcycle.register_plan("constant", task="brightness")
+def constant(recipe: BrightnessRecipe, baseline: Baseline, options: None, factor: float | None) -> Plan:
+    return vcycle.constant(baseline, epoch_factor=factor or 1)
+
+
+@vcycle.register_plan("cascade", task="brightness")
+def cascade(recipe: BrightnessRecipe, baseline: Baseline, options: None, factor: float | None) -> Plan:
+    return vcycle.cascade(baseline, epoch_factor=factor or 1)

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vcycle.console.output import message
-from vcycle.errors import VcycleError
+from vcycle.errors import RecipeError, VcycleError
 from vcycle.utils.reading import LONGEST, read_text, read_yaml, resolved
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
     from vcycle.report.page.runs import RunData
+    from vcycle.tasks.base import Measure
 
 __all__ = ["report"]
 
@@ -130,6 +131,7 @@ def _read(folder: Path, name: str) -> "RunData":
         name=name,
         folder=str(folder),
         recipe=_recipe(run.recipe),
+        measures=_measures(folder),
         **_plan(run.plan),
         steps=steps,
         validations=[line for line in log if line["event"] == "validation"],
@@ -138,6 +140,17 @@ def _read(folder: Path, name: str) -> "RunData":
         evaluations=[_evaluation(file) for file in sorted(folder.glob("eval-*.json")) if "." not in file.stem],
         environments=_lines(run.environment, lambda _: lines.Environment),
     )
+
+
+def _measures(folder: Path) -> "Sequence[Measure]":
+    """What a run's task is judged by; what any is, where this version cannot read the run's recipe."""
+    from vcycle.tasks.base import measures, tasks
+    from vcycle.tasks.recipes import load_recipe
+
+    try:
+        return tasks[load_recipe(str(folder)).task].measures
+    except RecipeError:
+        return tuple(measures().values())
 
 
 def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]") -> list[dict[str, Any]]:

@@ -149,6 +149,8 @@ class Measure:
 
     name: str
     """As an evaluation calls it: `top-1`."""
+    key: str
+    """The field of an evaluation that holds it: `top1`."""
     words: str
     """As a table calls it: `accuracy`."""
     unit: str
@@ -168,8 +170,8 @@ class Measure:
         """A value for people.
 
         Example:
-            >>> accuracy = Measure(name="top-1", words="accuracy", unit="%", points="points", scale=100.0, digits=1,
-            ...                    margin=0.01, samples="videos")
+            >>> accuracy = Measure(name="top-1", key="top1", words="accuracy", unit="%", points="points", scale=100.0,
+            ...                    digits=1, margin=0.01, samples="videos")
             >>> accuracy.text(0.9876)
             '98.8 %'
         """

@@ -33,6 +33,11 @@ class Evaluation(Protocol):
         ...
 
     @property
+    def protocol(self) -> str:
+        """How it was measured; a field of the dataclass, as reports show it."""
+        ...
+
+    @property
     def numbers(self) -> Mapping[str, float]:
         """All numbers that are worth a curve, by name."""
         ...

@@ -32,6 +32,10 @@ class Picture:
     """In inches, of 6 across: wider would leave letters too small where a page is narrow."""
 
 
+_UNKNOWN = "measure on validation"
+"""What is drawn where no validation tells a number that the task is judged by."""
+
+
 def accuracy(runs: Sequence[RunData]) -> Picture:
     """What runs are judged by on validation against training time: a panel for each measure, a line for each run.
 
@@ -40,11 +44,14 @@ def accuracy(runs: Sequence[RunData]) -> Picture:
     panels: dict[str, list[RunData]] = {}
     for run in runs:
         if run.validations:
-            panels.setdefault(measure(run.validations[-1]["evaluation"])[0], []).append(run)
-    panels = panels or {"measure": []}
+            about, _ = measure(run, run.validations[-1]["evaluation"])
+            label = _UNKNOWN if about is None else f"{about.name} on validation ({about.unit})"
+            panels.setdefault(label, []).append(run)
+    panels = panels or {_UNKNOWN: []}
 
     def draw(figure: "Figure") -> None:
-        for axis, (name, own) in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels.items(), strict=True):
+        axes = figure.subplots(len(panels), 1, squeeze=False)[:, 0]
+        for axis, (label, own) in zip(axes, panels.items(), strict=True):
             for run in own:
                 found = points(run)
                 axis.plot([x for x, _ in found], [y for _, y in found], "o-", label=run.name, markersize=3)
@@ -52,7 +59,7 @@ def accuracy(runs: Sequence[RunData]) -> Picture:
             for number, value in enumerate(lines):
                 axis.axhline(value, color="grey", linestyle="--", linewidth=1, label="bicubic" if number == 0 else None)
             axis.set_xlabel("training time (s)")
-            axis.set_ylabel(f"{name} on validation ({'dB' if name == 'PSNR' else '%'})")
+            axis.set_ylabel(label)
             axis.set_xlim(0, None)
             if (len(runs) > 1 and own) or lines:
                 axis.legend(fontsize=8, frameon=False, labelcolor="linecolor")

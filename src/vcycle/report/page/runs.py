@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from typing import Any
+
+from vcycle.tasks.base import Measure
 
 __all__ = ["RunData", "Waits", "bicubic", "measure", "points", "shown", "time_split"]
 
@@ -21,6 +23,8 @@ class RunData:
     """The plan's name."""
     stages: Sequence[Mapping[str, Any]]
     """Of each stage: name, steps, frames, size, batch."""
+    measures: Sequence[Measure]
+    """What runs of its task are judged by."""
     planned_steps: int
     summary: str
     """What the plan is, and what it saves against its baseline, in a line."""
@@ -65,21 +69,19 @@ def points(run: RunData) -> list[tuple[float, float]]:
     """Training seconds and the main measure, in percent or as it is, of each validation."""
     found = []
     for line in run.validations:
-        name, value = measure(line["evaluation"])
-        if value is not None:
-            found.append((float(line["seconds"]), value * (100 if name in _SHARES else 1)))
+        about, value = measure(run, line["evaluation"])
+        if about is not None:
+            found.append((float(line["seconds"]), value * about.scale))
     return found
 
 
-_SHARES = ("top-1", "mAP")
-
-
-def measure(evaluation: Mapping[str, Any]) -> tuple[str, float | None]:
-    """Name and value of what an evaluation is about."""
-    for key, name in (("map", "mAP"), ("top1", "top-1"), ("psnr", "PSNR")):
-        if evaluation.get(key) is not None:
-            return name, float(evaluation[key])
-    return "measure", None
+def measure(run: RunData, evaluation: Mapping[str, Any]) -> tuple[Measure | None, float]:
+    """What an evaluation is about, and its value; of several measures the last that the evaluation has."""
+    for known in reversed(run.measures):
+        value = evaluation.get(known.key)
+        if isinstance(value, int | float):
+            return known, float(value)
+    return None, nan
 
 
 def bicubic(evaluation: Mapping[str, Any]) -> float | None:
@@ -88,14 +90,14 @@ def bicubic(evaluation: Mapping[str, Any]) -> float | None:
     return float(value) if value is not None and isfinite(value) else None
 
 
-def shown(evaluation: Mapping[str, Any]) -> str:
+def shown(run: RunData, evaluation: Mapping[str, Any]) -> str:
     """What an evaluation is about, for people; of PSNR with what bicubic interpolation reaches."""
-    name, value = measure(evaluation)
-    if value is None:
+    about, value = measure(run, evaluation)
+    if about is None:
         return "–"
     beside = bicubic(evaluation)
     plain = "" if beside is None else f" (bicubic {beside:.2f} dB)"
-    return f"{value:.1%}" if name in _SHARES else f"{value:.2f} dB{plain}"
+    return about.text(value).replace(" %", "%") + plain
 
 
 def time_split(run: RunData) -> list[Waits]:

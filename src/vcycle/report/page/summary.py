@@ -17,8 +17,8 @@ def summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
     """A head, and a row for each run."""
     rows = [["run", "plan", "steps", "samples", "training time", "validation", "evaluations", "bad samples"]]
     for run in runs:
-        last = shown(run.validations[-1]["evaluation"]) if run.validations else "–"
-        found = [f"{one['split']} {shown(one)}" for one in run.evaluations]
+        last = shown(run, run.validations[-1]["evaluation"]) if run.validations else "–"
+        found = [f"{one['split']} {shown(run, one)}" for one in run.evaluations]
         taken = len(run.steps)
         samples = sum(line["batch"] for line in run.steps)
         rows.append(

@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 __all__ = ["RECOGNITION", "RecognitionTask"]
 
 
-def _share(name: str, words: str) -> Measure:
+def _share(name: str, key: str, words: str) -> Measure:
     return Measure(
-        name=name, words=words, unit="%", points="points", scale=100.0, digits=1, margin=0.01, samples="videos"
+        name=name,
+        key=key,
+        words=words,
+        unit="%",
+        points="points",
+        scale=100.0,
+        digits=1,
+        margin=0.01,
+        samples="videos",
     )
 
 
@@ -40,7 +48,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     recipes = "vcycle.tasks.recognition.recipes"
     plans = PLANS
     compared = ("constant", "long+short", "cascade")
-    measures = (_share("top-1", "accuracy"), _share("mAP", "mAP"))
+    measures = (_share("top-1", "top1", "accuracy"), _share("mAP", "map", "mAP"))
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.recognition.commands:predict"}
     preparers: ClassVar[Mapping[str, str]] = {
         to: "vcycle.tasks.recognition.prepare:prepare_videos" for to in ("video", "array")

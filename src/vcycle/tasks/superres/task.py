@@ -65,7 +65,17 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
     plans = plans.PLANS
     compared = ("constant", "hierarchical")
     measures = (
-        Measure(name="PSNR", words="PSNR", unit="dB", points="dB", scale=1.0, digits=2, margin=0.05, samples="clips"),
+        Measure(
+            name="PSNR",
+            key="psnr",
+            words="PSNR",
+            unit="dB",
+            points="dB",
+            scale=1.0,
+            digits=2,
+            margin=0.05,
+            samples="clips",
+        ),
     )
     commands: ClassVar[Mapping[str, str]] = {"upscale": "vcycle.tasks.superres.commands:upscale"}
     preparers: ClassVar[Mapping[str, str]] = {"tiles": "vcycle.tasks.superres.prepare_tiles:prepare_tiles"}
