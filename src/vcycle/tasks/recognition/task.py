@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vcycle.data.layouts import VideoList
+from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
@@ -39,6 +39,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     recipe = RecognitionRecipe
     recipes = "vcycle.tasks.recognition.recipes"
     plans = PLANS
+    layouts = LAYOUTS
     compared = ("constant", "long+short", "cascade")
     measures = (_share("top-1", "accuracy"), _share("mAP", "mAP"))
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.recognition.commands:predict"}
