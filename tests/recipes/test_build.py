@@ -134,7 +134,7 @@ def test_layouts_and_folds_that_do_not_fit_are_refused(load, ucf101, tmp_path):
         find_videos(load(f"data={ucf101}", "data.layout=ucf"), tmp_path)
     with pytest.raises(DataError, match="fold=4: 1, 2, 3 are accepted"):
         _ = find_videos(load(f"data={ucf101}", "data.fold=4"), tmp_path).train
-    with pytest.raises(RecipeError, match="data.fold"):
+    with pytest.raises(RecipeError, match=r"data\.fold"):
         load("data.fold=0")
 
 
