@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
     from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.models import ModelRegistry
     from vcycle.train.log import Watched
     from vcycle.train.outcome import Evaluation
     from vcycle.train.update import Task as Objective
@@ -326,6 +327,8 @@ class Task(ABC, Generic[R, F]):
     """The package that holds its shipped recipes, in folders."""
     plans: ClassVar[Registry[PlanSpec]]
     """Its plans by name; `constant` is one of them."""
+    models: "ClassVar[ModelRegistry | None]" = None
+    """Its models by name, and what it asks of them; None for a task whose networks recipes do not choose."""
     layouts: ClassVar[LayoutRegistry | None] = None
     """How its datasets may lie; None for a task without such a choice."""
     compared: ClassVar[tuple[str, ...]] = ("constant",)

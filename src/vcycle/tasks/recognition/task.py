@@ -11,6 +11,7 @@ from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, 
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.recognition.data import chance_of, check_videos, every_video, find_videos, left_out, without_digits
+from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
 from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
@@ -39,6 +40,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     recipe = RecognitionRecipe
     recipes = "vcycle.tasks.recognition.recipes"
     plans = PLANS
+    models = MODELS
     layouts = LAYOUTS
     compared = ("constant", "long+short", "cascade")
     measures = (_share("top-1", "accuracy"), _share("mAP", "mAP"))
@@ -76,7 +78,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         """Check a plan against what the model needs, the sampling, and the views of evaluation."""
         from vcycle.tasks.recognition.datasets import grids_of
         from vcycle.tasks.recognition.evaluate import views_of
-        from vcycle.tasks.recognition.models import MODELS
 
         plan.require(MODELS.needs_of(recipe.model), recipe.model.name)
         try:

@@ -64,6 +64,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
     recipe = SuperresRecipe
     recipes = "vcycle.tasks.superres.recipes"
     plans = plans.PLANS
+    models = MODELS
     layouts = LAYOUTS
     compared = ("constant", "hierarchical")
     measures = (
