@@ -47,12 +47,14 @@ def pytest_runtest_setup() -> None:
 
 @pytest.fixture
 def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Leaves the registries of models, `sys.path` and the imported modules as they were."""
+    """Leaves the registries of models and layouts, `sys.path` and the imported modules as they were."""
+    from vcycle.tasks.base import tasks
     from vcycle.tasks.models import models_of
 
     for task in ("recognition", "superresolution"):
         models_of(task).names()
-        monkeypatch.setattr(models_of(task), "_values", dict(models_of(task)._values))
+        for registry in (models_of(task), tasks[task].layouts):
+            monkeypatch.setattr(registry, "_values", dict(registry._values))
     monkeypatch.setattr(sys, "path", list(sys.path))
     before = set(sys.modules)
     yield

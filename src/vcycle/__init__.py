@@ -37,7 +37,7 @@ from vcycle.plan import (
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
     from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
-    from vcycle.tasks.base import register_plan, register_task
+    from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
 
 __version__ = "0.1.0"
@@ -51,6 +51,7 @@ _LAZY = {
     "convert_batchnorm": "vcycle.nn",
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
+    "register_layout": "vcycle.tasks.base",
     "register_model": "vcycle.tasks.models",
     "register_plan": "vcycle.tasks.base",
     "register_task": "vcycle.tasks.base",
@@ -88,6 +89,7 @@ __all__ = [
     "loader",
     "multigrid",
     "one_step",
+    "register_layout",
     "register_model",
     "register_plan",
     "register_task",

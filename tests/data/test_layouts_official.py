@@ -6,7 +6,7 @@ from math import inf
 import pytest
 
 from vcycle.data.layouts import layout_of, read_videos, splits_of
-from vcycle.errors import DataError
+from vcycle.errors import DataError, RecipeError
 
 KINETICS_TRAIN = """label,youtube_id,time_start,time_end,split,is_cc
 "playing, the kazoo",---QUuC4vJs,84,94,train,0
@@ -413,7 +413,10 @@ def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
     assert read_videos(ucf101, "test", layout="ucf101") == read_videos(ucf101, "test")
     assert_refused(ucf101, "train", "no labelled train split of the layout kinetics; it has none of", layout="kinetics")
     assert_refused(ucf101, "train", "no list train.csv or train.txt; it has no list", layout="list")
-    assert_refused(ucf101, "train", "layout='ucf': auto, folder, list, kinetics, ssv2", layout="ucf")
+    with pytest.raises(
+        RecipeError, match=r"layout=ucf: unknown \(did you mean 'ucf101'\?\); accepted: auto, charades, "
+    ):
+        read_videos(ucf101, "train", layout="ucf")
     folder = read_videos(ucf101 / "UCF-101", "train")
     assert (len(folder), folder.classes) == (80, ("Archery", "Bowling"))
     assert_refused(ucf101 / "UCF-101", "train", "fold=2: the layout folder of", fold=2)

@@ -6,12 +6,13 @@ planning answers at once.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from vcycle.config.recipe import RecipeBase
+from vcycle.data.layouts.layout import AUTO, Layout, LayoutRegistry
 from vcycle.errors import RecipeError
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
     from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.models import ModelRegistry
     from vcycle.train.log import Watched
     from vcycle.train.objective import Objective
     from vcycle.train.outcome import Evaluation
@@ -46,6 +48,7 @@ __all__ = [
     "Splits",
     "Task",
     "measures",
+    "register_layout",
     "register_plan",
     "register_task",
     "tasks",
@@ -56,6 +59,7 @@ Progress = Callable[[str, int, int], None]
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
+C = TypeVar("C", bound=Callable[..., Any])
 R = TypeVar("R", bound=RecipeBase)
 F = TypeVar("F", bound="Found")
 
@@ -333,6 +337,10 @@ class Task(ABC, Generic[R, F]):
     """The package that holds its shipped recipes, in folders."""
     plans: ClassVar[Registry[PlanSpec]]
     """Its plans by name; `constant` is one of them."""
+    models: "ClassVar[ModelRegistry | None]" = None
+    """Its models by name, and what it asks of them; None for a task whose networks recipes do not choose."""
+    layouts: ClassVar[LayoutRegistry | None] = None
+    """How its datasets may lie; None for a task without such a choice."""
     compared: ClassVar[tuple[str, ...]] = ("constant",)
     """The plans that `vcycle compare` trains by default."""
     measures: ClassVar[tuple[Measure, ...]]
@@ -598,6 +606,45 @@ def register_plan(
     def register(build: Callable[[Any, Baseline, Any, float | None], Plan]) -> Callable[..., Plan]:
         tasks[task].plans.register(name, PlanSpec(build=build, section=name, options=options))
         return build
+
+    return register
+
+
+def register_layout(
+    name: str,
+    *,
+    task: str = "recognition",
+    splits: Callable[..., Iterable[str]] | Collection[str] = ("train", "val"),
+    folds: int = 0,
+    incomplete: bool = False,
+) -> Callable[[C], C]:
+    """Add a dataset layout to a task, by decorating what reads a split of a folder.
+
+    The function is called with the folder (a `Path`) and the split's name, and with those of the recipe's options that
+    it takes by name. Recognition: `videos` (`data.root`), `fold`, `val_fraction`, and `check_files` (whether to look
+    for each listed file); it returns a `vcycle.data.VideoList`. Super-resolution: `low` (`data.low`) and `degradation`;
+    it returns `vcycle.tasks.superres.ClipPairs`. Recipes choose the layout with `data.layout: NAME`.
+
+    Args:
+        name: Of the layout.
+        task: The task that it is for.
+        splits: From a folder to the splits that it has (`train`, `val`, `test`), none where it lies in another way; by
+            it `data.layout=auto` recognises folders. Or the splits of every such folder, which then has to be named.
+        folds: How many official folds there are.
+        incomplete: Whether listed videos may have no file, and are left out.
+
+    Raises:
+        RecipeError: if the name is taken, or the task has no layouts.
+    """
+
+    def register(read: C) -> C:
+        layouts = tasks[task].layouts
+        if layouts is None:
+            raise RecipeError(f"layout {name!r}: task {task} has no layouts")
+        if name == AUTO:
+            raise RecipeError(f"layout {name!r} stands for the layout that is recognised: choose another name")
+        layouts.register(name, Layout(read=read, splits=splits, folds=folds, incomplete=incomplete))
+        return read
 
     return register
 

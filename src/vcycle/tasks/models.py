@@ -9,7 +9,6 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vcycle.config.recipe import NeedsSection
@@ -17,6 +16,7 @@ from vcycle.errors import RecipeError, VcycleError, did_you_mean
 from vcycle.plan import Needs
 from vcycle.registry import Registry, import_attribute
 from vcycle.section import Section
+from vcycle.tasks.base import tasks
 from vcycle.tasks.model_options import check_names, read_options
 
 if TYPE_CHECKING:
@@ -32,15 +32,6 @@ __all__ = [
     "register_model",
 ]
 
-_SHIPPED = {
-    "recognition": "vcycle.tasks.recognition.models",
-    "superresolution": "vcycle.tasks.superres.models",
-}
-"""The packages that register the shipped models of a task, imported when its models are first looked up."""
-_BY_POSITION = {"recognition": 1}
-"""How many arguments a task itself gives to what builds its models: the number of classes."""
-_ATTRIBUTES = {"superresolution": ("window", "outputs")}
-"""What a task asks of its networks besides their call."""
 _SPEC = "__vcycle_model__"
 """The attribute in which :func:`register_model` leaves a model's spec."""
 
@@ -134,7 +125,7 @@ class ModelSpec:
         if self.options is not None:
             return read_options(self.options, name, values)
         if callable(self.build):
-            known = _keywords(self.build, given_by_position=_BY_POSITION.get(self.task, 0))
+            known = _keywords(self.build, given_by_position=models_of(self.task).arguments)
             if known is not None:
                 check_names(name, given, known)
         return values
@@ -164,14 +155,26 @@ class ModelSpec:
 class ModelRegistry(Registry[ModelSpec]):
     """The models of one task."""
 
-    def __init__(self, task: str) -> None:
-        """Start empty.
+    def __init__(
+        self,
+        task: str,
+        shipped: Mapping[str, ModelSpec] | None = None,
+        *,
+        arguments: int = 0,
+        attributes: Collection[str] = (),
+    ) -> None:
+        """Start with the shipped models.
 
         Args:
             task: Its name, as a recipe's key ``task`` has it.
+            shipped: The models that come with the task.
+            arguments: How many arguments the task itself gives, by position, to what builds its models.
+            attributes: What the task asks of its networks besides their call.
         """
         super().__init__("model", "vcycle.models")
-        self.task = task
+        self.task, self.arguments, self.attributes = task, arguments, tuple(attributes)
+        for name, spec in (shipped or {}).items():
+            self.register(name, spec)
 
     def definition(self, value: Any) -> object:
         """What builds the model."""
@@ -180,11 +183,6 @@ class ModelRegistry(Registry[ModelSpec]):
     def converted(self, value: Any, source: str) -> ModelSpec:
         """Return the spec of what an entry point names."""
         return _spec_of(value, source, self.task)
-
-    def __contains__(self, name: object) -> bool:
-        """Whether a name is known."""
-        _import_shipped(self.task)
-        return super().__contains__(name)
 
     def find(self, name: str) -> ModelSpec:
         """Return the model of a registered name, or of ``module:attribute``.
@@ -201,7 +199,7 @@ class ModelRegistry(Registry[ModelSpec]):
         elif name in self:
             spec = self[name]
         else:
-            others = [task for task in {**_SHIPPED, **_REGISTRIES} if task != self.task and name in models_of(task)]
+            others = [task for task in tasks if task != self.task and name in models_of(task)]
             raise self._not_ours(name) if others else self._unknown(name)
         if spec.task != self.task:
             raise self._not_ours(name)
@@ -209,7 +207,6 @@ class ModelRegistry(Registry[ModelSpec]):
 
     def names(self) -> tuple[str, ...]:
         """All names of the task's models: the shipped ones, those that were registered, and those of entry points."""
-        _import_shipped(self.task)
         return tuple(name for name in super().names() if self._is_ours(name))
 
     def key_maps(self) -> list[KeyMap]:
@@ -264,12 +261,10 @@ class ModelRegistry(Registry[ModelSpec]):
         model = make(*arguments, **spec.fixed, **values)
         if not isinstance(model, nn.Module):
             raise RecipeError(f"model {name!r} was built as {type(model).__name__}; accepted: a torch.nn.Module")
-        asked = _ATTRIBUTES.get(self.task, ())
-        for attribute in asked:
+        for attribute in self.attributes:
             if not hasattr(model, attribute):
-                raise RecipeError(
-                    f"model {name!r} has no attribute {attribute!r}; accepted: a network with {' and '.join(asked)}"
-                )
+                asked = " and ".join(self.attributes)
+                raise RecipeError(f"model {name!r} has no attribute {attribute!r}; accepted: a network with {asked}")
         return model
 
     def _is_ours(self, name: str) -> bool:
@@ -283,12 +278,13 @@ class ModelRegistry(Registry[ModelSpec]):
         return RecipeError(f"model {name!r} is not one of {self.task}; accepted: {', '.join(self.names())}")
 
 
-_REGISTRIES: dict[str, ModelRegistry] = {}
-
-
 def models_of(task: str) -> ModelRegistry:
-    """Return the models of a task, by its name in recipes."""
-    return _REGISTRIES.setdefault(task, ModelRegistry(task))
+    """Return the models of a task, by its name in recipes; none of a task without a registry of models.
+
+    Raises:
+        RecipeError: if there is no such task.
+    """
+    return tasks[task].models or ModelRegistry(task)
 
 
 def register_model(
@@ -318,15 +314,7 @@ def register_model(
         downloads: The option that lets it download pretrained weights.
 
     Raises:
-        RecipeError: if the name is that of another model, or has a colon.
-
-    Example:
-        >>> @register_model("brightness", task="toy", needs={"min_size": 8})
-        ... def brightness(classes, width=8):
-        ...     from torch import nn
-        ...     return nn.Sequential(nn.AdaptiveAvgPool3d(1), nn.Flatten(), nn.Linear(3, classes))
-        >>> models_of("toy").needs("brightness").min_size
-        8
+        RecipeError: if the name is that of another model, or has a colon, or the task has no registry of models.
     """
     if ":" in name:
         raise RecipeError(f"model {name!r}: a registered name has no colon, which stands for module:attribute")
@@ -344,17 +332,14 @@ def register_model(
             roles=roles or {},
             downloads=downloads,
         )
-        _import_shipped(task)
-        models_of(task).register(name, spec)
+        models = tasks[task].models
+        if models is None:
+            raise RecipeError(f"model {name!r}: task {task} has no registry of models")
+        models.register(name, spec)
         setattr(build, _SPEC, spec)
         return build
 
     return decorate
-
-
-def _import_shipped(task: str) -> None:
-    if task in _SHIPPED:
-        import_module(_SHIPPED[task])
 
 
 def _spec_of(value: Any, source: str, task: str) -> ModelSpec:

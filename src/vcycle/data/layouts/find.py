@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Literal, get_args
 
 from vcycle.data.layouts.charades import charades_splits, read_charades
 from vcycle.data.layouts.folder import folder_splits, read_folder
 from vcycle.data.layouts.hmdb51 import hmdb51_splits, read_hmdb51
 from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
+from vcycle.data.layouts.layout import AUTO, Layout, LayoutRegistry
 from vcycle.data.layouts.lists import list_splits, read_list, read_lists, splits_in_list
 from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.layouts.ssv2 import read_ssv2, ssv2_splits
@@ -17,27 +16,26 @@ from vcycle.data.layouts.ucf101 import read_ucf101, ucf101_splits
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 
-__all__ = ["FOLDS", "LayoutName", "layout_of", "read_videos", "splits_of"]
+__all__ = ["LAYOUTS", "layout_of", "read_videos", "splits_of"]
 
-LayoutName = Literal["auto", "folder", "list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51"]
+LAYOUTS = LayoutRegistry("layout", "vcycle.layouts")
+"""Layouts of videos, in the order in which they are tried: a folder with the official files of a set is that set."""
 
-FOLDS = (1, 2, 3)
-"""Folds of the sets that have them."""
-
-# In the order in which they are tried: a folder with the official files of a set is that set.
-_SPLITS: dict[LayoutName, Callable[[Path], Iterable[str]]] = {
-    "charades": charades_splits,
-    "ssv2": ssv2_splits,
-    "ucf101": ucf101_splits,
-    "hmdb51": hmdb51_splits,
-    "kinetics": kinetics_splits,
-    "list": list_splits,
-    "folder": folder_splits,
-}
-_FOLDED: tuple[LayoutName, ...] = ("ucf101", "hmdb51")
+for _name, _layout in {
+    "charades": Layout(read=read_charades, splits=charades_splits),
+    "ssv2": Layout(read=read_ssv2, splits=ssv2_splits),
+    "ucf101": Layout(read=read_ucf101, splits=ucf101_splits, folds=3),
+    "hmdb51": Layout(read=read_hmdb51, splits=hmdb51_splits, folds=3),
+    "kinetics": Layout(read=read_kinetics, splits=kinetics_splits, incomplete=True),
+    "list": Layout(read=read_lists, splits=list_splits, general=True),
+    "folder": Layout(
+        read=read_folder, splits=lambda root: tuple(folder_splits(root)) or ("train", "val"), general=True
+    ),
+}.items():
+    LAYOUTS.register(_name, _layout)
 
 
-def layout_of(path: Path) -> LayoutName:
+def layout_of(path: Path) -> str:
     """The layout of a dataset, recognised by the files that are its own.
 
     Raises:
@@ -48,10 +46,10 @@ def layout_of(path: Path) -> LayoutName:
         return "list"
     if not path.is_dir():
         raise DataError(f"{path}: no such folder or list file")
-    return next((name for name, splits in _SPLITS.items() if splits(path)), "folder")
+    return LAYOUTS.recognised(path) or "folder"
 
 
-def splits_of(path: Path, layout: LayoutName = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
+def splits_of(path: Path, layout: str = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
     """Splits that a dataset has, those cut from a share of another included; a list without a column of them is any.
 
     Args:
@@ -63,19 +61,17 @@ def splits_of(path: Path, layout: LayoutName = "auto", *, videos: Path | None = 
         DataError: If there is no such folder or list file.
     """
     path = Path(path)
-    found = layout_of(path) if layout == "auto" else layout
+    found = layout_of(path) if layout == AUTO else layout
     if path.is_file():
         return splits_in_list(path) or SPLITS
-    if found == "kinetics":
-        return kinetics_splits(path, videos)
-    return tuple(_SPLITS[found](path)) or (("train", "val") if found == "folder" else ())
+    return LAYOUTS[found].splits_in(path, videos=videos)
 
 
 def read_videos(
     path: Path,
     split: str,
     *,
-    layout: LayoutName = "auto",
+    layout: str = "auto",
     videos: Path | None = None,
     fold: int | None = None,
     val_fraction: float = 0.2,
@@ -84,7 +80,8 @@ def read_videos(
     """Find the videos of a split.
 
     Without a layout it is recognised, in this order: a list file (taken whole for any split, unless it has a
-    column of splits); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; lists
+    column of splits); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; layouts
+    that users registered; lists
     ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``) and perhaps ``classes.txt``; a folder per split, each with
     a folder per class; a folder per class, split by a hash of each file's path. Folders and lists of splits may also
     be called ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all names.
@@ -94,41 +91,39 @@ def read_videos(
         split: ``train``, ``val`` or ``test``.
         layout: How the dataset lies; the modules of ``vcycle.data.layouts`` show each.
         videos: Where the videos lie, if not in ``path``; not for folders per class.
-        fold: Which official fold of UCF101 or HMDB51, from 1 to 3; 1 by default.
+        fold: Which official fold, of a layout that has some (UCF101, HMDB51: 1 to 3); 1 by default.
         val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
         check_files: Whether to look for each listed file now: one that is not there is an error, or left out and
             counted where sets lose videos (Kinetics).
 
     Raises:
+        RecipeError: If there is no such layout.
         DataError: If the path or split is missing, a class has no videos, or an annotation is wrong.
     """
     path = Path(path)
     if split not in SPLITS:
         raise DataError(f"no split is called {split!r}: {', '.join(SPLITS)} are accepted")
-    if layout not in get_args(LayoutName):
-        raise DataError(f"layout={layout!r}: {', '.join(get_args(LayoutName))} are accepted")
     recognised = layout_of(path)
-    found = recognised if layout == "auto" else layout
-    if fold is not None and found not in _FOLDED:
-        raise DataError(f"fold={fold}: the layout {found} of {path} has none, {' and '.join(_FOLDED)} have")
-    if fold not in (None, *FOLDS):
-        raise DataError(f"fold={fold}: {', '.join(map(str, FOLDS))} are accepted")
+    found = recognised if layout == AUTO else layout
+    known = LAYOUTS[found]
+    if fold is not None and not known.folds:
+        have = " and ".join(name for name in LAYOUTS if LAYOUTS[name].folds)
+        raise DataError(f"fold={fold}: the layout {found} of {path} has none, {have} have")
+    if fold is not None and not 1 <= fold <= known.folds:
+        raise DataError(f"fold={fold}: {', '.join(map(str, range(1, known.folds + 1)))} are accepted")
     if path.is_file():
         if found != "list":
             raise DataError(f"{path}: a file, where the layout {found} is a folder")
         return read_list(path, videos, split=split, check_files=check_files)
-    if found == "folder":
-        if videos is not None:
-            raise DataError(f"{path}: a folder per class has no lists whose videos could lie elsewhere, in {videos}")
-        return read_folder(path, split, val_fraction=val_fraction)
-    if found == "list":
-        return read_lists(path, split, videos=videos, check_files=check_files)
-    splits = splits_of(path, found, videos=videos)
-    if split not in splits:
-        has = f"it has {', '.join(splits)}" if splits else "it has none of the set's lists"
-        raise DataError(f"{path}: no labelled {split} split of the layout {found}; {has}")
-    if found in _FOLDED:
-        read = read_ucf101 if found == "ucf101" else read_hmdb51
-        return read(path, split, videos=videos, fold=fold or 1, val_fraction=val_fraction, check_files=check_files)
-    readers = {"kinetics": read_kinetics, "ssv2": read_ssv2, "charades": read_charades}
-    return readers[found](path, split, videos=videos, check_files=check_files)
+    if videos is not None and not known.takes("videos"):
+        raise DataError(f"{path}: the layout {found} has no lists whose videos could lie elsewhere, in {videos}")
+    return LAYOUTS.read(
+        VideoList,
+        found,
+        path,
+        split,
+        videos=videos,
+        fold=fold or 1,
+        val_fraction=val_fraction,
+        check_files=check_files,
+    )

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from vcycle.data.layouts import LayoutName, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
+from vcycle.data.layouts import LAYOUTS, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
 from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.layouts.layout import AUTO
 from vcycle.data.layouts.lists import list_splits, splits_in_list
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
@@ -105,7 +106,7 @@ def find_videos(recipe: RecognitionRecipe, work: Path, progress: Progress = lamb
     if not is_prepared(path):
         if path.is_file():
             _check_list(recipe, path)
-        if path.is_file() and (data.layout not in ("auto", "list") or data.fold is not None):
+        if path.is_file() and (data.layout not in (AUTO, "list") or data.fold is not None):
             raise RecipeError(f"data.path {data.path} is one list: data.layout and data.fold go with a folder")
         if path.is_dir() and (data.val is not None or data.test is not None):
             raise RecipeError(f"data.path {data.path} is a folder: data.val and data.test go with a list file")
@@ -144,7 +145,7 @@ def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool =
     Args:
         recipe: The recipe.
         cut: Whether to cut a split for validation from folders per class, as training does.
-        vanished: Whether to list those that Kinetics loses, too.
+        vanished: Whether to list those that may have no file (Kinetics), too.
 
     Raises:
         DataError: if the data is not as it should be.
@@ -161,6 +162,8 @@ def _reader(
 ) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
     """How the recipe's videos lie, which splits there are, and what reads one."""
     data = recipe.data
+    if data.layout != AUTO:
+        _ = LAYOUTS[data.layout]  # known?
     path = Path(data.path or "")
     root = None if data.root is None else Path(data.root)
     if is_prepared(path):
@@ -202,7 +205,7 @@ def _reader(
             videos=root,
             fold=data.fold,
             val_fraction=data.val_fraction,
-            check_files=check_files or (layout == "kinetics" and not vanished),
+            check_files=check_files or (LAYOUTS[layout].incomplete and not vanished),
         )
 
     return layout, splits_of(path, layout, videos=root), _confined(read, root)
@@ -221,12 +224,15 @@ def _confined(read: Callable[[str], VideoList], root: Path | None) -> Callable[[
     return confined
 
 
-def _layout(recipe: RecognitionRecipe, folder: Path) -> LayoutName:
+def _layout(recipe: RecognitionRecipe, folder: Path) -> str:
     """How the videos of a folder lie."""
     data = recipe.data
-    layout = layout_of(folder) if data.layout == "auto" else data.layout
-    if layout == "folder" and data.root is not None:
-        raise RecipeError(f"data.root {data.root} goes with list files: data.path {data.path} has a folder per class")
+    layout = layout_of(folder) if data.layout == AUTO else data.layout
+    if data.root is not None and not LAYOUTS[layout].takes("videos"):
+        raise RecipeError(
+            f"data.root {data.root} goes with list files: the layout {layout} of data.path {data.path} has none; "
+            "null is accepted"
+        )
     return layout
 
 

@@ -11,7 +11,6 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.config import LoadingSection
-from vcycle.data.layouts import LayoutName
 from vcycle.section import Clips, Frames, PositiveFloat, Section, Side, as_mapping
 from vcycle.tasks.recognition.plan_options import PlansSection
 from vcycle.train.config import Average, GradNorm, OptimizerSection
@@ -80,10 +79,11 @@ class DataSection(LoadingSection):
     path: Annotated[str, Field(min_length=1)] | None = None
     """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files or with
     a set's official files, a list file, or what `vcycle prepare` wrote."""
-    layout: LayoutName = "auto"
-    """How the videos lie; recognised by the files in the folder."""
-    fold: Annotated[int, Field(ge=1, le=3)] | None = None
-    """Which official fold of UCF101 or HMDB51; by default 1."""
+    layout: str = "auto"
+    """How the videos lie: `folder`, `list`, `kinetics`, `ssv2`, `charades`, `ucf101`, `hmdb51` or a layout of your own;
+    `auto` recognises it by the files in the folder."""
+    fold: PositiveInt | None = None
+    """Which official fold, of UCF101 or HMDB51 1 to 3; by default 1."""
     val: str | None = None
     """A list file of validation videos, where `path` is a list file without a column `split`."""
     test: str | None = None

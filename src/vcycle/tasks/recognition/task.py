@@ -4,13 +4,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vcycle.data.layouts import VideoList
+from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.recognition.data import chance_of, check_videos, every_video, find_videos, left_out, without_digits
+from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
 from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
@@ -47,6 +48,8 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     recipe = RecognitionRecipe
     recipes = "vcycle.tasks.recognition.recipes"
     plans = PLANS
+    models = MODELS
+    layouts = LAYOUTS
     compared = ("constant", "long+short", "cascade")
     measures = (_share("top-1", "top1", "accuracy"), _share("mAP", "map", "mAP"))
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.recognition.commands:predict"}
@@ -84,7 +87,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         """Check a plan against what the model needs, the sampling, and the views of evaluation."""
         from vcycle.tasks.recognition.datasets import grids_of
         from vcycle.tasks.recognition.evaluate import views_of
-        from vcycle.tasks.recognition.models import MODELS
 
         plan.require(MODELS.needs_of(recipe.model), recipe.model.name)
         try:

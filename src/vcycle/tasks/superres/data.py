@@ -1,26 +1,17 @@
 """The clips of a recipe of super-resolution, found by split."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
-from vcycle.data.layouts.splits import folders_of_splits
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import SPLITS, Splits
+from vcycle.tasks.superres.layouts import LAYOUTS
 from vcycle.tasks.superres.pairs.degrade import Degradation
-from vcycle.tasks.superres.pairs.layouts import (
-    ClipPairs,
-    read_pairs,
-    read_reds,
-    read_udm10,
-    read_vid4,
-    read_vimeo90k,
-    udm10_clips,
-)
-from vcycle.tasks.superres.pairs.store import TiledClips, is_store
+from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
+from vcycle.tasks.superres.pairs.store import TiledClips
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
-__all__ = ["every_clip", "find_clips", "refuse_shared", "split_of", "splits_in"]
+__all__ = ["every_clip", "find_clips", "refuse_shared", "split_of"]
 
 
 def find_clips(recipe: SuperresRecipe) -> Splits[ClipPairs]:
@@ -65,72 +56,36 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
     made_by = Degradation(kind=data.degradation)
     given = {"val": data.val, "test": data.test}.get(split)
     if given is not None:
-        return _tested_on(Path(given), made_by)
+        place = Path(given)
+        set_name = LAYOUTS.recognised(place, split)  # a set as it ships
+        if set_name is None or LAYOUTS[set_name].general:
+            return read_pairs(place, degradation=made_by)
+        return LAYOUTS.read(ClipPairs, set_name, place, split, degradation=made_by)
     if data.path is None:
         raise RecipeError("the recipe names no clips: give their folder with data=PATH")
-    path = Path(data.path)
-    low = None if data.low is None else Path(data.low)
-    layout = _layout(path) if data.layout == "auto" else data.layout
-    named = split == "train" and data.layout in ("reds", "vimeo90k")
-    if named and path.exists() and data.layout != _layout(path):
+    path, name = Path(data.path), _layout(recipe)
+    layout, low = LAYOUTS[name], None if data.low is None else Path(data.low)
+    splits = layout.splits_in(path)
+    if path.exists() and not splits:
         raise RecipeError(
-            f"data.path {path} does not lie as data.layout={data.layout} says (docs/superresolution-data.md); "
+            f"data.path {path} does not lie as data.layout={name} says (docs/superresolution-data.md); "
             "data.layout=auto takes a folder with train and val, each of clips"
         )
-    listed = "train" if split == "train" else "val"  # what the field validates on is what it tests on
-    if layout == "reds":
-        if low is not None:
-            raise RecipeError(f"data.low {low}: REDS' low-resolution frames are beside its others; null is accepted")
-        return _reds(path, listed, made_by)
-    if layout == "vimeo90k":
-        return read_vimeo90k(path, listed, low=low, degradation=made_by)
-    places = splits_in(path)
-    if split not in places and (places or split != "train"):
+    if low is not None and not layout.takes("low"):
+        raise RecipeError(
+            f"data.low {low}: clips of the layout {name} have their low-resolution frames beside them; null is accepted"
+        )
+    if path.exists() and split != "train" and split not in splits:
         raise RecipeError(f"data.path {path} has no folder {split}: give one with data.{split}=FOLDER")
-    if not places:
-        return read_pairs(path, low=low, degradation=made_by)
-    lower = None if low is None else folders_of_splits(low).get(split, low / split)
-    return read_pairs(places[split], low=lower, degradation=made_by)
+    return LAYOUTS.read(ClipPairs, name, path, split, low=low, degradation=made_by)
 
 
-def splits_in(path: Path) -> dict[str, Path]:
-    """The splits that a folder has folders of, and these; none in a store, or without one to train on.
-
-    Raises:
-        DataError: if two folders are one split.
-    """
-    found = {} if is_store(path) else folders_of_splits(path)
-    return found if "train" in found else {}
-
-
-def _layout(path: Path) -> str:
-    """How the clips of a folder lie, by the files in it."""
-    if any((path / name).is_dir() for name in ("train_sharp", "train/train_sharp")):
-        return "reds"
-    return "vimeo90k" if (path / "sep_trainlist.txt").is_file() else "clips"
-
-
-def _reds(path: Path, split: str, made_by: Degradation) -> ClipPairs:
-    """REDS4's partition; low resolution as it came, where it did and is the one asked for."""
-    ships = any((path / name / "X4").is_dir() for name in ("train_sharp_bicubic", "train/train_sharp_bicubic"))
-    pairs = read_reds(path, split, shipped=ships and made_by.kind == "bicubic")
-    return pairs if pairs.low is not None else replace(pairs, degradation=made_by)
-
-
-def _tested_on(path: Path, made_by: Degradation) -> ClipPairs:
-    """Clips of a folder to validate or test on; a set as it ships is recognised."""
-    if (path / "GT").is_dir():
-        came = "BIx4" if made_by.kind == "bicubic" else "BDx4"
-        return read_vid4(path, kind=made_by.kind, shipped=(path / came).is_dir())
-    if udm10_clips(path):
-        ships = made_by.kind == "bd" and all((path / name / "blur4").is_dir() for name in udm10_clips(path))
-        return read_udm10(path, kind=made_by.kind, shipped=ships)
-    layout = _layout(path)
-    if layout == "reds":
-        return _reds(path, "val", made_by)
-    if layout == "vimeo90k" or (path / "sep_testlist.txt").is_file():
-        return read_vimeo90k(path, "val", degradation=made_by)
-    return read_pairs(path, degradation=made_by)
+def _layout(recipe: SuperresRecipe) -> str:
+    """How the clips to train on, and those beside them, lie."""
+    data = recipe.data
+    if data.layout != "auto":
+        return data.layout
+    return LAYOUTS.recognised(Path(data.path or ""), "train") or "clips"
 
 
 def _has(recipe: SuperresRecipe, split: str) -> bool:
@@ -139,9 +94,7 @@ def _has(recipe: SuperresRecipe, split: str) -> bool:
     given = {"val": data.val, "test": data.test}[split]
     if given is not None or data.path is None:
         return given is not None
-    path = Path(data.path)
-    layout = _layout(path) if data.layout == "auto" else data.layout
-    return layout != "clips" or split in splits_in(path)
+    return split in LAYOUTS[_layout(recipe)].splits_in(Path(data.path))
 
 
 def _refuse_shared(train: ClipPairs, others: dict[str, ClipPairs]) -> None:

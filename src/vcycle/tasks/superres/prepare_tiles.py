@@ -32,9 +32,8 @@ def prepare_tiles(given: PrepareOptions) -> float:
     refuse("goes with --to video or array", of_videos)
     from vcycle.data.layouts.splits import folders_of_splits
     from vcycle.data.prepare.estimate import free_bytes
-    from vcycle.tasks.superres.data import splits_in
     from vcycle.tasks.superres.pairs.degrade import Degradation
-    from vcycle.tasks.superres.pairs.layouts import read_pairs
+    from vcycle.tasks.superres.pairs.layouts import read_pairs, splits_in
     from vcycle.tasks.superres.pairs.prepare import store_needs, write_store
     from vcycle.tasks.superres.pairs.resized import resized_pairs
     from vcycle.tasks.superres.pairs.store import is_store

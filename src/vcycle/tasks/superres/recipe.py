@@ -21,8 +21,9 @@ class SuperresData(LoadingSection):
     path: Annotated[str, Field(min_length=1)] | None = None
     """REDS, Vimeo-90K, or a folder with `train`, `val` and perhaps `test`, each of clips (folders of pictures, videos,
     or what `vcycle prepare --to tiles` wrote). Without such folders its clips are all trained on."""
-    layout: Literal["auto", "reds", "vimeo90k", "clips"] = "auto"
-    """How the clips lie; recognised by the files in the folder."""
+    layout: str = "auto"
+    """How the clips of `path` lie: `reds`, `vimeo90k`, `clips` or a layout of your own; `auto` recognises it by the
+    files in the folder."""
     low: Annotated[str, Field(min_length=1)] | None = None
     """The same clips at low resolution, laid out as those of `path` (of Vimeo-90K, as its `sequences`). By default what
     came with REDS or is in the tiles, else they are made."""

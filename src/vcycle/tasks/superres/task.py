@@ -9,6 +9,7 @@ from vcycle.console.datasets import refuse
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
 from vcycle.tasks.superres import plans
+from vcycle.tasks.superres.layouts import LAYOUTS
 from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.tasks.superres.scale import SCALE
@@ -63,6 +64,8 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
     recipe = SuperresRecipe
     recipes = "vcycle.tasks.superres.recipes"
     plans = plans.PLANS
+    models = MODELS
+    layouts = LAYOUTS
     compared = ("constant", "hierarchical")
     measures = (
         Measure(

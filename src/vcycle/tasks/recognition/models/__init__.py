@@ -10,15 +10,19 @@ Example:
 from typing import TYPE_CHECKING, Any
 
 from vcycle.errors import RecipeError
-from vcycle.tasks.models import models_of
-from vcycle.tasks.recognition.models import resnet3d, slowfast, torchvision  # noqa: F401 -- they register their models
+from vcycle.tasks.models import ModelRegistry
+from vcycle.tasks.recognition.models import resnet3d, slowfast, torchvision
 
 if TYPE_CHECKING:
     from torch import nn
 
 __all__ = ["MODELS", "build_model", "fully_convolutional", "names", "needs"]
 
-MODELS = models_of("recognition")
+MODELS = ModelRegistry(
+    "recognition",
+    {**resnet3d.MODELS, **slowfast.MODELS, **torchvision.MODELS},
+    arguments=1,  # the number of classes
+)
 names = MODELS.names
 needs = MODELS.needs
 

@@ -9,13 +9,12 @@ Example:
     3300131
 """
 
-from vcycle.tasks.models import models_of
-from vcycle.tasks.superres.models import basicvsr, edvr  # noqa: F401 -- they register their models
+from vcycle.tasks.models import ModelRegistry
+from vcycle.tasks.superres.models import basicvsr, edvr
 
 __all__ = ["MODELS", "build_model", "names", "needs"]
 
-
-MODELS = models_of("superresolution")
+MODELS = ModelRegistry("superresolution", {**basicvsr.MODELS, **edvr.MODELS}, attributes=("window", "outputs"))
 build_model = MODELS.build
 names = MODELS.names
 needs = MODELS.needs

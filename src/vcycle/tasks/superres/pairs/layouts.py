@@ -6,10 +6,12 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from vcycle.data.layouts.layout import Layout
+from vcycle.data.layouts.splits import SPLITS, folders_of_splits
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, PictureClips, find_clips
@@ -18,13 +20,19 @@ from vcycle.tasks.superres.pairs.store import TileStore, is_store
 from vcycle.utils.reading import read_text
 
 __all__ = [
+    "CLIPS",
+    "REDS",
     "REDS4",
+    "UDM10",
+    "VID4",
+    "VIMEO90K",
     "ClipPairs",
     "read_pairs",
     "read_reds",
     "read_udm10",
     "read_vid4",
     "read_vimeo90k",
+    "splits_in",
     "udm10_clips",
 ]
 
@@ -266,3 +274,66 @@ def _first_folder(root: Path, names: Sequence[str]) -> Path:
     if found is None:
         raise DataError(f"{root}: no folder {' or '.join(names)}")
     return found
+
+
+def splits_in(path: Path) -> dict[str, Path]:
+    """The splits that a folder has folders of, and these; none in a store, or without one to train on.
+
+    Raises:
+        DataError: If two folders are one split.
+    """
+    found = {} if is_store(path) else folders_of_splits(path)
+    return found if "train" in found else {}
+
+
+def _read_split(path: Path, split: str, *, low: Path | None = None, degradation: Degradation) -> ClipPairs:
+    """Clips of a split's folder; all clips where there are no such folders."""
+    places = splits_in(path)
+    if not places:
+        return read_pairs(path, low=low, degradation=degradation)
+    lower = None if low is None else folders_of_splits(low).get(split, low / split)
+    return read_pairs(places[split], low=lower, degradation=degradation)
+
+
+def _reds_splits(path: Path) -> tuple[str, ...]:
+    return SPLITS if any((path / name).is_dir() for name in ("train_sharp", "train/train_sharp")) else ()
+
+
+def _read_reds4(path: Path, split: str, *, degradation: Degradation) -> ClipPairs:
+    """REDS4's partition; low resolution as it came, where it did and is the one asked for."""
+    ships = any((path / name / "X4").is_dir() for name in ("train_sharp_bicubic", "train/train_sharp_bicubic"))
+    pairs = read_reds(path, _listed(split), shipped=ships and degradation.kind == "bicubic")
+    return pairs if pairs.low is not None else replace(pairs, degradation=degradation)
+
+
+def _vimeo90k_splits(path: Path) -> tuple[str, ...]:
+    lists = {"train": "sep_trainlist.txt", "val": "sep_testlist.txt", "test": "sep_testlist.txt"}
+    return SPLITS if (path / lists["train"]).is_file() else tuple(s for s in SPLITS if (path / lists[s]).is_file())
+
+
+def _read_vimeo90k(path: Path, split: str, *, low: Path | None = None, degradation: Degradation) -> ClipPairs:
+    return read_vimeo90k(path, _listed(split), low=low, degradation=degradation)
+
+
+def _listed(split: str) -> str:
+    """What the field validates on is what it tests on."""
+    return "train" if split == "train" else "val"
+
+
+def _read_vid4(path: Path, split: str, *, degradation: Degradation) -> ClipPairs:
+    del split
+    came = "BIx4" if degradation.kind == "bicubic" else "BDx4"
+    return read_vid4(path, kind=degradation.kind, shipped=(path / came).is_dir())
+
+
+def _read_udm10(path: Path, split: str, *, degradation: Degradation) -> ClipPairs:
+    del split
+    ships = degradation.kind == "bd" and all((path / name / "blur4").is_dir() for name in udm10_clips(path))
+    return read_udm10(path, kind=degradation.kind, shipped=ships)
+
+
+VID4 = Layout(read=_read_vid4, splits=lambda path: ("val", "test") if (path / "GT").is_dir() else ())
+UDM10 = Layout(read=_read_udm10, splits=lambda path: ("val", "test") if udm10_clips(path) else ())
+REDS = Layout(read=_read_reds4, splits=_reds_splits)
+VIMEO90K = Layout(read=_read_vimeo90k, splits=_vimeo90k_splits)
+CLIPS = Layout(read=_read_split, splits=lambda path: splits_in(path) or ("train",), general=True)

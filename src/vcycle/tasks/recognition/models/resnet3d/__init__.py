@@ -19,10 +19,10 @@ from vcycle.tasks.model_options import (
     Wholes,
     check_per_stage,
 )
-from vcycle.tasks.models import ModelSpec, models_of
+from vcycle.tasks.models import ModelSpec
 from vcycle.tasks.recognition.models.options import Block, NonLocalForm
 
-__all__ = ["ResNet3dOptions"]
+__all__ = ["MODELS", "ResNet3dOptions"]
 
 
 class ResNet3dOptions(ModelOptions):
@@ -85,16 +85,13 @@ def _needs(options: ResNet3dOptions) -> Needs:
     )
 
 
-def _register(name: str, **preset: Any) -> None:
-    models_of("recognition").register(
-        name,
-        ModelSpec(
-            build="vcycle.tasks.recognition.models.resnet3d.network:ResNet3d",
-            options=ResNet3dOptions,
-            preset=preset,
-            needs=_needs,
-            key_map="vcycle.tasks.recognition.weights.keys:RESNETS",
-        ),
+def _spec(**preset: Any) -> ModelSpec:
+    return ModelSpec(
+        build="vcycle.tasks.recognition.models.resnet3d.network:ResNet3d",
+        options=ResNet3dOptions,
+        preset=preset,
+        needs=_needs,
+        key_map="vcycle.tasks.recognition.weights.keys:RESNETS",
     )
 
 
@@ -114,10 +111,12 @@ _I3D: dict[str, Any] = {
 }
 """Time is seen by the stem and by every other block of the later stages, and halved after the first stage."""
 
-_register("r3d_tiny", widths=(16, 32, 64), blocks=(1, 1, 1))
-_register("r3d_small", widths=(32, 64, 128), blocks=(2, 2, 2), temporal_kernels=(3, 3, 3))
-_register("i3d_r50", **_I3D)
-_register("i3d_r101", **_I3D | {"blocks": (3, 4, 23, 3)})
-_register("i3d_nl_r50", **_I3D, nonlocal_every=(0, 2, 2, 0), nonlocal_form="dot")
-_register("slow_r50", **_R50, stem_kernel=(1, 7, 7), temporal_kernels=(1, 1, 3, 3))
-_register("c2d_r50", **_R50, stem_kernel=(1, 7, 7), temporal_kernels=(1, 1, 1, 1), temporal_pool=2)
+MODELS = {
+    "r3d_tiny": _spec(widths=(16, 32, 64), blocks=(1, 1, 1)),
+    "r3d_small": _spec(widths=(32, 64, 128), blocks=(2, 2, 2), temporal_kernels=(3, 3, 3)),
+    "i3d_r50": _spec(**_I3D),
+    "i3d_r101": _spec(**_I3D | {"blocks": (3, 4, 23, 3)}),
+    "i3d_nl_r50": _spec(**_I3D, nonlocal_every=(0, 2, 2, 0), nonlocal_form="dot"),
+    "slow_r50": _spec(**_R50, stem_kernel=(1, 7, 7), temporal_kernels=(1, 1, 3, 3)),
+    "c2d_r50": _spec(**_R50, stem_kernel=(1, 7, 7), temporal_kernels=(1, 1, 1, 1), temporal_pool=2),
+}

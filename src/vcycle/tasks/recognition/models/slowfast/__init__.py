@@ -16,10 +16,10 @@ from vcycle.tasks.model_options import (
     check_per_stage,
     options_error,
 )
-from vcycle.tasks.models import ModelSpec, models_of
+from vcycle.tasks.models import ModelSpec
 from vcycle.tasks.recognition.models.options import Block
 
-__all__ = ["SlowFastOptions"]
+__all__ = ["MODELS", "SlowFastOptions"]
 
 
 class SlowFastOptions(ModelOptions):
@@ -72,16 +72,13 @@ def _needs(options: SlowFastOptions) -> Needs:
     return Needs(min_frames=options.alpha, frames_multiple=options.alpha)
 
 
-def _register(name: str, **preset: Any) -> None:
-    models_of("recognition").register(
-        name,
-        ModelSpec(
-            build="vcycle.tasks.recognition.models.slowfast.network:SlowFast",
-            options=SlowFastOptions,
-            preset=preset,
-            needs=_needs,
-            key_map="vcycle.tasks.recognition.weights.keys:RESNETS",
-        ),
+def _spec(**preset: Any) -> ModelSpec:
+    return ModelSpec(
+        build="vcycle.tasks.recognition.models.slowfast.network:SlowFast",
+        options=SlowFastOptions,
+        preset=preset,
+        needs=_needs,
+        key_map="vcycle.tasks.recognition.weights.keys:RESNETS",
     )
 
 
@@ -89,28 +86,28 @@ _R101 = (3, 4, 23, 3)
 _FIRST_6 = (3,) * 6 + (1,) * 17
 """Of the 23 blocks, those that see time: as many as an R50 has, hence the 50-50 in the name."""
 
-_register(
-    "slowfast_tiny",
-    stem_width=16,
-    widths=(16, 32, 64),
-    blocks=(1, 1, 1),
-    block="basic",
-    beta_inverse=4,
-    fusion_kernel=5,
-    slow_kernels=(1, 3, 3),
-    fast_kernels=(3, 3, 3),
-    stem_size=5,
-    stem_pool=False,
-    dropout=0.0,
-)
-_register("slowfast_4x16_r50", alpha=8, fusion_kernel=5)
-_register("slowfast_8x8_r50")
-_register("slowfast_16x8_r50")
-_register("slowfast_8x8_r101", fusion_kernel=5, blocks=_R101)
-_register(
-    "slowfast_16x8_r101_50_50",
-    fusion_kernel=5,
-    blocks=_R101,
-    slow_kernels=(1, 1, _FIRST_6, 3),
-    fast_kernels=(3, 3, _FIRST_6, 3),
-)
+MODELS = {
+    "slowfast_tiny": _spec(
+        stem_width=16,
+        widths=(16, 32, 64),
+        blocks=(1, 1, 1),
+        block="basic",
+        beta_inverse=4,
+        fusion_kernel=5,
+        slow_kernels=(1, 3, 3),
+        fast_kernels=(3, 3, 3),
+        stem_size=5,
+        stem_pool=False,
+        dropout=0.0,
+    ),
+    "slowfast_4x16_r50": _spec(alpha=8, fusion_kernel=5),
+    "slowfast_8x8_r50": _spec(),
+    "slowfast_16x8_r50": _spec(),
+    "slowfast_8x8_r101": _spec(fusion_kernel=5, blocks=_R101),
+    "slowfast_16x8_r101_50_50": _spec(
+        fusion_kernel=5,
+        blocks=_R101,
+        slow_kernels=(1, 1, _FIRST_6, 3),
+        fast_kernels=(3, 3, _FIRST_6, 3),
+    ),
+}

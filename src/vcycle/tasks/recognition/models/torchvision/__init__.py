@@ -2,9 +2,9 @@
 
 from vcycle.plan import Needs, Shape
 from vcycle.tasks.model_options import ModelOptions, Share
-from vcycle.tasks.models import ModelSpec, models_of
+from vcycle.tasks.models import ModelSpec
 
-__all__ = ["TorchvisionOptions"]
+__all__ = ["MODELS", "TorchvisionOptions"]
 
 
 class TorchvisionOptions(ModelOptions):
@@ -19,7 +19,7 @@ class TorchvisionOptions(ModelOptions):
 _ONE_LATTICE = Needs(fixed=Shape(16, 224, 224))
 """Position embeddings belong to one lattice of tokens."""
 
-for _name, _needs in {
+_NEEDS = {
     "r3d_18": Needs(),
     "mc3_18": Needs(),
     "r2plus1d_18": Needs(),
@@ -29,14 +29,15 @@ for _name, _needs in {
     "swin3d_b": Needs(),
     "mvit_v1_b": _ONE_LATTICE,
     "mvit_v2_s": _ONE_LATTICE,
-}.items():
-    models_of("recognition").register(
-        _name,
-        ModelSpec(
-            build="vcycle.tasks.recognition.models.torchvision.network:torchvision_model",
-            options=TorchvisionOptions,
-            fixed={"name": _name},
-            needs=_needs,
-            downloads="weights",
-        ),
+}
+
+MODELS = {
+    name: ModelSpec(
+        build="vcycle.tasks.recognition.models.torchvision.network:torchvision_model",
+        options=TorchvisionOptions,
+        fixed={"name": name},
+        needs=needs,
+        downloads="weights",
     )
+    for name, needs in _NEEDS.items()
+}

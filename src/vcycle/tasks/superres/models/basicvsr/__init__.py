@@ -4,9 +4,9 @@ from collections.abc import Collection
 from typing import Literal
 
 from vcycle.tasks.model_options import Depth, ModelOptions, Whole
-from vcycle.tasks.models import ModelSpec, ParameterRole, models_of
+from vcycle.tasks.models import ModelSpec, ParameterRole
 
-__all__ = ["BasicVSROptions"]
+__all__ = ["MODELS", "BasicVSROptions"]
 
 
 class BasicVSROptions(ModelOptions):
@@ -31,21 +31,20 @@ def _is_flow(keys: Collection[str]) -> bool:
     return all(key.startswith("levels.") or key in ("mean", "std") for key in keys)
 
 
-for _name, _blocks in {"basicvsr": 30, "basicvsr_m": 15}.items():  # Lin et al. 2022 do not give M's depth: 15 is ours
-    models_of("superresolution").register(
-        _name,
-        ModelSpec(
-            build="vcycle.tasks.superres.models.basicvsr.network:BasicVSR",
-            task="superresolution",
-            options=BasicVSROptions,
-            preset={"blocks": _blocks},
-            key_map="vcycle.tasks.superres.weights.keys:KEY_MAP",
-            roles={
-                "flow": ParameterRole(
-                    holds=lambda name: "flow" in name.split("."), present=lambda options: options.flow == "spynet"
-                )
-            },
-            parts={"flow": _is_flow},
-            infer="vcycle.tasks.superres.models.basicvsr.network:options_of",
-        ),
+MODELS = {
+    name: ModelSpec(
+        build="vcycle.tasks.superres.models.basicvsr.network:BasicVSR",
+        task="superresolution",
+        options=BasicVSROptions,
+        preset={"blocks": blocks},
+        key_map="vcycle.tasks.superres.weights.keys:KEY_MAP",
+        roles={
+            "flow": ParameterRole(
+                holds=lambda name: "flow" in name.split("."), present=lambda options: options.flow == "spynet"
+            )
+        },
+        parts={"flow": _is_flow},
+        infer="vcycle.tasks.superres.models.basicvsr.network:options_of",
     )
+    for name, blocks in {"basicvsr": 30, "basicvsr_m": 15}.items()  # Lin et al. 2022 do not give M's depth: 15 is ours
+}

@@ -6,9 +6,9 @@ from pydantic import model_validator
 
 from vcycle.plan import Needs
 from vcycle.tasks.model_options import Depth, ModelOptions, Odd, Whole, options_error
-from vcycle.tasks.models import ModelSpec, ParameterRole, models_of
+from vcycle.tasks.models import ModelSpec, ParameterRole
 
-__all__ = ["SMALLEST", "EDVROptions"]
+__all__ = ["MODELS", "SMALLEST", "EDVROptions"]
 
 SMALLEST = 3
 """Least height and width in pixels: below, the padding to a multiple of 4 has nothing to mirror."""
@@ -49,24 +49,23 @@ def _has_part(name: str, part: str) -> bool:
     return part in name.split(".")
 
 
-for _name, _attention in {"edvr_m": True, "edvr_m_wotsa": False}.items():
-    models_of("superresolution").register(
-        _name,
-        ModelSpec(
-            build="vcycle.tasks.superres.models.edvr.network:EDVR",
-            task="superresolution",
-            options=EDVROptions,
-            preset={"attention": _attention},
-            needs=lambda options: Needs(window=options.window, min_size=SMALLEST),
-            key_map="vcycle.tasks.superres.weights.keys:KEY_MAP",
-            roles={
-                "offsets": ParameterRole(holds=lambda name: _has_part(name, "offsets")),
-                # Frozen at first where attention is trained on top of an EDVR without it.
-                "backbone": ParameterRole(
-                    holds=lambda name: not _has_part(name, "fusion"), present=lambda options: options.attention
-                ),
-            },
-            new_parts=("fusion",),
-            infer="vcycle.tasks.superres.models.edvr.network:options_of",
-        ),
+MODELS = {
+    name: ModelSpec(
+        build="vcycle.tasks.superres.models.edvr.network:EDVR",
+        task="superresolution",
+        options=EDVROptions,
+        preset={"attention": attention},
+        needs=lambda options: Needs(window=options.window, min_size=SMALLEST),
+        key_map="vcycle.tasks.superres.weights.keys:KEY_MAP",
+        roles={
+            "offsets": ParameterRole(holds=lambda name: _has_part(name, "offsets")),
+            # Frozen at first where attention is trained on top of an EDVR without it.
+            "backbone": ParameterRole(
+                holds=lambda name: not _has_part(name, "fusion"), present=lambda options: options.attention
+            ),
+        },
+        new_parts=("fusion",),
+        infer="vcycle.tasks.superres.models.edvr.network:options_of",
     )
+    for name, attention in {"edvr_m": True, "edvr_m_wotsa": False}.items()
+}
