@@ -162,7 +162,7 @@ def _import(modules: Any, source: str) -> None:
     for module in [modules] if isinstance(modules, str) else modules or ():
         if not isinstance(module, str):
             raise RecipeError(f"{source}: key 'import' is {modules!r}: names of modules are accepted")
-        import_attribute(module, f"{source}: key 'import'")
+        import_attribute(module, f"{source}: key 'import'", here=True)
 
 
 def dump_recipe(recipe: RecipeBase) -> str:

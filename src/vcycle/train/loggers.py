@@ -147,7 +147,7 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
     opened: list[Logger] = []
     try:
         for name in names:
-            factory: LoggerFactory = import_attribute(name, "run.loggers") if ":" in name else LOGGERS[name]
+            factory: LoggerFactory = import_attribute(name, "run.loggers", here=True) if ":" in name else LOGGERS[name]
             try:
                 opened.append(_Guarded(name, factory(run), on_message))
             except VcycleError:

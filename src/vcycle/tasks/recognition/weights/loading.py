@@ -193,7 +193,7 @@ def _places(
         if inflated is not None:
             return inflated, "a 2-D ResNet's, inflated", True
     # A classifier is no sign: PySlowFast's has the name of ours.
-    if any(key in own and not key.startswith(classifier) for key in state):
+    if state.keys() == own.keys() or any(key in own and not key.startswith(classifier) for key in state):
         return {key: key for key in state}, "the model's own names", False
     for key_map in key_maps:
         library, translated = key_map.dialect_of(state), key_map.to_ours(state)
