@@ -193,7 +193,7 @@ def test_a_folder_without_a_rate_and_a_rate_of_a_file_are_refused(model, video, 
         upscale(model, video, *out, "--frame-rate", 25)
     with pytest.raises(VcycleError, match=r"--frame-rate 0: above 0 and up to 1000 pictures a second are accepted"):
         upscale(model, tmp_path / "in", *out, "--frame-rate", 0)
-    with pytest.raises(DataError, match=r"in: no pictures; files ending in"):
+    with pytest.raises(DataError, match=r"in: no pictures; supported: "):
         upscale(model, tmp_path / "in", *out, "--frame-rate", 25)
     assert not (tmp_path / "out.mp4").exists()
 

@@ -302,7 +302,7 @@ def test_a_supervisor_that_is_killed_ends_the_iteration_with_an_error(processes)
         pid for pid in processes() if Path(f"/proc/{pid}/stat").read_text().split()[3] == str(os.getpid())
     )
     os.kill(supervisor, signal.SIGKILL)
-    with pytest.raises(DataError, match="ended from outside"):
+    with pytest.raises(DataError, match="supervises the workers was killed"):
         list(batches)
 
 
@@ -382,7 +382,7 @@ def test_wrong_numbers_are_refused(wrong):
 
 
 def test_memory_that_cannot_be_had_is_one_line():
-    with pytest.raises(DataError, match=r"GiB of shared memory for 3 batches cannot be had \(.*\): lower"):
+    with pytest.raises(DataError, match=r"GiB of shared memory for 3 batches cannot be allocated \(.*\): lower"):
         Arena(filling=2, lending=1, block_bytes=1 << 50)
 
 

@@ -302,7 +302,7 @@ def test_a_name_that_leaves_no_room_for_an_ending_costs_that_clip_alone(
     assert [clip.name for clip in prepared.store.clips] == ["a/1", "a/2", "b", "x" * 249]
     (fault,) = prepared.failed
     assert fault.path == str(clips / ("y" * 250))
-    assert fault.cause.startswith("its name is too long: what is written would be called yyy")
+    assert fault.cause.startswith("its name is too long: the output would be called yyy")
     assert "names of up to 255 bytes" in fault.cause
 
 
