@@ -69,14 +69,16 @@ def test_no_videos_given(vcycle, here):
 
 def test_a_folder_above_the_dataset(vcycle, folder, here):
     refused(
-        vcycle("train", "tiny.yaml", f"data={here}"), f"{here}/data: the class has no videos", f"is {here}/data meant?"
+        vcycle("train", "tiny.yaml", f"data={here}"),
+        f"{here}/data: the class has no videos",
+        f"did you mean {here}/data?",
     )
 
 
 def test_the_folder_of_a_class(vcycle, folder):
     refused(
         vcycle("train", "tiny.yaml", "data=data/train/left"),
-        "data/train/left: its videos lie in no class folders",
+        "data/train/left: its videos are not in class folders",
         f"the folder above it, if it is a class itself ({folder}/train)",
     )
 
@@ -85,7 +87,7 @@ def test_the_folder_of_a_class(vcycle, folder):
 def test_a_video_in_place_of_a_dataset(vcycle, here, videos, command):
     video = videos / "val/left/0.mp4"
     arguments = [video] if command == "check" else ["tiny.yaml", f"data={video}"]
-    refused(vcycle(command, *arguments), f"{video}: a video; a folder with a folder per class")
+    refused(vcycle(command, *arguments), f"{video}: a video; must be a folder with a folder per class")
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,7 @@ def test_check_names_every_video_that_has_vanished_from_kinetics_and_prepare_lea
 def test_a_layout_that_a_folder_does_not_have_is_refused(vcycle, kinetics, command):
     ran = vcycle(*command, "--layout", "ucf101")
     assert (ran.code, ran.out) == (2, "")
-    assert "kinetics: no labelled train split of the layout ucf101" in ran.err
+    assert "kinetics: no labelled train split for layout ucf101" in ran.err
 
 
 def test_check_and_prepare_tell_of_every_file_that_an_official_list_misses(vcycle, here, videos):

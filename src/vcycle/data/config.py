@@ -17,5 +17,5 @@ class LoadingSection(Section):
     timeout: Seconds = 60.0
     """Seconds a worker may take for a clip. After a timeout, the worker is restarted and the clip is replaced."""
     prefetch: Clips | None = None
-    """Number of clips to load ahead at the smallest batch size, by default 4 per worker. Larger batches are prefetched
-    in the same number, at least two."""
+    """Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other sizes load
+    ahead the same number of batches, at least two."""

@@ -121,8 +121,8 @@ def loader(
         stop: Step to stop before (exclusive); the plan's end by default.
         workers: Number of worker processes; 0 loads in the main process.
         timeout: Seconds that a worker may take for a sample.
-        prefetch: Number of clips to load ahead at the smallest batch size, by default 4 per worker. Larger batches are
-            prefetched in the same number, at least two.
+        prefetch: Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other
+            sizes load ahead the same number of batches, at least two.
         rank: This rank.
         world: Number of ranks.
         replaced: Replacement indices by position in the stream, from the journal of a resumed run.

@@ -1,4 +1,4 @@
-"""Which layout a dataset has, and its videos."""
+"""Detects the layout of a dataset, and reads its videos."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["FOLDS", "LayoutName", "layout_of", "read_videos", "splits_of"]
 LayoutName = Literal["auto", "folder", "list", "kinetics", "ssv2", "charades", "ucf101", "hmdb51"]
 
 FOLDS = (1, 2, 3)
-"""Folds of the sets that have them."""
+"""Folds of the datasets that have them."""
 
-# In the order in which they are tried: a folder with the official files of a set is that set.
+# In detection order: a folder with the official files of a dataset has that layout.
 _SPLITS: dict[LayoutName, Callable[[Path], Iterable[str]]] = {
     "charades": charades_splits,
     "ssv2": ssv2_splits,
@@ -38,7 +38,7 @@ _FOLDED: tuple[LayoutName, ...] = ("ucf101", "hmdb51")
 
 
 def layout_of(path: Path) -> LayoutName:
-    """The layout of a dataset, recognised by the files that are its own.
+    """Detect the layout of a dataset by its characteristic files.
 
     Raises:
         DataError: If there is no such folder or list file.
@@ -52,12 +52,12 @@ def layout_of(path: Path) -> LayoutName:
 
 
 def splits_of(path: Path, layout: LayoutName = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
-    """Splits that a dataset has, those cut from a share of another included; a list without a column of them is any.
+    """Return the splits of a dataset, including those cut from another; empty for a list without a split column.
 
     Args:
         path: The list file or folder.
-        layout: How the dataset lies.
-        videos: Where the videos lie, if not in ``path``.
+        layout: Layout of the dataset.
+        videos: Folder of the videos, if not in ``path``.
 
     Raises:
         DataError: If there is no such folder or list file.
@@ -83,50 +83,50 @@ def read_videos(
 ) -> VideoList:
     """Find the videos of a split.
 
-    Without a layout it is recognised, in this order: a list file (taken whole for any split, unless it has a
-    column of splits); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; lists
-    ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``) and perhaps ``classes.txt``; a folder per split, each with
-    a folder per class; a folder per class, split by a hash of each file's path. Folders and lists of splits may also
-    be called ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all names.
+    If no layout is given, it is detected, in this order: a list file (used in full for any split, unless it has a split
+    column); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; lists ``train.csv``,
+    ``val.csv``, ``test.csv`` (or ``.txt``), optionally with ``classes.txt``; a folder per split, each with a folder per
+    class; a folder per class, split by a hash of each file's path. Folders and lists of splits may also be called
+    ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all names.
 
     Args:
         path: The list file or folder.
         split: ``train``, ``val`` or ``test``.
-        layout: How the dataset lies; the modules of ``vcycle.data.layouts`` show each.
-        videos: Where the videos lie, if not in ``path``; not for folders per class.
-        fold: Which official fold of UCF101 or HMDB51, from 1 to 3; 1 by default.
-        val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
-        check_files: Whether to look for each listed file now: one that is not there is an error, or left out and
-            counted where sets lose videos (Kinetics).
+        layout: Layout of the dataset; the modules of ``vcycle.data.layouts`` show each.
+        videos: Folder of the videos, if not in ``path``; not for folders per class.
+        fold: Official fold of UCF101 or HMDB51, from 1 to 3; 1 by default.
+        val_fraction: Share of each class to keep for ``val`` if the dataset has no such split.
+        check_files: Whether to check that each listed file exists: a missing one is an error or, for sets that lose
+            videos (Kinetics), left out and counted.
 
     Raises:
         DataError: If the path or split is missing, a class has no videos, or an annotation is wrong.
     """
     path = Path(path)
     if split not in SPLITS:
-        raise DataError(f"no split is called {split!r}: {', '.join(SPLITS)} are accepted")
+        raise DataError(f"unknown split {split!r}: must be one of {', '.join(SPLITS)}")
     if layout not in get_args(LayoutName):
-        raise DataError(f"layout={layout!r}: {', '.join(get_args(LayoutName))} are accepted")
+        raise DataError(f"layout={layout!r}: must be one of {', '.join(get_args(LayoutName))}")
     recognised = layout_of(path)
     found = recognised if layout == "auto" else layout
     if fold is not None and found not in _FOLDED:
-        raise DataError(f"fold={fold}: the layout {found} of {path} has none, {' and '.join(_FOLDED)} have")
+        raise DataError(f"fold={fold}: layout {found} of {path} has no folds, only {' and '.join(_FOLDED)} have")
     if fold not in (None, *FOLDS):
-        raise DataError(f"fold={fold}: {', '.join(map(str, FOLDS))} are accepted")
+        raise DataError(f"fold={fold}: must be one of {', '.join(map(str, FOLDS))}")
     if path.is_file():
         if found != "list":
-            raise DataError(f"{path}: a file, where the layout {found} is a folder")
+            raise DataError(f"{path}: a file, but the layout {found} needs a folder")
         return read_list(path, videos, split=split, check_files=check_files)
     if found == "folder":
         if videos is not None:
-            raise DataError(f"{path}: a folder per class has no lists whose videos could lie elsewhere, in {videos}")
+            raise DataError(f"{path}: with a folder per class, videos cannot be in another folder: {videos}")
         return read_folder(path, split, val_fraction=val_fraction)
     if found == "list":
         return read_lists(path, split, videos=videos, check_files=check_files)
     splits = splits_of(path, found, videos=videos)
     if split not in splits:
-        has = f"it has {', '.join(splits)}" if splits else "it has none of the set's lists"
-        raise DataError(f"{path}: no labelled {split} split of the layout {found}; {has}")
+        has = f"it has {', '.join(splits)}" if splits else "it has none of the dataset's lists"
+        raise DataError(f"{path}: no labelled {split} split for layout {found}; {has}")
     if found in _FOLDED:
         read = read_ucf101 if found == "ucf101" else read_hmdb51
         return read(path, split, videos=videos, fold=fold or 1, val_fraction=val_fraction, check_files=check_files)

@@ -91,8 +91,8 @@ class PoolBatches(Batches):
             work: The work to load.
             workers: Number of worker processes, at least 1.
             timeout: Timeout of a sample in seconds.
-            prefetch: Number of samples to load ahead at the smallest batch size. Larger batches are prefetched in the
-                same number, at least two.
+            prefetch: Number of samples to load ahead at the smallest batch size. Other sizes load ahead the
+                same number of batches, at least two.
             pin_memory: Whether to pin the shared memory if there is a CUDA device.
 
         Raises:
