@@ -79,7 +79,7 @@ def test_the_folder_of_a_class(vcycle, folder):
     refused(
         vcycle("train", "tiny.yaml", "data=data/train/left"),
         "data/train/left: its videos are not in class folders",
-        f"the folder above it, if it is a class itself ({folder}/train)",
+        f"the parent folder, if this is a class itself ({folder}/train)",
     )
 
 

@@ -115,7 +115,7 @@ def test_check_of_good_videos_and_of_what_was_prepared(vcycle, here, videos):
     (here / "fast/16px/val/left/0.mp4").write_bytes(b"other")
     ran = vcycle("check", "fast")
     assert ran.code == 1
-    assert "val/left/0: 5 bytes, where " in ran.out
+    assert "val/left/0: has 5 bytes, but " in ran.out
 
 
 def test_check_tells_of_every_file_that_a_list_misses(vcycle, here, videos):

@@ -237,7 +237,7 @@ def test_two_names_of_one_split_are_refused_with_both(tmp_path):
 
 def test_a_folder_that_may_be_a_split_is_not_advised_to_be_the_whole_set(tmp_path):
     touch(tmp_path, "train/run/a.mp4", "train/jump/a.mp4", "holdout/run/b.mp4", "holdout/jump/b.mp4")
-    with pytest.raises(DataError, match=r"holdout: no class, .* splits are called .*val \(or valid, validation"):
+    with pytest.raises(DataError, match=r"holdout: not a class, .* splits are called .*val \(or valid, validation"):
         read_videos(tmp_path, "train")
 
 

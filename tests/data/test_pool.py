@@ -377,7 +377,7 @@ def test_workers_do_not_share_a_state_of_the_global_generators():
 
 @pytest.mark.parametrize("wrong", [{"workers": -1}, {"timeout": 0}, {"prefetch": 0}])
 def test_wrong_numbers_are_refused(wrong):
-    with pytest.raises(DataError, match="are accepted"):
+    with pytest.raises(DataError, match="must be at least"):
         loader(Clips(), PLAN, **wrong)
 
 

@@ -161,7 +161,7 @@ def test_a_registered_name_is_not_taken_twice(nets):
         vcycle.register_model("r3d_tiny")(nn.Linear)
     with pytest.raises(RecipeError, match="a registered name has no colon"):
         vcycle.register_model("a:b")
-    with pytest.raises(RecipeError, match="empty name"):
+    with pytest.raises(RecipeError, match="must not be empty"):
         vcycle.register_model("")(nn.Linear)
     with pytest.raises(RecipeError, match="accepted: a class derived from ModelOptions"):
         vcycle.register_model("x", options=dict)
