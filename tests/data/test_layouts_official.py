@@ -413,7 +413,7 @@ def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
     assert read_videos(ucf101, "test", layout="ucf101") == read_videos(ucf101, "test")
     assert_refused(ucf101, "train", "no labelled train split for layout kinetics; it has none of", layout="kinetics")
     assert_refused(ucf101, "train", "no list train.csv or train.txt; it has no list", layout="list")
-    assert_refused(ucf101, "train", "layout='ucf': auto, folder, list, kinetics, ssv2", layout="ucf")
+    assert_refused(ucf101, "train", "layout='ucf': must be one of auto, folder, list, kinetics, ssv2", layout="ucf")
     folder = read_videos(ucf101 / "UCF-101", "train")
     assert (len(folder), folder.classes) == (80, ("Archery", "Bowling"))
     assert_refused(ucf101 / "UCF-101", "train", "fold=2: the layout folder of", fold=2)

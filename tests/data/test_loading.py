@@ -129,7 +129,7 @@ def test_grids_may_be_given_for_a_dataset_that_has_none(dataset):
 def test_what_cannot_be_loaded_is_refused_before_the_run(dataset):
     with pytest.raises(PlanError, match="not in the plan"):
         loader(dataset, PLAN, start=len(PLAN) + 1)
-    with pytest.raises(PlanError, match="each of 3 ranks"):
+    with pytest.raises(PlanError, match="fewer clips than the 3 ranks"):
         loader(dataset, PLAN, world=3)
     with pytest.raises(DataError, match="0 samples"):
         loader([], PLAN)
@@ -150,8 +150,8 @@ def test_an_error_that_a_user_can_mend_is_one_line_wherever_it_arises(workers):
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        (None, "is NoneType: a clip as"),
-        ((1, 2), "is tuple that starts with int: a clip as"),
+        (None, "is NoneType: must be a clip"),
+        ((1, 2), "is tuple that starts with int: must be a clip"),
         (torch.zeros(3, 0, 20, 20), r"a clip of shape \(3, 0, 20, 20\) has no pixels"),
         (torch.zeros(3, 20, 20), r"a clip of shape \(3, 20, 20\) is not CTHW"),
     ],
