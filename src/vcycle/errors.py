@@ -1,4 +1,4 @@
-"""Errors that are the user's to mend: one line each, naming the value, its source and what is accepted.
+"""User errors: one line each, with the value, its source and what is accepted.
 
 The command line prints the message alone and exits with code 2; a traceback needs ``--debug``.
 """
@@ -10,27 +10,27 @@ __all__ = ["CheckpointError", "DataError", "PlanError", "RecipeError", "VcycleEr
 
 
 class VcycleError(Exception):
-    """Base of every error that a user can mend."""
+    """Base class of user errors."""
 
 
 class PlanError(VcycleError, ValueError):
-    """A plan that cannot be built or run: says which stage and why."""
+    """A plan cannot be built or run. The message names the stage and the cause."""
 
 
 class DataError(VcycleError, ValueError):
-    """A dataset, list file or video that cannot be used: names the file and, in a list, the line."""
+    """A dataset, list file or video cannot be used. The message names the file and, for a list, the line."""
 
 
 class RecipeError(VcycleError, ValueError):
-    """A recipe with an unknown key, a wrong type or a value out of range: names the key."""
+    """A recipe has an unknown key, a wrong type or a value out of range. The message names the key."""
 
 
 class CheckpointError(VcycleError, ValueError):
-    """A checkpoint that is damaged, or belongs to another plan or model."""
+    """A checkpoint is damaged, or belongs to another plan or model."""
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The known word that is nearest to a misspelt one, to follow it in a message; empty if none is near.
+    """Suggest the known word closest to a misspelt one, to append to a message; empty if none is close.
 
     Example:
         >>> did_you_mean("cascada", ["constant", "cascade"])

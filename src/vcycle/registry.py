@@ -1,7 +1,7 @@
-"""Named things that users can add to: models, dataset layouts, plans, tasks.
+"""Registries of things that users can add: models, dataset layouts, plans, tasks.
 
-A name is registered by a decorator, by an entry point of an installed package, or (built-ins) as ``module:attribute``,
-which is imported when the name is first looked up.
+A name is registered by a decorator, by an entry point of an installed package, or, for built-ins, as
+``module:attribute``, which is imported on first lookup.
 """
 
 import sys
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Values by name.
+    """A mapping from names to values.
 
     Example:
         >>> colours = Registry[int]("colour", "vcycle.colours")
@@ -30,17 +30,17 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, kind: str, group: str) -> None:
-        """Start empty.
+        """Create an empty registry.
 
         Args:
-            kind: What a value is, for messages: ``model``.
-            group: The group of entry points that add to it: ``vcycle.models``.
+            kind: What a value is called in messages: ``model``.
+            group: Entry point group that adds to it: ``vcycle.models``.
         """
         self.kind = kind
         self.group = group
         self._values: dict[str, T | str] = {}
         self._offered: dict[str, str] | None = None
-        """Entry points, once they have been read. A registered value takes precedence."""
+        """Entry points, once they are read. A registered value takes precedence."""
         self._importing: set[str] = set()
 
     @overload
@@ -48,36 +48,36 @@ class Registry(Generic[T]):
     @overload
     def register(self, name: str) -> Callable[[T], T]: ...
     def register(self, name: str, value: T | None = None) -> T | Callable[[T], T]:
-        """Register a value, or decorate what defines it.
+        """Register a value, or use as a decorator.
 
         Raises:
-            RecipeError: if the name is empty, or is registered for another value.
+            RecipeError: if the name is empty, or is already registered for another value.
         """
         if value is None:
             return lambda decorated: self.register(name, decorated)
         if not name:
-            raise RecipeError(f"a {self.kind} is registered under an empty name; accepted: a name")
+            raise RecipeError(f"the name of a {self.kind} must not be empty")
         known = self._values.get(name)
         replaces = known is None or name in self._importing
         if not replaces and known is not value and not _same(self.definition(known), self.definition(value)):
-            raise RecipeError(f"{self.kind} {name!r} is registered already: choose another name")
+            raise RecipeError(f"{self.kind} {name!r} is already registered: choose another name")
         self._values[name] = value
         return value
 
     def register_lazily(self, name: str, attribute: str) -> None:
-        """Register ``module:attribute``, which is imported when the name is first looked up."""
+        """Register ``module:attribute``, which is imported on first lookup."""
         self._values[name] = attribute
 
     def definition(self, value: Any) -> object:
-        """The class or function that defines a value, by which a module that is imported again is recognised."""
+        """Return the class or function that defines a value; it identifies a module that is imported again."""
         return value
 
     def converted(self, value: Any, source: str) -> T:
-        """Return the registry's value for what an import found.
+        """Convert an imported attribute to a value of the registry.
 
         Args:
-            value: What ``module:attribute`` is.
-            source: What names it, for messages.
+            value: The imported attribute.
+            source: Where the name comes from, for messages.
         """
         found: T = value
         return found
@@ -86,7 +86,7 @@ class Registry(Generic[T]):
         """Look up a name.
 
         Raises:
-            RecipeError: if it is unknown, with the names that are known, or cannot be imported.
+            RecipeError: if it is unknown (lists the known names), or cannot be imported.
         """
         value = self._values.get(name)
         path = self._entry_points().get(name) if value is None else value
@@ -104,15 +104,15 @@ class Registry(Generic[T]):
         return found
 
     def __contains__(self, name: object) -> bool:
-        """Whether a name is known."""
+        """Return whether a name is known."""
         return name in self._values or name in self._entry_points()
 
     def __iter__(self) -> Iterator[str]:
-        """All names, in the order of their registration."""
+        """Iterate over all names, in registration order."""
         return iter(self.names())
 
     def names(self) -> tuple[str, ...]:
-        """All names, in the order of their registration; those of entry points last."""
+        """Return all names in registration order; entry points come last."""
         return tuple({**self._values, **self._entry_points()})
 
     def _unknown(self, name: str) -> RecipeError:
@@ -120,7 +120,7 @@ class Registry(Generic[T]):
         return RecipeError(f"{self.kind} {name!r} is unknown{did_you_mean(name, known)}; accepted: {', '.join(known)}")
 
     def _entry_points(self) -> dict[str, str]:
-        """What installed packages offer, as ``module:attribute``; none of it is imported yet."""
+        """Return the entry points of installed packages as ``module:attribute``, without importing them."""
         if self._offered is None:
             self._offered = {found.name: found.value for found in entry_points(group=self.group)}
         return self._offered
@@ -131,8 +131,8 @@ def import_attribute(path: str, source: str, *, here: bool = False) -> Any:
 
     Args:
         path: Such as ``my_package.nets:MyNet``.
-        source: What names it, for messages.
-        here: Whether the module may also be a file or package in the current folder, which is then put at the front of
+        source: Where the path comes from, for messages.
+        here: Whether the module may also be a file or package in the current folder, which is then prepended to
             ``sys.path``, as ``python -m`` does.
 
     Raises:
@@ -145,10 +145,10 @@ def import_attribute(path: str, source: str, *, here: bool = False) -> Any:
         value: Any = import_module(module)
     except VcycleError:
         raise
-    except Exception as error:  # a module runs when it is imported, and can raise anything
-        where = " among the installed packages and in the current folder" if here else ""
+    except Exception as error:  # importing runs the module, which can raise anything
+        where = " among installed packages or in the current folder" if here else ""
         missing = isinstance(error, ModuleNotFoundError) and module.split(".")[0] == error.name
-        cause = f"there is none{where}" if missing else f"{type(error).__name__}: {error}"
+        cause = f"not found{where}" if missing else f"{type(error).__name__}: {error}"
         raise RecipeError(f"{source}: module {module!r} cannot be imported: {cause}") from error
     for part in attribute.split(".") if attribute else ():
         try:
@@ -160,12 +160,12 @@ def import_attribute(path: str, source: str, *, here: bool = False) -> Any:
 
 
 def _same(known: object, value: object) -> bool:
-    """Whether two values are one definition: a module that is imported again registers its names again."""
+    """Return whether two values have the same definition: a module that is imported again registers its names again."""
     return _place(known) == _place(value) is not None
 
 
 def _place(value: object) -> tuple[str, str] | None:
-    """The module and the name of a class or function, or those in ``module:attribute``."""
+    """Return the module and name of a class or function, or of ``module:attribute``."""
     if isinstance(value, str):
         module, _, attribute = value.partition(":")
         return module, attribute

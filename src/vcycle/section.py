@@ -1,4 +1,4 @@
-"""What every section of a recipe is: plain values under known keys."""
+"""The base class of recipe sections, and their common field types."""
 
 import inspect
 import os
@@ -23,7 +23,7 @@ _SMALLEST, _LARGEST = 1e-12, 1e12
 
 
 def _divisible(number: float) -> float:
-    """Refuse what is above 0 only on paper: quotients with it overflow."""
+    """Refuse positive numbers that are too small: dividing by them overflows."""
     if 0 < number < _SMALLEST:
         raise PydanticCustomError("range", f"numbers from {_SMALLEST:g} to {_LARGEST:g} are accepted")
     return number
@@ -31,39 +31,39 @@ def _divisible(number: float) -> float:
 
 PositiveFloat = Annotated[float, Field(gt=0), AfterValidator(_divisible)]
 Side = Annotated[int, Field(gt=0, le=16_384)]
-"""A side of a picture in pixels."""
+"""Side of a picture in pixels."""
 Frames = Annotated[int, Field(gt=0, le=65_536)]
-"""Frames of a clip."""
+"""Number of frames of a clip."""
 Clips = Annotated[int, Field(gt=0, le=1_000_000)]
-"""Clips that are held at a time."""
+"""Number of clips held at a time."""
 Seconds = Annotated[float, Field(ge=0.001, le=1e6)]
-"""A time to wait."""
+"""A timeout or interval."""
 
 
 def as_mapping(key: str) -> BeforeValidator:
-    """Let `section: value` stand for `section: {key: value}`."""
+    """Accept `section: value` as a shorthand for `section: {key: value}`."""
     return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {key: value})
 
 
 class Section(BaseModel):
-    """A part of a recipe. Unknown keys are refused; a number may be written as text (YAML reads 1e-4 as text)."""
+    """A section of a recipe. Unknown keys are refused; numbers may be text (YAML reads 1e-4 as text)."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
     @field_validator("*", mode="before")
     @classmethod
     def _plain(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse text that no system takes as a path, and `on` and `yes`, which YAML reads as true and Python as 1."""
+        """Refuse text that cannot be a path, and `on` and `yes`, which YAML reads as true and Python as 1."""
         if isinstance(value, str) and not _is_name(value):
-            raise PydanticCustomError("not_text", "text that a file's name may have is accepted: no NUL")
+            raise PydanticCustomError("not_text", "text must be valid in a file name: no NUL")
         if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
-            raise PydanticCustomError("not_a_switch", "true and false are accepted only by switches")
+            raise PydanticCustomError("not_a_switch", "true and false are accepted only for switches")
         return value
 
     @field_validator("*", mode="after")
     @classmethod
     def _computable(cls, value: object) -> object:
-        """Refuse numbers that are not given in earnest, before something far from here overflows with them."""
+        """Refuse absurdly large numbers, before they overflow far from here."""
         numbers = value if isinstance(value, tuple | list) else (value,)
         for number in numbers:
             if isinstance(number, float) and abs(number) > _LARGEST:
@@ -74,9 +74,9 @@ class Section(BaseModel):
 
 
 def ordered_fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
-    """A section's fields by name, in the order in which a reader expects them.
+    """Return a section's fields by name, in reading order.
 
-    What a class adds to its base stands where the class declares it: after the field declared before it.
+    A field that a subclass adds comes right after the field declared before it in that subclass.
 
     Example:
         >>> class Loading(Section):
@@ -99,7 +99,7 @@ def ordered_fields(section: type[BaseModel]) -> dict[str, FieldInfo]:
 
 
 def _is_name(text: str) -> bool:
-    """Whether the system takes a text as a path."""
+    """Return whether the operating system accepts a text as a path."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

@@ -122,7 +122,7 @@ def test_a_results_file_that_was_damaged_loses_nothing(results, arms_of, run_of)
     train_all(arms_of("constant"), seeds=(0, 1), results=results, train=run_of)
     kept = results.read_text()
     results.write_text(damaged := "[1]\n" + kept)
-    with pytest.raises(VcycleError, match=r"results.jsonl, line 1 is damaged: '\[1\]' is no JSON object"):
+    with pytest.raises(VcycleError, match=r"results.jsonl, line 1 is damaged: '\[1\]' is not a JSON object"):
         train_all(arms_of("constant"), seeds=(0, 1), results=results, train=run_of)
     assert results.read_text() == damaged
 

@@ -69,15 +69,17 @@ def test_no_videos_given(vcycle, here):
 
 def test_a_folder_above_the_dataset(vcycle, folder, here):
     refused(
-        vcycle("train", "tiny.yaml", f"data={here}"), f"{here}/data: the class has no videos", f"is {here}/data meant?"
+        vcycle("train", "tiny.yaml", f"data={here}"),
+        f"{here}/data: the class has no videos",
+        f"did you mean {here}/data?",
     )
 
 
 def test_the_folder_of_a_class(vcycle, folder):
     refused(
         vcycle("train", "tiny.yaml", "data=data/train/left"),
-        "data/train/left: its videos lie in no class folders",
-        f"the folder above it, if it is a class itself ({folder}/train)",
+        "data/train/left: its videos are not in class folders",
+        f"the parent folder, if this is a class itself ({folder}/train)",
     )
 
 
@@ -85,7 +87,7 @@ def test_the_folder_of_a_class(vcycle, folder):
 def test_a_video_in_place_of_a_dataset(vcycle, here, videos, command):
     video = videos / "val/left/0.mp4"
     arguments = [video] if command == "check" else ["tiny.yaml", f"data={video}"]
-    refused(vcycle(command, *arguments), f"{video}: a video; a folder with a folder per class")
+    refused(vcycle(command, *arguments), f"{video}: a video; must be a folder with a folder per class")
 
 
 @pytest.mark.parametrize(
@@ -131,8 +133,8 @@ def test_a_path_where_a_change_to_the_recipe_belongs(vcycle, here, videos):
         ("data.root=elsewhere", ["data.root", "list file"]),
         ("augment.mixup=1e-300", ["'augment.mixup'", "greater than or equal to 0.001"]),
         ("training.batch.size=2", ["override 'training.batch.size=2': key 'training.batch' is"]),
-        ("sampling.span=[1, 0.5]", ["sampling.span=(1.0, 0.5): two ascending numbers from 0.01 to 1"]),
-        ("sampling.short_side=[8, 20]", ["sampling.short_side=(8, 20): two ascending numbers from 16"]),
+        ("sampling.span=[1, 0.5]", ["sampling.span=(1.0, 0.5): must be two ascending numbers from 0.01 to 1"]),
+        ("sampling.short_side=[8, 20]", ["sampling.short_side=(8, 20): must be two ascending numbers from 16"]),
         ("sampling.stride=2", ["sampling.stride=2.0 and span=(0.8, 1.0) exclude each other"]),
         ("sampling.std=[0, 1, 1]", ["'sampling.std.0' is 0", "greater than 0"]),
         ("optimizer={name: adamw, betas: [0.9, 1]}", ["'optimizer.betas.1' is 1", "less than 1"]),
@@ -219,20 +221,20 @@ def test_an_unknown_split(vcycle, trained):
 @pytest.mark.parametrize("out", ["tiny.yaml", "tiny.yaml/run"])
 def test_an_out_folder_that_cannot_be_made(vcycle, here, videos, command, out):
     ran = vcycle(command, "tiny.yaml", f"data={videos}", "--out", out)
-    refused(ran, f"folder {out} cannot be made: ")
+    refused(ran, f"folder {out} cannot be created: ")
 
 
 @pytest.mark.parametrize("subject", ["recognition", "superresolution"])
 def test_a_demonstration_where_nothing_can_be_written(vcycle, here, subject):
-    refused(vcycle("demo", subject, "--out", "tiny.yaml/demo"), "folder tiny.yaml/demo", "cannot be made: Not a dir")
+    refused(vcycle("demo", subject, "--out", "tiny.yaml/demo"), "folder tiny.yaml/demo", "cannot be created: Not a dir")
 
 
 def test_a_folder_for_measurements_that_is_a_file(vcycle, here):
-    refused(vcycle("bench", "data", "--quick", "--out", "tiny.yaml"), "folder tiny.yaml cannot be made: File exists")
+    refused(vcycle("bench", "data", "--quick", "--out", "tiny.yaml"), "folder tiny.yaml cannot be created: File exists")
     (here / "out").mkdir()
     (here / "out" / "videos").touch()
     ran = vcycle("bench", "data", "--quick", "--out", "out")
-    refused(ran, "folder out/videos cannot be made: File exists")
+    refused(ran, "folder out/videos cannot be created: File exists")
 
 
 @pytest.mark.parametrize("seeds", ["0", "-1", "two", "", "9" * 30, "1-99999999", f"{2**63}-{2**63}"])
@@ -430,7 +432,7 @@ ODD = [
     ("init=nowhere.pt", ["No such file"]),
     ("init=tiny.yaml", ["this is text, not weights"]),
     ('init.path="a\\0b"', ["'init.path'", "no NUL"]),
-    ('model.name="\\ud800"', ["'model.name'", "text that a file's name may have"]),
+    ('model.name="\\ud800"', ["'model.name'", "text must be valid in a file name"]),
 ]
 
 

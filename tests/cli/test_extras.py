@@ -16,7 +16,7 @@ def without(monkeypatch):
     return hide
 
 
-PLOTS = "pictures are drawn by matplotlib, which is not installed: pip install 'vcycle[plots]'"
+PLOTS = "plots need matplotlib, which is not installed: pip install 'vcycle[plots]'"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_demo_without_scikit_learn_is_refused_with_what_to_install(vcycle, wit
     photographs._photographs.cache_clear()
     ran = vcycle("demo", task, "--out", tmp_path / "demo")
     assert ran.code == 2
-    expected = "the demo's clips are made from scikit-learn, which is not installed: pip install 'vcycle[demo]'"
+    expected = "the demo needs scikit-learn, which is not installed: pip install 'vcycle[demo]'"
     assert ran.err.splitlines()[-1] == f"error: {expected}"
 
 

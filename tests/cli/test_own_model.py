@@ -65,7 +65,7 @@ def test_needs_in_the_recipe_add_to_a_registered_models_own(own, vcycle):
             "model.options.widht=3",
             "error: option 'widht' of model 'own_net:Net' is unknown (did you mean 'width'?); accepted: width",
         ),
-        ("model=no_net:Net", "error: model 'no_net:Net': module 'no_net' cannot be imported: there is none among"),
+        ("model=no_net:Net", "error: model 'no_net:Net': module 'no_net' cannot be imported: not found among"),
         ("model.needs.min_frame=3", "unknown key 'model.needs.min_frame' (did you mean 'min_frames'?)"),
         ("model.needs.min_frames=0", "key 'model.needs.min_frames' is 0"),
     ],

@@ -115,7 +115,7 @@ def test_check_of_good_videos_and_of_what_was_prepared(vcycle, here, videos):
     (here / "fast/16px/val/left/0.mp4").write_bytes(b"other")
     ran = vcycle("check", "fast")
     assert ran.code == 1
-    assert "val/left/0: 5 bytes, where " in ran.out
+    assert "val/left/0: has 5 bytes, but " in ran.out
 
 
 def test_check_tells_of_every_file_that_a_list_misses(vcycle, here, videos):
@@ -166,7 +166,7 @@ def test_check_names_every_video_that_has_vanished_from_kinetics_and_prepare_lea
 def test_a_layout_that_a_folder_does_not_have_is_refused(vcycle, kinetics, command):
     ran = vcycle(*command, "--layout", "ucf101")
     assert (ran.code, ran.out) == (2, "")
-    assert "kinetics: no labelled train split of the layout ucf101" in ran.err
+    assert "kinetics: no labelled train split for layout ucf101" in ran.err
 
 
 def test_check_and_prepare_tell_of_every_file_that_an_official_list_misses(vcycle, here, videos):
@@ -205,13 +205,13 @@ def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
         (["data", "fast", "--short-side", "16", "--levels", "16,32"], ["exclude each other"]),
         (["data", "fast", "--levels", "16,x"], ["--levels 16,x"]),
         (["data", "fast", "--levels", "32,16"], ["ascending"]),
-        (["data", "fast", "--short-side", "17"], ["short sides [17]: those of videos must be even"]),
-        (["data", "fast", "--levels", "0,16"], ["short sides [0, 16]: from 1 to 16,384 pixels are accepted"]),
+        (["data", "fast", "--short-side", "17"], ["short sides [17]: must be even for videos"]),
+        (["data", "fast", "--levels", "0,16"], ["short sides [0, 16]: must be from 1 to 16,384 pixels"]),
         (["data", "fast", "--short-side", "16", "--to", "gif"], ["--to gif", "video, array or tiles"]),
         (["nowhere", "fast", "--short-side", "16"], ["nowhere: no such folder or list file"]),
-        (["data", "data/fast", "--short-side", "16"], ["cannot lie inside"]),
-        (["data", "full", "--short-side", "16"], ["full: is not empty and holds no preparation"]),
-        (["data", "tiny.yaml", "--short-side", "16"], ["tiny.yaml: is not a folder"]),
+        (["data", "data/fast", "--short-side", "16"], ["cannot be inside"]),
+        (["data", "full", "--short-side", "16"], ["full: is not empty and holds no prepared dataset"]),
+        (["data", "tiny.yaml", "--short-side", "16"], ["tiny.yaml: not a folder"]),
         (["data", "fast", "--short-side", "16", "training.size=4"], ["without --recipe"]),
         (["data", "fast", "--short-side", "16", "--layout", "x"], ["data.layout"]),
         (["data", "fast", "--recipe", "none"], ["no recipe 'none'"]),

@@ -136,7 +136,7 @@ def test_a_full_disk_is_an_error_before_anything_is_decoded(videos, tmp_path, mo
 def test_a_damaged_cache_is_refused(videos, tmp_path):
     cache = build(videos, tmp_path)
     cache.file.write_bytes(cache.file.read_bytes()[:-1])
-    with pytest.raises(DataError, match="not whole"):
+    with pytest.raises(DataError, match="is truncated"):
         FrameCache(videos, cache.folder)
     (cache.folder / "index.npz").write_bytes(b"")
     with pytest.raises(DataError, match=r"not a readable index.*delete .* to build the frame cache again"):

@@ -117,9 +117,9 @@ def test_crops_of_super_resolution_are_taken_from_a_subset(tmp_path, write_video
 
 
 def test_parts_that_sample_grids_and_parts_that_do_not_are_refused_together(dataset):
-    with pytest.raises(DataError, match="a ConcatDataset of VideoDataset, which samples grids, and of list, which"):
+    with pytest.raises(DataError, match="a ConcatDataset mixes VideoDataset, which samples grids, and list, which"):
         loader(ConcatDataset([dataset, [torch.zeros(3, 8, 32, 32)]]), PLAN)
-    with pytest.raises(DataError, match="samples grids of its own"):
+    with pytest.raises(DataError, match="samples its own grids"):
         loader(Subset(dataset, [0]), PLAN, grids=GRIDS)
 
 

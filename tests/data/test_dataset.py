@@ -219,7 +219,7 @@ def test_a_clip_may_be_an_array(change, alone):
 
 def test_an_array_of_no_numbers_is_refused():
     dataset = ResampledDataset(Clips(wrap=lambda clip, _: clip.numpy().astype(object)), GridSampler(frames=16, size=32))
-    with pytest.raises(DataError, match="item 2: a clip of object is none: numbers are accepted"):
+    with pytest.raises(DataError, match="item 2: a clip must be numeric, not object"):
         dataset[request(2)]
 
 

@@ -227,7 +227,7 @@ def test_portrait_videos_and_oblong_shapes_are_covered():
         ({"stride": 2, "span": (0.5, 1)}, "exclude each other"),
         ({"short_side": (64, 70), "field": (0.5, 1)}, "exclude each other"),
         ({"stride": 0}, "positive"),
-        ({"fps": 30}, "only with a stride"),
+        ({"fps": 30}, "needs a stride"),
         ({"short": "mirror"}, "short='mirror': hold or loop is accepted"),
         ({"span": (0.9, 0.5)}, "ascending"),
         ({"span": (0.5, 1.5)}, "ascending"),

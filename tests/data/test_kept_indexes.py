@@ -82,7 +82,7 @@ def test_a_bad_video_is_refused_each_time_with_its_cause(tmp_path):
 def test_a_damaged_file_is_said_and_begun_anew(films, tmp_path, unprobed):
     file = tmp_path / "indexes.sqlite"
     file.write_bytes(b"not a database at all" * 100)
-    with pytest.warns(UserWarning, match=r"indexes\.sqlite is damaged .* made anew"):
+    with pytest.warns(UserWarning, match=r"indexes\.sqlite is damaged .* rebuilding the video indexes"):
         indexes = KeptIndexes(file)
     wanted = indexes(films[0])
     unprobed()

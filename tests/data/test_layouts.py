@@ -29,7 +29,7 @@ def test_a_folder_per_split_and_class(tmp_path):
 
 def test_a_class_that_training_does_not_know_is_refused(tmp_path):
     touch(tmp_path, "train/run/a.mp4", "val/walk/a.mp4")
-    with pytest.raises(DataError, match=r"walk: no class of this name"):
+    with pytest.raises(DataError, match=r"walk: unknown class: there is no such class"):
         read_videos(tmp_path, "val")
 
 
@@ -122,11 +122,15 @@ def test_relative_paths_start_at_the_list_or_at_a_root(tmp_path):
         ("a.mp4 0\nb.mp4 1O\nc.mp4 2\n", None, "line 2: bad label '1O': the other labels are integers"),
         ("a.mp4 run\nb.mp4 1\nc.mp4 run\n", None, "line 2: bad label '1': the other labels are names"),
         ("a.mp4 -1\n", None, "line 1: bad label -1"),
-        ("path,label\na.mp4,2\n", ("run", "jump"), "line 2: bad label 2: 0 to 1 are accepted"),
-        ("clip_url,action\na.mp4,run\nb.mp4,jump\n", None, "line 1: clip_url is no video, as all others are"),
+        ("path,label\na.mp4,2\n", ("run", "jump"), "line 2: bad label 2: must be from 0 to 1"),
+        ("clip_url,action\na.mp4,run\nb.mp4,jump\n", None, "line 1: clip_url is not a video, but all others are"),
         ("a.mp4,0,train\nb.mp4,1,valid\n", None, "line 1: the last column is a split, not a label"),
-        ("path,label,split\na.mp4,0,train\nb.mp4,1,holdout\n", None, "line 3: no split is called 'holdout': train (or"),
-        ("path,label,split\na.mp4,0,train\nb.mp4,1\n", None, "line 3: 2 values where the header has 3"),
+        (
+            "path,label,split\na.mp4,0,train\nb.mp4,1,holdout\n",
+            None,
+            "line 3: unknown split 'holdout': must be train (or",
+        ),
+        ("path,label,split\na.mp4,0,train\nb.mp4,1\n", None, "line 3: 2 values, but the header has 3"),
         ("path,label,split\na.mp4,,train\n", None, "line 2: no label"),
         ("path,video,label\na.mp4,b.mp4,0\n", None, "line 1: columns path and video: keep one"),
         ("a.mp4,walk\n", ("run", "jump"), "line 1: bad label 'walk': the classes are run, jump"),
@@ -160,11 +164,11 @@ def test_folders_without_videos_are_refused(tmp_path):
 
 def test_splits_that_cannot_be_are_refused(tmp_path):
     touch(tmp_path, "run/a.mp4", "run/b.mp4")
-    with pytest.raises(DataError, match="train, val, test are accepted"):
+    with pytest.raises(DataError, match="must be one of train, val, test"):
         read_videos(tmp_path, "training")
     with pytest.raises(DataError, match=r"a test split of 0 "):
         read_videos(tmp_path, "test")
-    with pytest.raises(DataError, match="val fraction 1: at least 0 and below 1"):
+    with pytest.raises(DataError, match="val fraction 1: must be at least 0 and below 1"):
         read_videos(tmp_path, "val", val_fraction=1)
 
 
@@ -233,7 +237,7 @@ def test_two_names_of_one_split_are_refused_with_both(tmp_path):
 
 def test_a_folder_that_may_be_a_split_is_not_advised_to_be_the_whole_set(tmp_path):
     touch(tmp_path, "train/run/a.mp4", "train/jump/a.mp4", "holdout/run/b.mp4", "holdout/jump/b.mp4")
-    with pytest.raises(DataError, match=r"holdout: no class, .* splits are called .*val \(or valid, validation"):
+    with pytest.raises(DataError, match=r"holdout: not a class, .* splits are called .*val \(or valid, validation"):
         read_videos(tmp_path, "train")
 
 
@@ -254,7 +258,7 @@ def test_a_list_may_name_the_split_of_each_video(tmp_path):
     assert len(read_list(tmp_path / "all.csv", check_files=False)) == 4
     (tmp_path / "train.csv").write_text(LISTED)
     (tmp_path / "val.csv").write_text("e.mp4,run\n")
-    with pytest.raises(DataError, match=r"train\.csv, line 3: a video of val in the list of train"):
+    with pytest.raises(DataError, match=r"train\.csv, line 3: the video is of split val, but the list is of train"):
         read_videos(tmp_path, "train", check_files=False)
 
 

@@ -57,7 +57,7 @@ def make(path, kind):
         ("pipe", "not a regular file"),
         ("folder", "a folder, not a file"),
         ("loop", "too many levels of symbolic links"),
-        ("dangling", "a link to nothing"),
+        ("dangling", "a broken link"),
     ],
 )
 def test_what_a_list_names_must_be_a_file(tmp_path, kind, said):
@@ -126,5 +126,5 @@ def test_lists_name_such_files_as_they_are(tmp_path, name):
 
 def test_a_number_that_can_be_no_class_is_refused(tmp_path):
     (tmp_path / "train.csv").write_text("a.mp4,0\nb.mp4,20261128\n")
-    with pytest.raises(DataError, match=r"train\.csv, line 2: bad label 20261128: below 1,000,000 is accepted"):
+    with pytest.raises(DataError, match=r"train\.csv, line 2: bad label 20261128: must be below 1,000,000"):
         read_videos(tmp_path, "train")

@@ -71,19 +71,19 @@ def test_files_of_class_folders_that_are_taken_for_no_videos_are_told_in_a_line_
     touch(tmp_path, *(f"train/{name}/{number}.mp4" for name in ("a", "b") for number in range(3)), "val/a/v.mp4")
     touch(tmp_path, "train/a/x.bin", "train/b/clip.mp4.part", "train/a/unnamed", "val/b/y.mp4", "val/b/videos.zip")
     assert notes(tmp_path) == [
-        f"{tmp_path}/train: 3 files of class folders are taken for no videos, such as a/unnamed",
-        f"{tmp_path}/val: 1 file of a class folder is taken for no video, such as b/videos.zip",
+        f"{tmp_path}/train: 3 files in class folders are not videos, such as a/unnamed",
+        f"{tmp_path}/val: 1 file in a class folder is not a video, such as b/videos.zip",
     ]
 
 
 def test_videos_that_lie_deeper_or_in_no_class_folder_are_told_once_where_splits_are_cut(tmp_path):
     touch(tmp_path, *(f"{name}/{number}.mp4" for name in ("a", "b") for number in range(5)))
     touch(tmp_path, "a/sub/y.mp4", "a/sub/more/z.avi", "b/c/d/e/far.mkv", "b/c/.hidden.mp4", "a/sub/notes.txt")
-    said = f"{tmp_path}: 3 videos lie deeper than a class folder, such as a/sub/y.mp4"
+    said = f"{tmp_path}: 3 videos in nested folders are ignored, such as a/sub/y.mp4"
     assert notes(tmp_path, "data.val_fraction=0.4") == [said]
     touch(tmp_path, "z.mp4")
     (said,) = notes(tmp_path, "data.val_fraction=0.4")
-    assert said.endswith("such as a/sub/y.mp4; 1 video lies in no class folder, such as z.mp4")
+    assert said.endswith("such as a/sub/y.mp4; 1 video outside class folders is ignored, such as z.mp4")
     assert told(tmp_path, "data.val_fraction=0.4") == [said]
 
 
@@ -99,7 +99,7 @@ def test_links_that_lead_nowhere_are_told_and_stop_nothing(tmp_path):
     for name, target in (("loop", "loop"), ("gone", "nothing"), ("\udcff", "nothing")):
         os.symlink(target, os.path.join(tmp_path, "train", "a", name))
     assert notes(tmp_path) == [
-        f"{tmp_path}/train: 3 files of class folders are taken for no videos, such as a/gone",
+        f"{tmp_path}/train: 3 files in class folders are not videos, such as a/gone",
     ]
 
 

@@ -111,11 +111,11 @@ def test_a_test_list_of_kinetics_counts_where_it_has_labels_and_videos(kinetics)
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("zumba,abcdefghijk,0", "train.csv, line 3: 3 values where the header has 5"),
-        ("zumba,abcdefghijk,zero,10,train", "train.csv, line 3: 'zero' is no time: whole seconds are accepted"),
-        ("zumba,abcdefghijk,10,10,train", "train.csv, line 3: youtube_id 'abcdefghijk' from 10 to 10 s is no video"),
-        ("zumba,,0,10,train", "train.csv, line 3: youtube_id '' from 0 to 10 s is no video"),
-        (",abcdefghijk,0,10,train", "train.csv, line 3: no class is called ''"),
+        ("zumba,abcdefghijk,0", "train.csv, line 3: 3 values, but the header has 5"),
+        ("zumba,abcdefghijk,zero,10,train", "train.csv, line 3: 'zero' is not a time in whole seconds"),
+        ("zumba,abcdefghijk,10,10,train", "train.csv, line 3: youtube_id 'abcdefghijk' from 10 to 10 s is not a video"),
+        ("zumba,,0,10,train", "train.csv, line 3: youtube_id '' from 0 to 10 s is not a video"),
+        (",abcdefghijk,0,10,train", "train.csv, line 3: unknown class ''"),
         ('"zumba,abcdefghijk,0,10,train', "train.csv, line 3: unexpected end of data"),
     ],
 )
@@ -127,7 +127,7 @@ def test_a_malformed_row_of_kinetics_is_named(tmp_path, row, message):
 
 def test_a_class_that_the_training_list_of_kinetics_does_not_have_is_named(kinetics):
     write(kinetics, {"validate.csv": KINETICS_VAL.replace("zumba", "zumbaa")})
-    assert_refused(kinetics, "val", "validate.csv, line 2: no class is called 'zumbaa': the classes are abseiling, ")
+    assert_refused(kinetics, "val", "validate.csv, line 2: unknown class 'zumbaa': the classes are abseiling, ")
     write(kinetics, {"val.csv": KINETICS_VAL})
     assert_refused(kinetics, "val", "both val.csv and validate.csv list the val split: keep one")
 
@@ -150,7 +150,7 @@ def test_something_something_finds_its_videos_and_classes(ssv2):
     assert train.classes == val.classes == ("Dropping something onto something", "Holding something", "Doing nothing")
     assert entries(train) == {"78687.webm": "Holding something", "42326.webm": "Dropping something onto something"}
     assert (entries(val), val.frame_rate) == ({"74225.webm": "Doing nothing"}, None)
-    assert_refused(ssv2, "test", "no labelled test split of the layout ssv2; it has train, val")
+    assert_refused(ssv2, "test", "no labelled test split for layout ssv2; it has train, val")
 
 
 def test_something_something_is_also_found_as_frames_at_12_a_second(ssv2):
@@ -175,16 +175,16 @@ def test_something_something_is_found_as_it_is_shipped_today(ssv2):
     ("name", "text", "message"),
     [
         ("train", '[{"id": "1",\n "template"]', "train.json, line 2: Expecting ':' delimiter"),
-        ("train", '{"id": "1"}', "train.json: a list is accepted"),
+        ("train", '{"id": "1"}', "train.json: must be a list"),
         ("train", "[]", "train.json: the list is empty"),
         (
             "train",
             '[{"id": "7", "template": "Doing nothing"}, 3]',
             "train.json, entry 2: 'id' and 'template' are needed",
         ),
-        ("train", '[{"id": "7", "template": "Running"}]', "train.json, entry 1: no class is called 'Running'"),
+        ("train", '[{"id": "7", "template": "Running"}]', "train.json, entry 1: unknown class 'Running'"),
         ("train", '[{"id": "8", "template": "Doing nothing"}]', "train.json, entry 1: no such video: "),
-        ("labels", '{"a": "0", "b": "2"}', "labels.json: names with the numbers 0 to 1 are accepted, each once"),
+        ("labels", '{"a": "0", "b": "2"}', "labels.json: must map names to the numbers 0 to 1, each once"),
     ],
 )
 def test_a_malformed_list_of_something_something_is_named(ssv2, name, text, message):
@@ -236,9 +236,9 @@ def test_charades_lies_beside_its_lists_or_above_them_as_videos_or_as_frames(cha
 @pytest.mark.parametrize(
     ("actions", "message"),
     [
-        ("c001 1", "line 2: 'c001 1' is no action: one like 'c092 11.90 21.20' is accepted"),
-        ("c001 1 x", "line 2: 'c001 1 x' is no action"),
-        ("c003 1 2", "line 2: no class 'c003': c000 to c002 are accepted"),
+        ("c001 1", "line 2: 'c001 1' is not an action such as 'c092 11.90 21.20'"),
+        ("c001 1 x", "line 2: 'c001 1 x' is not an action such as"),
+        ("c003 1 2", "line 2: unknown class 'c003': must be c000 to c002"),
         ("c001 3 2", "line 2: 'c001 3 2' ends before it starts"),
         ("c001 nan 2", "line 2: 'c001 nan 2' ends before it starts"),
     ],
@@ -254,7 +254,7 @@ def test_a_listed_video_of_charades_must_be_there(charades):
     write(charades, {"Charades_v1_train.csv": "id,subject\n46GP8,HR43\n"})
     assert_refused(charades, "train", "Charades_v1_train.csv, line 1: the header has no column actions")
     write(charades, {"Charades_v1_train.csv": "\n"})
-    assert_refused(charades, "train", "Charades_v1_train.csv: empty; a header with id, actions is accepted")
+    assert_refused(charades, "train", "Charades_v1_train.csv: empty; needs a header with id, actions")
     write(charades, {"Charades_v1_classes.txt": "c000 Holding\nc002 Putting\n"})
     assert_refused(charades, "train", "Charades_v1_classes.txt, line 2: 'c002 Putting' is not class 1 and its name")
 
@@ -309,7 +309,7 @@ def test_ucf101_keeps_whole_groups_of_its_training_list_for_validation(ucf101, f
 
 def test_the_first_fold_is_the_default_and_a_fold_that_is_not_there_is_refused(ucf101):
     assert read_videos(ucf101, "test") == read_videos(ucf101, "test", fold=1) != read_videos(ucf101, "test", fold=2)
-    assert_refused(ucf101, "test", "fold=4: 1, 2, 3 are accepted", fold=4)
+    assert_refused(ucf101, "test", "fold=4: must be one of 1, 2, 3", fold=4)
     (ucf101 / "ucfTrainTestlist/testlist02.txt").unlink()
     assert_refused(ucf101, "test", "testlist02.txt: cannot be read: No such file or directory", fold=2)
 
@@ -319,8 +319,8 @@ def test_the_first_fold_is_the_default_and_a_fold_that_is_not_there_is_refused(u
     [
         ("Archery 1", "line 2: 'Archery 1' is not 'CLASS/VIDEO' and perhaps a label"),
         ("Archery/v_Archery_g09_c01.avi one", "is not 'CLASS/VIDEO' and perhaps a label"),
-        ("Archery/v_Archery_g09_c01.avi 2", "line 2: label 2 is not that of Archery/v_Archery_g09_c01.avi, 1"),
-        ("Diving/v_Diving_g09_c01.avi 1", "line 2: no class is called 'Diving': the classes are Archery, Bowling"),
+        ("Archery/v_Archery_g09_c01.avi 2", "line 2: label 2 does not match Archery/v_Archery_g09_c01.avi: expected 1"),
+        ("Diving/v_Diving_g09_c01.avi 1", "line 2: unknown class 'Diving': the classes are Archery, Bowling"),
         ("Archery/v_Archery_g99_c01.avi 1", "line 2: no such file: "),
     ],
 )
@@ -411,7 +411,7 @@ def test_a_list_of_kinetics_of_which_nothing_is_there_can_be_looked_through(kine
 
 def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
     assert read_videos(ucf101, "test", layout="ucf101") == read_videos(ucf101, "test")
-    assert_refused(ucf101, "train", "no labelled train split of the layout kinetics; it has none of", layout="kinetics")
+    assert_refused(ucf101, "train", "no labelled train split for layout kinetics; it has none of", layout="kinetics")
     assert_refused(ucf101, "train", "no list train.csv or train.txt; it has no list", layout="list")
     with pytest.raises(
         RecipeError, match=r"layout=ucf: unknown \(did you mean 'ucf101'\?\); accepted: auto, charades, "
@@ -420,5 +420,5 @@ def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
     folder = read_videos(ucf101 / "UCF-101", "train")
     assert (len(folder), folder.classes) == (80, ("Archery", "Bowling"))
     assert_refused(ucf101 / "UCF-101", "train", "fold=2: the layout folder of", fold=2)
-    assert_refused(ucf101 / "UCF-101", "train", "no lists whose videos could lie elsewhere", videos=ucf101)
-    assert_refused(ucf101 / "ucfTrainTestlist/classInd.txt", "train", "a file, where the layout", layout="ucf101")
+    assert_refused(ucf101 / "UCF-101", "train", "videos cannot be in another folder", videos=ucf101)
+    assert_refused(ucf101 / "ucfTrainTestlist/classInd.txt", "train", "a file, but the layout", layout="ucf101")

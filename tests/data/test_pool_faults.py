@@ -211,7 +211,7 @@ def test_a_set_that_kills_every_worker_ends_with_what_killed_them():
     with pytest.raises(DataError) as caught:
         next(iter(loader(Deadly(), PLAN, workers=2)))
     text = str(caught.value)
-    assert text.startswith("16 workers in a row were lost before any of them loaded a sample; the last at clip ")
+    assert text.startswith("16 workers in a row were lost before any of them loaded a sample; the last one at clip ")
     assert text.endswith(" killed its process (signal 11)")
     assert "\n" not in text
 
@@ -247,7 +247,7 @@ def test_a_sample_without_a_replacement_is_an_error_in_its_place():
 
     batches = iter(loader(Alone(size=1), plan, workers=1))
     next(batches)
-    with pytest.raises(DataError, match=r"^clip 0 killed its process .*no other is left to take its place"):
+    with pytest.raises(DataError, match=r"^clip 0 killed its process .*no replacement is left"):
         next(batches)
 
 

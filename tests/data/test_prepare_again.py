@@ -97,7 +97,7 @@ def test_an_array_that_was_cut_short_is_refused(prepare, video_set, tmp_path):
     out = tmp_path / "out"
     prepare(video_set, out, ARRAY)
     os.truncate(out / "24px/val.u8", 100)
-    with pytest.raises(DataError, match=r"24px/val\.u8: 100 bytes are not whole"):
+    with pytest.raises(DataError, match=r"24px/val\.u8: is truncated: has 100 of"):
         PreparedSource(out, "val")
 
 
@@ -111,9 +111,9 @@ def test_a_folder_of_other_settings_data_or_content_is_refused(prepare, video_se
     copy = shutil.copytree(video_set, tmp_path / "copy")
     with pytest.raises(DataError, match=r"out: was prepared with data .*set/train, not .*copy/train"):
         prepare(copy, out, VIDEO)
-    with pytest.raises(DataError, match="is not empty and holds no preparation"):
+    with pytest.raises(DataError, match="is not empty and holds no prepared dataset"):
         prepare(video_set, copy, VIDEO)
-    with pytest.raises(DataError, match="cannot lie inside"):
+    with pytest.raises(DataError, match="cannot be inside"):
         prepare(video_set, video_set / "train/out", VIDEO)
 
 

@@ -137,7 +137,7 @@ def test_of_a_prepared_folder_the_bytes_are_compared(root, tmp_path, to):
     flipped.write_bytes(content)
     report = check_prepared(load_index(out))
     bad = {Path(path).name: cause for path, cause in report.bad.items()}
-    assert bad.pop("good") == "its bytes are not those that were written"
+    assert bad.pop("good") == "its content has changed since it was written"
     assert bad == ({"old": "No such file or directory"} if to == "video" else {})
 
 

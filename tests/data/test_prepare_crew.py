@@ -87,5 +87,5 @@ def test_what_cannot_be_written_ends_the_work(work):
 
 def test_an_interpreter_that_cannot_start_is_an_error_and_not_a_bad_file(work, monkeypatch):
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(DataError, match=r"ended before it began \(exit code 1\)"):
+    with pytest.raises(DataError, match=r"failed to start \(exit code 1\)"):
         run(work, [1])

@@ -314,7 +314,7 @@ def test_of_two_video_streams_the_one_is_read_that_a_player_takes(tmp_path, draw
 
 def test_a_frame_that_does_not_exist_is_refused(tmp_path, write_video):
     index = probe(str(write_video(tmp_path / "a.mp4", 5)))
-    with pytest.raises(IndexError, match="0 to 4 exist"):
+    with pytest.raises(IndexError, match="it has frames 0 to 4"):
         read_frames(index, [5])
 
 

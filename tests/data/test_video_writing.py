@@ -103,7 +103,7 @@ def test_sound_begins_with_the_pictures_wherever_those_began(name, begin, tmp_pa
 def test_sound_that_does_not_fit_is_refused_before_a_frame_is_written(tmp_path):
     heard_video(tmp_path / "in.mkv", "flac", 0)
     with (
-        pytest.raises(DataError, match=r"the sound of .*in\.mkv \(flac\) does not fit into \.mov; accepted: \.mkv"),
+        pytest.raises(DataError, match=r"\.mov cannot hold the audio of .*in\.mkv \(flac\); use \.mkv"),
         written_video(
             tmp_path / "x.mov", size=(32, 32), clock=Fraction(1, 25), rate=25, sound_of=str(tmp_path / "in.mkv")
         ),

@@ -124,9 +124,9 @@ def test_a_sets_official_files_are_recognised_and_told(load, ucf101, tmp_path):
 
 
 def test_layouts_and_folds_that_do_not_fit_are_refused(load, ucf101, tmp_path):
-    with pytest.raises(DataError, match="no labelled train split of the layout ssv2"):
+    with pytest.raises(DataError, match="no labelled train split for layout ssv2"):
         _ = find_videos(load(f"data={ucf101}", "data.layout=ssv2"), tmp_path).train
-    with pytest.raises(DataError, match=r"fold=2: the layout folder of .* has none, ucf101 and hmdb51 have"):
+    with pytest.raises(DataError, match=r"fold=2: layout folder of .* has no folds, only ucf101 and hmdb51 have"):
         _ = find_videos(load(f"data={ucf101 / 'UCF-101'}", "data.fold=2"), tmp_path).train
     (tmp_path / "list.csv").write_text("a.mp4 0\n")
     with pytest.raises(RecipeError, match=r"is one list: data.layout and data.fold go with a folder"):

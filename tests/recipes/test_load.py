@@ -119,7 +119,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
         ("training.batch=many", "key 'training.batch' is 'many': input should be a valid integer"),
         ("training.batch=0", "key 'training.batch' is 0: input should be greater than 0"),
         ("training.batch=2.5", "key 'training.batch' is 2.5: input should be a valid integer"),
-        ("training.batch=yes", "key 'training.batch' is True: true and false are accepted only by switches"),
+        ("training.batch=yes", "key 'training.batch' is True: true and false are accepted only for switches"),
         ("training.lr=.nan", "key 'training.lr' is nan: input should be a finite number"),
         ("training.lr=.inf", "key 'training.lr' is inf: input should be a finite number"),
         ("training=5", "key 'training' is 5: a section is accepted, with keys such as batch, frames, size"),

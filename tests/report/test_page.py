@@ -221,7 +221,7 @@ NO_EVALUATION = r"eval-test\.json is no evaluation that `vcycle eval` wrote: "
             b'{"path": 1, "cause": ""}\n',
             r"bad_samples\.jsonl, line 1 is damaged: key 'path' is 1: ",
         ),
-        ("log.jsonl", b"\x00\xff" * 99, r"log\.jsonl, line 1 is damaged: .* is no JSON object"),
+        ("log.jsonl", b"\x00\xff" * 99, r"log\.jsonl, line 1 is damaged: .* is not a JSON object"),
     ],
 )
 def test_a_file_that_was_damaged_is_named(tmp_path, file, content, words):
@@ -240,8 +240,8 @@ def change(line, **values):
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda line: line[:30], "'.*' is no JSON object"),
-        (lambda line: "[1]", r"'\[1\]' is no JSON object"),
+        (lambda line: line[:30], "'.*' is not a JSON object"),
+        (lambda line: "[1]", r"'\[1\]' is not a JSON object"),
         (lambda line: "{}", "key 'event' is missing"),
         (lambda line: change(line, event=["step"]), r"key 'event' is \['step'\]: input should be a valid string"),
         (lambda line: change(line, seconds=None), "key 'seconds' is missing"),

@@ -108,7 +108,7 @@ def test_a_module_that_is_imported_again_registers_its_names_again(nets):
     ("name", "said"),
     [
         ("nets:Plian", r"module 'nets' has no 'Plian' \(did you mean 'Plain'\?\)"),
-        ("nests:Plain", "module 'nests' cannot be imported: there is none among the installed packages and in the cur"),
+        ("nests:Plain", "module 'nests' cannot be imported: not found among installed packages or in the cur"),
         ("broken:Net", r"module 'broken' cannot be imported: ZeroDivisionError: division by zero"),
         ("nets:function", "model 'nets:function' is function; accepted: a class derived from torch.nn.Module, what "),
         ("subprocess:run", "model 'subprocess:run' is run; accepted: a class derived from torch.nn.Module"),
@@ -157,11 +157,11 @@ def test_a_network_of_super_resolution_has_the_attributes_of_a_restorer(nets):
 
 
 def test_a_registered_name_is_not_taken_twice(nets):
-    with pytest.raises(RecipeError, match="model 'r3d_tiny' is registered already: choose another name"):
+    with pytest.raises(RecipeError, match="model 'r3d_tiny' is already registered: choose another name"):
         vcycle.register_model("r3d_tiny")(nn.Linear)
     with pytest.raises(RecipeError, match="a registered name has no colon"):
         vcycle.register_model("a:b")
-    with pytest.raises(RecipeError, match="empty name"):
+    with pytest.raises(RecipeError, match="must not be empty"):
         vcycle.register_model("")(nn.Linear)
     with pytest.raises(RecipeError, match="accepted: a class derived from ModelOptions"):
         vcycle.register_model("x", options=dict)

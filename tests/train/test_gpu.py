@@ -149,7 +149,7 @@ def test_memory_that_workers_fill_is_page_locked_as_a_whole(noise, monkeypatch):
     library = SimpleNamespace(cudaHostRegister=lambda address, size, flags: asked.append(size) or 2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "cudart", lambda: library)
-    with pytest.warns(UserWarning, match=r"MiB cannot be page-locked \(CUDA error 2\)"):
+    with pytest.warns(UserWarning, match=r"MiB cannot be pinned \(CUDA error 2\)"):
         batches = iter(loader(noise, PLAN, workers=1, pin_memory=True))
     batches.close()
     assert len(asked) == 1

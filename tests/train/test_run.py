@@ -52,5 +52,5 @@ def test_a_recipe_that_a_user_keeps_in_the_folder_is_not_replaced(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(VcycleError, match=r"run folder .*file/run cannot be made: Not a directory"):
+    with pytest.raises(VcycleError, match=r"run folder .*file/run cannot be created: Not a directory"):
         RunFolder(tmp_path / "file" / "run").prepare(PLAN, None, resume=False)

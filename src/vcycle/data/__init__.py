@@ -1,7 +1,7 @@
 """Data: the sample stream, sampling grids, decoding and the loader.
 
-Names are loaded when first used, so that finding a dataset's files (``vcycle.data.layouts``) needs neither
-torch nor a decoder.
+Names are imported on first use, so that finding a dataset's files (``vcycle.data.layouts``) needs neither torch nor a
+decoder.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Batches: what is made of the samples of one step."""
+"""Batches, and how samples are collated into them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Batch", "collate", "collate_any", "pin"]
 
 _STAND_IN = torch.zeros(())
 _TOLD: set[str] = set()
-"""Notes that this process has told: datasets and their loaders are made anew for each evaluation."""
+"""Notes already shown in this process: datasets and their loaders are recreated for each evaluation."""
 
 
 class Batch(NamedTuple):
@@ -27,31 +27,31 @@ class Batch(NamedTuple):
     """uint8 ``(B, T, H, W, 3)``."""
 
     labels: Tensor
-    """Targets: int64 ``(B,)``; float32 ``(B, classes)``, ones and zeros, where a video may have several labels; or what
-    the task learns, such as the clips at high resolution, uint8 ``(B, T, sH, sW, 3)``."""
+    """Targets: int64 ``(B,)``; float32 ``(B, classes)`` of zeros and ones for multi-label sets; or the task's dense
+    targets, such as the high-resolution clips, uint8 ``(B, T, sH, sW, 3)``."""
 
     indices: Tensor
-    """int64 ``(B,)``: the video that each clip is of."""
+    """int64 ``(B,)``: the video of each clip."""
 
     positions: Tensor
     """int64 ``(B,)``: positions in the sample stream; -1 in evaluation."""
 
     replaced: list[Replacement]
-    """Videos that could not be read. In evaluation they are left out of the batch."""
+    """Videos that could not be read. Evaluation leaves them out of the batch."""
 
     faults: list[str]
-    """What is wrong with clips that were usable all the same."""
+    """Faults of clips that were still usable."""
 
 
 def collate(samples: Sequence[Sample], memory: Tensor | None = None) -> Batch:
     """Stack samples of one shape into a batch.
 
     Args:
-        samples: At least one.
-        memory: Clips that lie in it, one after another, stay there.
+        samples: One or more samples.
+        memory: Shared memory; clips already stored in it one after another are not copied.
 
     Warns:
-        UserWarning: Of each sample's note, once in this process.
+        UserWarning: For each sample's note, once per process.
     """
     for sample in samples:
         if (note := sample.note) is not None and note.about not in _TOLD:
@@ -68,21 +68,21 @@ def collate(samples: Sequence[Sample], memory: Tensor | None = None) -> Batch:
 
 
 def collate_any(items: list[Any], memory: Tensor | None = None) -> Any:
-    """A batch of samples, without those that are only a ``Replacement``; ``default_collate`` of anything else."""
+    """Collate samples, without those that are only a ``Replacement``; anything else goes to ``default_collate``."""
     samples = [item for item in items if isinstance(item, Sample)]
     unreadable = [item for item in items if isinstance(item, Replacement)]
     if len(samples) + len(unreadable) == len(items):
         batch = collate(samples, memory) if samples else _no_clips()
         return batch._replace(replaced=batch.replaced + unreadable)
     if all(isinstance(item, tuple | list) and item and isinstance(item[0], Tensor) for item in items):
-        # Clips that are there in one piece need not be copied; the collation of the rest does not depend on them.
+        # Contiguous clips are not copied; the collation of the rest does not depend on them.
         clips = _stack([item[0] for item in items], memory)
         return _with_first(_collated([_with_first(item, _STAND_IN) for item in items]), clips)
     return _collated(items)
 
 
 def _collated(items: list[Any]) -> Any:
-    """As PyTorch puts items together.
+    """Collate with PyTorch's ``default_collate``.
 
     Raises:
         DataError: If they do not fit together.
@@ -91,7 +91,7 @@ def _collated(items: list[Any]) -> Any:
         return default_collate(items)
     except (RuntimeError, TypeError, StopIteration) as error:
         raise DataError(
-            f"items of a batch do not fit together: {error}; what follows the clip must have one shape in all of them"
+            f"items of a batch do not fit together: {error}; what follows the clip must have one shape in all items"
         ) from error
 
 
@@ -101,7 +101,7 @@ def _with_first(item: Any, first: Tensor) -> Any:
 
 
 def pin(value: Any) -> Any:
-    """A batch with its tensors in page-locked memory; those that are there already stay as they are."""
+    """Return a batch with its tensors in pinned memory; tensors already pinned stay as they are."""
     if isinstance(value, Tensor):
         return value if value.is_pinned() else value.pin_memory()
     if isinstance(value, Mapping):

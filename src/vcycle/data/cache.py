@@ -1,8 +1,8 @@
-"""Every frame of a dataset, decoded once to a small size and mapped into memory.
+"""A frame cache: every frame of a dataset, decoded once to a small size and memory-mapped.
 
-Coarse stages ask for many times the clips per second of the baseline; decoding cannot follow on a few cores,
-reading decoded frames can. A cache of 20,000 frames of 64 x 86 pixels takes 330 MB. It is what
-``vcycle prepare --to array`` writes, of a dataset that stays where it is.
+Coarse stages need many times the baseline's clips per second. A few cores cannot decode that fast, but they can read
+decoded frames. A cache of 20,000 frames of 64 x 86 pixels takes 330 MB. It has the format of
+``vcycle prepare --to array``, for a dataset that stays where it is.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from vcycle.utils.locks import file_lock
 
 __all__ = ["FrameCache"]
 
-_FORMAT = 3  # of the frames that are cached, and of how they are shown
+_FORMAT = 3  # version of the cached frames and of how they are displayed
 _SPLIT = "frames"
 
 
 class FrameCache:
-    """A frame source that reads from a cache; any number of processes may share one."""
+    """A frame source that reads from a cache. Any number of processes may share it."""
 
     def __init__(self, videos: VideoList, folder: Path) -> None:
-        """Open a finished cache; ``build`` makes it.
+        """Open a finished cache; see ``build``.
 
         Raises:
-            DataError: If it is missing or not a whole cache of these videos.
+            DataError: If it is missing, incomplete, or a cache of other videos.
         """
         self.videos = videos
         self.folder = folder
@@ -50,7 +50,7 @@ class FrameCache:
         except DataError as error:
             raise DataError(f"{error}; delete {folder} to build the frame cache again") from error
         if len(self._source.rows) != len(videos):
-            raise DataError(f"{folder}: a cache of {len(self._source.rows)} videos, not of {len(videos)}")
+            raise DataError(f"{folder}: the cache has {len(self._source.rows)} videos, the dataset has {len(videos)}")
 
     @classmethod
     def build(
@@ -62,18 +62,18 @@ class FrameCache:
         progress: Callable[[int, int], None] | None = None,
         workers: int | None = None,
     ) -> FrameCache:
-        """Decode every video into a folder, or open what is already there.
+        """Decode every video into a folder, or open an existing cache.
 
-        The cache's name follows from the videos' paths, sizes and times of change, and from the short side: a
-        dataset that has changed gets another. A build that was cut short goes on. A video that cannot be read
-        is recorded and remains unreadable.
+        The cache's name depends on the videos' paths, sizes and modification times, and on the short side: a changed
+        dataset gets a new cache. An interrupted build resumes. A video that cannot be read is recorded and stays
+        unreadable.
 
         Args:
             videos: The dataset.
-            folder: Where caches lie; made if missing.
+            folder: Folder of the caches; created if missing.
             short_side: Short side of the frames in pixels; smaller videos keep their size.
             progress: Called with the MB read and their total.
-            workers: Videos decoded at a time; one per core by default.
+            workers: Number of videos decoded in parallel; one per core by default.
 
         Raises:
             DataError: If the folder cannot be written, the disk is too small, or no video can be read.
@@ -94,18 +94,18 @@ class FrameCache:
 
     @property
     def file(self) -> Path:
-        """The frames themselves."""
+        """The file of frames."""
         return self.folder / array_file(self._source.index.settings.levels[0], _SPLIT)
 
     @property
     def faults(self) -> dict[int, str]:
-        """Causes of the videos that cannot be read, by item."""
+        """Return why videos cannot be read, by item."""
         causes = list(self._source.index.failures.values())
         rows = self._source.rows
         return {item: causes[-1 - int(rows[item])] for item in np.flatnonzero(rows < 0).tolist()}
 
     def info(self, item: int) -> VideoInfo:
-        """Times and displayed size of a video."""
+        """Return the times and displayed size of a video."""
         try:
             return self._source.info(item)
         except VideoError as error:
@@ -121,12 +121,12 @@ class FrameCache:
         antialias: bool,
         out: Tensor | None = None,
     ) -> Frames:
-        """Frames by number, resized from their cached size."""
+        """Return frames by number, resized from their cached size."""
         return self._source.read(item, frames, resized=resized, crop=crop, antialias=antialias, out=out)
 
 
 def _digest(videos: VideoList) -> str:
-    """A name for the content of a dataset: paths, sizes and times of change."""
+    """Return a hash of a dataset's paths, sizes and modification times."""
     rate = "" if videos.frame_rate is None else f"\0{videos.frame_rate}"
     digest = hashlib.blake2b(f"{_FORMAT}{rate}".encode(), digest_size=8)
     for item, path in enumerate(videos.paths):

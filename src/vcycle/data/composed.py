@@ -1,4 +1,4 @@
-"""PyTorch's ``Subset`` and ``ConcatDataset`` over datasets that sample grids, looked through."""
+"""Support for PyTorch's ``Subset`` and ``ConcatDataset`` over datasets that sample grids."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from vcycle.plan import Shape
 __all__ = ["ComposedDataset", "looked_through", "name_of", "sample_bytes_of"]
 
 _SAMPLE_BYTES = 12
-"""Shared memory per voxel for a dataset that does not say what it needs: three colours as float32. What is not written
-to is not used up, and larger samples go another, slower way."""
+"""Shared memory per voxel for a dataset that does not report its size: three float32 channels. Memory that is not
+written to is not used; larger samples are sent another, slower way."""
 
 _KINDS: tuple[type[Any], ...] = (Subset, ConcatDataset)
 
 
 def looked_through(dataset: Any) -> Any:
-    """A dataset that takes requests, where a composed one is of such; any other as it is.
+    """Wrap a composed dataset whose parts take requests; return any other dataset unchanged.
 
     Raises:
         DataError: If some of its parts sample grids and others do not.
@@ -38,24 +38,24 @@ def looked_through(dataset: Any) -> Any:
     if sampling and len(sampling) < len(parts):
         other = next(part for part in parts if not getattr(part, "samples_grids", False))
         raise DataError(
-            f"a {type(dataset).__name__} of {type(sampling[0]).__name__}, which samples grids, and of "
-            f"{type(other).__name__}, which does not: parts of one sort are accepted"
+            f"a {type(dataset).__name__} mixes {type(sampling[0]).__name__}, which samples grids, and "
+            f"{type(other).__name__}, which does not: all parts must be of the same kind"
         )
     return ComposedDataset(dataset) if sampling else dataset
 
 
 class ComposedDataset(Dataset[Any]):
-    """Answers requests for a ``Subset`` or ``ConcatDataset``, nested in any way, of datasets that sample grids.
+    """Answers requests for a ``Subset`` or ``ConcatDataset``, at any nesting, of datasets that sample grids.
 
-    Items are numbered as in the outer dataset, also in what samples say of themselves. A bad item is a ``VideoError``
-    and is not replaced here: a replacement has to be of the outer dataset too.
+    Items and samples use the outer dataset's numbers. A bad item raises ``VideoError`` and is not replaced here: the
+    replacement must come from the outer dataset.
     """
 
     samples_grids = True
-    """Takes requests, and hands them on."""
+    """Takes requests and forwards them."""
 
     def __init__(self, dataset: Subset[Any] | ConcatDataset[Any]) -> None:
-        """Look through a dataset."""
+        """Wrap a dataset."""
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ class ComposedDataset(Dataset[Any]):
         return len(self.dataset)
 
     def __getitem__(self, request: SampleRequest) -> Any:
-        """What the part that has the item gives for the request.
+        """Return the sample of the part that has the item.
 
         Raises:
             VideoError: If the item cannot be read.
@@ -71,7 +71,7 @@ class ComposedDataset(Dataset[Any]):
         return self._sample(request, None)
 
     def load_into(self, request: SampleRequest, memory: Tensor) -> Any:
-        """The same, and where the part can do so, at the beginning of ``memory``.
+        """Return the same sample, at the beginning of ``memory`` if the part supports it.
 
         Raises:
             VideoError: If the item cannot be read.
@@ -79,7 +79,7 @@ class ComposedDataset(Dataset[Any]):
         return self._sample(request, memory)
 
     def view(self, item: int, views: Views, clip: int, memory: Tensor | None = None) -> Sample:
-        """A clip for evaluation; see ``VideoDataset.view``.
+        """Return a clip for evaluation; see ``VideoDataset.view``.
 
         Raises:
             VideoError: If the video cannot be read.
@@ -89,12 +89,12 @@ class ComposedDataset(Dataset[Any]):
         return replace(sample, index=item)
 
     def name(self, item: int) -> str:
-        """An item's name in its part, for messages."""
+        """Return an item's name in its part, for messages."""
         part, inner = _find(self.dataset, item)
         return name_of(part, inner)
 
     def sample_bytes(self, shape: Shape) -> int:
-        """Shared memory that a sample of any part takes."""
+        """Return the shared memory that a sample of any part needs, in bytes."""
         return max(sample_bytes_of(part, shape) for part in _parts(self.dataset))
 
     def _sample(self, request: SampleRequest, memory: Tensor | None) -> Any:
@@ -108,24 +108,24 @@ class ComposedDataset(Dataset[Any]):
 
 
 def name_of(dataset: Any, item: int) -> str:
-    """What a dataset calls an item, for messages; its number where it has no names."""
+    """Return a dataset's name for an item, for messages; its number if it has no names."""
     own = getattr(dataset, "name", None)
     return str(own(item)) if callable(own) else f"item {item}"
 
 
 def sample_bytes_of(dataset: Any, shape: Shape) -> int:
-    """Shared memory that a sample of a dataset takes, by its own word where it has one."""
+    """Return the shared memory that a sample of a dataset needs, in bytes, as the dataset reports it if it does."""
     own = getattr(dataset, "sample_bytes", None)
     return int(own(shape)) if own is not None else _SAMPLE_BYTES * shape.voxels
 
 
 def _is_composed(dataset: Any) -> bool:
-    """Whether a dataset is one of PyTorch's two; not one derived from them that changes the items."""
+    """Return whether a dataset is exactly one of PyTorch's two classes; subclasses may change the items."""
     return any(isinstance(dataset, kind) and type(dataset).__getitem__ is kind.__getitem__ for kind in _KINDS)
 
 
 def _parts(dataset: Any) -> Iterator[Any]:
-    """The datasets that items come from."""
+    """Yield the leaf datasets."""
     if not _is_composed(dataset):
         yield dataset
     else:
@@ -134,7 +134,7 @@ def _parts(dataset: Any) -> Iterator[Any]:
 
 
 def _find(dataset: Any, item: int) -> tuple[Any, int]:
-    """The part that has an item, and its number there."""
+    """Return the part that has an item, and the item's number in it."""
     while _is_composed(dataset):
         if isinstance(dataset, Subset):
             item, dataset = int(dataset.indices[item]), dataset.dataset

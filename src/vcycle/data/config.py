@@ -1,4 +1,4 @@
-"""How clips are loaded, as a recipe says it. The string under a field is its documentation."""
+"""Recipe section for data loading. The string under a field is its documentation."""
 
 from typing import Annotated
 
@@ -10,12 +10,12 @@ __all__ = ["LoadingSection"]
 
 
 class LoadingSection(Section):
-    """How clips are loaded; it changes no batch."""
+    """How clips are loaded. No option here changes a batch."""
 
     workers: Annotated[int, Field(ge=0, le=1024)] = 2
-    """Processes that load clips; 0 loads in the training process."""
+    """Number of worker processes; 0 loads in the training process."""
     timeout: Seconds = 60.0
-    """Seconds that a worker may take over a clip. Then both are replaced: the worker, and the clip by another."""
+    """Seconds a worker may take for a clip. After a timeout, the worker is restarted and the clip is replaced."""
     prefetch: Clips | None = None
-    """Clips to load ahead where batches are smallest, by default 4 for each worker; as many batches elsewhere, never
-    less than two."""
+    """Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other sizes load
+    ahead the same number of batches, at least two."""

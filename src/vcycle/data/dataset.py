@@ -1,4 +1,4 @@
-"""The dataset that answers requests by clips of video files, and what a sample is."""
+"""Video datasets that answer sample requests, and the samples they return."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = [
 _Read = TypeVar("_Read")
 
 trying: ContextVar[Callable[[int], None]] = ContextVar("trying", default=lambda item: None)
-"""Told of each item that is about to be read for a sample: which one, should it hang or kill the process."""
+"""Called with each item before it is read for a sample, so that a hang or crash can be attributed."""
 
 _replacing: ContextVar[bool] = ContextVar("replacing", default=True)
 
@@ -55,14 +55,14 @@ _REPLACE = 1  # purpose of keyed draws; 0 is the sampling grid, and `generators`
 
 
 def candidates(request: SampleRequest, size: int) -> Iterator[int]:
-    """The item asked for, then keyed draws of others, none twice and none that is to be avoided.
+    """Yield the requested item, then keyed random others, without repeats or items to avoid.
 
     Args:
-        request: What is asked of the dataset.
-        size: Its length.
+        request: The request to the dataset.
+        size: Length of the dataset.
     """
     if request.index not in request.avoid:
-        yield request.index  # before the others are drawn, which takes longer than reading a clip of an array
+        yield request.index  # before drawing the others, which takes longer than reading a clip from an array
     attempts = np.arange(min(_ATTEMPTS, size))
     drawn = permute(attempts, size, *request.key, _REPLACE).tolist()
     others = [index for index in drawn if index != request.index]
@@ -72,16 +72,16 @@ def candidates(request: SampleRequest, size: int) -> Iterator[int]:
 def first_readable(
     request: SampleRequest, size: int, read: Callable[[int], _Read], *, what: str
 ) -> tuple[int, _Read, list[tuple[int, VideoError]]]:
-    """Read the item asked for, or the first of its ``candidates`` that can be read; within ``unreplaced``, that alone.
+    """Read the requested item, or the first of its ``candidates`` that can be read; in ``unreplaced``, only the former.
 
     Args:
-        request: What is asked of the dataset.
-        size: Its length.
+        request: The request to the dataset.
+        size: Length of the dataset.
         read: Reads an item by index.
-        what: What its items are and what they cannot be, for the message.
+        what: What failed, for the message.
 
     Returns:
-        Index of the item read, what was read, and the items tried before with their errors.
+        Index of the item read, its value, and the items tried before with their errors.
 
     Raises:
         DataError: If none of 16 (or of all of a smaller dataset) can be read.
@@ -102,7 +102,7 @@ def first_readable(
 
 @contextmanager
 def unreplaced() -> Iterator[None]:
-    """Have no bad item replaced for a while: for what asks for items of a part, and replaces them from the whole."""
+    """Disable replacement of bad items, for a caller that reads items of a part and replaces them from the whole."""
     token = _replacing.set(False)
     try:
         yield
@@ -111,30 +111,30 @@ def unreplaced() -> Iterator[None]:
 
 
 def refuse_number(dataset: object, request: object) -> None:
-    """Refuse what is no request: a number does not say which shape.
+    """Refuse an index in place of a request: it has no shape.
 
     Raises:
-        DataError: naming what asks for one.
+        DataError: says how to request a clip.
     """
     if not isinstance(request, SampleRequest):
         raise DataError(
-            f"{type(dataset).__name__}[{request!r}]: it samples clips at the shape asked for, and a number names none: "
-            "vcycle.loader(dataset, plan) gives batches, dataset[SampleRequest(index, shape, key)] a single clip"
+            f"{type(dataset).__name__}[{request!r}]: an index does not say at which shape to sample the clip: "
+            "use vcycle.loader(dataset, plan) for batches, dataset[SampleRequest(index, shape, key)] for a single clip"
         )
 
 
 class Note(NamedTuple):
-    """What a user should know of a dataset, and would not be told again for each clip."""
+    """A remark about a dataset, shown to the user once rather than for each clip."""
 
     about: str
-    """What it says; once for each dataset."""
+    """The remark; shown once per dataset."""
 
     example: str
-    """The clip that it was seen in."""
+    """The first clip it applies to."""
 
 
 class Replacement(NamedTuple):
-    """A video that could not be read, and the one that was used instead."""
+    """A video that could not be read, and its replacement."""
 
     position: int
     """Position in the sample stream; -1 in evaluation."""
@@ -143,52 +143,52 @@ class Replacement(NamedTuple):
     """Index of the video that could not be read."""
 
     replacement: int
-    """Index of the video used instead; -1 in evaluation, where none is."""
+    """Index of the replacement; -1 in evaluation, where there is none."""
 
     path: str
     """Path of the video that could not be read."""
 
     cause: str
-    """Why it could not be read, in a line."""
+    """Why it could not be read, in one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One clip, as a dataset gives it."""
+    """One clip of a dataset."""
 
     clip: Tensor
     """The model's input: uint8 ``(T, H, W, 3)``."""
 
     label: int | NDArray[np.float32] | Tensor
-    """The target. Of recognition the class of the video, or of a multi-label set float32 ``(classes,)`` with 1 at each
-    of its labels (of a clip to train on, at those that hold during it, where that is known) and 0 elsewhere. A tensor
-    for tasks with dense targets, such as the clip at high resolution."""
+    """The target. For recognition, the class of the video or, for a multi-label set, float32 ``(classes,)`` with 1 for
+    each of its labels (for a training clip, those that hold during it, if known) and 0 elsewhere. For tasks with dense
+    targets, a tensor, such as the high-resolution clip."""
 
     index: int
-    """The video that the clip is of."""
+    """The video of the clip."""
 
     position: int
     """Position in the sample stream; -1 in evaluation."""
 
     fault: str | None = None
-    """What is wrong with a clip that was usable all the same: the file was cut, or some frames were missing."""
+    """Faults of a clip that was still usable: the file is truncated, or frames are missing."""
 
     replaced: tuple[Replacement, ...] = ()
-    """Videos that were tried before this one and could not be read."""
+    """Videos tried before this one that could not be read."""
 
     note: Note | None = None
-    """What is said once of all clips like this one."""
+    """A remark shown once for all clips like this one."""
 
 
 def replacements(
     request: SampleRequest, index: int, failed: Sequence[tuple[int, VideoError]]
 ) -> tuple[Replacement, ...]:
-    """What a sample says of the items that were tried before the one that was read.
+    """Return the replacements that a sample records for items tried before the one that was read.
 
     Args:
-        request: What was asked for.
+        request: The request.
         index: The item that was read.
-        failed: Those before it, each with its error, as ``first_readable`` gives them.
+        failed: Items tried before, each with its error, from ``first_readable``.
     """
     return tuple(
         Replacement(position=request.position, video=bad, replacement=index, path=error.path, cause=error.cause)
@@ -197,7 +197,7 @@ def replacements(
 
 
 def stack_labels(labels: Sequence[int | NDArray[np.float32] | Tensor]) -> Tensor:
-    """Labels of a batch: int64 ``(B,)``; of a multi-label set, float32 ``(B, classes)``; tensors stacked."""
+    """Stack labels: int64 ``(B,)``; for a multi-label set, float32 ``(B, classes)``; tensors are stacked as is."""
     if isinstance(labels[0], Tensor):
         return torch.stack([label for label in labels if isinstance(label, Tensor)])
     rows = [label for label in labels if isinstance(label, np.ndarray)]
@@ -207,12 +207,12 @@ def stack_labels(labels: Sequence[int | NDArray[np.float32] | Tensor]) -> Tensor
 class VideoDataset(Dataset[Sample]):
     """Clips of labelled videos at any shape: ``dataset[SampleRequest(index, shape, key)]``.
 
-    A video that cannot be read is replaced by another, drawn under the request's key and so the same in every
-    run; the sample says so. Where the list limits a video to a span of time, its clips lie inside it.
+    A video that cannot be read is replaced by another. The request's key determines it, so it is the same in every run,
+    and the sample records it. If the list limits a video to a time span, its clips lie inside that span.
     """
 
     samples_grids = True
-    """Takes requests, and samples each clip at the shape asked for."""
+    """Takes requests, and samples each clip at the requested shape."""
 
     def __init__(
         self,
@@ -222,16 +222,16 @@ class VideoDataset(Dataset[Sample]):
         source: FrameSource | None = None,
         transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Sample clips of a list of videos.
+        """Create a dataset from a list of videos.
 
         Args:
             videos: Paths and labels.
-            grids: Where clips are taken from.
-            source: Where frames come from, such as a ``FrameCache``; by default the video files, or the
-                pictures in the videos' folders.
-            transform: Changes each clip to train on, uint8 ``(T, H, W, 3)`` in and out. What it draws from the
-                global generators of Python, NumPy and torch, and from those that it holds, is keyed to the request;
-                the clip may be shared memory and is not to be written to.
+            grids: Sampling grids of the clips.
+            source: Frame source, such as a ``FrameCache``; by default the video files, or the pictures in the videos'
+                folders.
+            transform: Applied to each training clip, uint8 ``(T, H, W, 3)`` in and out. Random draws from the global
+                generators of Python, NumPy and torch, and from generators that it holds, are keyed to the request.
+                The clip may be shared memory and must not be written to.
         """
         self.videos = videos
         self.grids = grids
@@ -245,7 +245,7 @@ class VideoDataset(Dataset[Sample]):
         return len(self.videos)
 
     def __getitem__(self, request: SampleRequest) -> Sample:
-        """The clip that a request names, or that of a replacement.
+        """Return the clip of a request, or of its replacement.
 
         Raises:
             DataError: If 16 videos in a row (or all of a smaller dataset) cannot be read.
@@ -253,10 +253,10 @@ class VideoDataset(Dataset[Sample]):
         return self._sample(request, None)
 
     def load_into(self, request: SampleRequest, memory: Tensor) -> Sample:
-        """The same, and where it can be so, its clip at the beginning of ``memory``, uint8.
+        """Return the same sample, its clip at the beginning of ``memory``, uint8, if possible.
 
         Raises:
-            DataError: As ``dataset[request]`` does.
+            DataError: For the reasons of ``dataset[request]``.
         """
         return self._sample(request, memory)
 
@@ -273,7 +273,7 @@ class VideoDataset(Dataset[Sample]):
         return replace(sample, replaced=replacements(request, index, failed))
 
     def _read_for(self, request: SampleRequest, item: int, memory: Tensor | None) -> Sample:
-        """The clip of a video under a request's key."""
+        """Read the clip of a video under a request's key."""
         info, first = self._part(item)
         grid = self.grids.train(request, info)
         clip, fault = self._read(item, info, first, grid, memory)
@@ -284,7 +284,7 @@ class VideoDataset(Dataset[Sample]):
         return Sample(clip=clip, label=label, index=item, position=request.position, fault=fault, note=note)
 
     def center(self, item: int, shape: Shape) -> Sample:
-        """The clip for evaluation during training: the middle of a video, without randomness.
+        """Return the deterministic center clip of a video, for evaluation during training.
 
         Raises:
             VideoError: If the video cannot be read.
@@ -292,13 +292,13 @@ class VideoDataset(Dataset[Sample]):
         return self.view(item, Views(shape=shape), 0)
 
     def view(self, item: int, views: Views, clip: int, memory: Tensor | None = None) -> Sample:
-        """A clip for evaluation, without randomness; its crops lie one after another, as further frames.
+        """Return a deterministic clip for evaluation; its crops follow each other as further frames.
 
         Args:
-            item: Which video.
-            views: What is taken of each video.
-            clip: Which of its clips, from 0.
-            memory: As in ``load_into``.
+            item: Index of the video.
+            views: The views of each video.
+            clip: Number of the clip, from 0.
+            memory: See ``load_into``.
 
         Raises:
             VideoError: If the video cannot be read.
@@ -312,7 +312,7 @@ class VideoDataset(Dataset[Sample]):
         return Sample(clip=pixels, label=self._label(item), index=item, position=-1, fault=fault, note=note)
 
     def _note(self, item: int, info: VideoInfo, grid: Grid) -> Note | None:
-        """What is to be said of a clip that is longer than its video."""
+        """Return a remark if the clip is longer than its video."""
         if not grid.short:
             return None
         shown = {"hold": "their last frame is held", "loop": "they are looped"}[self.grids.short]
@@ -322,15 +322,15 @@ class VideoDataset(Dataset[Sample]):
         )
 
     def sample_bytes(self, shape: Shape) -> int:
-        """Shared memory that a sample takes: uint8 of three colours."""
+        """Return the shared memory that a sample needs, in bytes: uint8, three channels."""
         return 3 * shape.voxels
 
     def name(self, item: int) -> str:
-        """The path of a video, for messages."""
+        """Return the path of a video, for messages."""
         return str(self.videos.path(item))
 
     def _part(self, item: int) -> tuple[VideoInfo, int]:
-        """What clips of a video may show, and the number of its first frame in the whole."""
+        """Return the part of a video that clips may show, and the number of its first frame in the whole video."""
         whole = self.source.info(item)
         start, end = self.videos.span(item)
         if start <= 0 and end >= whole.duration:
@@ -338,12 +338,12 @@ class VideoDataset(Dataset[Sample]):
         part, first = whole.window(start, end)
         if not part.frames:
             raise VideoError(
-                str(self.videos.path(item)), f"{whole.duration:.2f} s long: over before its part from {start:g} s"
+                str(self.videos.path(item)), f"{whole.duration:.2f} s long: ends before its span from {start:g} s"
             )
         return part, first
 
     def _label(self, item: int, first: int = 0, grid: Grid | None = None) -> int | NDArray[np.float32]:
-        """Of several labels those of the whole video or, of a clip to train on, those that hold during it."""
+        """Return the labels of the whole video or, for a multi-label training clip, those that hold during it."""
         if not self.videos.multi_label:
             return self.videos.labels[item]
         labels = self.videos.labels_of(item)
@@ -369,21 +369,21 @@ class VideoDataset(Dataset[Sample]):
         )
         if grid.flip:
             clip = clip.flip(2) if out is None else out.copy_(clip.flip(2))
-        if filled == len(frames):  # what a decoder makes of that is grey
-            raise VideoError(str(self.videos.path(item)), f"none of the {filled} frames of a clip can be decoded")
+        if filled == len(frames):  # the decoder's output is grey then
+            raise VideoError(str(self.videos.path(item)), f"none of the {filled} frames of the clip can be decoded")
         faults = [info.incomplete, f"{filled} of {len(frames)} frames cannot be decoded" if filled else ""]
         told = "; ".join(fault for fault in faults if fault)
         return clip, f"{self.videos.path(item)}: {told}" if told else None
 
 
 def _placed(memory: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-    """The beginning of the memory in a shape, where there is enough."""
+    """Return the beginning of the memory as a tensor of the shape; None if it is too small."""
     size = math.prod(shape)
     return None if memory is None or memory.numel() < size else memory[:size].view(shape)
 
 
 def _cut(strip: Tensor, views: Views, memory: Tensor | None) -> Tensor:
-    """The crops of a strip ``(T, H, W, 3)``, one after another: ``(J·T, h, w, 3)``, in ``memory`` if they fit."""
+    """Cut a strip ``(T, H, W, 3)`` into consecutive crops: ``(J·T, h, w, 3)``, in ``memory`` if they fit."""
     frames, height, width = views.shape
     shape = (views.crops, frames, height, width, 3)
     placed = _placed(memory, shape)

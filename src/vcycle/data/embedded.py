@@ -1,4 +1,4 @@
-"""Folders of clips that are made on the spot: whole under their settings, or made anew."""
+"""Folders of generated clips, complete for their settings or regenerated."""
 
 import json
 import shutil
@@ -16,27 +16,27 @@ __all__ = ["being_made"]
 
 @contextmanager
 def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: Sequence[str]) -> Iterator[bool]:
-    """Have a set made by one process at a time; it is called finished once the block has ended well.
+    """Let one process at a time generate a set; it is marked as finished if the block succeeds.
 
     Args:
-        root: Folder of the set: new, empty, or holding a set of this kind.
-        marker: Name of the file in it that holds the settings, and whether the set is finished.
+        root: Folder of the set: missing, empty, or with a set of this kind.
+        marker: Name of the file that records the settings and whether the set is finished.
         settings: As plain data.
-        splits: Folders that a set has.
+        splits: Names of the set's split folders.
 
     Yields:
-        Whether it is to be made: the folder of an earlier set is then emptied. If not, it is there, perhaps made by
-        another process in the meantime.
+        Whether to generate the set; the folder of an earlier set is then emptied. If not, the set exists, perhaps made
+        by another process in the meantime.
 
     Raises:
-        DataError: if the folder holds something else, or an earlier set that cannot be removed.
-        VcycleError: if it cannot be made.
+        DataError: if the folder has other content, or an earlier set that cannot be removed.
+        VcycleError: if the set cannot be written.
     """
-    if _is_made(root, marker, settings):  # perhaps where nothing can be written
+    if _is_made(root, marker, settings):  # the folder may be read-only
         yield False
         return
     if root.exists() and not root.is_dir():
-        raise DataError(f"{root} is a file: give a folder for the clips that are made here")
+        raise DataError(f"{root} is a file: give a folder for the generated clips")
     make_folder(root)
     lock = root / f"{marker}.lock"
     if any(entry != lock for entry in root.iterdir()) and _read(root / marker) is None:
@@ -55,12 +55,12 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
 
 
 def _is_made(root: Path, marker: str, settings: Mapping[str, object]) -> bool:
-    """Whether a folder holds the whole set that these settings make."""
+    """Return whether a folder holds the complete set of these settings."""
     return _read(root / marker) == {"settings": settings, "finished": True}
 
 
 def _read(marker: Path) -> object:
-    """What a marker holds; None if there is none that can be read."""
+    """Return the content of a marker; None if it is missing or unreadable."""
     try:
         held: object = json.loads(marker.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The views of an evaluation, loaded in an order and in batches that do not depend on the ranks that share them."""
+"""Loader for evaluation views; its order and batches do not depend on the number of ranks."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ def evaluation_loader(
     world: int = 1,
     pin_memory: bool = False,
 ) -> Loader:
-    """Load the views of every video once, in order; each rank has its contiguous share.
+    """Load the views of every video once, in order; each rank loads a contiguous share.
 
-    A batch holds whole videos where one's views fit into it, else an equal part of one video. Which views share a
-    batch does not depend on the number of ranks, so that a model's arithmetic does not either.
+    A batch holds whole videos if the views of one fit, else an equal part of one video. The composition of a batch does
+    not depend on the number of ranks, so neither does the model's arithmetic.
 
-    The batches name the video of each view in ``Batch.indices``. Views that cannot be read are left out of their batch
-    and listed in ``Batch.replaced``; a batch may be empty for that reason. So are those that hang or kill a worker.
+    ``Batch.indices`` holds the video of each view. Views that cannot be read, and those that hang or kill a worker, are
+    left out of their batch and listed in ``Batch.replaced``; so a batch may be empty.
 
     Args:
-        dataset: The videos; also some of them, as PyTorch's ``Subset`` or ``ConcatDataset``.
-        views: What is taken of each.
-        batch: Views in a batch, at most; more where one clip alone has more crops.
-        workers: As all that follows, as in ``loader``.
-        timeout: For one clip of a video with its crops.
-        prefetch: Clips to load ahead at least, with their crops.
+        dataset: The videos, or a ``Subset`` or ``ConcatDataset`` of them.
+        views: The views of each video.
+        batch: Maximum number of views in a batch; exceeded if a single clip has more crops.
+        workers: This and the arguments below are those of ``loader``.
+        timeout: Seconds for one clip with its crops.
+        prefetch: Minimum number of clips to load ahead, with their crops.
         rank: This rank.
-        world: Number of ranks; may be more than there are videos.
-        pin_memory: Whether to put batches in page-locked memory.
+        world: Number of ranks; may exceed the number of videos.
+        pin_memory: Whether to put batches in pinned memory.
 
     Raises:
         DataError: If the dataset has no videos.
@@ -62,7 +62,7 @@ def evaluation_loader(
     found = looked_through(dataset)
     if not getattr(found, "samples_grids", False):
         raise DataError(
-            f"{type(dataset).__name__} has no videos to take views of: a VideoDataset is accepted, or parts"
+            f"{type(dataset).__name__} has no evaluation views: give a VideoDataset, or a Subset or ConcatDataset"
         )
     work = _Evaluation(found, views, batch, rank=rank, world=world, pinned=pin_memory)
     return Loader(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
@@ -70,7 +70,7 @@ def evaluation_loader(
 
 @dataclass(frozen=True, slots=True)
 class _Clip:
-    """A clip of a video with its crops, unless reading it is known to hang or to kill a process."""
+    """A clip of a video with its crops, and why it failed if reading it hung or killed a process."""
 
     item: int
     number: int
@@ -78,7 +78,7 @@ class _Clip:
 
 
 class _Evaluation:
-    """The views of an evaluation as work; a task is one clip with all of its crops, which are decoded at once."""
+    """Work of an evaluation; a task is one clip with all of its crops, which are decoded together."""
 
     def __init__(
         self,
@@ -94,9 +94,9 @@ class _Evaluation:
         self._views = views
         clips = max(1, batch // views.crops)
         self._together = max(1, clips // views.clips)
-        """Videos of a batch, where it holds whole ones."""
+        """Videos per batch, if a batch holds whole videos."""
         self._parts = -(-views.clips // clips)
-        """Batches of a video, where it does not."""
+        """Batches per video, if it does not."""
         self._groups = rank_slice(-(-len(dataset) // self._together), 1, rank, world)
         self._pinned = pinned
 
@@ -148,7 +148,7 @@ class _Evaluation:
 
 
 def _by_view(batch: Batch, crops: int) -> Batch:
-    """A batch of clips whose crops lie one after another, with a row for each crop."""
+    """Convert a batch of clips with consecutive crops into one with a row for each crop."""
     if crops == 1 or not len(batch.labels):
         return batch
     clips, frames, *picture = batch.clips.shape

@@ -1,4 +1,4 @@
-"""Forks that no signal tears apart."""
+"""Signal handling around forks."""
 
 import signal
 import threading
@@ -12,14 +12,14 @@ __all__ = ["signals_wait"]
 
 @contextmanager
 def signals_wait(numbers: Iterable[int]) -> Iterator[None]:
-    """Within: signals wait, to be handled at the end.
+    """Delay signals within the block, and handle them at its end.
 
-    The system can block them for a thread only, and then any other takes them. Python runs its handler in the main
-    thread nonetheless, perhaps in the middle of a hook that a fork calls: what the handler raises is lost there. So the
-    handlers wait as well.
+    Blocking applies to one thread only, so another thread can receive the signal. Python still runs its handler in the
+    main thread, perhaps inside a hook that a fork calls, where an exception from the handler is lost. So the handlers
+    are delayed too.
 
     Args:
-        numbers: Which signals.
+        numbers: The signals to delay.
     """
     numbers = tuple(numbers)
     handlers: dict[int, Any] = {}
@@ -27,14 +27,14 @@ def signals_wait(numbers: Iterable[int]) -> Iterator[None]:
     over = False
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if over:  # the end was cut short by another signal
+        if over:  # another signal interrupted the end of the block
             handlers[number](number, frame)
         else:
             came.append(number)
 
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        if threading.current_thread() is threading.main_thread():  # the only one that may set handlers, and runs them
+        if threading.current_thread() is threading.main_thread():  # only the main thread can set and run handlers
             handlers |= {number: found for number in numbers if callable(found := signal.getsignal(number))}
             for number in handlers:
                 signal.signal(number, handle)
@@ -42,7 +42,7 @@ def signals_wait(numbers: Iterable[int]) -> Iterator[None]:
     finally:
         over = True
         for number in came:
-            signal.raise_signal(number)  # it is blocked still
+            signal.raise_signal(number)  # it is still blocked
         for number, handler in handlers.items():
             signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

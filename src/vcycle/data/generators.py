@@ -1,4 +1,4 @@
-"""Generators keyed to a request for a while: the global ones of Python, NumPy and torch, and those a dataset holds."""
+"""Random generators keyed to a request: the global ones of Python, NumPy and torch, and those a dataset holds."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ _Made = TypeVar("_Made")
 _USER = 2  # purpose of keyed draws
 _GLOBAL = 3
 _MOST = 4_000
-"""Objects looked through for generators; a dataset may hold its samples as such."""
+"""Maximum number of objects to search for generators; a dataset may hold its samples as objects."""
 _MOST_EACH = 256
-"""Elements looked through of one list, tuple or dictionary."""
+"""Maximum number of elements to search of one list, tuple or dictionary."""
 _BIT_GENERATORS = (np.random.MT19937, np.random.PCG64, np.random.PCG64DXSM, np.random.Philox, np.random.SFC64)
 _KINDS = (torch.Generator, random.Random, np.random.RandomState, np.random.Generator, *_BIT_GENERATORS)
 _GLOBAL_ONES = {id(getattr(draw, "__self__", None)) for draw in (random.random, np.random.rand)}
 _GLOBAL_ONES |= {id(np.random.get_bit_generator()), id(torch.default_generator)}  # type: ignore[attr-defined]
-"""They are keyed as such, also where a dataset names them."""
+"""Global generators are keyed separately, even if a dataset refers to them."""
 _EMPTY_CELL = CellType()
 _NOTHING_INSIDE = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, torch.Tensor, ModuleType, type)
 
 
 class KeyedDraws:
-    """Makes items whose random draws are keyed, those from generators that the maker holds included.
+    """Creates items with keyed random draws, including draws from generators that the dataset or transform holds.
 
-    They are looked for once in a process, and again after the first item: many are made with that.
+    Generators are searched for once per process, and again after the first item, which often creates them.
     """
 
     def __init__(self) -> None:
-        """Know of no generators yet."""
+        """Start without known generators."""
         self._holder: Any = None
         self._found: list[Any] = []
         self._settled = False
 
     def __reduce__(self) -> tuple[type[KeyedDraws], tuple[()]]:
-        """A copy, in this process or another, looks for itself: it is of another dataset."""
+        """Pickle without generators: a copy belongs to another dataset and searches again."""
         return KeyedDraws, ()
 
     def make(self, request: SampleRequest, holder: Any, draw: Callable[[], _Made]) -> _Made:
-        """What a function draws under a request's key.
+        """Call a function with its random draws keyed to a request.
 
         Args:
-            request: Its key fixes the draws.
-            holder: What holds the function's own generators: a dataset or a transform.
-            draw: Called once; a second time where the first made generators, which were not keyed then.
+            request: Its key determines the draws.
+            holder: The dataset or transform that holds further generators.
+            draw: Called once, or twice if the first call created generators, which were not keyed.
         """
         if self._holder is not holder or not self._settled:
             self._holder, self._settled, self._found = holder, False, generators_in(holder)
@@ -75,11 +75,11 @@ class KeyedDraws:
 
 @contextmanager
 def keyed_generators(request: SampleRequest, own: Sequence[Any] = ()) -> Iterator[None]:
-    """Key the global generators of Python, NumPy and torch (CPU), and others, to a request, for a while.
+    """Key the global generators of Python, NumPy and torch (CPU), and others, to a request within a block.
 
     Args:
-        request: Its key fixes what they draw.
-        own: Further generators, as ``generators_in`` finds them.
+        request: Its key determines the draws.
+        own: Further generators, from ``generators_in``.
     """
     seeds = request.generator(_USER).integers(2**32, size=_GLOBAL + len(own)).tolist()
     with ExitStack() as states:
@@ -95,14 +95,14 @@ def keyed_generators(request: SampleRequest, own: Sequence[Any] = ()) -> Iterato
 
 
 def generators_in(holder: Any) -> list[Any]:
-    """Generators that an object holds, in an order that is the same in any process.
+    """Find the generators that an object holds, in the same order in every process.
 
-    Looked through are attributes, lists, tuples and dictionaries, and what functions are bound to: datasets inside
-    datasets, transforms, modules of torch. Of NumPy's ``Generator`` it is the bit generator that is given.
+    Searches attributes, lists, tuples, dictionaries and the objects of bound methods: nested datasets, transforms,
+    torch modules. For NumPy's ``Generator``, its bit generator is returned.
     """
     found: dict[int, Any] = {}
     seen: set[int] = set()
-    waiting = deque([holder])  # what is nearer first: a long list of samples does not hide the transform behind it
+    waiting = deque([holder])  # breadth first: a long list of samples does not hide a transform
     while waiting and len(seen) < _MOST:
         held = waiting.popleft()
         if id(held) in seen or isinstance(held, _NOTHING_INSIDE):
@@ -119,7 +119,7 @@ def generators_in(holder: Any) -> list[Any]:
 
 
 def _inside(held: Any) -> Iterable[Any]:
-    """What an object holds directly."""
+    """Return what an object holds directly."""
     inside: list[Any] = list(getattr(held, "__dict__", {}).values())
     for slots in (vars(kind).get("__slots__", ()) for kind in type(held).__mro__):
         names = (slots,) if isinstance(slots, str) else slots
@@ -153,7 +153,7 @@ def _can_be_seeded(held: Any) -> bool:
 
 
 def _seed(generator: Any, seed: int) -> Callable[[], Any]:
-    """Seed a generator; what is returned takes it back to where it was."""
+    """Seed a generator, and return a function that restores its state."""
     if isinstance(generator, torch.Generator):
         before = generator.get_state()
         generator.manual_seed(seed)

@@ -1,8 +1,8 @@
-"""Sampling grids: which times and which part of the picture a clip of a given shape is taken from.
+"""Sampling grids: the times and the part of the picture that a clip of a given shape samples.
 
-A grid is a span and a stride in time and in space (Wu et al. 2020, section 3). Coarser shapes see the same
-spans through fewer samples: the stride grows as the frames get fewer, and the picture is resized to a smaller
-short side before it is cropped.
+A grid is a span and a stride in time and in space (Wu et al. 2020, section 3). Coarser shapes cover the same spans with
+fewer samples: the stride grows as the number of frames shrinks, and the picture is resized to a smaller short side
+before it is cropped.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Short = Literal["hold", "loop"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Grid:
-    """Where one clip is sampled."""
+    """The sampling grid of one clip."""
 
     times: NDArray[np.float64]
     """Seconds from the start of the video, one per frame of the clip."""
@@ -40,7 +40,7 @@ class Grid:
     """Top, left, height and width of the clip in the resized picture."""
 
     flip: bool
-    """Whether left and right are exchanged."""
+    """Whether the clip is flipped horizontally."""
 
     short: bool = False
     """Whether the video is shorter than the clip."""
@@ -52,7 +52,7 @@ def _between(low: float, high: float, draw: float) -> float:
 
 def _check_range(name: str, pair: tuple[float, float], lowest: float, highest: float) -> None:
     if not lowest <= pair[0] <= pair[1] <= highest:
-        raise DataError(f"{name}={pair}: two ascending numbers from {lowest:g} to {highest:g} are accepted")
+        raise DataError(f"{name}={pair}: must be two ascending numbers from {lowest:g} to {highest:g}")
 
 
 def _resize_to(short_side: float, shape: Shape, info: VideoInfo) -> tuple[int, int]:
@@ -65,64 +65,63 @@ def _resize_to(short_side: float, shape: Shape, info: VideoInfo) -> tuple[int, i
 class GridSampler:
     """Draws a sampling grid for any shape, relative to the baseline's grid.
 
-    Time is ruled by ``stride`` or by ``span``; where neither is given, the baseline's clip spans the whole
-    video. Space is ruled by ``short_side`` or by ``field``; where neither is given, ``short_side`` is the
-    baseline's size.
+    Set ``stride`` or ``span`` for time; with neither, the baseline's clip spans the whole video. Set ``short_side`` or
+    ``field`` for space; with neither, ``short_side`` is the baseline's size.
 
     Example:
         >>> kinetics = GridSampler(frames=32, size=224, stride=2, short_side=(256, 340), flip=True)
     """
 
     frames: int
-    """Frames of a clip of the baseline, T."""
+    """Number of frames of a baseline clip, T."""
 
     size: int
-    """Height and width of a clip of the baseline in pixels, H."""
+    """Height and width of a baseline clip in pixels, H."""
 
     stride: float | None = None
-    """Source frames from one frame of the baseline's clip to the next, τ. A clip of t frames takes a random
-    stride, real-valued and uniform in [τ, τ·T/t], from a random start."""
+    """Source frames between consecutive frames of a baseline clip, τ. A clip of t frames takes a random real-valued
+    stride, uniform in [τ, τ·T/t], from a random start."""
 
     fps: float | None = None
-    """Frames per second that ``stride`` counts; each video's own rate by default."""
+    """Frames per second in which ``stride`` is measured; by default each video's own frame rate."""
 
     span: tuple[float, float] | None = None
-    """Instead of a stride: the fraction of the video that a clip spans, at any number of frames."""
+    """Alternative to a stride: the fraction of the video that a clip spans, for any number of frames."""
 
     segments: bool = False
-    """Draw each frame at random from its own share of the clip's span, rather than take the middle of every share."""
+    """Draw each frame at random from its own segment of the span, rather than take the middle of each segment."""
 
     short_side: tuple[float, float] | None = None
-    """Short side of the resized picture in pixels at the baseline's size, s_min and s_max. A clip of size h
-    takes it at random, uniform in [s_min·h/H, s_max]; the clip is a random crop."""
+    """Short side of the resized picture in pixels at the baseline's size, s_min and s_max. A clip of size h draws it
+    uniformly from [s_min·h/H, s_max]; the clip is a random crop."""
 
     field: tuple[float, float] | None = None
-    """Instead of a short side: the fraction of the picture's short side that a clip shows, at any size."""
+    """Alternative to a short side: the fraction of the picture's short side that a clip shows, at any size."""
 
     flip: bool = False
-    """Exchange left and right in half of the clips; off where they differ in meaning."""
+    """Flip half of the clips horizontally; turn it off if left and right differ in meaning."""
 
     short: Short = "hold"
-    """What a clip shows once a shorter video is over: ``hold`` its last frame, as PySlowFast does, or ``loop`` the
+    """How to fill a clip that is longer than its video: ``hold`` the last frame, as PySlowFast does, or ``loop`` the
     video from its start, as I3D does (Carreira and Zisserman 2017, section 2.5). The clip starts with the video. A
-    video that is shorter than two strides is shown frame by frame, or evenly where it has more frames than the clip:
-    the stride would skip most of it."""
+    video shorter than two strides is sampled at every frame, or evenly if it has more frames than the clip: the stride
+    would skip most of it."""
 
     antialias: bool = True
-    """Average the pixels between samples when a picture shrinks, rather than skip them."""
+    """Antialias when a picture shrinks: average the pixels between samples rather than skip them."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no grid."""
+        """Validate the values."""
         if self.frames < 1 or self.size < 1:
             raise DataError(f"frames={self.frames}, size={self.size}: both must be at least 1")
         if self.stride is not None and self.span is not None:
-            raise DataError(f"stride={self.stride} and span={self.span} exclude each other: give one")
+            raise DataError(f"stride={self.stride} and span={self.span} exclude each other: set one")
         if self.short_side is not None and self.field is not None:
-            raise DataError(f"short_side={self.short_side} and field={self.field} exclude each other: give one")
+            raise DataError(f"short_side={self.short_side} and field={self.field} exclude each other: set one")
         if self.stride is not None and not self.stride > 0:
-            raise DataError(f"stride={self.stride}: a positive number of source frames is accepted")
+            raise DataError(f"stride={self.stride}: must be a positive number of source frames")
         if self.fps is not None and (self.stride is None or not self.fps > 0):
-            raise DataError(f"fps={self.fps}: a positive rate is accepted, and only with a stride")
+            raise DataError(f"fps={self.fps}: must be a positive rate, and needs a stride")
         if self.short not in get_args(Short):
             raise DataError(f"short={self.short!r}: {' or '.join(get_args(Short))} is accepted")
         if self.span is not None:
@@ -133,8 +132,8 @@ class GridSampler:
             _check_range("short_side", self.short_side, self.size, float("inf"))
 
     def train(self, request: SampleRequest, info: VideoInfo) -> Grid:
-        """The random grid of a request, the same wherever and whenever it is asked for."""
-        # All draws at once, so that an option that is off shifts no other draw.
+        """Return the random grid of a request; the same request always gives the same grid."""
+        # All draws at once, so that disabling an option does not shift other draws.
         generator = request.generator()
         stride, start, side, top, left, flip = generator.random(6).tolist()
         shape = request.shape
@@ -152,16 +151,16 @@ class GridSampler:
         )
 
     def view(self, views: Views, clip: int, info: VideoInfo) -> Grid:
-        """The grid of one of the clips of an evaluation: the widest stride, no flip, nothing random.
+        """Return the deterministic grid of an evaluation clip: the widest stride, no flip.
 
         Args:
-            views: What is taken of each video.
-            clip: Which clip, from 0.
+            views: The views of each video.
+            clip: Number of the clip, from 0.
             info: The video.
 
         Returns:
-            The grid; of several crops, that of the strip of the picture that they are cut from along its longer side,
-            at ``views.crop_at``.
+            The grid. With several crops, it covers the strip of the picture that contains them along its longer side;
+            they are cut at ``views.crop_at``.
         """
         shape = views.shape
         height, width = _resize_to(views.short_side or self._short_sides(shape.size)[0], shape, info)
@@ -179,7 +178,7 @@ class GridSampler:
         )
 
     def _strides(self, frames: int, info: VideoInfo) -> tuple[float, float]:
-        """Shortest and longest stride in seconds for a clip of this many frames."""
+        """Return the shortest and longest stride in seconds for a clip of this many frames."""
         if self.span is not None:
             return self.span[0] * info.duration / frames, self.span[1] * info.duration / frames
         whole = info.duration / self.frames
@@ -188,7 +187,7 @@ class GridSampler:
         return min(baseline, stretched), stretched
 
     def _short_sides(self, size: int) -> tuple[float, float]:
-        """Smallest and largest short side of the resized picture for a clip of this size."""
+        """Return the smallest and largest short side of the resized picture for a clip of this size."""
         if self.field is not None:
             return size / self.field[1], size / self.field[0]
         low, high = self.short_side or (self.size, self.size)
@@ -207,17 +206,17 @@ class GridSampler:
         flip: bool,
         within: float | NDArray[np.float64] = 0.5,
     ) -> Grid:
-        """Lay a grid.
+        """Build a grid.
 
-        ``place``, from 0 to 1, says where in the room left in time, height and width; ``within`` where each frame lies
-        in its share of the span.
+        ``place``, from 0 to 1, is the position in the free room in time, height and width; ``within`` is the position
+        of each frame in its segment of the span.
         """
         start = max(0.0, info.duration - stride * frames) * place[0]
         top, left = (
             min(int((whole - part + 1) * p), whole - part)
             for whole, part, p in zip(resized, size, place[1:], strict=True)
         )
-        # Frames lie at the middle of their shares of the span: coarse and fine clips are centred alike.
+        # Frames are at the middle of their segments, so coarse and fine clips have the same center.
         times = start + (np.arange(frames, dtype=np.float64) + within) * stride
         short = stride * frames > info.duration * (1 + 1e-9)
         return Grid(
@@ -229,9 +228,9 @@ class GridSampler:
         )
 
     def _short_times(self, info: VideoInfo, times: NDArray[np.float64], stride: float) -> NDArray[np.float64]:
-        """Times of a clip, from its own, that is longer than its video."""
+        """Return the times of a clip that is longer than its video."""
         if info.duration >= 2 * stride:
-            # The end is the start again, also where rounding puts a time just before it.
+            # The end wraps to the start, even if rounding puts a time just before it.
             return (times + info.tolerance) % info.duration if self.short == "loop" else times
         over = len(times) - info.frames
         if over <= 0:

@@ -1,4 +1,4 @@
-"""Videos that lie as folders of pictures: a frame source that decodes just the pictures a clip needs."""
+"""Videos stored as folders of pictures: a frame source that decodes only the pictures a clip needs."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class _Folder(NamedTuple):
 
 
 class ImageSource:
-    """Decodes frames from folders of pictures, one folder a video.
+    """Decodes frames from folders of pictures, one folder per video.
 
-    Pictures follow each other in the order of the numbers in their names, ``frame_rate`` of the list a second,
-    each at the size of the first. A picture that cannot be decoded shows the one before it.
+    Pictures are ordered by the numbers in their names and shown at ``frame_rate`` of the list. All are shown at the
+    size of the first. A picture that cannot be decoded repeats the one before it.
     """
 
     def __init__(self, videos: VideoList) -> None:
-        """Read the folders of a list.
+        """Create the source of a list of folders.
 
         Raises:
             DataError: If the list has no frame rate.
@@ -55,7 +55,7 @@ class ImageSource:
         self._folders = Recent(self._look_into)
 
     def info(self, item: int) -> VideoInfo:
-        """Times and size of a video."""
+        """Return the times and size of a video."""
         return self._folders(item).info
 
     def read(
@@ -84,7 +84,7 @@ class ImageSource:
                 )
         if not good.any():
             raise VideoError(str(folder), f"none of {len(wanted)} pictures can be decoded, such as {names[wanted[0]]}")
-        # A bad picture shows the last good one before it, or the first good one of all.
+        # A bad picture repeats the last good one before it, or the first good one of all.
         shown = np.maximum.accumulate(np.where(good, np.arange(len(wanted)), np.argmax(good)))
         clip = torch.from_numpy(pixels[shown[places]])
         filled = int((~good[places]).sum())
@@ -107,7 +107,7 @@ def _look_into(folder: Path, rate: float) -> _Folder:
     first = next((picture for name in names if (picture := _decoded(folder / name)) is not None), None)
     if first is None:
         some = f"none of {len(names)} pictures can be decoded" if names else "no pictures"
-        raise VideoError(str(folder), f"{some}; files ending in {' '.join(sorted(PICTURE_SUFFIXES))} are")
+        raise VideoError(str(folder), f"{some}; supported: {' '.join(sorted(PICTURE_SUFFIXES))}")
     return _Folder(names, VideoInfo.uniform(len(names), first.height, first.width, rate))
 
 
@@ -116,12 +116,12 @@ def _suffix(name: str) -> str:
 
 
 def _in_order(name: str) -> tuple[list[int], str]:
-    """Sorts names by the numbers in them, however many digits those are written with."""
+    """Return a sort key that orders names by the numbers in them, whatever their number of digits."""
     return [int(number) for number in _NUMBER.findall(name)], name
 
 
 def _decoded(path: Path) -> VideoFrame | None:
-    """A picture; none where it is missing or damaged."""
+    """Decode a picture; None if it is missing or damaged."""
     try:
         return decode_picture(path)
     except VideoError:

@@ -1,4 +1,4 @@
-"""What must be known of a video before a clip of it is chosen: when its frames are shown, and its size."""
+"""Metadata of a video that is needed to choose a clip: the times of its frames, and its size."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["VideoInfo"]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VideoInfo:
-    """Presentation times and displayed size of a video."""
+    """Presentation times and display size of a video."""
 
     times: NDArray[np.float64]
     """Seconds at which each frame is first shown, ascending; the first is 0."""
@@ -21,20 +21,20 @@ class VideoInfo:
     """Seconds from the first frame to the end of the last."""
 
     height: int
-    """Pixels of the displayed picture (after rotation)."""
+    """Height of the displayed picture in pixels (after rotation)."""
 
     width: int
-    """Pixels of the displayed picture (after rotation)."""
+    """Width of the displayed picture in pixels (after rotation)."""
 
     tolerance: float = 1e-6
-    """Seconds by which stored times may be late, being rounded to the file's clock."""
+    """Seconds by which stored times may be late, because they are rounded to the file's clock."""
 
     incomplete: str = ""
-    """Which frames a file lacks, such as "ends after 4.0 of 8.0 s" of a cut one; empty if none is known to be."""
+    """What the file lacks, such as "ends after 4.0 of 8.0 s" for a truncated one; empty if nothing known."""
 
     @classmethod
     def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> VideoInfo:
-        """A video of evenly spaced frames, such as a clip that is already a tensor.
+        """Create the metadata of a video with evenly spaced frames, such as a clip tensor.
 
         Example:
             >>> VideoInfo.uniform(4, 64, 64, fps=2).duration
@@ -44,7 +44,7 @@ class VideoInfo:
 
     @property
     def frames(self) -> int:
-        """Number of frames shown."""
+        """Number of frames."""
         return len(self.times)
 
     @property
@@ -53,10 +53,10 @@ class VideoInfo:
         return len(self.times) / self.duration
 
     def frame_at(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Numbers of the frames that are on display at given times.
+        """Return the numbers of the frames displayed at given times.
 
-        Times before the first frame give the first and times past the end the last: a clip longer than its
-        video holds the last frame.
+        Times before the first frame map to the first, times past the end to the last: a clip longer than its video
+        holds the last frame.
 
         Example:
             >>> VideoInfo.uniform(4, 64, 64, fps=2).frame_at(np.array([-1.0, 0.6, 9.0])).tolist()
@@ -66,13 +66,13 @@ class VideoInfo:
         return np.clip(numbers, 0, len(self.times) - 1)
 
     def window(self, start: float, end: float) -> tuple[VideoInfo, int]:
-        """The part from ``start`` to before ``end`` seconds, as a video of its own.
+        """Return the part from ``start`` to before ``end`` seconds, as a video of its own.
 
-        It begins with the first frame shown in that time; where none is, it is the one then on display.
+        It starts with the first frame shown in that time; if there is none, with the frame then on display.
 
         Returns:
-            The part, whose times count from its own first frame, and the number of that frame here. The part
-            is empty where the video is over by ``start``.
+            The part, with times relative to its own first frame, and the number of that frame in this video. The part
+            is empty if the video ends by ``start``.
 
         Example:
             >>> part, first = VideoInfo.uniform(10, 64, 64, fps=2).window(1.0, 2.5)

@@ -1,7 +1,6 @@
-"""Batches of a plan, loaded clip by clip: in this process, or by a pool of others.
+"""The training loader: batches of a plan, loaded in this process or by a pool of workers.
 
-The batches do not depend on the number of workers: every random choice is keyed by the request, none by the
-process that makes it.
+Batches do not depend on the number of workers: every random choice is keyed by the request, never by the process.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from vcycle.plan import Plan, Shape, rank_slice
 __all__ = ["TIMEOUT", "Loader", "loader"]
 
 TIMEOUT = 60.0
-"""Seconds that a worker may take over a sample by default."""
+"""Default seconds that a worker may take for a sample."""
 _AHEAD = 4
-"""Samples that each worker loads ahead by default."""
+"""Default number of samples to load ahead per worker."""
 
 
 class Loader:
-    """Batches, in order; each iteration begins anew, with processes of its own."""
+    """An iterable of batches. Each iteration starts from the first batch, with its own worker processes."""
 
     def __init__(
         self,
@@ -48,18 +47,18 @@ class Loader:
         prefetch: int | None = None,
         pin_memory: bool = False,
     ) -> None:
-        """Load some work; see ``loader`` for the arguments.
+        """Create a loader for some work; see ``loader`` for the arguments.
 
         Raises:
             DataError: if an argument is out of range.
         """
         if workers < 0 or timeout <= 0 or (prefetch is not None and prefetch < 1):
             raise DataError(
-                f"workers={workers}, timeout={timeout}, prefetch={prefetch}: a number of workers from 0 on, seconds "
-                "above 0 and samples from 1 on are accepted"
+                f"workers={workers}, timeout={timeout}, prefetch={prefetch}: workers must be at least 0, "
+                "timeout above 0 and prefetch at least 1"
             )
         if workers and sys.platform != "linux":
-            warnings.warn(f"workers={workers}: loading in other processes needs Linux; this one loads", stacklevel=3)
+            warnings.warn(f"workers={workers}: worker processes need Linux; loading in the main process", stacklevel=3)
             workers = 0
         self.work = work
         self.workers = workers
@@ -68,11 +67,11 @@ class Loader:
         self._pin_memory = pin_memory
 
     def __len__(self) -> int:
-        """Number of batches."""
+        """Return the number of batches."""
         return len(self.work)
 
     def __iter__(self) -> Batches:
-        """Begin: processes start now, and end with the last batch, ``close()``, or when the iterator is forgotten."""
+        """Start loading. Workers end with the last batch, on ``close()``, or when the iterator is deleted."""
         if self.workers == 0:
             return InProcess(self.work)
         return PoolBatches(
@@ -103,57 +102,56 @@ def loader(
 ) -> Loader:
     """Load one batch per step of a plan.
 
-    A dataset that samples grids itself (``samples_grids``, as ``VideoDataset`` does) is asked
-    ``dataset[SampleRequest]``, and so are such datasets in PyTorch's ``Subset`` and ``ConcatDataset``. Any other
-    map-style dataset is asked ``dataset[i]`` and its clip resampled; its batches are what ``default_collate`` makes of
-    its items.
+    A dataset that samples grids itself (``samples_grids``, as ``VideoDataset`` does) is called with
+    ``dataset[SampleRequest]``, also inside PyTorch's ``Subset`` and ``ConcatDataset``. Any other map-style dataset is
+    called with ``dataset[i]`` and its clip is resampled; ``default_collate`` makes batches of its items.
 
-    An item for which the dataset raises ``VideoError`` is replaced by another, drawn under the request's key. So is,
-    with workers, one that takes longer than ``timeout``, or that kills its process twice. Batches of samples say so in
-    ``replaced``, for others there is a warning.
+    An item whose dataset raises ``VideoError`` is replaced by another, drawn under the request's key. With workers, so
+    is an item that takes longer than ``timeout`` or kills its process twice. Batches of samples list replacements in
+    ``replaced``; other batches warn.
 
     Example:
         ``for step, batch in zip(plan, loader(dataset, plan)): ...``
 
     Args:
-        dataset: Where samples come from.
-        plan: Shapes and batches.
-        seed: Seed of the order of samples and of every random choice in them.
-        start: First step: where a resumed run goes on.
-        stop: Step to stop before; the plan's end by default.
-        workers: Processes that load; 0 loads in this one.
-        timeout: Seconds that a worker may take over a sample.
-        prefetch: Clips to load ahead where batches are smallest, by default 4 for each worker. As many batches are
-            loaded ahead where they are larger, and so more clips; never less than two batches.
+        dataset: The dataset.
+        plan: The plan: shapes and batch sizes.
+        seed: Seed of the sample order and of all random choices in samples.
+        start: First step, to resume a run.
+        stop: Step to stop before (exclusive); the plan's end by default.
+        workers: Number of worker processes; 0 loads in the main process.
+        timeout: Seconds that a worker may take for a sample.
+        prefetch: Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other
+            sizes load ahead the same number of batches, at least two.
         rank: This rank.
         world: Number of ranks.
-        replaced: Dataset index to use instead, by position in the stream: the journal of a resumed run.
-        grids: Sampling grids for a dataset that has none; by default those of ``default_grids``.
-        layout: Dimensions of such a dataset's clips.
-        pin_memory: Whether to put batches in page-locked memory, for faster copies to a CUDA device.
+        replaced: Replacement indices by position in the stream, from the journal of a resumed run.
+        grids: Sampling grids for a dataset that has none; ``default_grids`` by default.
+        layout: Dimension order of such a dataset's clips.
+        pin_memory: Whether to put batches in pinned memory, for faster copies to a CUDA device.
 
     Raises:
         PlanError: If the steps are not in the plan or a batch is smaller than the number of ranks.
-        DataError: If the dataset is empty or has no numbered items, ``grids`` are given for one that has its own, or
+        DataError: If the dataset is empty or is not map-style, ``grids`` is set for one that samples its own, or
             an argument is out of range.
     """
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise DataError(
-            f"{type(dataset).__name__} gives items in an order of its own: a dataset with len(dataset) and dataset[i] "
-            "is accepted, as a plan says which item comes when"
+            f"{type(dataset).__name__} is not a map-style dataset: a plan decides which item comes when, so it needs "
+            "len(dataset) and dataset[i]"
         )
     dataset = looked_through(dataset)
     samples_grids = getattr(dataset, "samples_grids", False)
     if samples_grids and grids is not None:
-        raise DataError(f"grids={grids}: {type(dataset).__name__} samples grids of its own; set them there")
+        raise DataError(f"grids={grids}: {type(dataset).__name__} samples its own grids; set them on the dataset")
     if not samples_grids:
         dataset = ResampledDataset(dataset, grids or default_grids(plan), layout=layout)
     made_for = plan.baseline
     if made_for.epochs is not None and made_for.clips != len(dataset):
-        # Not refused: a set that has lost a few videos may be trained by the plan of the whole.
+        # Only a warning: a set that lost a few videos may still be trained with the plan of the full set.
         warnings.warn(
-            f"the plan is made for {made_for.clips:,} clips, and the dataset has {len(dataset):,}: its steps and its "
-            f"LR are those of {made_for.epochs:g} epochs of the former; Baseline(clips={len(dataset)}) plans for these",
+            f"the plan is made for {made_for.clips:,} clips, but the dataset has {len(dataset):,}: its steps and "
+            f"LR schedule cover {made_for.epochs:g} epochs of the former; use Baseline(clips={len(dataset)})",
             stacklevel=2,
         )
     pin_memory = pin_memory and torch.cuda.is_available()
@@ -165,14 +163,14 @@ def loader(
 
 
 def default_grids(plan: Plan) -> GridSampler:
-    """Grids for whole clips: all of a clip at the baseline's shape, a random part of it at smaller ones."""
+    """Return grids for whole clips: the whole clip at the baseline's shape, a random part of it at smaller shapes."""
     baseline = plan.baseline_shape
     return GridSampler(frames=baseline.frames, size=baseline.size)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ask:
-    """A request, and what was asked for in its place before: items that hung or killed a process, and how."""
+    """A request, and the items tried before in its place that hung or killed a process, with the cause."""
 
     request: SampleRequest
     failed: tuple[tuple[int, str], ...] = ()
@@ -180,14 +178,14 @@ class _Ask:
 
 @dataclass(frozen=True, slots=True)
 class _Substitute:
-    """An item that cannot tell what it stands for itself, and what that is."""
+    """A replacement item that cannot record what it replaces, and that record."""
 
     item: Any
     replaced: tuple[Replacement, ...]
 
 
 class _Training:
-    """The steps of a plan as work."""
+    """The steps of a plan as work for a pool."""
 
     def __init__(self, dataset: Any, sampler: PlanBatchSampler, *, pinned: bool) -> None:
         self._dataset = dataset
@@ -209,7 +207,7 @@ class _Training:
             request = task.request if index == task.request.index else replace(task.request, index=index)
             return self._dataset[request] if into is None else into(request, memory)
 
-        # Those that replace bad items themselves raise no VideoError.
+        # Datasets that replace bad items themselves raise no VideoError.
         used, item, unreadable = first_readable(
             task.request, len(self._dataset), read, what="items in a row cannot be read"
         )
@@ -227,15 +225,13 @@ class _Training:
         return _Substitute(item, replaced)
 
     def instead(self, task: _Ask, cause: str, item: int | None) -> _Ask:
-        # It may have been a replacement of what was asked for, which cannot be read: that is found out again.
+        # The bad item may itself replace an unreadable one, which will be found unreadable again.
         bad = task.request.index if item is None else item
         failed = (*task.failed, (bad, cause))
         request = replace(task.request, avoid=(*task.request.avoid, bad))
         found = next(candidates(request, len(self._dataset)), None)
         if found is None:
-            raise DataError(
-                f"{self._name(bad)} {cause}, and no other is left to take its place: {len(failed)} were tried"
-            )
+            raise DataError(f"{self._name(bad)} {cause}, and no replacement is left ({len(failed)} tried)")
         return _Ask(request if item not in (None, task.request.index) else replace(request, index=found), failed)
 
     def name(self, task: _Ask) -> str:

@@ -1,6 +1,6 @@
-"""One picture file, through FFmpeg's decoders: exact for PNG, and faster than Pillow.
+"""Decoding single picture files with FFmpeg: exact for PNG, and faster than Pillow.
 
-Without a demuxer, which would take as long again.
+No demuxer is used: it would double the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.video import VideoError
 
-# After vcycle.data.video, which says how to install it.
+# After vcycle.data.video, whose import error says how to install PyAV.
 import av  # isort: skip
 from av import CodecContext, Packet, VideoCodecContext, VideoFrame  # isort: skip
 
@@ -28,18 +28,18 @@ _JPEG_TAIL = 4096  # some writers append a few bytes
 
 
 def decode_picture(path: Path) -> VideoFrame:
-    """Decode a picture, as the decoder gives it.
+    """Decode a picture to the decoder's native frame.
 
     Raises:
-        VideoError: If the file is missing, damaged, cut short, or no picture (the content decides).
+        VideoError: If the file is missing, damaged, truncated, or not a picture (by content).
     """
     data = _begin(path, None)
     codec = next((codec for start, codec in _SIGNATURES.items() if data.startswith(start)), None)
     if codec is None:
         raise VideoError(str(path), f"not a picture in PNG, JPEG, WebP or BMP ({len(data)} bytes)")
-    # The decoder fills what is missing of a JPEG with grey and says nothing.
+    # The decoder silently fills the missing part of a JPEG with grey.
     if codec == "mjpeg" and _JPEG_END not in data[-_JPEG_TAIL:]:
-        raise VideoError(str(path), "the picture is cut short")
+        raise VideoError(str(path), "the picture is truncated")
     try:
         decoder = cast(VideoCodecContext, CodecContext.create(codec, "r"))
         decoder.thread_count = 1
@@ -56,16 +56,16 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     """Decode a picture to uint8 ``(H, W, 3)``, RGB.
 
     Raises:
-        VideoError: As ``decode_picture``.
+        VideoError: For the reasons of ``decode_picture``.
     """
     return decode_picture(path).to_rgb(threads=1).to_ndarray().astype(np.uint8, copy=False)
 
 
 def picture_size(path: Path) -> tuple[int, int]:
-    """Height and width of a picture; of a PNG without decoding it.
+    """Return the height and width of a picture; a PNG is not decoded for it.
 
     Raises:
-        VideoError: As ``decode_picture``.
+        VideoError: For the reasons of ``decode_picture``.
     """
     head = _begin(path, 24)
     if head.startswith(_PNG) and len(head) == 24:
@@ -75,9 +75,9 @@ def picture_size(path: Path) -> tuple[int, int]:
 
 
 def _begin(path: Path, count: int | None) -> bytes:
-    """The first bytes of a file, or all of it."""
+    """Return the first bytes of a file, or all of it."""
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for
+        if path.exists() and not path.is_file():  # opening a pipe would block
             raise VideoError(str(path), "no file")
         with path.open("rb") as file:
             return file.read(count)

@@ -1,4 +1,4 @@
-"""What was found out about the items asked for last: indexes, listings, times."""
+"""A cache of recently used values with a size limit: indexes, listings, times."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _MOST_BYTES = 64 << 20  # seven thousand videos of ten seconds, or two dozen of 
 
 
 class Recent(Generic[_Value]):
-    """Makes a value for an item on first use, and keeps those made last up to a size; what raises is not kept.
+    """Computes a value per item on first use, and keeps recent ones up to a total size; exceptions are not cached.
 
-    ``functools.lru_cache`` counts values, of which one may be thousands of times another's size, and does not outlive
-    pickling, as a dataset on its way to another process must.
+    ``functools.lru_cache`` limits the number of values, whose sizes may differ a thousandfold, and cannot be pickled,
+    as a dataset sent to another process must be.
 
     Example:
         >>> lengths = Recent(lambda item: "a" * item, most_bytes=110)
@@ -30,18 +30,18 @@ class Recent(Generic[_Value]):
     """
 
     def __init__(self, make: Callable[[int], _Value], *, most_bytes: int = _MOST_BYTES) -> None:
-        """Remember what ``make`` gives, in up to ``most_bytes``; the value made last always."""
+        """Cache the values of ``make``, up to ``most_bytes``; the latest value always stays."""
         self._make = make
         self._most = most_bytes
         self._bytes = 0
         self._values: OrderedDict[int, _Value] = OrderedDict()
 
     def __len__(self) -> int:
-        """Number of items kept."""
+        """Return the number of cached items."""
         return len(self._values)
 
     def __call__(self, item: int) -> _Value:
-        """The value of an item."""
+        """Return the value of an item."""
         value = self._values.get(item)
         if value is None:
             value = self._values[item] = self._make(item)
@@ -52,10 +52,10 @@ class Recent(Generic[_Value]):
 
 
 def _size(value: object) -> int:
-    """Bytes of a value: arrays, text, numbers, and what sequences and dataclasses have of them."""
+    """Return the size of a value in bytes: arrays, text, numbers, and sequences and dataclasses of them."""
     own = sys.getsizeof(value)
     if isinstance(value, np.ndarray):
-        return max(own, value.nbytes)  # one that shows another's memory may be all that keeps it
+        return max(own, value.nbytes)  # a view may be the only reference to its base
     if isinstance(value, list | tuple):
         return own + sum(map(_size, value))
     if is_dataclass(value):

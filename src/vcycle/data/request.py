@@ -1,4 +1,4 @@
-"""What is asked of a dataset: which item, at which shape, and the key of every random choice it makes."""
+"""Requests to a dataset: which item, at which shape, and the key of all its random choices."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True, slots=True)
 class SampleRequest:
-    """One clip to be sampled: ``dataset[SampleRequest(index, shape, key)]``.
+    """A request for one clip: ``dataset[SampleRequest(index, shape, key)]``.
 
-    The key fixes the clip: the same request gives the same clip on any rank, in any worker, in an
-    interrupted run and in one that was not.
+    The key determines the clip: the same request gives the same clip on any rank, in any worker, in a resumed run and
+    in an uninterrupted one.
 
     Example:
         >>> from vcycle.plan import Shape
@@ -34,26 +34,26 @@ class SampleRequest:
     """
 
     index: int
-    """Which item of the dataset."""
+    """Index of the item in the dataset."""
 
     shape: Shape
-    """Frames, height and width that the clip is sampled at."""
+    """Frames, height and width of the clip."""
 
     key: tuple[int, int, int]
     """Seed of the run, epoch, and position in the sample stream."""
 
     avoid: tuple[int, ...] = ()
-    """Items that hung or killed a process when they were read for this sample: not to be read again for it."""
+    """Items that hung or killed a process when read for this sample; they are not read again for it."""
 
     @property
     def position(self) -> int:
-        """Position of the sample in the training stream."""
+        """The position of the sample in the training stream."""
         return self.key[2]
 
     def generator(self, purpose: int = 0) -> np.random.Generator:
-        """A fresh generator for one purpose; another purpose gives independent numbers.
+        """Return a fresh generator for a purpose; different purposes give independent numbers.
 
-        The 128-bit Philox key is a hash of fixed-width fields, so that no two (key, purpose) share one.
+        The 128-bit Philox key is a hash of fixed-width fields, so different (key, purpose) pairs have different keys.
         """
         import numpy as np
 
@@ -63,14 +63,14 @@ class SampleRequest:
 
 
 def answer(name: str, load: Callable[[], _Answer]) -> _Answer:
-    """What ``load`` returns; a ``StopIteration`` that leaves it becomes a ``RuntimeError``.
+    """Return the value of ``load``; a ``StopIteration`` that escapes it becomes a ``RuntimeError``.
 
-    Iterators call datasets, and a ``for`` loop reads ``StopIteration`` as the end of the data: without this, a bare
-    ``next(...)`` in a dataset would end the training early and without a word. PEP 479 does the same for generators.
+    Datasets are called by iterators, and a ``for`` loop reads ``StopIteration`` as the end of the data: a bare
+    ``next(...)`` in a dataset would silently end the training early. PEP 479 does the same for generators.
 
     Args:
         name: What is loaded, for the message.
-        load: Calls code that a user may have written.
+        load: Calls code that may be the user's.
 
     Raises:
         RuntimeError: if ``load`` raises ``StopIteration``.

@@ -1,4 +1,4 @@
-"""Any map-style dataset of whole clips, resampled to the shapes that requests ask for."""
+"""Adapter that resamples any map-style dataset of whole clips to the requested shapes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Layout = Literal["CTHW", "TCHW", "THWC"]
 
 _LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 _COLOURS = 3
-_MOST_CHANNELS = 4  # colours, and perhaps how opaque they are
+_MOST_CHANNELS = 4  # colour channels, and perhaps alpha
 
 
 class _Items(Sized, Protocol):
@@ -32,26 +32,26 @@ class _Items(Sized, Protocol):
 
 
 class ResampledDataset(Dataset[Any]):
-    """Any map-style dataset of whole clips, resampled to the shapes asked for; itself untouched.
+    """Resamples the clips of any map-style dataset to the requested shapes; the dataset itself is not changed.
 
-    An item is a clip, a tensor or an array, or a tuple or list whose first element is one; the rest passes through.
-    The random choices that the dataset makes with Python's, NumPy's or torch's global generators, or with generators
-    that it or its transforms hold, are keyed too, so that they do not depend on workers or on a resume.
+    An item is a clip (tensor or array), or a tuple or list that starts with one; the other elements pass through.
+    Random draws of the dataset from the global generators of Python, NumPy and torch, or from generators that it or its
+    transforms hold, are keyed too, so they do not depend on workers or on resuming.
     """
 
     samples_grids = True
-    """Takes requests, and resamples each clip to the shape asked for."""
+    """Takes requests, and resamples each clip to the requested shape."""
 
     def __init__(self, dataset: _Items, grids: GridSampler, *, layout: Layout = "CTHW") -> None:
         """Wrap a dataset.
 
         Args:
-            dataset: Anything with ``len`` and ``dataset[i]``.
-            grids: Where clips are taken from; a stride counts the dataset's own frames.
-            layout: Order of the clip's frames T, rows H, columns W and channels C, kept in the result.
+            dataset: Any object with ``len`` and ``dataset[i]``.
+            grids: Sampling grids; a stride is in frames of the dataset's clips.
+            layout: Dimension order of the clip (frames T, height H, width W, channels C), kept in the result.
         """
         if layout not in _LAYOUTS:
-            raise DataError(f"layout={layout!r}: CTHW, TCHW or THWC is accepted")
+            raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
         self.dataset = dataset
         self.grids = grids
         self.layout = layout
@@ -60,18 +60,18 @@ class ResampledDataset(Dataset[Any]):
         self._draws = KeyedDraws()
 
     def __len__(self) -> int:
-        """Length of the wrapped dataset."""
+        """Return the length of the wrapped dataset."""
         return len(self.dataset)
 
     def name(self, item: int) -> str:
-        """An item's number, for messages."""
+        """Return an item's number, for messages."""
         return f"item {item}"
 
     def __getitem__(self, request: SampleRequest) -> Any:
-        """The item that a request names, its clip resampled.
+        """Return the item of a request, with its clip resampled.
 
         Raises:
-            DataError: If the item has no clip of four dimensions.
+            DataError: If the item has no four-dimensional clip.
         """
         item = self._draws.make(
             request, self.dataset, lambda: answer(self.name(request.index), lambda: self.dataset[request.index])
@@ -83,8 +83,8 @@ class ResampledDataset(Dataset[Any]):
             return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
         first = f" that starts with {type(item[0]).__name__}" if isinstance(item, tuple | list) and item else ""
         raise DataError(
-            f"item {request.index} is {type(item).__name__}{first}: a clip as a tensor or an array, or a tuple that "
-            "starts with one, is accepted"
+            f"item {request.index} is {type(item).__name__}{first}: must be a clip (tensor or array), or a tuple that "
+            "starts with one"
         )
 
     def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
@@ -109,15 +109,15 @@ def _as_tensor(clip: Tensor | NDArray[Any], request: SampleRequest) -> Tensor:
     if isinstance(clip, Tensor):
         return clip
     if not clip.flags.writeable or min(clip.strides, default=0) < 0:
-        clip = clip.copy()  # torch has no tensors that run backwards, and warns of those that cannot be written to
+        clip = clip.copy()  # torch supports no negative strides, and warns about read-only arrays
     try:
         return torch.as_tensor(clip)
     except TypeError as error:
-        raise DataError(f"item {request.index}: a clip of {clip.dtype} is none: numbers are accepted") from error
+        raise DataError(f"item {request.index}: a clip must be numeric, not {clip.dtype}") from error
 
 
 def _layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
-    """The layout in which a clip has three colours, where it has more channels than a picture in its own."""
+    """Return the layout in which a clip has three channels, if it has too many in the given one."""
     if shape[layout.index("C")] <= _MOST_CHANNELS:
         return None
     return next((other for other in _LAYOUTS if shape[other.index("C")] == _COLOURS), None)

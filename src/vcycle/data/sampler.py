@@ -1,4 +1,4 @@
-"""From a plan to each rank's requests: the samples of a step are one list, and ranks take slices of it."""
+"""Batch sampler of a plan: all ranks share each step's list of samples, and each takes its slice."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["PlanBatchSampler"]
 
 
 class PlanBatchSampler:
-    """One list of requests per step of a plan: the batch sampler of a ``torch.utils.data.DataLoader``.
+    """Yields one list of requests per step of a plan; a batch sampler for ``torch.utils.data.DataLoader``.
 
-    Its only state is the step it starts from: a resumed run starts it at step ``k`` and sees what an
-    uninterrupted run sees from there on. It can be iterated any number of times, each from ``start``.
+    Its only state is the start step: a resumed run starts at step ``k`` and gets the same batches as an uninterrupted
+    run from there on. It can be iterated any number of times, each time from ``start``.
 
     Example:
         ``DataLoader(dataset, batch_sampler=PlanBatchSampler(plan, len(dataset), seed=0))``
@@ -38,17 +38,17 @@ class PlanBatchSampler:
         world: int = 1,
         replaced: Mapping[int, int] | None = None,
     ) -> None:
-        """Cut the sample stream of a dataset into the batches of a plan.
+        """Split the sample stream of a dataset into the batches of a plan.
 
         Args:
-            plan: The steps, their shapes and batches.
+            plan: The plan: steps, shapes and batch sizes.
             size: Length of the dataset.
-            seed: Seed of the order of samples and of every random choice in them.
+            seed: Seed of the sample order and of all random choices in samples.
             start: First step.
-            stop: Step to stop before; the plan's end by default.
+            stop: Step to stop before (exclusive); the plan's end by default.
             rank: This rank.
             world: Number of ranks.
-            replaced: Dataset index to use instead, by position in the stream: the journal of a resumed run.
+            replaced: Replacement indices by position in the stream, from the journal of a resumed run.
 
         Raises:
             PlanError: If ``start`` and ``stop`` are not steps of the plan, or a batch is smaller than the
@@ -57,11 +57,11 @@ class PlanBatchSampler:
         """
         stop = len(plan) if stop is None else stop
         if not 0 <= start <= stop <= len(plan):
-            raise PlanError(f"steps {start} to {stop} are not in the plan: it has steps 0 to {len(plan)}")
+            raise PlanError(f"steps {start} to {stop} are not in the plan, which has steps 0 to {len(plan)}")
         for shape in plan.shapes:
             if shape.batch < world:
-                raise PlanError(f"a batch of {shape} is less than one clip for each of {world} ranks")
-        rank_slice(world, 1, rank, world)  # refuses a rank outside the world now rather than in a worker
+                raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
+        rank_slice(world, 1, rank, world)  # refuses an invalid rank here rather than in a worker
         self.plan = plan
         self.stream = SampleStream(size, seed)
         self.start = start
@@ -71,7 +71,7 @@ class PlanBatchSampler:
         self.replaced = dict(replaced or {})
 
     def __len__(self) -> int:
-        """Number of steps, from ``start`` on."""
+        """Return the number of steps from ``start`` on."""
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[list[SampleRequest]]:
@@ -80,7 +80,7 @@ class PlanBatchSampler:
             yield self.requests(self.plan[step])
 
     def requests(self, step: Step) -> list[SampleRequest]:
-        """This rank's requests of one step."""
+        """Return this rank's requests of one step."""
         places = rank_slice(step.batch, step.bn_batch, self.rank, self.world)
         first = step.first_sample + places.start
         indices = self.stream.indices(first, len(places)).tolist()

@@ -1,4 +1,4 @@
-"""Where frames come from: one small interface, and its implementation on video files."""
+"""Frame sources: the protocol, and its implementation for video files."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ __all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_cli
 Box = tuple[int, int, int, int]
 
 _RESIZED_AS_THEY_ARE = (torch.uint8, torch.float32, torch.float64)
-"""Types of pixels that torch resizes; others are resized as float32."""
+"""Pixel types that torch resizes natively; others are resized as float32."""
 
 
 class Frames(NamedTuple):
-    """Frames as they were asked for."""
+    """Frames in the requested order."""
 
     pixels: Tensor
     """uint8 ``(T, h, w, 3)``, RGB."""
 
     filled: int
-    """How many of them could not be decoded and show the one before instead."""
+    """Number of frames that could not be decoded and repeat the one before."""
 
 
 class FrameSource(Protocol):
-    """What a dataset reads its frames through. Both calls raise ``VideoError`` for an unusable video."""
+    """The interface through which a dataset reads frames. Both methods raise ``VideoError`` for an unusable video."""
 
     def info(self, item: int) -> VideoInfo:
-        """Times and displayed size of a video."""
+        """Return the times and displayed size of a video."""
         ...
 
     def read(
@@ -54,9 +54,9 @@ class FrameSource(Protocol):
         antialias: bool,
         out: Tensor | None = None,
     ) -> Frames:
-        """Frames by number: the crop (top, left, height, width) of pictures resized to ``resized``.
+        """Read frames by number: the crop (top, left, height, width) of pictures resized to ``resized``.
 
-        They are put into ``out`` where it is given: uint8 ``(T, height, width, 3)``, contiguous, not read before.
+        They are written to ``out`` if given: uint8 ``(T, height, width, 3)``, contiguous, never read before.
         """
         ...
 
@@ -64,14 +64,14 @@ class FrameSource(Protocol):
 def resample(
     pixels: Tensor, resized: tuple[int, int], crop: Box, *, antialias: bool, out: Tensor | None = None
 ) -> Tensor:
-    """The crop of a resized clip, the cheap way round: first the part that the crop shows, then the resize.
+    """Resize and crop a clip efficiently: first cut the part that the crop shows, then resize it.
 
     Args:
         pixels: ``(T, H, W, C)``, of any type.
-        resized: Height and width that the whole picture would be resized to.
+        resized: Height and width of the whole resized picture.
         crop: Top, left, height and width in the resized picture.
         antialias: Average over the pixels between samples when shrinking.
-        out: Where to put the result; a new tensor by default.
+        out: Output tensor; a new tensor by default.
 
     Returns:
         ``(T, height, width, C)``, contiguous.
@@ -81,7 +81,7 @@ def resample(
 
 
 def part_shown(stored: Sequence[int], resized: tuple[int, int], crop: Box) -> tuple[slice, slice]:
-    """Rows and columns of the stored picture that a crop of the resized one shows, to the nearest pixel."""
+    """Return the rows and columns of the stored picture shown by a crop of the resized one, to the nearest pixel."""
     top, left, height, width = crop
     return _span(top, height, stored[0] / resized[0], stored[0]), _span(left, width, stored[1] / resized[1], stored[1])
 
@@ -92,9 +92,9 @@ def _span(first: int, count: int, scale: float, limit: int) -> slice:
 
 
 def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool, out: Tensor | None = None) -> Tensor:
-    """Resize ``(T, H, W, C)`` to ``(T, *size, C)``, bilinear and contiguous; into ``out`` where it is given."""
+    """Resize ``(T, H, W, C)`` to ``(T, *size, C)``, bilinear and contiguous; into ``out`` if given."""
     if pixels.shape[1:3] != size:
-        # Channels last is the layout that torch has fast uint8 kernels for, once the pixels are contiguous.
+        # Torch has fast uint8 kernels for channels last, if the pixels are contiguous.
         planes = pixels.contiguous().permute(0, 3, 1, 2)
         if pixels.dtype not in _RESIZED_AS_THEY_ARE:
             planes = planes.float()
@@ -115,8 +115,8 @@ def read_clip(
 ) -> Frames:
     """Decode frames of a file by number.
 
-    The decoder's own scaler resizes for nothing, and always averages when it shrinks; without antialiasing,
-    pictures are decoded at their full size and resized here.
+    The decoder's scaler resizes at no extra cost, but always averages when it shrinks; without antialiasing, pictures
+    are decoded at full size and resized here.
 
     Raises:
         VideoError: If the file cannot be read.
@@ -130,21 +130,21 @@ def read_clip(
 
 
 class FileSource:
-    """Decodes frames from video files; indexes of the files read last are kept, in each process its own."""
+    """Decodes frames from video files; each process caches the indexes of recent files."""
 
     def __init__(self, videos: VideoList, *, kept: KeptIndexes | None = None) -> None:
-        """Read the videos of a list.
+        """Create the source of a list of videos.
 
         Args:
             videos: Paths of the files.
-            kept: Where indexes are kept beyond this process; by default nowhere.
+            kept: Persistent store of indexes; none by default.
         """
         self.videos = videos
         self._kept = kept
         self._indexes = Recent(self._probe)
 
     def index(self, item: int) -> VideoIndex:
-        """The index of a file, probed on first use."""
+        """Return the index of a file, probed on first use."""
         return self._indexes(item)
 
     def _probe(self, item: int) -> VideoIndex:
@@ -152,7 +152,7 @@ class FileSource:
         return probe(path) if self._kept is None else self._kept(path)
 
     def info(self, item: int) -> VideoInfo:
-        """Times and displayed size of a video."""
+        """Return the times and displayed size of a video."""
         return self.index(item).info
 
     def read(

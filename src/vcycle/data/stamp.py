@@ -1,4 +1,4 @@
-"""What tells whether a video is still the one that was looked at: its size, and when it was last written to."""
+"""Stamps that detect whether a video has changed: its size and modification time."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ __all__ = ["Stamp", "stamp_of"]
 
 
 class Stamp(NamedTuple):
-    """What a video that was replaced or written to no longer agrees with."""
+    """Size and modification time of a file; they differ once it is replaced or written to."""
 
     size: int
-    """Bytes; 0 if it is not there."""
+    """Bytes; 0 if the file is missing."""
 
     changed: int
-    """Time of its last change in nanoseconds; 0 if it is not there."""
+    """Modification time in nanoseconds; 0 if the file is missing."""
 
 
 def stamp_of(path: str | os.PathLike[str]) -> Stamp:
-    """The stamp of a file, or of a folder: of what lies in it, which may be written to without its knowing."""
+    """Return the stamp of a file or folder; a folder's covers its entries, whose changes it does not record itself."""
     try:
         status = os.stat(path)
         if not stat.S_ISDIR(status.st_mode):
             return Stamp(status.st_size, status.st_mtime_ns)
         with os.scandir(path) as entries:
             pictures = [_status(entry) for entry in entries]
-    except (OSError, ValueError):  # a zero byte in its name
+    except (OSError, ValueError):  # NUL in the name
         return Stamp(0, 0)
     changed = max([status.st_mtime_ns, *(picture.st_mtime_ns for picture in pictures)])
     return Stamp(sum(picture.st_size for picture in pictures), changed)
@@ -36,5 +36,5 @@ def stamp_of(path: str | os.PathLike[str]) -> Stamp:
 def _status(entry: os.DirEntry[str]) -> os.stat_result:
     try:
         return entry.stat()
-    except OSError:  # a link to nothing
+    except OSError:  # a broken link
         return entry.stat(follow_symlinks=False)

@@ -1,7 +1,7 @@
-"""The training stream: keyed permutations of the dataset, one per epoch, laid end to end.
+"""The training stream: keyed permutations of the dataset, one per epoch, concatenated.
 
-A permutation is evaluated point by point, so that neither ten thousand nor ten thousand million samples
-need a list, and any position can be asked for without replaying those before it.
+A permutation is evaluated point by point, so ten thousand million samples need no list, and any position can be
+computed without replaying those before it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from vcycle.errors import DataError
 __all__ = ["SampleStream", "permute"]
 
 _ROUNDS = 8
-_SMALLEST_DOMAIN_BITS = 6  # fewer would leave the rounds too few distinct functions to mix well
+_SMALLEST_DOMAIN_BITS = 6  # fewer give the rounds too few distinct functions to mix well
 _LARGEST_DATASET = 2**48
 
 
@@ -35,7 +35,7 @@ def _mix(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
 def _shuffle_bits(points: NDArray[np.uint64], bits: int, keys: list[np.uint64]) -> NDArray[np.uint64]:
     """A bijection of ``[0, 2**bits)``: a Feistel network whose halves may differ by one bit.
 
-    Each half is xored in turn with a keyed hash of the other, which any reader can undo: hence bijective.
+    Each half is xored in turn with a keyed hash of the other, which can be undone, so the network is bijective.
     """
     low_bits = np.uint64(bits // 2)
     low_mask = (np.uint64(1) << low_bits) - np.uint64(1)
@@ -50,16 +50,16 @@ def _shuffle_bits(points: NDArray[np.uint64], bits: int, keys: list[np.uint64]) 
 
 
 def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
-    """Images of points under the permutation of ``[0, size)`` that the key names.
+    """Map points through the permutation of ``[0, size)`` given by a key.
 
     Args:
         points: Values in ``[0, size)``, any shape.
         size: Length of the permuted range, at least 1.
-        key: Signed 64-bit integers; another key gives an unrelated permutation.
+        key: Signed 64-bit integers; different keys give unrelated permutations.
 
-    The Feistel network permutes the next power of two; a point that lands outside the range walks on along
-    its cycle until it is inside, after two evaluations at most on average. The smallest ranges would walk
-    long: they take the 64 points of the smallest domain in shuffled order, without those outside.
+    The Feistel network permutes the next power of two; a point that lands outside the range follows its cycle until it
+    is inside, at most two evaluations on average. For the smallest ranges that would take long: they use the shuffled
+    64 points of the smallest domain, without those outside.
     """
     fields = struct.pack(f"<{len(key)}q", *key)
     digest = hashlib.blake2b(fields, digest_size=8 * _ROUNDS, person=b"vcycle stream").digest()
@@ -78,10 +78,10 @@ def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64
 
 
 class SampleStream:
-    """Indices of the samples in training order, as a function of their position in the stream.
+    """Dataset indices in training order, as a function of the position in the stream.
 
-    Position ``p`` belongs to epoch ``p // size``. Every epoch holds every sample exactly once, however the
-    stream is cut into batches.
+    Position ``p`` belongs to epoch ``p // size``. Every epoch contains every sample exactly once, however the stream is
+    split into batches.
 
     Example:
         >>> stream = SampleStream(5, seed=0)
@@ -90,24 +90,24 @@ class SampleStream:
     """
 
     def __init__(self, size: int, seed: int = 0) -> None:
-        """Lay out the stream of a dataset of ``size`` samples under a seed.
+        """Create the stream of a dataset of ``size`` samples under a seed.
 
         Raises:
             DataError: If the dataset is empty.
         """
         if not 1 <= size <= _LARGEST_DATASET:
-            raise DataError(f"a dataset of {size} samples cannot be trained on: at least 1 is needed")
+            raise DataError(f"the dataset has {size} samples: training needs at least 1")
         self.size = size
         self.seed = seed
 
     def epoch(self, position: int) -> int:
-        """The epoch, from 0, that a position of the stream belongs to."""
+        """Return the epoch, from 0, of a position in the stream."""
         return position // self.size
 
     def indices(self, first: int, count: int) -> NDArray[np.int64]:
-        """Dataset indices at positions ``[first, first + count)``."""
+        """Return the dataset indices at positions ``[first, first + count)``."""
         if first < 0 or count < 0:
-            raise ValueError(f"first={first}, count={count}: a position in the stream is never negative")
+            raise ValueError(f"first={first}, count={count}: positions in the stream must not be negative")
         found = np.empty(count, dtype=np.int64)
         done = 0
         while done < count:

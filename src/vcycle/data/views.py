@@ -1,4 +1,4 @@
-"""The views that an evaluation takes of a video: clips spread over its time, crops over its picture."""
+"""Evaluation views of a video: clips spread over time, crops spread over the picture."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Views"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Views:
-    """K clips of J crops each, of every video alike.
+    """K clips of J crops each, the same for every video.
 
-    Each clip takes frames over a span of the video. One clip is the middle. More are spread evenly, so that the span
-    of the first starts with the video and that of the last ends with it: no frame at an end is out of reach. One crop
-    is the center of the resized picture. More are spread evenly along its longer side, from edge to edge.
+    One clip is the temporal center. Several are spread evenly, from the start of the video to its end, so that every
+    frame at either end is covered. One crop is the center of the resized picture. Several are spread evenly along its
+    longer side, from edge to edge.
 
     Example:
         >>> print(Views(shape=Shape(32, 256, 256), clips=10, crops=3))
@@ -24,19 +24,19 @@ class Views:
     """
 
     shape: Shape
-    """Of each clip."""
+    """Shape of each clip."""
 
     clips: int = 1
-    """Clips of a video, K."""
+    """Clips per video, K."""
 
     crops: int = 1
-    """Crops of a clip, J."""
+    """Crops per clip, J."""
 
     short_side: float | None = None
-    """Short side of the resized picture in pixels; by default the least that training at this size would take."""
+    """Short side of the resized picture in pixels; by default the smallest that training at this size uses."""
 
     def __post_init__(self) -> None:
-        """Refuse views that are none."""
+        """Validate the values."""
         if self.clips < 1 or self.crops < 1:
             raise DataError(f"clips={self.clips}, crops={self.crops}: both must be at least 1")
         least = min(self.shape.height, self.shape.width)
@@ -44,11 +44,11 @@ class Views:
             raise DataError(f"short_side={self.short_side:g}: crops of {least} pixels need {least} or more")
 
     def __len__(self) -> int:
-        """Views of a video."""
+        """Return the number of views per video."""
         return self.clips * self.crops
 
     def __str__(self) -> str:
-        """The views in words."""
+        """Describe the views."""
         if len(self) == 1:
             taken = "1 center clip"
         elif self.crops == 1:
@@ -59,10 +59,10 @@ class Views:
         return f"{taken}, {self.shape}{resized}"
 
     def start(self, clip: int) -> float:
-        """Where a clip starts, from 0, as early as can be, to 1, as late as its span leaves room for."""
+        """Return the start of a clip, from 0 (earliest) to 1 (latest that its span allows)."""
         return clip / (self.clips - 1) if self.clips > 1 else 0.5
 
     def crop_at(self, crop: int, room: int) -> int:
-        """Where a crop lies along the longer side, in pixels of the ``room`` that crops leave."""
+        """Return the position of a crop along the longer side, in pixels of the free ``room``."""
         place = crop / (self.crops - 1) if self.crops > 1 else 0.5
         return min(int((room + 1) * place), room)

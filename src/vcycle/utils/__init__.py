@@ -1,1 +1,1 @@
-"""Files, locks and processes, for every room."""
+"""Utilities for files, locks and processes, used by every package."""

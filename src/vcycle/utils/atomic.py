@@ -1,4 +1,4 @@
-"""Files that are whole or absent, whatever interrupts their writing."""
+"""Atomic file writes: a file is complete or absent, whatever interrupts writing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from vcycle.errors import VcycleError
 __all__ = ["PARTIAL", "atomic_path", "atomic_text", "atomic_write", "partial_of", "too_long"]
 
 PARTIAL = ".partial"
-"""Ending of a file that is being written."""
+"""Suffix of a file that is being written."""
 
-_LONGEST_NAME = 255  # bytes that the file systems in use take as a name
-_LONGEST_PATH = 4000  # somewhat less than systems take, for the ending of a file that is being written
+_LONGEST_NAME = 255  # bytes; the limit of common file systems
+_LONGEST_PATH = 4000  # below the system's limit, to leave room for the suffix
 
 
 def partial_of(file: Path) -> Path:
-    """Where a file is written before it takes its name: beside it, also where its name leaves no room for an ending."""
+    """Return the temporary path for writing a file: beside it, and short enough even if its name has maximum length."""
     name = file.name + PARTIAL
     if len(os.fsencode(name)) > _LONGEST_NAME:
         name = hashlib.blake2b(os.fsencode(file.name), digest_size=16).hexdigest() + PARTIAL
@@ -29,26 +29,26 @@ def partial_of(file: Path) -> Path:
 
 
 def too_long(file: str | Path) -> str | None:
-    """Why a file cannot be named so, in words; none where it can."""
+    """Return why a file name is too long, or None if it is not."""
     name, path = os.path.basename(file), os.fsencode(file)
     if len(os.fsencode(name)) <= _LONGEST_NAME and len(path) <= _LONGEST_PATH:
         return None
     return (
-        f"its name is too long: what is written would be called {name}, and names of up to {_LONGEST_NAME} bytes and "
-        f"paths of up to {_LONGEST_PATH} can be written"
+        f"its name is too long: the output would be called {name}; names can have up to {_LONGEST_NAME} bytes and "
+        f"paths up to {_LONGEST_PATH}"
     )
 
 
 @contextmanager
 def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
-    """A path to write to; what is there after the block takes the name of the file. After an exception it is deleted.
+    """Yield a temporary path to write to; it replaces the file after the block, and is deleted after an exception.
 
     Args:
-        file: What is written; replaced if it exists.
-        durable: Whether to wait until the content is on the disk, so that it also survives a loss of power.
+        file: The file to write; replaced if it exists.
+        durable: Whether to sync to disk, so that the file survives a power loss.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     partial = partial_of(file)
     try:
@@ -65,7 +65,7 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
 
 @contextmanager
 def atomic_write(file: Path) -> Iterator[BinaryIO]:
-    """A binary file to write to, which takes its name once it is on the disk; see ``atomic_path``."""
+    """Yield a binary file to write to; it replaces the file once it is synced to disk. See ``atomic_path``."""
     with atomic_path(file) as partial, partial.open("wb") as handle:
         yield handle
 
@@ -74,7 +74,7 @@ def atomic_text(file: Path, text: str) -> None:
     """Write a text file in UTF-8; see ``atomic_path``.
 
     Raises:
-        VcycleError: If it cannot be written.
+        VcycleError: If the file cannot be written.
     """
     try:
         with atomic_write(file) as handle:

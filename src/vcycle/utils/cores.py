@@ -1,4 +1,4 @@
-"""How many processor cores there are to work with, and how many of them are idle."""
+"""Number of available and of idle CPU cores."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 __all__ = ["cores", "idle_cores"]
 
 _LOOK = 0.2
-"""Seconds over which the use of cores is looked at."""
+"""Seconds over which CPU usage is sampled."""
 
 
 def cores() -> int:
-    """Processor cores that this process may use: by its affinity, and by the quota of its container."""
+    """Return the CPU cores available to this process, by its affinity and its container's quota."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota()
     return here if quota is None else max(1, min(here, math.ceil(quota)))
 
 
 def idle_cores(seconds: float = _LOOK) -> float | None:
-    """How many of the cores of this process's affinity are idle, by Linux's own count over a moment.
+    """Return how many cores of this process's affinity are idle, as Linux counts them over an interval.
 
-    This process waits meanwhile, so what is counted is the work of others.
+    This process sleeps meanwhile, so only other processes are counted.
 
     Args:
-        seconds: The moment.
+        seconds: Length of the interval.
 
     Returns:
-        A number from 0 to that of the cores; None where it is not known.
+        Between 0 and the number of cores; None if unknown.
     """
     before = _times()
     time.sleep(seconds)
@@ -47,7 +47,7 @@ def idle_cores(seconds: float = _LOOK) -> float | None:
 
 
 def _times(file: Path = Path("/proc/stat")) -> Mapping[int, tuple[int, int]] | None:
-    """Ticks in all and idle ticks of each core; None where the system does not tell."""
+    """Return the total and the idle ticks of each core; None if the system does not report them."""
     try:
         lines = file.read_text(encoding="ascii").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -62,13 +62,13 @@ def _times(file: Path = Path("/proc/stat")) -> Mapping[int, tuple[int, int]] | N
 
 
 def _quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
-    """Cores that a container's quota is worth; None without a quota."""
+    """Return the container's CPU quota in cores; None without a quota."""
     quotas = [value for folder in _groups(root, own) for value in _quotas(folder)]
     return min(quotas, default=None)
 
 
 def _groups(root: Path, own: Path) -> list[Path]:
-    """The control groups that this process lies in, from its own to the root, as they are seen here."""
+    """Return this process's control groups, from its own to the root, as mounted here."""
     try:
         paths = [line.split(":", 2)[2] for line in own.read_text(encoding="utf-8").splitlines() if line.count(":") >= 2]
     except (OSError, UnicodeDecodeError):
@@ -81,12 +81,12 @@ def _groups(root: Path, own: Path) -> list[Path]:
 
 
 def _quotas(folder: Path) -> list[float]:
-    """The quota of a control group, in cores; nothing where it has none."""
+    """Return the quota of a control group in cores; empty if it has none."""
     for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):
         try:
             values = " ".join((folder / name).read_text(encoding="ascii") for name in names).split()
             quota, period = float(values[0]), float(values[1])
-        except (OSError, ValueError, IndexError):  # `max`, and files that are not there
+        except (OSError, ValueError, IndexError):  # `max`, and missing files
             continue
         if quota > 0 and period > 0:
             return [quota / period]

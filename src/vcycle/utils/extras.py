@@ -1,4 +1,4 @@
-"""Libraries that vcycle does without until something is asked for that needs them."""
+"""Optional dependencies, imported on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NotInstalledError", "new_figure", "require"]
 
-_EXTRAS = {"matplotlib": ("pictures are drawn by", "plots"), "sklearn": ("the demo's clips are made from", "demo")}
+_EXTRAS = {"matplotlib": ("plots need", "plots"), "sklearn": ("the demo needs", "demo")}
 _PACKAGES = {"sklearn": "scikit-learn"}
 
 
@@ -34,7 +34,7 @@ def require(module: str) -> Any:
 
 
 def new_figure(**options: Any) -> "Figure":
-    """An empty picture, of the options of ``matplotlib.figure.Figure``; none of pyplot's state.
+    """Create an empty matplotlib figure, without pyplot's global state. Options are those of ``Figure``.
 
     Raises:
         NotInstalledError: if matplotlib is not installed.

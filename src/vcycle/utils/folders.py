@@ -1,4 +1,4 @@
-"""Folders that are written to."""
+"""Creating output folders."""
 
 from pathlib import Path
 
@@ -8,16 +8,16 @@ __all__ = ["make_folder"]
 
 
 def make_folder(folder: Path, what: str = "folder") -> None:
-    """Make a folder, and those that it lies in, unless it is there.
+    """Create a folder and its parents if they do not exist.
 
     Args:
-        folder: Which.
-        what: What a message calls it.
+        folder: The folder to create.
+        what: Its name in messages.
 
     Raises:
-        VcycleError: if it cannot be made, or is a file.
+        VcycleError: if it cannot be created, or is a file.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise VcycleError(f"{what} {folder} cannot be made: {error.strerror or error}") from error
+        raise VcycleError(f"{what} {folder} cannot be created: {error.strerror or error}") from error

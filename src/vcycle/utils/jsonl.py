@@ -1,4 +1,4 @@
-"""Files of JSON lines."""
+"""JSON Lines files."""
 
 import json
 import os
@@ -15,28 +15,28 @@ from vcycle.utils.reading import open_regular
 __all__ = ["JsonLines"]
 
 _SHOWN = 40
-"""Characters of a damaged line that a message shows."""
+"""Characters of a damaged line to show in a message."""
 
 
 class JsonLines:
-    """A file of one JSON object per line, which grows by whole lines and survives being cut short."""
+    """An append-only file with one JSON object per line; a truncated last line does no harm."""
 
     def __init__(self, path: Path, *, lenient: bool = False) -> None:
-        """Name the file; it is made when something is written.
+        """Set the path; the file is created on first write.
 
         Args:
-            path: Its name.
-            lenient: Whether to leave out damaged lines instead of raising.
+            path: The file.
+            lenient: Whether to skip damaged lines instead of raising.
         """
         self.path = path
         self._lenient = lenient
         self._file: TextIO | None = None
 
     def keep(self, wanted: Mapping[str, int]) -> None:
-        """Drop lines at or past a position (`{"step": 100}`), and a last line that was cut short.
+        """Drop lines at or past a position (`{"step": 100}`), and a truncated last line.
 
         Raises:
-            VcycleError: if the file cannot be written, or as `read`.
+            VcycleError: if the file cannot be written, or for the reasons of `read`.
         """
         if self.path.exists():
             kept = [
@@ -47,13 +47,13 @@ class JsonLines:
             atomic_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
     def read(self, needed: Mapping[str, type] | None = None) -> Iterator[dict[str, Any]]:
-        """The objects in the file, one of each line; empty lines and a last one that was cut short are left out.
+        """Yield the object of each line; skips empty lines and a truncated last line.
 
         Args:
-            needed: Keys that each has, and of which kind they are.
+            needed: Required keys and their types.
 
         Raises:
-            VcycleError: naming the line that is something else; or if the file cannot be read.
+            VcycleError: if a line is damaged (names it), or the file cannot be read.
         """
         for number, found in self._numbered():
             try:
@@ -66,7 +66,7 @@ class JsonLines:
             yield found
 
     def _numbered(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The objects in the file, with the numbers of their lines."""
+        """Yield the objects in the file with their line numbers."""
         if not self.path.exists():
             return
         try:
@@ -76,19 +76,19 @@ class JsonLines:
                     if found is not None:
                         yield number, found
                     elif line.strip() and not _is_cut(line) and not self._lenient:
-                        raise VcycleError(f"{self.path}, line {number} is damaged: {_shown(line)} is no JSON object")
+                        raise VcycleError(f"{self.path}, line {number} is damaged: {_shown(line)} is not a JSON object")
         except OSError as error:
             raise VcycleError(f"{self.path} cannot be read: {error.strerror or error}") from error
 
     def _held(self, number: int, line: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
-        """What a line has under a key.
+        """Return the value of a key in a line.
 
         Raises:
-            VcycleError: if it is of another kind.
+            VcycleError: if it has another type.
         """
         value = line.get(key, default)
         if type(value) is not kind:
-            wrong = f"is {reprlib.repr(value)}: {kind.__name__} is accepted" if key in line else "is missing"
+            wrong = f"is {reprlib.repr(value)}, not {kind.__name__}" if key in line else "is missing"
             raise VcycleError(f"{self.path}, line {number} is damaged: key {key!r} {wrong}")
         return value
 
@@ -107,10 +107,10 @@ class JsonLines:
             raise _cannot_be_written(self.path, error) from error
 
     def sync(self) -> None:
-        """Wait until what was written would survive a loss of power.
+        """Sync to disk, so that written lines survive a power loss.
 
         Raises:
-            VcycleError: if it cannot be written.
+            VcycleError: if the file cannot be written.
         """
         if self._file is not None:
             try:
@@ -119,9 +119,9 @@ class JsonLines:
                 raise _cannot_be_written(self.path, error) from error
 
     def close(self) -> None:
-        """Close the file; each line is written already."""
+        """Close the file; every line is already written."""
         if self._file is not None:
-            # After a failed write, closing tries it again.
+            # After a failed write, close() retries it.
             with suppress(OSError):
                 self._file.close()
             self._file = None
@@ -134,7 +134,7 @@ class JsonLines:
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; None if it is something else."""
+    """Return the JSON object of a line; None if it is not one."""
     try:
         found = json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -143,12 +143,12 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _is_cut(line: bytes) -> bool:
-    """Whether a line may be the beginning of one that was being written; after a loss of power, zeros may follow it."""
+    """Return whether a line may be truncated; after a power loss, zeros may follow it."""
     return not line.endswith(b"\n") and line.strip(b"\0")[:1] in (b"", b"{")
 
 
 def _shown(line: bytes) -> str:
-    """The beginning of a line, as a message shows it."""
+    """Return the beginning of a line, for messages."""
     text = line.decode(errors="replace").strip()
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 

@@ -1,4 +1,4 @@
-"""Locks between processes."""
+"""File locks between processes."""
 
 import errno
 import json
@@ -16,7 +16,7 @@ from vcycle.utils.reading import resolved
 __all__ = ["file_lock"]
 
 _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EINVAL}
-"""Errors of file systems that have no locks, or whose server does not answer for them."""
+"""Errors of file systems without locks, or whose lock server does not answer."""
 
 
 @contextmanager
@@ -27,15 +27,15 @@ def file_lock(
     refusal: Callable[[str], Exception] | None = None,
     on_unsupported: Callable[[OSError], object] = lambda _: None,
 ) -> Iterator[None]:
-    """Hold a lock that keeps other processes and threads out.
+    """Hold an exclusive lock against other processes and threads.
 
     The operating system frees the lock when the process ends, however it ends. Forked processes do not inherit it.
 
     Args:
         file: The lock file, in an existing folder. It names its holder and is deleted on release.
-        reentrant: Whether the thread that holds the lock may take it again, within.
-        refusal: Makes the error to raise if another process holds the lock, from the name of that process. By default
-            this one waits, with a warning.
+        reentrant: Whether the thread that holds the lock may acquire it again.
+        refusal: Makes the error to raise if another process holds the lock, from that process's name. By default,
+            this process waits, with a warning.
         on_unsupported: Called on a file system without locks. Unless it raises, the block runs without a lock.
 
     Raises:
@@ -61,12 +61,12 @@ def file_lock(
         if lock.is_locked:
             if lock.lock_counter == 1:
                 with suppress(OSError):
-                    file.unlink()  # before its release: whoever has opened it meanwhile opens it anew
+                    file.unlink()  # before its release: waiters then reopen the path
             lock.release()
 
 
 def _sign(descriptor: int) -> None:
-    """Write who holds the lock; a full disk does not prevent locking."""
+    """Write the holder's name into the lock file; a full disk does not prevent locking."""
     text = json.dumps({"process": os.getpid(), "host": socket.gethostname()})
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
@@ -74,7 +74,7 @@ def _sign(descriptor: int) -> None:
 
 
 def _holder(file: Path) -> str:
-    """The process that holds the lock, as messages name it."""
+    """Return the name of the process that holds the lock, for messages."""
     try:
         found = json.loads(file.read_bytes()[:1000])
         return f"process {int(found['process'])} on {found['host']}"

@@ -1,4 +1,4 @@
-"""Processes that must not outlive the one that started them."""
+"""Child processes that end with their parent."""
 
 import contextlib
 import ctypes
@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def end_with_parent() -> None:
-    """Have the system kill this process when its parent ends, however that ends (Linux; elsewhere nothing is done)."""
+    """Have the system kill this process when its parent ends, for whatever reason (Linux only; a no-op elsewhere)."""
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

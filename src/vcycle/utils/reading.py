@@ -1,4 +1,4 @@
-"""What is read of files that may come from anyone: regular files alone, small ones whole, YAML as plain values."""
+"""Safe reading of untrusted files: regular files only, limited sizes, YAML as plain values."""
 
 import errno
 import os
@@ -11,10 +11,10 @@ import yaml
 __all__ = ["LONGEST", "check_regular", "open_regular", "read_text", "read_yaml", "resolved"]
 
 LONGEST = 1 << 20
-"""Bytes of a text that is read as YAML, such as a recipe."""
+"""Maximum size of a YAML text, such as a recipe, in bytes."""
 
 _DIGITS = 200
-"""Characters of a whole number, which any float can then stand for."""
+"""Maximum length of an integer in characters; any such integer fits a float."""
 _KINDS = (
     (stat.S_ISFIFO, "a FIFO"),
     (stat.S_ISSOCK, "a socket"),
@@ -26,7 +26,7 @@ _PLAIN = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int
 
 
 class _Plain(yaml.SafeLoader):
-    """Knows plain values alone, and no aliases: a few lines of those can stand for more values than memory holds."""
+    """Loads plain values only. Aliases are refused: a few lines of them can expand to more than memory holds."""
 
     yaml_constructors = {  # noqa: RUF012 -- the library's
         tag: make for tag, make in yaml.SafeLoader.yaml_constructors.items() if tag in _PLAIN or tag is None
@@ -37,7 +37,7 @@ class _Plain(yaml.SafeLoader):
     }
 
     def construct_yaml_int(self, node: Any) -> int:
-        """Refuse a number that is too long to be computed with, or shown."""
+        """Refuse integers that are too long to compute with or to print."""
         if len(str(node.value)) > _DIGITS:
             raise yaml.MarkedYAMLError(
                 problem=f"a whole number of more than {_DIGITS} characters", problem_mark=node.start_mark
@@ -51,7 +51,7 @@ class _Plain(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
     def compose_mapping_node(self, anchor: Any) -> Any:
-        """Refuse what YAML leaves open: of a key that is given twice, the first value would be lost in silence."""
+        """Refuse duplicate keys: YAML would silently drop the first value."""
         node = super().compose_mapping_node(anchor)
         first: dict[Any, Any] = {}
         for key, _ in node.value:
@@ -67,17 +67,17 @@ _Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)
 
 
 def check_regular(path: Path) -> int:
-    """Check that a path is that of a regular file: reading a FIFO or a device may never end.
+    """Check that a path is a regular file: reading a FIFO or a device may never end.
 
     Returns:
         Its size in bytes.
 
     Raises:
-        OSError: if it is not, or there is no such file, or its name is one that no file can have.
+        OSError: if it is not, does not exist, or has an invalid name.
     """
     try:
         found = os.stat(path)
-    except ValueError as error:  # NUL, or what the system's encoding cannot write
+    except ValueError as error:  # NUL, or a name that the system's encoding cannot represent
         raise OSError(errno.EINVAL, f"not a name that a file can have ({error})", str(path)) from None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -88,31 +88,31 @@ def check_regular(path: Path) -> int:
 
 
 def resolved(path: Path) -> Path:
-    """The absolute path without links; links that lead in a circle stay, for whoever opens them to refuse."""
+    """Return the absolute path without links; circular links stay, and opening them fails."""
     return Path(os.path.realpath(path))
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file to read.
+    """Open a regular file for reading.
 
     Raises:
-        OSError: as `check_regular`.
+        OSError: for the reasons of `check_regular`.
     """
     check_regular(path)
     return path.open("rb")
 
 
 def read_text(path: Path, most: int | None = None, *, encoding: str = "utf-8") -> str:
-    """The text of a regular file.
+    """Read a regular text file.
 
     Args:
         path: The file.
-        most: Bytes that it may have; by default any number.
+        most: Maximum size in bytes; unlimited by default.
         encoding: Its encoding.
 
     Raises:
-        OSError: as `check_regular`, or if it is longer.
-        UnicodeDecodeError: if it is no text.
+        OSError: for the reasons of `check_regular`, or if the file is larger.
+        UnicodeDecodeError: if it is not text.
     """
     if (size := check_regular(path)) > (size if most is None else most):
         raise OSError(errno.EFBIG, f"{size:,} bytes are too many; at most {most:,} are accepted", str(path))
@@ -120,21 +120,21 @@ def read_text(path: Path, most: int | None = None, *, encoding: str = "utf-8") -
 
 
 def read_yaml(text: str, most: int = LONGEST) -> Any:
-    """The value that a text stands for, of dictionaries, lists, text, numbers, booleans and None.
+    """Parse YAML into dictionaries, lists, text, numbers, booleans and None.
 
     Args:
         text: YAML, without aliases.
-        most: Characters that it may have.
+        most: Maximum length in characters.
 
     Raises:
-        ValueError: if it stands for none, in one line.
+        ValueError: if it is not valid, with a one-line message.
         RecursionError: if it is nested too deeply.
     """
     if len(text) > most:
-        raise ValueError(f"{len(text):,} characters, and at most {most:,} are accepted")
+        raise ValueError(f"{len(text):,} characters are too many; at most {most:,} are accepted")
     try:
         return yaml.load(text, _Plain)
     except RecursionError:
         raise
-    except Exception as error:  # a value that is none, such as `!!int no`, can raise anything
+    except Exception as error:  # an invalid value, such as `!!int no`, can raise anything
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None

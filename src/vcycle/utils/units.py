@@ -1,10 +1,10 @@
-"""Amounts in words: bytes, seconds."""
+"""Human-readable sizes and durations."""
 
 __all__ = ["as_size", "duration"]
 
 
 def as_size(count: float) -> str:
-    """Bytes, to three digits.
+    """Format bytes with three significant digits.
 
     Example:
         >>> as_size(28_100_000)
@@ -17,7 +17,7 @@ def as_size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds, in the unit that suits them: 61.0 s, 2.5 min, 3.0 h."""
+    """Format seconds in a suitable unit: 61.0 s, 2.5 min, 3.0 h."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

@@ -158,7 +158,7 @@ def test_a_damaged_png_is_an_error(tmp_path: Path, png: Callable[[Pixels], bytes
 def test_a_damaged_jpeg_is_an_error(tmp_path: Path, jpeg: Callable[[Pixels], bytes], noise: Noise, kind: str) -> None:
     path = tmp_path / "a.jpg"
     path.write_bytes(spoil(kind, jpeg(noise(1, 32, 32)[0])))
-    with pytest.raises(VideoError, match=r"a\.jpg: (not a picture|the picture is cut short)"):
+    with pytest.raises(VideoError, match=r"a\.jpg: (not a picture|the picture is truncated)"):
         read_picture(path)
 
 

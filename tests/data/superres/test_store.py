@@ -302,8 +302,8 @@ def test_a_name_that_leaves_no_room_for_an_ending_costs_that_clip_alone(
     assert [clip.name for clip in prepared.store.clips] == ["a/1", "a/2", "b", "x" * 249]
     (fault,) = prepared.failed
     assert fault.path == str(clips / ("y" * 250))
-    assert fault.cause.startswith("its name is too long: what is written would be called yyy")
-    assert "names of up to 255 bytes" in fault.cause
+    assert fault.cause.startswith("its name is too long: the output would be called yyy")
+    assert "names can have up to 255 bytes" in fault.cause
 
 
 def test_clips_that_cannot_be_read_are_reported_left_out_and_tried_again(tmp_path: Path, clips: Path) -> None:

@@ -1,6 +1,6 @@
-"""Datasets as they lie on disk; each module shows the tree that it expects.
+"""Dataset layouts on disk; each module shows the folder tree that it expects.
 
-Torch and the decoder are not needed to find out what a dataset holds.
+Finding the files of a dataset needs neither torch nor a decoder.
 """
 
 from vcycle.data.layouts.charades import read_charades

@@ -1,4 +1,4 @@
-"""What folders per class have beside the videos that are taken, so that none is left out in silence."""
+"""Reports files in class folders that are not used, so that none is ignored silently."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _COMPANIONS = frozenset(
         *("h5", "md5", "npy", "npz", "pickle", "pkl", "pt", "py", "sha256"),
     )
 )
-"""Endings of what commonly lies beside videos and is none: of that nothing is said."""
+"""Suffixes of files commonly stored beside videos; they are ignored silently."""
 _DEPTH = 3
-"""Levels of folders inside a class folder that are looked through."""
+"""Maximum depth of nested folders to search inside a class folder."""
 _MOST = 100_000
-"""Names looked at there, in all: a class folder may have a folder of pictures for each video."""
+"""Maximum number of names to look at there: a class folder may have a folder of pictures for each video."""
 
 
 class Beside:
-    """What is not taken, gathered while the class folders of one folder are read, each once.
+    """Collects unused files while the class folders of one folder are read, each once.
 
-    Only what has no video's name may be asked for what it is, and the listing of its folder answers that.
+    Entries without a video's name are classified from the folder listing alone, without further system calls.
     """
 
     def __init__(self, root: Path) -> None:
-        """Gather what lies under a folder of class folders."""
+        """Start with a folder of class folders."""
         self.root = root
         self.outside: list[str] = []
-        """Videos that lie in no class folder."""
+        """Videos outside class folders."""
         self._others: list[str] = []
         self._deeper: list[str] = []
         self._left = _MOST
 
     def videos_in(self, name: str) -> list[str]:
-        """Names of the videos in a class folder, sorted; what else is there is noted.
+        """Return the names of the videos in a class folder, sorted; records everything else.
 
         Raises:
-            DataError: If it cannot be read.
+            DataError: If the folder cannot be read.
         """
         folder = self.root / name
         try:
@@ -60,18 +60,18 @@ class Beside:
         return videos_among(names)
 
     def told(self) -> str:
-        """One line of what is not taken; none where that is nothing to speak of."""
+        """Describe the unused files in one line; empty if there are none worth mentioning."""
         parts = []
         if others := len(self._others):
-            many, one = "files of class folders are taken for no videos", "file of a class folder is taken for no video"
+            many, one = "files in class folders are not videos", "file in a class folder is not a video"
             parts.append(f"{others:,} {many if others > 1 else one}, such as {self._others[0]}")
         if deeper := len(self._deeper):
             count = f"{deeper:,}" if self._left > 0 else f"at least {deeper:,}"
-            lie = "videos lie" if deeper > 1 else "video lies"
-            parts.append(f"{count} {lie} deeper than a class folder, such as {self._deeper[0]}")
+            ignored = "videos in nested folders are" if deeper > 1 else "video in a nested folder is"
+            parts.append(f"{count} {ignored} ignored, such as {self._deeper[0]}")
         if outside := len(self.outside):
-            lie = "videos lie" if outside > 1 else "video lies"
-            parts.append(f"{outside:,} {lie} in no class folder, such as {self.outside[0]}")
+            ignored = "videos outside class folders are" if outside > 1 else "video outside class folders is"
+            parts.append(f"{outside:,} {ignored} ignored, such as {self.outside[0]}")
         return printable("; ".join(parts))
 
     def _look(self, path: str, depth: int) -> None:
@@ -79,7 +79,7 @@ class Beside:
             return
         try:
             names, below = _listed(self.root / path)
-        except OSError:  # it is told of, not trained on
+        except OSError:  # only reported, not trained on
             return
         self._left -= len(names) + len(below)
         self._deeper += [f"{path}/{name}" for name in videos_among(names)]
@@ -89,7 +89,7 @@ class Beside:
 
 
 def _listed(folder: Path) -> tuple[list[str], list[str]]:
-    """Names in a folder but the hidden, sorted: of files and all that has a video's name, and of folders."""
+    """Return the visible names in a folder, sorted: files and everything with a video's name, and folders."""
     names, below = list[str](), list[str]()
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -101,5 +101,5 @@ def _listed(folder: Path) -> tuple[list[str], list[str]]:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
-    except OSError:  # a link to itself
+    except OSError:  # a circular link
         return False

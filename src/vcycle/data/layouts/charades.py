@@ -1,15 +1,15 @@
-"""Charades: the official CSV files, with any number of actions in a video and the times of each.
+"""Charades: the official CSV files, multi-label, with the times of each action.
 
 .. code-block:: text
 
-    ROOT/Charades_v1_train.csv     or in ROOT/Charades, as the archive unpacks
-    ROOT/Charades_v1_test.csv      the set that results are reported on, here ``val``
+    ROOT/Charades_v1_train.csv     or in ROOT/Charades, as in the archive
+    ROOT/Charades_v1_test.csv      the set used for reported results, here ``val``
     ROOT/Charades_v1_classes.txt
     ROOT/Charades_v1_480/ID.mp4    or ROOT/Charades_v1/ID.mp4
-    ROOT/Charades_v1_rgb/ID/ID-000001.jpg    instead: frames, 24 a second
+    ROOT/Charades_v1_rgb/ID/ID-000001.jpg    alternative: frames at 24 fps
 
-Actions are written ``c092 11.90 21.20;c147 0.00 12.60``: class, start and end in seconds. A video without any
-is kept: it shows none of the classes.
+Actions are written ``c092 11.90 21.20;c147 0.00 12.60``: class, start and end in seconds. A video without actions is
+kept, with no labels.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _FRAME_RATE = 24.0
 
 
 def charades_splits(root: Path) -> tuple[str, ...]:
-    """Splits that a folder has a list of Charades for."""
+    """Return the splits for which a folder has a Charades list."""
     if _file(root, _CLASSES) is None:
         return ()
     return tuple(split for split, name in _LISTS.items() if _file(root, name) is not None)
 
 
 def read_charades(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
-    """Find the videos of a split of Charades, a multi-label list with the times of each action.
+    """Find the videos of a split of Charades: a multi-label list with the times of each action.
 
     Args:
         root: Folder with the lists, or with a folder ``Charades`` that has them.
         split: ``train`` or ``val``.
-        videos: Folder with the videos or with the folders of frames; found under ``root`` by default.
-        check_files: Whether to look for each listed file now.
+        videos: Folder of the videos or of the folders of frames; found under ``root`` by default.
+        check_files: Whether to check that each listed file exists.
 
     Raises:
-        DataError: If a list is missing or malformed, or a file that is looked for is not there.
+        DataError: If a list is missing or malformed, or a checked file is missing.
     """
     classes = classes_in_lines(_needed(root, _CLASSES), first=0)
     path = _needed(root, _LISTS[split])
@@ -84,22 +84,22 @@ def read_charades(root: Path, split: str, *, videos: Path | None = None, check_f
 
 
 def _actions(origin: str, row: Mapping[str, str], classes: int) -> Iterator[tuple[int, float, float]]:
-    """Class, start and end in seconds of each action of a row."""
+    """Yield the class, start and end in seconds of each action of a row."""
     for text in filter(None, (part.strip() for part in row["actions"].split(";"))):
         try:
             name, start, end = text.split()
             label, times = int(name.removeprefix("c")), (float(start), float(end))
         except ValueError:
-            raise DataError(f"{origin}: {text!r} is no action: one like 'c092 11.90 21.20' is accepted") from None
+            raise DataError(f"{origin}: {text!r} is not an action such as 'c092 11.90 21.20'") from None
         if not 0 <= label < classes:
-            raise DataError(f"{origin}: no class {name!r}: c000 to c{classes - 1:03} are accepted")
+            raise DataError(f"{origin}: unknown class {name!r}: must be c000 to c{classes - 1:03}")
         if not 0 <= times[0] <= times[1]:
             raise DataError(f"{origin}: {text!r} ends before it starts")
         yield label, *times
 
 
 def _folder(root: Path, videos: Path | None) -> tuple[Path, float | None]:
-    """Where the videos lie, and the frames per second of those that are folders of pictures."""
+    """Return where the videos are, and the frame rate if they are folders of pictures."""
     if videos is not None:
         return videos, None if stems(videos) else _FRAME_RATE
     places = [root / place for place in _PLACES]

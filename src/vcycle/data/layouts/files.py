@@ -1,8 +1,8 @@
-"""What the layouts share: reading annotations, finding files, and cutting a split that the data does not have.
+"""Shared helpers of the layouts: reading annotations, finding files, and cutting missing splits.
 
-A file of a list must be there, or the list is refused at its line. In folders, whatever has a video's name is
-taken for one: what turns out not to be (a pipe, a folder, a link that leads nowhere) is then counted and named
-as a bad video, like a damaged one.
+A listed file must exist, or the list is refused at its line. In folders, everything with a video's name counts as a
+video: if it turns out not to be one (a pipe, a folder, a broken link), it is counted and named as a bad video, like a
+damaged one.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ VIDEO_SUFFIXES = frozenset(
 
 
 def read_text(path: Path) -> str:
-    """The text of an annotation file.
+    """Read an annotation file.
 
     Raises:
-        DataError: If it cannot be read, or is not UTF-8.
+        DataError: If the file cannot be read, or is not UTF-8.
     """
     try:
         return reading.read_text(path, encoding="utf-8-sig")
@@ -66,10 +66,10 @@ def read_text(path: Path) -> str:
 
 
 def read_table(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """Rows of a CSV file with a header, each with the number of its (last) line.
+    """Yield the rows of a CSV file with a header, each with its (last) line number.
 
     Raises:
-        DataError: If the header lacks a needed column, or a row has not as many values as the header.
+        DataError: If the header lacks a needed column, or a row's number of values differs from it.
     """
     reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
     header: list[str] | None = None
@@ -84,20 +84,20 @@ def read_table(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping
                     raise DataError(f"{path}, line {reader.line_num}: the header has no column {columns}")
                 continue
             if len(row) != len(header):
-                message = f"{len(row)} values where the header has {len(header)}"
+                message = f"{len(row)} values, but the header has {len(header)}"
                 raise DataError(f"{path}, line {reader.line_num}: {message}")
             yield reader.line_num, dict(zip(header, (value.strip() for value in row), strict=True))
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from error
     if header is None:
-        raise DataError(f"{path}: empty; a header with {', '.join(needed)} is accepted")
+        raise DataError(f"{path}: empty; needs a header with {', '.join(needed)}")
 
 
 def names_in(folder: Path) -> list[str]:
-    """Names of all that lies in a folder but the hidden, sorted.
+    """Return the visible names in a folder, sorted.
 
     Raises:
-        DataError: If it cannot be read.
+        DataError: If the folder cannot be read.
     """
     try:
         return sorted(name for name in os.listdir(folder) if not name.startswith("."))
@@ -106,17 +106,17 @@ def names_in(folder: Path) -> list[str]:
 
 
 def suffix_of(name: str) -> str:
-    """The ending of a file's name, in small letters."""
+    """Return the suffix of a file name in lower case."""
     return os.path.splitext(name)[1].lower()
 
 
 def is_video(name: str) -> bool:
-    """Whether a name is a video's, by its ending."""
+    """Return whether a name is a video's, by its suffix."""
     return suffix_of(name) in VIDEO_SUFFIXES
 
 
 def videos_among(names: Sequence[str]) -> list[str]:
-    """Those of some names that are videos', in their order; a GIF beside a video of its name is a preview of that."""
+    """Return the names that are videos', in order; a GIF beside a video of the same name is its preview."""
     found = [name for name in names if is_video(name)]
     previews = {name for name in found if name.lower().endswith(".gif")}
     if not previews:
@@ -126,18 +126,18 @@ def videos_among(names: Sequence[str]) -> list[str]:
 
 
 def folders(root: Path) -> list[Path]:
-    """Folders directly under a folder, sorted by name, without hidden ones."""
+    """Return the visible subfolders of a folder, sorted by name."""
     return [root / name for name in names_in(root) if os.path.isdir(root / name)]
 
 
 def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
-    """Paths below a folder of all that has a video's name, by that name without its ending.
+    """Return the paths of everything with a video's name in a folder, by that name without suffix.
 
-    Where two have the same, the first in the order of the folders holds.
+    If several have the same name, the first in folder order is used.
 
     Args:
         folder: Where to look.
-        depth: 1 looks in the folder alone, 2 in its folders as well.
+        depth: 1 searches only the folder, 2 its subfolders too.
     """
     found: dict[str, str] = {}
     names = names_in(folder)
@@ -152,65 +152,65 @@ def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
 
 
 def first_file(folders: Sequence[Path], names: Sequence[str]) -> Path | None:
-    """The first of some names that is a file in one of some folders."""
+    """Return the first existing file among names in folders."""
     return next((folder / name for folder in folders for name in names if (folder / name).is_file()), None)
 
 
 def first_folder(parent: Path, names: Sequence[str]) -> Path:
-    """The first of some names that is a folder in another; that other itself where none is."""
+    """Return the first existing subfolder among names; the parent itself if there is none."""
     return next((parent / name for name in names if os.path.isdir(parent / name)), parent)
 
 
 def _why_no_file(path: Path) -> str | None:
-    """Why a path leads to no file, in words; none where it leads to one."""
+    """Return why a path is not a file, in words; None if it is one."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
-        return "a link to nothing" if path.is_symlink() else "no such file"
+        return "a broken link" if path.is_symlink() else "no such file"
     except OSError as error:
         return (error.strerror or "cannot be read").lower()
-    except ValueError:  # a zero byte
-        return "no name that a file may have"
+    except ValueError:  # NUL
+        return "not a valid file name"
     if stat.S_ISREG(mode):
         return None
     return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
 
 
 def check_file(origin: str, path: Path) -> None:
-    """Refuse a listed video that is no file.
+    """Refuse a listed video that is not a file.
 
     Raises:
-        DataError: naming where it is listed.
+        DataError: names where the video is listed.
     """
     if (why := _why_no_file(path)) is not None:
         raise DataError(f"{origin}: {why}: {path}")
 
 
 def refuse_video(path: Path) -> None:
-    """Refuse a video where a dataset is to be given.
+    """Refuse a video given in place of a dataset.
 
     Raises:
-        DataError: If it has a video's name.
+        DataError: If the path has a video's name.
     """
     if is_video(path.name):
-        raise DataError(f"{path}: a video; a folder with a folder per class in it, or a list of videos, is accepted")
+        raise DataError(f"{path}: a video; must be a folder with a folder per class, or a list of videos")
 
 
 def printable(name: str) -> str:
-    """A name of a file for a message; it may be of another encoding."""
+    """Return a file name for a message; its encoding may not be UTF-8."""
     return name.encode(errors="backslashreplace").decode()
 
 
 def shown(names: Sequence[str]) -> str:
-    """Some names, for a message."""
+    """Return some of the names, for a message."""
     return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
 
 
 def classes_in_lines(path: Path, *, first: int) -> tuple[str, ...]:
-    """Classes of a file of lines ``number name``, numbered without a gap from ``first`` on.
+    """Read the classes from a file of ``number name`` lines, numbered consecutively from ``first``.
 
     Raises:
-        DataError: If a line is not that, or its number not the next.
+        DataError: If a line is malformed, or its number is not the next.
     """
     names: list[str] = []
     for number, text in enumerate(read_text(path).splitlines(), 1):
@@ -222,27 +222,27 @@ def classes_in_lines(path: Path, *, first: int) -> tuple[str, ...]:
             raise DataError(f"{path}, line {number}: {text!r} is not class {len(names) + first} and its name")
         names.append(name.strip())
     if not names:
-        raise DataError(f"{path}: no classes; lines of 'number name' are accepted")
+        raise DataError(f"{path}: no classes; needs lines of 'number name'")
     return tuple(names)
 
 
 def label_in(origin: str, name: str, classes: Mapping[str, int]) -> int:
-    """Index of a class that is named somewhere in an annotation file."""
+    """Return the index of a class named in an annotation file."""
     if name not in classes:
-        raise DataError(f"{origin}: no class is called {name!r}: the classes are {shown(list(classes))}")
+        raise DataError(f"{origin}: unknown class {name!r}: the classes are {shown(list(classes))}")
     return classes[name]
 
 
 def key_of(name: str) -> bytes:
-    """What decides the place of a name in a keyed order: the same on any machine."""
+    """Return the sort key of a name in a hashed order that is the same on any machine."""
     return hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest()
 
 
 def cut_groups(groups: Mapping[str, int], fraction: float) -> set[str]:
-    """Groups that are kept for validation: about a fraction of all clips, no group torn apart.
+    """Choose the groups to keep for validation: about a fraction of all clips, without splitting a group.
 
-    Groups are taken in keyed order as long as each brings the number of clips nearer to the fraction; one is
-    always taken and one always left, where there are two.
+    Groups are taken in hashed order as long as each brings the number of clips closer to the fraction. With two or more
+    groups, at least one is taken and at least one left.
 
     Args:
         groups: Number of clips of each group.

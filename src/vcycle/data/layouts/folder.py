@@ -1,11 +1,11 @@
-"""A folder per class, perhaps within a folder per split.
+"""A folder per class, optionally inside a folder per split.
 
 .. code-block:: text
 
     ROOT/train/CLASS/*.mp4    ROOT/val/CLASS/*.mp4    ROOT/test/CLASS/*.mp4
     ROOT/CLASS/*.mp4
 
-Folders of splits may have any name that ``splits`` knows: ``Train``, ``valid``, ``validation``.
+Split folders may have any name known to ``splits``: ``Train``, ``valid``, ``validation``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from vcycle.errors import DataError
 __all__ = ["folder_splits", "read_folder"]
 
 _LOOK_DOWN = 3
-"""Levels of folders looked through for the dataset that was meant."""
+"""Maximum depth to search for the dataset that was probably meant."""
 
 
 def folder_splits(root: Path) -> dict[str, Path]:
-    """Splits that lie in folders of their own, and these folders; none where classes do, or nothing.
+    """Return the split folders by split; empty if there are only class folders, or nothing.
 
     Raises:
-        DataError: If two folders are one split.
+        DataError: If two folders have the same split.
     """
     split_of = {folder.name: split_called(folder.name) for folder in folders(root)}
     known = set(split_of.values())
@@ -41,12 +41,12 @@ def folder_splits(root: Path) -> dict[str, Path]:
 def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoList:
     """Find the videos of a split in folders named after their classes.
 
-    ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the latter
-    each class is ordered by a hash of its files' paths and cut at the fraction: the split is the same on any
-    machine, and a file that is added moves at most one other across the cut.
+    The layout is ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the
+    latter, each class is ordered by a hash of its files' paths and cut at the fraction: the split is the same on any
+    machine, and adding a file moves at most one other file across the cut.
 
     Raises:
-        DataError: As ``read_videos``.
+        DataError: For the reasons of ``read_videos``.
     """
     root = Path(root)
     if splits := folder_splits(root):
@@ -57,7 +57,7 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoLi
         classes = [folder.name for folder in folders(splits["train"])]
         by_class, beside = _videos_by_class(base)
         if strangers := sorted(set(by_class) - set(classes)):
-            raise DataError(f"{base / strangers[0]}: no class of this name in {splits['train']}")
+            raise DataError(f"{base / strangers[0]}: unknown class: there is no such class in {splits['train']}")
     else:
         base = root
         _check_fraction(val_fraction)
@@ -67,7 +67,7 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoLi
         if not any(by_class.values()):
             raise DataError(
                 f"{root}: no class is large enough for {_share(split, val_fraction)}: the largest has "
-                f"{max(map(len, whole.values()))}; folders train and val of your own are accepted"
+                f"{max(map(len, whole.values()))}; make folders train and val instead"
             )
     label_of = {name: label for label, name in enumerate(classes)}
     return VideoList(
@@ -81,25 +81,23 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoLi
 
 
 def _videos_by_class(root: Path) -> tuple[dict[str, list[str]], Beside]:
-    """Names of the video files in each class folder under a folder, both sorted; and what lies beside them."""
+    """Return the video names in each class folder, all sorted, and a record of unused files."""
     beside = Beside(root)
     found = {folder.name: beside.videos_in(folder.name) for folder in folders(root)}
     empty = next((name for name, files in found.items() if not files), None)
     if empty is not None:
         if any(split_called(name) and not files for name, files in found.items()):
             raise DataError(
-                f"{root / empty}: no class, as it has no videos, and no split, or not beside one to train on: splits "
-                f"are called {names_of_splits()}"
+                f"{root / empty}: not a class, as it has no videos, and not a split, or not next to a train split: "
+                f"splits are called {names_of_splits()}"
             )
         if (meant := _deeper(root)) is not None:
-            raise DataError(f"{root / empty}: the class has no videos, its folders have: is {meant} meant?")
-        raise DataError(
-            f"{root / empty}: the class has no videos; files ending in {' '.join(sorted(VIDEO_SUFFIXES))} are"
-        )
+            raise DataError(f"{root / empty}: the class has no videos, but its subfolders have: did you mean {meant}?")
+        raise DataError(f"{root / empty}: the class has no videos; supported: {' '.join(sorted(VIDEO_SUFFIXES))}")
     beside.outside = _videos_in(root)
     if not found and beside.outside:
         raise DataError(
-            f"{root}: its videos lie in no class folders: give the folder above it, if it is a class itself "
+            f"{root}: its videos are not in class folders: give the parent folder, if this is a class itself "
             f"({root.absolute().parent}), or move the videos of each class into a folder of its own"
         )
     if not found:
@@ -108,12 +106,12 @@ def _videos_by_class(root: Path) -> tuple[dict[str, list[str]], Beside]:
 
 
 def _videos_in(folder: Path) -> list[str]:
-    """Names of all in a folder that has a video's name, sorted."""
+    """Return the names of everything with a video's name in a folder, sorted."""
     return videos_among(names_in(folder))
 
 
 def _deeper(root: Path) -> Path | None:
-    """The first folder under one that was given, but not that itself, that looks like a dataset."""
+    """Return the first nested folder, other than the given one, that looks like a dataset."""
     level = folders(root)
     for _ in range(_LOOK_DOWN):
         for folder in level:
@@ -125,17 +123,17 @@ def _deeper(root: Path) -> Path | None:
 
 def _check_fraction(val: float) -> None:
     if not 0 <= val < 1:
-        raise DataError(f"val fraction {val:g}: at least 0 and below 1 is accepted")
+        raise DataError(f"val fraction {val:g}: must be at least 0 and below 1")
 
 
 def _share(split: str, val: float) -> str:
-    """What part of each class a split is to have, in words."""
+    """Describe the share of each class that a split takes."""
     share = {"train": 1 - val, "val": val, "test": 0.0}[split]
     return f"a {split} split of {share:g} of its videos"
 
 
 def _keyed_part(name: str, files: Sequence[str], split: str, val: float) -> list[str]:
-    """The part of one class that falls to a split, sorted."""
+    """Return the part of one class that belongs to a split, sorted."""
     ranked = sorted(files, key=lambda file: key_of(f"{name}/{file}"))
     cut = round(val * len(files))
     cuts = {"test": slice(0), "val": slice(cut), "train": slice(cut, None)}

@@ -1,13 +1,13 @@
-"""HMDB51: three official folds, a list per class and fold.
+"""HMDB51: three official folds, with a list per class and fold.
 
 .. code-block:: text
 
     ROOT/testTrainMulti_7030_splits/CLASS_test_split1.txt .. CLASS_test_split3.txt    VIDEO.avi 1
     ROOT/hmdb51_org/CLASS/VIDEO.avi                                                   or ROOT/videos, or ROOT
 
-A list says 1 for training, 2 for testing, 0 for neither. The set has no validation split: a keyed share of the
-training clips is kept for it, by whole films; clips cut from one film (``April_09_brush_hair_...``) would give
-each other away.
+A list says 1 for training, 2 for testing, 0 for neither. The set has no validation split, so a hashed share of the
+training clips is kept for it, by whole films: clips cut from one film (``April_09_brush_hair_...``) would leak between
+splits.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _FOLDERS = ("hmdb51_org", "HMDB51", "videos")
 _LISTS = ("testTrainMulti_7030_splits", "annotations")
 _END = "_test_split"
 _USES = {"0": "", "1": "train", "2": "test"}
-# What the set's names end in: visible parts of the body, camera motion, number of people, side, quality, number.
+# Suffix of the file names: visible parts of the body, camera motion, number of people, side, quality, number.
 _FILM = re.compile(r"(.*)_[a-z]_[a-z]{2}_np\d+_[a-z]{2}_[a-z]{3}_\d+\.\w+")
 
 
 class _Row(NamedTuple):
-    """One clip; every class has a list of its own."""
+    """One clip; every class has its own list."""
 
     label: int
     path: Path
@@ -44,7 +44,7 @@ class _Row(NamedTuple):
 
 
 def hmdb51_splits(root: Path) -> tuple[str, ...]:
-    """All splits, where a folder has the lists of HMDB51."""
+    """Return all splits if a folder has the lists of HMDB51, else none."""
     return SPLITS if any(name.endswith(f"{_END}1.txt") for name in names_in(first_folder(root, _LISTS))) else ()
 
 
@@ -62,13 +62,13 @@ def read_hmdb51(
     Args:
         root: Folder with the folder of lists, or that folder.
         split: ``train``, ``val`` or ``test``.
-        videos: Folder with the class folders; found under ``root`` by default.
-        fold: Which of the three official folds, from 1.
-        val_fraction: Share of each class's training clips that is kept for ``val``.
-        check_files: Whether to look for each listed file now.
+        videos: Folder of the class folders; found under ``root`` by default.
+        fold: Official fold, from 1 to 3.
+        val_fraction: Share of each class's training clips to keep for ``val``.
+        check_files: Whether to check that each listed file exists.
 
     Raises:
-        DataError: If a list is missing or malformed, or a file that is looked for is not there.
+        DataError: If a list is missing or malformed, or a checked file is missing.
     """
     lists = first_folder(root, _LISTS)
     end = f"{_END}{fold}.txt"
@@ -88,7 +88,7 @@ def read_hmdb51(
         for row in rows:
             check_file(f"{row.path}, line {row.line}", folder / row.video)
     if not rows:
-        raise DataError(f"{lists}: nothing is left for {split}: val fraction {val_fraction:g}")
+        raise DataError(f"{lists}: no videos left for {split} with val fraction {val_fraction:g}")
     return VideoList(
         root=folder,
         paths=[row.video for row in rows],
@@ -109,6 +109,6 @@ def _rows(label: int, name: str, path: Path) -> Iterator[_Row]:
 
 
 def _film(video: str) -> str:
-    """The film that a clip is cut from."""
+    """Return the film that a clip is cut from."""
     matched = _FILM.fullmatch(video)
     return matched[1] if matched else video

@@ -1,4 +1,4 @@
-"""Kinetics-400, -600 and -700: the official CSV files, and videos named after them.
+"""Kinetics-400, -600 and -700: the official CSV files, with videos named after them.
 
 .. code-block:: text
 
@@ -6,10 +6,10 @@
     ROOT/train/CLASS/ID_SSSSSS_EEEEEE.mp4                or ROOT/train/*.mp4, or under ROOT/videos
     ROOT/val/CLASS/ID_SSSSSS_EEEEEE.mp4
 
-The columns are ``label,youtube_id,time_start,time_end,split`` and perhaps ``is_cc``. A video's file is named
-after its identity and its times in seconds, six digits each; the names of class folders do not matter. A file
-``ID.mp4`` is the whole film, of which clips show the times listed. Videos vanish from the web: those that
-have no file are left out and counted, unless files are not looked for.
+The columns are ``label,youtube_id,time_start,time_end,split`` and optionally ``is_cc``. A video's file is named after
+its id and its times in seconds, six digits each; the names of class folders do not matter. A file ``ID.mp4`` is the
+whole video, of which clips use the listed times. Videos disappear from the web: those without a file are left out and
+counted, unless files are not checked.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_MISSING = 0.5
 
 
 def kinetics_splits(root: Path, videos: Path | None = None) -> tuple[str, ...]:
-    """Splits that a folder has a labelled Kinetics list for; ``test``, which few have, only with its own folder."""
+    """Return the splits with a labelled Kinetics list; ``test``, which few have, only with its own folder."""
     base = root if videos is None else videos
     return tuple(
         split for split in SPLITS if _lists(root, split) and (split != "test" or _folder(base, split) is not None)
@@ -52,8 +52,8 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_f
     Args:
         root: Folder with the lists, or with a folder ``annotations`` that has them.
         split: ``train``, ``val`` or ``test``.
-        videos: Folder with the videos; ``root`` by default.
-        check_files: Whether to leave out videos that have no file; else each is listed as it would be called.
+        videos: Folder of the videos; ``root`` by default.
+        check_files: Whether to leave out videos without a file; else all are listed by their usual name.
 
     Raises:
         DataError: If a row is malformed, its class is not in the training list, or more than half of the
@@ -73,7 +73,7 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_f
         start, end = _seconds(path, line, row["time_start"]), _seconds(path, line, row["time_end"])
         if not row["youtube_id"] or not 0 <= start < end:
             raise DataError(
-                f"{path}, line {line}: youtube_id {row['youtube_id']!r} from {start} to {end} s is no video"
+                f"{path}, line {line}: youtube_id {row['youtube_id']!r} from {start} to {end} s is not a video"
             )
         name = f"{row['youtube_id']}_{start:06}_{end:06}"
         if name in files:
@@ -104,7 +104,7 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_f
 
 
 def _folder(base: Path, split: str) -> Path | None:
-    """The folder of a split's videos, where it has one of its own."""
+    """Return the folder of a split's videos, if it has one."""
     return next((base / name for name in _FOLDERS[split] if (base / name).is_dir()), None)
 
 
@@ -120,7 +120,7 @@ def _seconds(path: Path, line: int, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise DataError(f"{path}, line {line}: {text!r} is no time: whole seconds are accepted") from None
+        raise DataError(f"{path}, line {line}: {text!r} is not a time in whole seconds") from None
 
 
 def _list(root: Path, split: str) -> Path:
@@ -135,7 +135,7 @@ def _list(root: Path, split: str) -> Path:
 
 
 def _lists(root: Path, split: str) -> list[Path]:
-    """Labelled lists of a split: ``train.csv``, ``kinetics_train.csv``, ``kinetics-700_train.csv``."""
+    """Return the labelled lists of a split: ``train.csv``, ``kinetics_train.csv``, ``kinetics-700_train.csv``."""
     places = [place for place in (root, root / "annotations") if place.is_dir()]
     return [
         place / name
@@ -147,7 +147,7 @@ def _lists(root: Path, split: str) -> list[Path]:
 
 
 def _is_kinetics(path: Path) -> bool:
-    """Whether a CSV file has the columns of Kinetics, labels among them."""
+    """Return whether a CSV file has the columns of Kinetics, including labels."""
     try:
         check_regular(path)
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:

@@ -1,11 +1,11 @@
-"""List files, as Kinetics and its kin are passed around: one video and its label a line.
+"""List files, as commonly used for Kinetics: one video and its label per line.
 
 .. code-block:: text
 
     ROOT/train.csv    ROOT/val.csv    ROOT/test.csv    ROOT/classes.txt
 
-Lists of splits may have any name that ``splits`` knows, such as ``valid.csv``. A list may have all splits in it: a
-header names its columns, one of which is ``split``.
+Split lists may have any name known to ``splits``, such as ``valid.csv``. One list may hold all splits: then a header
+names its columns, one of which is ``split``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["list_splits", "read_list", "read_lists", "splits_in_list"]
 
 _SUFFIXES = (".csv", ".txt")
 _SEPARATORS = ("\t", ",", " ")
-_MOST_CLASSES = 1_000_000  # a larger number is a time or an identity that stands in the label's place
+_MOST_CLASSES = 1_000_000  # a larger number is a time or an id in place of the label
 _CLASSES = "classes.txt"
 _COLUMNS = {
     "video": (
@@ -39,15 +39,15 @@ _COLUMNS = {
     ),
     "split": ("split", "subset", "partition", "set"),
 }
-"""What a header may call each column, without regard to case, blanks, underscores and hyphens."""
+"""Accepted header names of each column, ignoring case, blanks, underscores and hyphens."""
 _COLUMN_OF = {name: column for column, names in _COLUMNS.items() for name in names}
 
 
 def list_splits(root: Path) -> dict[str, Path]:
-    """Splits that a folder has a list file for, and these files.
+    """Return the list file of each split in a folder.
 
     Raises:
-        DataError: If two files list one split.
+        DataError: If two files list the same split.
     """
     names = [name for name in names_in(root) if suffix_of(name) in _SUFFIXES and (root / name).is_file()]
     called = {name: os.path.splitext(name)[0] for name in names}
@@ -55,10 +55,10 @@ def list_splits(root: Path) -> dict[str, Path]:
 
 
 def splits_in_list(path: Path) -> tuple[str, ...]:
-    """Splits that the column ``split`` of a list names; none without such a column.
+    """Return the splits named in the column ``split`` of a list; none without such a column.
 
     Raises:
-        DataError: As ``read_list``.
+        DataError: For the reasons of ``read_list``.
     """
     refuse_video(path)
     named = {row.split for row in _rows(Path(path))}
@@ -66,16 +66,16 @@ def splits_in_list(path: Path) -> tuple[str, ...]:
 
 
 def read_lists(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
-    """Read the list of a split in a folder of lists; labels agree across its splits.
+    """Read the list of a split in a folder of lists; labels are consistent across splits.
 
     Args:
         root: The folder.
-        split: Which list.
+        split: The split to read.
         videos: Folder that relative paths start from; ``root`` by default.
-        check_files: Whether to look for each listed file now.
+        check_files: Whether to check that each listed file exists.
 
     Raises:
-        DataError: If there is no such list, or as ``read_list``.
+        DataError: If there is no such list, or for the reasons of ``read_list``.
     """
     lists = list_splits(root)
     if split not in lists:
@@ -83,7 +83,7 @@ def read_lists(root: Path, split: str, *, videos: Path | None = None, check_file
         raise DataError(f"{root}: no list {split}.csv or {split}.txt; it has {has}")
     path = lists[split]
     if odd := next((row for row in _rows(path) if row.split not in ("", split)), None):
-        raise DataError(f"{path}, line {odd.line}: a video of {odd.split} in the list of {split}")
+        raise DataError(f"{path}, line {odd.line}: the video is of split {odd.split}, but the list is of {split}")
     classes = _read_classes(root / _CLASSES) or _classes_of(list(lists.values()))
     return read_list(path, videos, classes=classes, check_files=check_files)
 
@@ -96,21 +96,20 @@ def read_list(
     split: str | None = None,
     check_files: bool = True,
 ) -> VideoList:
-    """Read a list of ``path label`` lines, as Kinetics and its kin are distributed.
+    """Read a list of ``path label`` lines, as commonly used for Kinetics.
 
-    The separator is the tab, the comma or the space, whichever comes first in that order among those that
-    most lines have; the label is what follows the last one, so that paths may hold blanks. Blank lines and lines
-    that start with ``#`` are skipped, and so is a header, such as ``path,label`` or ``video_path,label``. A header
-    may name its columns in any order, others among them, which are ignored, and a column ``split``. A label that is
-    an integer is the index of a class, any other its name.
+    The separator is the tab, the comma or the space: the first of these that most lines have. The label follows the
+    last separator, so paths may contain blanks. Blank lines, lines that start with ``#`` and a header such as
+    ``path,label`` or ``video_path,label`` are skipped. A header may name columns in any order, including ``split``;
+    unknown columns are ignored. An integer label is the index of a class, any other label is its name.
 
     Args:
         path: The list file.
         root: Folder that relative paths start from; the list's own by default.
-        classes: Names of the classes; by default those of ``classes.txt`` beside the list, else the list's names,
-            sorted, or its integers up to the largest.
-        split: Takes the lines of this split, where the list has a column ``split``; by default all lines.
-        check_files: Whether to look for each listed file now.
+        classes: Names of the classes; by default from ``classes.txt`` beside the list, else the list's names, sorted,
+            or its integers up to the largest.
+        split: Use only the lines of this split, if the list has a column ``split``; all by default.
+        check_files: Whether to check that each listed file exists.
 
     Raises:
         DataError: If the list cannot be read, or a line has no label, a bad label or a missing file, or no line is
@@ -121,12 +120,12 @@ def read_list(
     root = path.parent if root is None else Path(root)
     rows = _rows(path)
     if not rows:
-        raise DataError(f"{path}: the list is empty; lines of 'path label' are accepted")
+        raise DataError(f"{path}: the list is empty; needs lines of 'path label'")
     names = tuple(classes) if classes is not None else _read_classes(path.parent / _CLASSES) or _classes_in(path, rows)
     if split is not None:
         rows = [row for row in rows if row.split in ("", split)]
         if not rows:
-            raise DataError(f"{path}: no line is of the {split} split")
+            raise DataError(f"{path}: no lines of the {split} split")
     label_of = {name: label for label, name in enumerate(names)}
     labels = [_label(path, row, names, label_of) for row in rows]
     if check_files:
@@ -148,7 +147,7 @@ class _Row:
     video: str
     label: str
     split: str = ""
-    """Named by the list's own column; empty where it has none."""
+    """From the list's ``split`` column; empty if it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +156,16 @@ class _Header:
     """None for any run of blanks."""
     names: tuple[str, ...]
     places: dict[str, int]
-    """Which column is ``video``, ``label`` and perhaps ``split``."""
+    """Positions of the columns ``video``, ``label`` and optionally ``split``."""
 
     @property
     def plain(self) -> bool:
-        """Whether it says what a list without a header has: a path, then a label."""
+        """Return whether the columns are those of a list without a header: path, then label."""
         return len(self.names) == 2 and self.places["video"] == 0
 
 
 def _rows(path: Path) -> list[_Row]:
-    """The lines of a list file, cut into path, label and split."""
+    """Return the lines of a list file, split into path, label and split."""
     lines = [
         (number, text.strip())
         for number, text in enumerate(read_text(path).splitlines(), 1)
@@ -184,10 +183,10 @@ def _rows(path: Path) -> list[_Row]:
 
 
 def _header(path: Path, line: int, text: str) -> _Header | None:
-    """What the first line says of the columns; None where it is a video.
+    """Parse the first line as a header; None if it is a video.
 
     Raises:
-        DataError: If two columns have one meaning.
+        DataError: If two columns have the same meaning.
     """
     separator = next((s for s in ("\t", ",") if s in text), None)
     names = tuple(name.strip().strip('"').strip() for name in text.split(separator))
@@ -210,7 +209,7 @@ def _row(path: Path, number: int, text: str, separator: str) -> _Row:
         video, label = (part.strip().rstrip(",").strip().strip('"') for part in parts)
         if video and label:
             return _Row(number, video, label)
-    raise DataError(f"{path}, line {number}: {text!r} has no label; 'path label' or 'path,label' is accepted")
+    raise DataError(f"{path}, line {number}: {text!r} has no label; must be 'path label' or 'path,label'")
 
 
 def _row_of_columns(path: Path, number: int, text: str, header: _Header) -> _Row:
@@ -221,7 +220,7 @@ def _row_of_columns(path: Path, number: int, text: str, header: _Header) -> _Row
         raise DataError(f"{origin}: {error}") from error
     cells = [cell.strip().strip('"') for cell in cut]
     if len(cells) != len(header.names):
-        raise DataError(f"{origin}: {len(cells)} values where the header has {len(header.names)}")
+        raise DataError(f"{origin}: {len(cells)} values, but the header has {len(header.names)}")
     found = {column: cells[place] for column, place in header.places.items()}
     for column, value in found.items():
         if not value:
@@ -230,25 +229,25 @@ def _row_of_columns(path: Path, number: int, text: str, header: _Header) -> _Row
     if "split" in found:
         known = split_called(found["split"])
         if known is None:
-            raise DataError(f"{origin}: no split is called {found['split']!r}: {names_of_splits()} are accepted")
+            raise DataError(f"{origin}: unknown split {found['split']!r}: must be {names_of_splits()}")
         split = known
     return _Row(number, found["video"], found["label"], split)
 
 
 def _refuse_columns(path: Path, rows: Sequence[_Row], separator: str) -> None:
-    """Refuse what is no list of paths and labels: a header with other words, a last column of splits."""
+    """Refuse lists that are not paths and labels: a header with unknown words, a last column of splits."""
     first = rows[0] if rows else None
     if first is None:
         return
     if all(split_called(row.label) and separator in row.video for row in rows):
         raise DataError(
-            f"{path}, line {first.line}: the last column is a split, not a label: a header such as path,label,split "
-            "names the columns"
+            f"{path}, line {first.line}: the last column is a split, not a label: add a header such as "
+            "path,label,split to name the columns"
         )
     if rows[1:] and not is_video(first.video) and "/" not in first.video and all(is_video(r.video) for r in rows[1:]):
         raise DataError(
-            f"{path}, line {first.line}: {first.video} is no video, as all others are: if the line is a header, path "
-            "and label (or video_path, filename; class, category) are names of its columns"
+            f"{path}, line {first.line}: {first.video} is not a video, but all others are: if the line is a header, "
+            "name its columns path and label (or video_path, filename; class, category)"
         )
 
 
@@ -257,7 +256,7 @@ def _is_integer(label: str) -> bool:
 
 
 def _classes_in(path: Path, rows: Sequence[_Row]) -> tuple[str, ...]:
-    """Classes of a list that comes without their names: its own words, or its integers up to the largest."""
+    """Return the classes of a list without class names: its labels, or its integers up to the largest."""
     words = [row for row in rows if not _is_integer(row.label)]
     if words and len(words) < len(rows):
         odd = words[0] if 2 * len(words) < len(rows) else next(row for row in rows if _is_integer(row.label))
@@ -267,12 +266,12 @@ def _classes_in(path: Path, rows: Sequence[_Row]) -> tuple[str, ...]:
         return tuple(sorted({row.label for row in rows}))
     largest = max(rows, key=lambda row: int(row.label))
     if int(largest.label) >= _MOST_CLASSES:
-        raise DataError(f"{path}, line {largest.line}: bad label {largest.label}: below {_MOST_CLASSES:,} is accepted")
+        raise DataError(f"{path}, line {largest.line}: bad label {largest.label}: must be below {_MOST_CLASSES:,}")
     return tuple(str(number) for number in range(int(largest.label) + 1))
 
 
 def _classes_of(lists: Sequence[Path]) -> tuple[str, ...]:
-    """Classes that lists without a ``classes.txt`` have between them, so that labels agree across splits."""
+    """Return the classes that lists without a ``classes.txt`` share, so that labels are consistent across splits."""
     found = [_classes_in(path, rows) for path in lists if (rows := _rows(path))]
     if all(name.isdecimal() for names in found for name in names):
         return max(found, key=len, default=())
@@ -280,7 +279,7 @@ def _classes_of(lists: Sequence[Path]) -> tuple[str, ...]:
 
 
 def _read_classes(path: Path) -> tuple[str, ...] | None:
-    """Names of the classes, one a line; none where there is no such file."""
+    """Read class names, one per line; None if there is no such file."""
     if not path.is_file():
         return None
     names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
@@ -295,7 +294,7 @@ def _label(path: Path, row: _Row, classes: Sequence[str], label_of: dict[str, in
         number = int(row.label)
         if 0 <= number < len(classes):
             return number
-        raise DataError(f"{path}, line {row.line}: bad label {row.label}: 0 to {len(classes) - 1} are accepted")
+        raise DataError(f"{path}, line {row.line}: bad label {row.label}: must be from 0 to {len(classes) - 1}")
     if row.label in label_of:
         return label_of[row.label]
     raise DataError(f"{path}, line {row.line}: bad label {row.label!r}: the classes are {shown(classes)}")

@@ -1,4 +1,4 @@
-"""What splits are called: one table for folders and lists, of classification and of super-resolution."""
+"""Names of splits: one table for folders and lists, for classification and super-resolution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPLIT_NAMES = {
     "val": ("val", "valid", "validation", "validate"),
     "test": ("test", "testing"),
 }
-"""Names of each split, the usual one first; upper and lower case are the same."""
+"""Names of each split, the usual one first; case is ignored."""
 
 SPLITS = tuple(SPLIT_NAMES)
 
@@ -23,7 +23,7 @@ _SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in nam
 
 
 def split_called(name: str) -> str | None:
-    """The split that a name stands for; None for any other name.
+    """Return the split that a name stands for; None for any other name.
 
     Example:
         >>> split_called("Valid"), split_called("train"), split_called("cats")
@@ -33,19 +33,19 @@ def split_called(name: str) -> str | None:
 
 
 def names_of_splits() -> str:
-    """All names of splits, for a message."""
+    """Return all names of splits, for a message."""
     return ", ".join(f"{first} (or {', '.join(others)})" for first, *others in SPLIT_NAMES.values())
 
 
 def splits_among(root: Path, called: Mapping[str, str]) -> dict[str, str]:
-    """Which of some names in a folder is which split, in the order of the splits.
+    """Map splits, in order, to the matching names in a folder.
 
     Args:
         root: The folder, for messages.
-        called: Folders or files of it, and what each is called: a file's name without its ending.
+        called: Its folders or files, and the name to match for each: a file's name without suffix.
 
     Raises:
-        DataError: If two of them are one split.
+        DataError: If two of them have the same split.
     """
     found: dict[str, str] = {}
     for name in sorted(called):
@@ -59,10 +59,10 @@ def splits_among(root: Path, called: Mapping[str, str]) -> dict[str, str]:
 
 
 def folders_of_splits(root: Path) -> dict[str, Path]:
-    """The folders of splits in a folder, by split; none in what is no folder.
+    """Return the split folders in a folder, by split; empty if it is not a folder.
 
     Raises:
-        DataError: If two folders are one split, or the folder cannot be read.
+        DataError: If two folders have the same split, or the folder cannot be read.
     """
     try:
         with os.scandir(root) as entries:

@@ -2,14 +2,14 @@
 
 .. code-block:: text
 
-    ROOT/something-something-v2-train.json         or ROOT/labels/train.json, as the set is shipped today
+    ROOT/something-something-v2-train.json         or ROOT/labels/train.json, as currently distributed
     ROOT/something-something-v2-validation.json
     ROOT/something-something-v2-labels.json
     ROOT/20bn-something-something-v2/ID.webm       or ROOT/videos/ID.webm
-    ROOT/frames/ID/000001.jpg                      instead: frames, 12 a second
+    ROOT/frames/ID/000001.jpg                      alternative: frames at 12 fps
 
-An entry's class is its template without the brackets around what was used: ``Holding [something]`` is the class
-``Holding something``. The test list has no labels.
+An entry's class is its template without brackets: ``Holding [something]`` is the class ``Holding something``. The test
+list has no labels.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FRAME_RATE = 12.0
 
 
 def ssv2_splits(root: Path) -> tuple[str, ...]:
-    """Splits that a folder has a labelled list of Something-Something for."""
+    """Return the splits for which a folder has a labelled Something-Something list."""
     if _file(root, "labels") is None:
         return ()
     return tuple(split for split, name in _LISTS.items() if _file(root, name) is not None)
@@ -44,11 +44,11 @@ def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files
     Args:
         root: Folder with the lists.
         split: ``train`` or ``val``.
-        videos: Folder with the videos or with the folders of frames; found under ``root`` by default.
-        check_files: Whether to look for each listed file now.
+        videos: Folder of the videos or of the folders of frames; found under ``root`` by default.
+        check_files: Whether to check that each listed file exists.
 
     Raises:
-        DataError: If a list is missing or malformed, or a file that is looked for is not there.
+        DataError: If a list is missing or malformed, or a checked file is missing.
     """
     classes = _classes(_needed(root, "labels"))
     path = _needed(root, _LISTS[split])
@@ -97,21 +97,21 @@ def _json(path: Path, kind: type) -> Any:
     except json.JSONDecodeError as error:
         raise DataError(f"{path}, line {error.lineno}: {error.msg}") from error
     if not isinstance(content, kind):
-        raise DataError(f"{path}: {'a list' if kind is list else 'an object'} is accepted")
+        raise DataError(f"{path}: must be {'a list' if kind is list else 'an object'}")
     return content
 
 
 def _classes(path: Path) -> tuple[str, ...]:
-    """Names in the order of their indices, which the file gives as text."""
+    """Return the class names in index order; the file stores indices as text."""
     content = _json(path, dict)
     order = {str(index): name for name, index in content.items()}
     if not content or len(order) < len(content) or any(str(index) not in order for index in range(len(content))):
-        raise DataError(f"{path}: names with the numbers 0 to {len(content) - 1} are accepted, each once")
+        raise DataError(f"{path}: must map names to the numbers 0 to {len(content) - 1}, each once")
     return tuple(order[str(index)] for index in range(len(content)))
 
 
 def _entry(origin: str, entry: Any) -> tuple[str, str]:
-    """Identity and template of an entry."""
+    """Return the id and template of an entry."""
     values = [entry.get(key) for key in ("id", "template")] if isinstance(entry, dict) else [None]
     if not all(isinstance(value, str | int) and str(value) for value in values):
         raise DataError(f"{origin}: 'id' and 'template' are needed, not {str(entry)[:80]}")

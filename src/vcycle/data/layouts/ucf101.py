@@ -7,8 +7,8 @@
     ROOT/ucfTrainTestlist/testlist01.txt .. testlist03.txt           ApplyEyeMakeup/v_ApplyEyeMakeup_g01_c01.avi
     ROOT/UCF-101/ApplyEyeMakeup/v_ApplyEyeMakeup_g01_c01.avi
 
-The set has no validation split: a keyed share of the training list is kept for it, by whole groups of clips.
-The clips of a group (``g08``) are cut from one film, and would give each other away.
+The set has no validation split, so a hashed share of the training list is kept for it, by whole groups of clips. The
+clips of a group (``g08``) are cut from one film, and would leak between splits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _GROUP = re.compile(r"(.*_g\d+)_c\d+")
 
 
 def ucf101_splits(root: Path) -> tuple[str, ...]:
-    """All splits, where a folder has the lists of UCF101."""
+    """Return all splits if a folder has the lists of UCF101, else none."""
     return SPLITS if (_lists(root) / "classInd.txt").is_file() else ()
 
 
@@ -56,13 +56,13 @@ def read_ucf101(
     Args:
         root: Folder with the folder of lists, or that folder.
         split: ``train``, ``val`` or ``test``.
-        videos: Folder with the class folders; found under ``root`` by default.
-        fold: Which of the three official folds, from 1.
-        val_fraction: Share of each class's training list that is kept for ``val``.
-        check_files: Whether to look for each listed file now.
+        videos: Folder of the class folders; found under ``root`` by default.
+        fold: Official fold, from 1 to 3.
+        val_fraction: Share of each class's training list to keep for ``val``.
+        check_files: Whether to check that each listed file exists.
 
     Raises:
-        DataError: If a list is missing or malformed, or a file that is looked for is not there.
+        DataError: If a list is missing or malformed, or a checked file is missing.
     """
     lists = _lists(root)
     classes = classes_in_lines(lists / "classInd.txt", first=1)
@@ -78,11 +78,11 @@ def read_ucf101(
         origin = f"{path}, line {line}"
         labels.append(label_in(origin, video.partition("/")[0], label_of))
         if given not in ("", str(labels[-1] + 1)):
-            raise DataError(f"{origin}: label {given} is not that of {video}, {labels[-1] + 1}")
+            raise DataError(f"{origin}: label {given} does not match {video}: expected {labels[-1] + 1}")
         if check_files:
             check_file(origin, folder / video)
     if not rows:
-        raise DataError(f"{path}: nothing is left for {split}: val fraction {val_fraction:g}")
+        raise DataError(f"{path}: no videos left for {split} with val fraction {val_fraction:g}")
     return VideoList(
         root=folder,
         paths=[video for _, video, _ in rows],
@@ -98,7 +98,7 @@ def _lists(root: Path) -> Path:
 
 
 def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Line number, video and label (empty in test lists) of each line."""
+    """Yield the line number, video and label (empty in test lists) of each line."""
     for number, text in enumerate(read_text(path).splitlines(), 1):
         if not text.strip():
             continue
@@ -109,7 +109,7 @@ def _rows(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _group(video: str) -> str:
-    """What a clip shares with those cut from the same film."""
+    """Return the group of a clip, shared by clips cut from the same film."""
     matched = _GROUP.match(video)
     return matched[1] if matched else video
 

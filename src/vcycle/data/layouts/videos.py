@@ -1,8 +1,8 @@
-"""A list of videos in arrays: a million entries, shared by forked workers without a copy.
+"""Array-backed video lists: a million entries, shared by forked workers without a copy.
 
-A Python string or number carries a count of its users, which every reader writes to: a forked worker that
-reads a tuple of a million paths copies the pages they lie on, and so does every other worker. Bytes and
-arrays have one count each, whatever their length.
+Every reader of a Python string or number writes its reference count: a forked worker that reads a tuple of a million
+paths copies their memory pages, and so does every other worker. Bytes and arrays have one reference count each,
+whatever their length.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Strings", "VideoList"]
 
 
 class Strings(Sequence[str]):
-    """Strings that lie end to end in one block of bytes; reads like a tuple of them.
+    """A read-only sequence of strings, stored in one block of bytes.
 
     Example:
         >>> names = Strings(["a.mp4", "ä.mp4"])
@@ -34,7 +34,7 @@ class Strings(Sequence[str]):
     __slots__ = ("_ends", "_text")
 
     def __init__(self, strings: Iterable[str] = ()) -> None:
-        """Copy strings; names of files that are not UTF-8 survive."""
+        """Copy strings; file names that are not UTF-8 are preserved."""
         text, ends = bytearray(), array("q", [0])
         for string in strings:
             text += string.encode("utf-8", "surrogateescape")
@@ -70,46 +70,46 @@ class Strings(Sequence[str]):
 
 @dataclass(frozen=True, kw_only=True)
 class VideoList:
-    """Videos and their classes, in a fixed order. Any sequences are accepted; they are kept in arrays."""
+    """Videos and their classes, in a fixed order. Any sequences are accepted; they are converted to arrays."""
 
     root: Path
-    """Folder that relative paths start from."""
+    """Folder for relative paths."""
 
     paths: Sequence[str]
-    """One video each, relative to ``root`` or absolute."""
+    """One per video, relative to ``root`` or absolute."""
 
     labels: Sequence[int] = field(repr=False)
-    """Index into ``classes`` of each video; of a multi-label set, those of all videos end to end."""
+    """Class index of each video; for a multi-label set, the concatenated labels of all videos."""
 
     classes: tuple[str, ...]
 
     source: Path
-    """The list file or folder that this was read from."""
+    """The list file or folder that was read."""
 
     lines: Sequence[int] = field(default=(), repr=False)
     """Line of each video in the list file, from 1; empty for folders."""
 
     label_starts: Sequence[int] = field(default=(), repr=False)
-    """Multi-label sets alone: where each video's labels begin in ``labels``, and the end of the last's."""
+    """Multi-label sets only: offset of each video's labels in ``labels``, and the end of the last."""
 
     label_spans: Sequence[float] = field(default=(), repr=False)
-    """Start and end in seconds of what each of ``labels`` names, two numbers a label; empty where not known."""
+    """Start and end in seconds of each of ``labels``, two numbers per label; empty if unknown."""
 
     spans: Sequence[float] = field(default=(), repr=False)
-    """Start and end in seconds of the part of each video that its labels hold for, two numbers a video;
-    empty where it is the whole of each."""
+    """Start and end in seconds of the part of each video to use, two numbers per video; empty if all are used in
+    full."""
 
     frame_rate: float | None = None
-    """Frames per second of videos that lie as folders of pictures; none where they are files."""
+    """Frames per second of videos that are folders of pictures; None for files."""
 
     missing: int = 0
-    """Videos that ``source`` lists and that are left out here, as they have no file."""
+    """Number of videos in ``source`` that are left out because they have no file."""
 
     dead: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Videos that ``source`` lists and that are left out here, as they cannot be opened: why, by path."""
+    """Videos in ``source`` that are left out because they cannot be opened: the cause by path."""
 
     beside: str = ""
-    """What lies in folders per class and is not taken, in words; empty where that is nothing to speak of."""
+    """Description of unused files in class folders; empty if there are none worth mentioning."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.paths, Strings):
@@ -129,13 +129,13 @@ class VideoList:
         }
         for name, (length, accepted) in lengths.items():
             if length not in accepted:
-                raise DataError(f"{self.source}: {length} {name} for {videos} videos: {accepted[-1]} are accepted")
+                raise DataError(f"{self.source}: {length} {name} for {videos} videos: must be {accepted[-1]}")
         if labels and not 0 <= (low := min(self.labels)) <= (high := max(self.labels)) < len(self.classes):
             wrong = low if low < 0 else high
-            raise DataError(f"{self.source}: label {wrong}: 0 to {len(self.classes) - 1} are accepted")
+            raise DataError(f"{self.source}: label {wrong}: must be from 0 to {len(self.classes) - 1}")
 
     def __len__(self) -> int:
-        """Number of videos."""
+        """Return the number of videos."""
         return len(self.paths)
 
     @property
@@ -144,37 +144,37 @@ class VideoList:
         return len(self.label_starts) > 0
 
     def path(self, item: int) -> Path:
-        """Full path of one video."""
+        """Return the full path of one video."""
         return self.root / self.paths[item]
 
     def labels_of(self, item: int) -> tuple[int, ...]:
-        """Labels of one video: one, or as many as a multi-label set has for it, repeats included."""
+        """Return the labels of one video: one, or any number for a multi-label set, including repeats."""
         if not self.multi_label:
             return (self.labels[item],)
         return tuple(self.labels[self.label_starts[item] : self.label_starts[item + 1]])
 
     def label_spans_of(self, item: int) -> tuple[tuple[float, float], ...]:
-        """Start and end in seconds of what each of ``labels_of`` names; 0 and infinity where not known."""
+        """Return the start and end in seconds of each of ``labels_of``; 0 and infinity if unknown."""
         first, last = self._labels_at(item)
         return tuple(_span(self.label_spans, label) for label in range(first, last))
 
     def labels_within(self, item: int, start: float, end: float) -> tuple[int, ...]:
-        """Labels of one video that hold at some moment between two, in seconds; all where it is not known when."""
+        """Return the labels of one video that hold at some time between two, in seconds; all if times are unknown."""
         named = zip(self.labels_of(item), self.label_spans_of(item), strict=True)
         return tuple(label for label, (first, last) in named if first <= end and start <= last)
 
     def span(self, item: int) -> tuple[float, float]:
-        """Start and end in seconds of the part of one video to use; 0 and infinity where it is the whole."""
+        """Return the start and end in seconds of the part of one video to use; 0 and infinity for all of it."""
         return _span(self.spans, item)
 
     def without(self, dead: Mapping[str, str]) -> VideoList:
-        """The list without videos that cannot be opened.
+        """Return the list without videos that cannot be opened.
 
         Args:
-            dead: Why, by their paths in the list.
+            dead: Causes, by path in the list.
 
         Raises:
-            DataError: If none is left.
+            DataError: If no video is left.
         """
         kept = [item for item, path in enumerate(self.paths) if path not in dead]
         if not kept:
@@ -197,16 +197,16 @@ class VideoList:
         )
 
     def _labels_at(self, item: int) -> tuple[int, int]:
-        """Where the labels of one video begin and end in ``labels``."""
+        """Return the range of one video's labels in ``labels``."""
         return (self.label_starts[item], self.label_starts[item + 1]) if self.multi_label else (item, item + 1)
 
     def refuse_outsiders(self) -> None:
         """Refuse paths that lead out of ``root``: absolute ones to elsewhere, and those with too many ``..``.
 
-        Links are followed: whoever may make one in the folder decides what lies there.
+        Links are followed: whoever can create one in the folder already controls its content.
 
         Raises:
-            DataError: naming the first, and where it is listed.
+            DataError: names the first, and where it is listed.
         """
         root = os.path.abspath(self.root)
         for item, path in enumerate(self.paths):
@@ -216,7 +216,7 @@ class VideoList:
                 raise DataError(f"{self.origin(item)}: {path} leads out of data.root {self.root}")
 
     def digest(self) -> dict[str, Any]:
-        """What identifies the videos wherever they are stored: their number, and hashes of names and labels."""
+        """Return what identifies the videos wherever they are stored: their number, and hashes of names and labels."""
         names, labels = hashlib.sha256(), hashlib.sha256(json.dumps(self.classes).encode())
         for name in self.paths:
             names.update(name.encode("utf-8", "surrogateescape") + b"\0")
@@ -225,7 +225,7 @@ class VideoList:
         return {"videos": len(self), "names": names.hexdigest()[:16], "labels": labels.hexdigest()[:16]}
 
     def origin(self, item: int) -> str:
-        """Where one video is named, for messages: the list's line, or the path itself."""
+        """Return where one video is listed, for messages: the list's line, or the path itself."""
         return f"{self.source}, line {self.lines[item]}" if self.lines else str(self.path(item))
 
 

@@ -1,7 +1,8 @@
-"""A pool of processes that load samples one by one, and can be killed without losing more than a sample.
+"""A fault-tolerant pool of processes that load samples: a worker can be killed at the cost of at most one sample.
 
-Three kinds of process. The *main* one trains, and gets whole batches out of shared memory (``batches``, ``arena``).
-The *supervisor*, forked from it once and without threads, hands samples to workers, watches their time, and replaces
-those that hang or die (``supervisor``, ``handle``). *Workers*, forked from the supervisor, load (``worker``). What is
-loaded is a ``Work``; what crosses between processes is a few bytes per sample (``channel``, ``items``), never pixels.
+There are three kinds of process. The *main* process trains, and reads whole batches from shared memory (``batches``,
+``arena``). The *supervisor*, a single-threaded fork of it, hands samples to workers, watches their time, and restarts
+those that hang or die (``supervisor``, ``handle``). *Workers*, forked from the supervisor, load samples (``worker``).
+A ``Work`` defines what they load. Only a few bytes per sample pass between processes (``channel``, ``items``), never
+pixels.
 """

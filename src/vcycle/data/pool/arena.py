@@ -1,4 +1,4 @@
-"""Shared memory in blocks, one per batch: filled by workers, lent to the main process as a tensor without a copy."""
+"""Shared memory in blocks, one per batch: filled by workers, lent to the main process as a tensor without copying."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ _cuda: Any = torch.cuda
 
 
 class Arena:
-    """Blocks of one anonymous shared mapping, which needs no descriptor and which forked processes inherit.
+    """Blocks of one anonymous shared mapping, which needs no file descriptor and is inherited by forked processes.
 
-    A block that was lent is free again when no tensor uses its memory any more.
+    A lent block is free again when no tensor uses its memory.
     """
 
     def __init__(self, *, filling: int, lending: int, block_bytes: int) -> None:
-        """Reserve memory; it is used up only as blocks are written to.
+        """Reserve memory; pages are allocated only when written to.
 
         Args:
-            filling: Blocks that are there for workers whatever the main process keeps.
-            lending: Blocks that the main process may keep.
+            filling: Blocks always available to workers, whatever the main process holds.
+            lending: Blocks that the main process may hold.
             block_bytes: Size of a block.
 
         Raises:
-            DataError: if the system refuses.
+            DataError: if the system cannot provide the memory.
         """
         self.blocks = filling + lending
         self.block_bytes = -(-max(block_bytes, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -44,32 +44,32 @@ class Arena:
             self._memory = mmap.mmap(-1, size)
         except OSError as error:
             raise DataError(
-                f"{size / 2**30:.1f} GiB of shared memory for {self.blocks} batches cannot be had ({error.strerror}): "
-                "lower data.prefetch, data.workers or the batch"
+                f"{size / 2**30:.1f} GiB of shared memory for {self.blocks} batches cannot be allocated "
+                f"({error.strerror}): lower data.prefetch, data.workers or the batch"
             ) from None
         self.bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
         """All of the memory."""
-        self._returned: deque[int] = deque()  # appended to by whoever drops the last tensor, in any thread
-        self._busy: list[tuple[Any, int]] = []  # returned, but perhaps still read by a device
+        self._returned: deque[int] = deque()  # any thread that drops the last tensor appends
+        self._busy: list[tuple[Any, int]] = []  # returned, but a device may still be reading it
         self._lent = 0
         self.pinned = False
 
     def pin(self) -> None:
-        """Lock the pages for faster copies to a CUDA device; without one, or if CUDA refuses, they stay as they are."""
+        """Pin the pages for faster copies to a CUDA device; without a device, or if CUDA refuses, nothing changes."""
         if self.pinned or not torch.cuda.is_available():
             return
         cudart = _cuda.cudart()
         address = self.bytes.data_ptr()
         code = int(cudart.cudaHostRegister(address, self.bytes.numel(), 0))
         if code:
-            warnings.warn(f"{self.bytes.numel() >> 20} MiB cannot be page-locked (CUDA error {code})", stacklevel=2)
+            warnings.warn(f"{self.bytes.numel() >> 20} MiB cannot be pinned (CUDA error {code})", stacklevel=2)
             return
         self.pinned = True
         # The memory is an argument so that it outlives its registration.
         weakref.finalize(self, _unpin, self._memory, address).atexit = False
 
     def lend(self, block: int, size: int) -> Tensor:
-        """The first bytes of a block; a copy of them, and the block free at once, when too many are lent."""
+        """Return the first bytes of a block; if too many are lent, a copy of them, and the block is free at once."""
         if self._lent >= self.lending:
             first = block * self.block_bytes
             copy = self.bytes[first : first + size].clone()
@@ -84,14 +84,14 @@ class Arena:
 
     @property
     def awaits_device(self) -> bool:
-        """Whether a block is free as soon as a device is done with it."""
+        """Return whether a block becomes free as soon as a device is done with it."""
         return bool(self._busy)
 
     def reclaim(self) -> list[int]:
-        """Blocks that nothing uses any more."""
+        """Return the blocks that are no longer in use."""
         returned = [self._returned.popleft() for _ in range(len(self._returned))]
         if self.pinned and returned:
-            # A copy to the device may not have begun when the host has forgotten its source.
+            # The host may drop a tensor before its copy to the device starts.
             event = _cuda.Event()
             event.record()
             self._busy += [(event, block) for block in returned]

@@ -1,4 +1,4 @@
-"""The main process's side of a pool: batches, in order, until there are none."""
+"""The main process's side of a pool: an iterator of batches, in order."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ from vcycle.errors import DataError
 __all__ = ["Batches", "InProcess", "PoolBatches"]
 
 _ALIVE = 1.0
-"""Seconds between looks at whether the supervisor lives."""
+"""Seconds between checks that the supervisor is alive."""
 _DEVICE = 0.005
-"""Seconds between looks at whether a device is done with a block."""
+"""Seconds between checks that a device is done with a block."""
 _TO_END = 10.0
-"""Seconds that the supervisor has to end."""
+"""Seconds the supervisor may take to exit."""
 _LENT = 2
-"""Batches that stay without a copy: the one in use, and the next while that one is still named."""
+"""Batches held without a copy: the current one, and the next while the current one is still referenced."""
 
 
 class Batches(Iterator[Any]):
-    """Batches in order. ``close`` ends it early, and so does forgetting it."""
+    """An iterator of batches. It ends early on ``close``, or when it is deleted."""
 
     spent = Spent()
-    """What loading the latest batch took."""
+    """Time spent loading the latest batch."""
 
     def __iter__(self) -> Self:
-        """Itself."""
+        """Return the iterator itself."""
         return self
 
     def close(self) -> None:
-        """Give no more batches, and end the processes that load."""
+        """Stop, and end the worker processes."""
 
 
 class InProcess(Batches):
-    """Loads in this process."""
+    """Loads in the main process."""
 
     def __init__(self, work: Work) -> None:
-        """Load some work."""
+        """Create the iterator for some work."""
         self._work = work
         self._todo = iter(work.batches())
 
     def __next__(self) -> Any:
-        """The next batch."""
+        """Return the next batch."""
         tasks = next(self._todo)
         began = time.perf_counter()
         items = []
@@ -67,36 +67,36 @@ class InProcess(Batches):
                 try:
                     items.append(self._work.load(task, None))
                 except Exception as error:
-                    error.add_note(f"while {self._work.name(task)} was loaded")
+                    error.add_note(f"while loading {self._work.name(task)}")
                     raise
             batch = self._work.collate(items, None)
-        except BaseException:  # Ctrl-C among them: what would come next is not the plan's next batch
+        except BaseException:  # Ctrl-C included: the next batch would not be the plan's
             self.close()
             raise
         self.spent = Spent(samples=len(items), main_seconds=time.perf_counter() - began)
         return batch
 
     def close(self) -> None:
-        """Give no more batches."""
+        """Stop the iteration."""
         self._todo = iter(())
 
 
 class PoolBatches(Batches):
-    """Batches that a pool of processes loads."""
+    """Loads in a pool of worker processes."""
 
     def __init__(self, work: Work, *, workers: int, timeout: float, prefetch: int, pin_memory: bool) -> None:
         """Start the processes.
 
         Args:
-            work: What to load.
-            workers: How many processes load, at least 1.
-            timeout: Seconds that a sample may take.
-            prefetch: Samples that are loaded ahead where batches are smallest; as many batches elsewhere, and never
-                less than two.
-            pin_memory: Whether to page-lock the shared memory where there is a CUDA device.
+            work: The work to load.
+            workers: Number of worker processes, at least 1.
+            timeout: Timeout of a sample in seconds.
+            prefetch: Number of samples to load ahead at the smallest batch size. Other sizes load ahead the
+                same number of batches, at least two.
+            pin_memory: Whether to pin the shared memory if there is a CUDA device.
 
         Raises:
-            DataError: if there is no memory or process to be had.
+            DataError: if memory or processes are not available.
         """
         self._work = work
         room = work.room()
@@ -108,14 +108,14 @@ class PoolBatches(Batches):
             self._shut = weakref.finalize(self, _shut, self._pid, self._channel, os.getpid())
         self._messages: list[bytes] = []
         if pin_memory:
-            self._arena.pin()  # not before the fork: the children have no use for it
+            self._arena.pin()  # after the fork: the children do not need it
 
     def __next__(self) -> Any:
-        """The next batch, once it is whole.
+        """Return the next batch, once it is complete.
 
         Raises:
-            DataError: if there is something to mend: in the data, or because workers die one after another.
-            RuntimeError: if the dataset raises; with the traceback of the worker.
+            DataError: on a user error: in the data, or because workers keep dying.
+            RuntimeError: if the dataset raises; includes the worker's traceback.
         """
         if not self._shut.alive:
             raise StopIteration
@@ -125,14 +125,14 @@ class PoolBatches(Batches):
                 return self._batch(message)
             if message[:1] == ERROR:
                 raise unpack_error(message[1:])
-        except BaseException:  # Ctrl-C among them: a message may be half read
+        except BaseException:  # Ctrl-C included: a message may be half read
             self.close()
             raise
         self.close()
         raise StopIteration
 
     def close(self) -> None:
-        """Give no more batches, and end the processes."""
+        """Stop, and end the processes."""
         self._shut()
 
     def _next_message(self) -> bytes:
@@ -145,11 +145,11 @@ class PoolBatches(Batches):
                     raise self._abandoned() from None
             elif _ended(self._pid) and not self._channel.wait(0):
                 raise self._abandoned()
-            self._give_back()  # a device may be done with a block by now, or the channel take what it did not
+            self._give_back()  # a device may be done with a block by now, or the channel may have room again
         return self._messages.pop()
 
     def _give_back(self) -> None:
-        with contextlib.suppress(Closed):  # what the supervisor said before it ended is still to be read
+        with contextlib.suppress(Closed):  # the supervisor's last messages are still unread
             for block in self._arena.reclaim():
                 self._channel.put(block.to_bytes(4, "little"))
             self._channel.flush()
@@ -164,24 +164,24 @@ class PoolBatches(Batches):
         return batch
 
     def _abandoned(self) -> DataError:
-        return DataError("the process that supervises the workers was ended from outside: resume the run")
+        return DataError("the process that supervises the workers was killed: resume the run")
 
 
 def _fork(arena: Arena, work: Work, theirs: Any, *, workers: int, timeout: float, channel: Channel) -> int:
     parent = os.getpid()
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
-            stream.flush()  # else what is waiting in it would be printed by both processes
+            stream.flush()  # else both processes would print the buffered output
     try:
         with warnings.catch_warnings():
-            # Of threads and locks in the child: it uses nothing that other threads may hold.
+            # About threads and locks in the child: it uses nothing that other threads may hold.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
             serve(theirs, arena, work, workers=workers, timeout=timeout, parent=parent)  # does not return
     except OSError as error:
         channel.close()
-        raise DataError(f"no process can be started to load data: {error.strerror}; lower data.workers") from None
+        raise DataError(f"cannot start a process to load data: {error.strerror}; lower data.workers") from None
     finally:
         theirs.close()
     return pid
@@ -190,7 +190,7 @@ def _fork(arena: Arena, work: Work, theirs: Any, *, workers: int, timeout: float
 def _ended(pid: int) -> bool:
     try:
         return os.waitpid(pid, os.WNOHANG)[0] != 0
-    except ChildProcessError:  # somebody else has asked how it ended
+    except ChildProcessError:  # its exit status was already collected
         return True
 
 

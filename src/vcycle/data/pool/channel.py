@@ -1,4 +1,4 @@
-"""Messages between two processes of a pool: frames over one socket pair, and nothing left open by a fork."""
+"""Message channels between two processes of a pool: frames over a socket pair that forks do not keep open."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _open: WeakSet[Channel] = WeakSet()
 
 
 class Closed(Exception):  # noqa: N818 -- how every channel ends
-    """The other end is closed: its process has ended, or wants no more."""
+    """The other end is closed: its process ended, or needs no more messages."""
 
 
 class Channel:
-    """One end of a socket pair: frames out, frames in. Neither waits unless asked to."""
+    """One end of a socket pair: sends and receives frames, without blocking unless asked to."""
 
     def __init__(self, end: socket.socket) -> None:
-        """Take over an end.
+        """Wrap a socket.
 
-        A forked process does not keep its parent's ends: a copy in a third process would hide from the second that
-        the first has died.
+        A forked process does not keep its parent's ends: a copy in a third process would hide from the second that the
+        first has died.
         """
         end.setblocking(False)
         self._end = end
@@ -37,29 +37,29 @@ class Channel:
         _open.add(self)
 
     def fileno(self) -> int:
-        """The descriptor; -1 once it is closed."""
+        """Return the file descriptor; -1 once it is closed."""
         return self._end.fileno()
 
     @property
     def unsent(self) -> bool:
-        """Whether some of what was put has not been sent."""
+        """Return whether some of the messages are not sent yet."""
         return bool(self._outgoing)
 
     def put(self, message: bytes) -> None:
-        """Send a message, or keep what the socket does not take for ``flush``.
+        """Send a message, or queue what the socket does not accept for ``flush``.
 
         Raises:
-            Closed: if nobody will read it.
+            Closed: if the other end is closed.
         """
         self._outgoing += _HEADER.pack(len(message))
         self._outgoing += message
         self.flush()
 
     def flush(self) -> None:
-        """Send what the socket takes.
+        """Send as much as the socket accepts.
 
         Raises:
-            Closed: if nobody will read it.
+            Closed: if the other end is closed.
         """
         try:
             while self._outgoing:
@@ -72,22 +72,22 @@ class Channel:
             raise Closed from error
 
     def send_all(self) -> None:
-        """Wait until all that was put is sent.
+        """Block until everything is sent.
 
         Raises:
-            Closed: if nobody will read it.
+            Closed: if the other end is closed.
         """
         poll = select.poll()
-        poll.register(self._end, select.POLLOUT)  # not what there is to take: nobody takes it meanwhile
+        poll.register(self._end, select.POLLOUT)  # not POLLIN: nothing reads meanwhile
         while self._outgoing:
             poll.poll()
             self.flush()
 
     def take(self) -> list[bytes]:
-        """The messages that are there.
+        """Return the messages received so far.
 
         Raises:
-            Closed: if there are none and none will come.
+            Closed: if there are none and the other end is closed.
         """
         ended = False
         try:
@@ -116,7 +116,7 @@ class Channel:
         return messages
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until there is something to take, or to flush; whether there is."""
+        """Wait until there is something to receive or to flush; return whether there is."""
         poll = select.poll()
         poll.register(self._end, select.POLLIN | (select.POLLOUT if self._outgoing else 0))
         return bool(poll.poll(None if seconds is None else seconds * 1000))
@@ -129,7 +129,7 @@ class Channel:
 
 
 def pair() -> tuple[Channel, socket.socket]:
-    """Two ends: ours, and the socket for the process that is forked next."""
+    """Create a socket pair: our channel, and the socket for the process that is forked next."""
     ours, theirs = socket.socketpair()
     return Channel(ours), theirs
 

@@ -1,4 +1,4 @@
-"""Workers as the supervisor sees them: what each was given, since when it is at it, and how it ended."""
+"""Workers as the supervisor sees them: their jobs, since when they are busy, and how they ended."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from vcycle.data.pool.worker import BEGUN, DONE, ITEM, SINCE
 __all__ = ["Job", "Worker", "death"]
 
 _PATIENCE, _PAUSE = 400, 0.0005
-"""How often, and after how many seconds each, a dying process is looked at. One that the kernel cannot end after that
-is stuck in it, and does not touch memory any more."""
+"""Number of checks on a dying process, and the seconds before each. A process that the kernel cannot end after that is
+stuck in it, and no longer touches memory."""
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A sample to be loaded into its place in a batch."""
+    """A sample to load into its place in a batch."""
 
     batch: Any
     place: int
     task: Any
     died: bool = False
-    """Whether a worker died at it."""
+    """Whether a worker died on it."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -40,19 +40,19 @@ class Worker:
     row: memoryview
     """Its row of the shared table."""
     messages: deque[list[Job]] = field(default_factory=deque)
-    """The samples of each message that it has not answered, in order."""
+    """The samples of each unanswered message, in order."""
     answered: int = 0
-    """Samples in the messages that it has answered."""
+    """Number of samples in answered messages."""
     given: float = 0.0
-    """When it had nothing to do and was given something (monotonic)."""
+    """When it was given a message while idle (monotonic)."""
     overdue: float | None = None
-    """The beginning of the sample that was seen to take too long."""
+    """Start time of the sample that was seen to be overdue."""
 
     def give(self, group: list[Job], message: bytes) -> None:
-        """Send it samples.
+        """Send samples to the worker.
 
         Raises:
-            Closed: if it is dead; the samples are among its jobs all the same.
+            Closed: if it is dead; the samples are still added to its jobs.
         """
         if not self.messages:
             self.given = time.monotonic()
@@ -60,18 +60,18 @@ class Worker:
         self.channel.put(message)
 
     def finish(self) -> list[Job]:
-        """The samples of the message that it has answered now."""
+        """Return the samples of the message that it has just answered."""
         group = self.messages.popleft()
         self.answered += len(group)
         self.given = time.monotonic()
         return group
 
     def jobs(self) -> list[Job]:
-        """All that it was given and has not answered."""
+        """Return all samples that it was given and has not answered."""
         return [job for group in self.messages for job in group]
 
     def busy_since(self) -> float | None:
-        """When it began what it is at, by its own clock; if it has not begun, when it could have."""
+        """Return when it started its current sample, by its own clock; if it has not started, when it could have."""
         if not self.messages:
             return None
         begun = self.row[BEGUN]
@@ -80,18 +80,18 @@ class Worker:
         return self.given
 
     def guilty(self) -> Job | None:
-        """The sample that it was at: the one to blame when it hangs or has died."""
+        """Return the sample that it is working on: the one to blame when it hangs or dies."""
         begun, done, jobs = self.row[BEGUN], self.row[DONE], self.jobs()
         place = begun - 1 - self.answered
         return jobs[place] if begun > done and 0 <= place < len(jobs) else None
 
     def item(self) -> int | None:
-        """The item of the dataset that it was reading for that sample, where it is known."""
+        """Return the dataset item that it is reading for that sample, if known."""
         item = self.row[ITEM]
         return item if item >= 0 else None
 
     def traced(self) -> bool:
-        """Whether a debugger holds it."""
+        """Return whether a debugger is attached to it."""
         try:
             with open(f"/proc/{self.pid}/status", encoding="ascii", errors="replace") as file:
                 return any(line.startswith("TracerPid:") and line.split()[1] != "0" for line in file)
@@ -99,20 +99,20 @@ class Worker:
             return False
 
     def ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether it has exited by itself."""
         return os.waitpid(self.pid, os.WNOHANG)[0] != 0
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it immediately."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
     def bury(self, *, at_once: bool) -> int | None:
-        """Wait for its end: its exit code, negative for a signal; None if it does not die yet.
+        """Wait for its end. Return its exit code, negative for a signal; None if it does not die yet.
 
         Args:
-            at_once: Kill it now. One that closed its end is on its way out, and how it ends by itself is worth
-                knowing: it is killed only when that takes long.
+            at_once: Kill it now. A worker that closed its end is about to exit by itself, and its exit code is worth
+                knowing: it is killed only if that takes long.
         """
         self.channel.close()
         if at_once:
@@ -128,7 +128,7 @@ class Worker:
 
 
 def death(status: int | None) -> str:
-    """How a process ended, for a message."""
+    """Describe how a process ended, for a message."""
     if status is None or status >= 0:
         return f"ended its process (exit code {status})"
     often = ": probably out of memory" if -status == signal.SIGKILL else ""

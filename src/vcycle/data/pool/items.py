@@ -1,4 +1,4 @@
-"""Samples on their way between processes: tensors in shared memory, the rest as a few bytes."""
+"""Encoding of samples between processes: tensors in shared memory, the rest as a few pickled bytes."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["decode", "encode", "pack_error", "unpack_error"]
 _SAMPLE, _OTHER = b"S", b"O"
 _ALIGNMENT = 64
 _SMALL = 1024
-"""Bytes up to which a tensor goes with the rest, as one that does not fit does."""
+"""Tensors up to this number of bytes are pickled with the rest, as are those that do not fit."""
 _REST = tuple(field.name for field in fields(Sample) if field.name != "clip")
 
 
 def encode(item: Any, slot: Tensor) -> tuple[bytes, int]:
-    """Put an item's tensors into a slot of shared memory, as far as they fit.
+    """Write an item's tensors to a slot of shared memory, as far as they fit.
 
     Returns:
-        What ``decode`` needs beside the slot, and how many bytes a slot should have for such an item.
+        The bytes that ``decode`` needs besides the slot, and the slot size in bytes that such an item should have.
     """
     plain = type(item) is Sample and item.clip.dtype == torch.uint8 and not isinstance(item.label, Tensor)
     if plain and item.clip.numel() <= slot.numel():
         size = item.clip.numel()
-        if item.clip.data_ptr() != slot.data_ptr():  # else it was put there at once
+        if item.clip.data_ptr() != slot.data_ptr():  # else it was loaded straight into the slot
             slot[:size].view(item.clip.shape).copy_(item.clip)
         rest = tuple(getattr(item, name) for name in _REST)
         return _SAMPLE + pickle.dumps((size, tuple(item.clip.shape), rest), pickle.HIGHEST_PROTOCOL), size
@@ -44,7 +44,7 @@ def encode(item: Any, slot: Tensor) -> tuple[bytes, int]:
 
 
 def decode(data: bytes, slot: Tensor) -> Any:
-    """The item that was encoded; its tensors are views of the slot."""
+    """Return the encoded item; its tensors are views of the slot."""
     if data[:1] == _SAMPLE:
         size, shape, rest = pickle.loads(memoryview(data)[1:])
         return Sample(clip=slot[:size].view(shape), **dict(zip(_REST, rest, strict=True)))
@@ -52,7 +52,7 @@ def decode(data: bytes, slot: Tensor) -> Any:
 
 
 class _Pickler(pickle.Pickler):
-    """Takes tensors out of a pickle."""
+    """Pickles everything but tensors."""
 
     def __init__(self, file: io.BytesIO, slot: Tensor) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -95,19 +95,19 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pack_error(error: BaseException, name: str) -> bytes:
-    """An error that arose in loading: one that a user can mend as itself, others with their traceback."""
+    """Pickle an error raised while loading: user errors as they are, others with their traceback."""
     if isinstance(error, VcycleError):
         try:
             packed = pickle.dumps(error)
             if str(pickle.loads(packed)) == str(error):
                 return packed
-        except Exception:  # whatever its class does when it is pickled, it is told in the other way
+        except Exception:  # pickling runs the class's code; fall back to the traceback
             pass
     text = "".join(traceback.format_exception(error)).strip()
     return pickle.dumps(RuntimeError(f"{type(error).__name__}: {error} (in a worker that loaded {name})\n\n{text}"))
 
 
 def unpack_error(packed: bytes) -> Exception:
-    """The error to raise."""
+    """Return the error to raise."""
     error = pickle.loads(packed)
     return error if isinstance(error, Exception) else RuntimeError(str(error))

@@ -1,7 +1,7 @@
-"""The supervisor: hands samples to workers in the order of the stream, and replaces what hangs or dies.
+"""The supervisor: hands samples to workers in stream order, and restarts workers that hang or die.
 
-It is forked from the main process once, when an iteration begins, has one thread, and is the only process that forks
-workers: a worker can be replaced at any moment without forking a process that has threads, locks and a device.
+It is forked from the main process once, when an iteration starts, has one thread, and is the only process that forks
+workers. So a worker can be restarted at any moment without forking a process that has threads, locks and a device.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from vcycle.errors import DataError
 __all__ = ["BATCH", "END", "ERROR", "serve"]
 
 BATCH, ERROR, END = b"B", b"X", b"E"
-"""What a message to the main process is, in its first byte."""
+"""Kind of a message to the main process, in its first byte."""
 
 _TICK = 0.25
-"""Seconds between looks at the workers' time."""
+"""Seconds between checks of the workers' time."""
 _STOPPED = 2.0
-"""Seconds by which a tick must be late to show that this process was stopped, and perhaps its workers with it."""
+"""A tick that is late by this many seconds shows that this process was stopped, and perhaps its workers too."""
 _LOSSES = 16
-"""Workers that may be lost in a row without one sample loaded."""
+"""Maximum number of workers lost in a row without a sample loaded."""
 _MESSAGE = 0.004
-"""Seconds of work that are worth a message: quick samples go in groups."""
+"""Seconds of work per message: quick samples are sent in groups."""
 _GROUP = 32
 _GRACE = 1.0
-"""Seconds that workers have to finish what they are at when loading ends."""
+"""Seconds workers may take to finish their current sample when loading ends."""
 
 
 @dataclass(slots=True, eq=False)
@@ -51,35 +51,35 @@ class _Batch:
 
     block: int
     room: int
-    """Bytes that a sample may take."""
+    """Maximum size of a sample in bytes."""
     size: int
-    """Bytes of each sample's slot."""
+    """Size of a sample's slot in bytes."""
     results: list[bytes]
     left: int
-    """Samples that are missing."""
+    """Number of samples still missing."""
     spent: Spent = field(default_factory=Spent)
     error: tuple[int, bytes] | None = None
-    """The first sample that raised, and what."""
+    """The first sample that raised, and its error."""
 
 
 @dataclass(slots=True)
 class _Queue:
-    """Samples that nobody has taken yet, and the batches they belong to."""
+    """Samples that are not assigned yet, and their batches."""
 
     jobs: deque[Job] = field(default_factory=deque)
     batches: deque[_Batch] = field(default_factory=deque)
 
 
 def serve(end: socket.socket, arena: Arena, work: Work, *, workers: int, timeout: float, parent: int) -> None:
-    """Be the supervisor, until the main process closes its end.
+    """Run the supervisor, until the main process closes its end.
 
     Args:
         end: The socket to the main process.
         arena: The shared memory, all of it free.
-        work: What to load.
-        workers: How many processes load.
-        timeout: Seconds that a sample may take.
-        parent: The main process.
+        work: The work to load.
+        workers: Number of worker processes.
+        timeout: Timeout of a sample in seconds.
+        parent: Process id of the main process.
     """
     code = 1
     try:
@@ -87,7 +87,7 @@ def serve(end: socket.socket, arena: Arena, work: Work, *, workers: int, timeout
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, worker_process.IGNORED)
-        gc.freeze()  # what was inherited stays shared with the main process: no collector writes to it
+        gc.freeze()  # keeps inherited pages shared with the main process: the collector does not write to them
         _Supervisor(Channel(end), arena, work, workers=workers, timeout=timeout, parent=parent).run()
         code = 0
     finally:
@@ -106,11 +106,11 @@ class _Supervisor:
         self._rows = [table[number * columns : (number + 1) * columns] for number in range(workers)]
         self._workers: dict[int, Worker] = {}  # by row
         self._dying: list[int] = []
-        self._sizes: dict[int, int] = {}  # bytes that samples do take, by those that they may take
+        self._sizes: dict[int, int] = {}  # actual sample size in bytes, by maximum size
         self._losses = 0
-        self._pace = 0.0  # seconds a sample, lately
+        self._pace = 0.0  # recent seconds per sample
         self._seen = time.monotonic()
-        self._gaps: deque[tuple[float, float]] = deque(maxlen=16)  # when this process was stopped, and how long
+        self._gaps: deque[tuple[float, float]] = deque(maxlen=16)  # when and for how long this process was stopped
         self._done = False
 
     def run(self) -> None:
@@ -135,7 +135,7 @@ class _Supervisor:
     # Work in and out --------------------------------------------------------------------------------
 
     def _take_batches(self) -> None:
-        """Begin batches while there are blocks for them."""
+        """Start batches while there are free blocks."""
         while self._free:
             tasks = next(self._todo, None)
             if tasks is None:
@@ -152,7 +152,7 @@ class _Supervisor:
             self._queue.jobs.extend(Job(batch=batch, place=place, task=task) for place, task in enumerate(tasks))
 
     def _hand_out(self) -> None:
-        """Keep each worker busy with one message of samples, and another one waiting."""
+        """Keep each worker busy with one message of samples, and another one queued."""
         jobs = self._queue.jobs
         for ahead in range(2):
             for row in range(len(self._rows)):
@@ -182,7 +182,7 @@ class _Supervisor:
         return pickle.dumps(places, pickle.HIGHEST_PROTOCOL)
 
     def _deliver(self) -> None:
-        """Send the batches that are whole, in order."""
+        """Send complete batches, in order."""
         batches = self._queue.batches
         while batches and not batches[0].left:
             batch = batches.popleft()
@@ -191,11 +191,11 @@ class _Supervisor:
                 return
             content = batch.block, batch.size, batch.results, batch.spent
             self._main.put(BATCH + pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
-        if not batches and self._free:  # then there was no batch to begin either
+        if not batches and self._free:  # then there was no batch to start either
             self._finish(END)
 
     def _finish(self, message: bytes) -> None:
-        """Nothing is left to load; the main process may still read."""
+        """Finish: nothing is left to load, but the main process may still read."""
         self._main.put(message)
         self._done = True
         self._queue.jobs.clear()
@@ -210,7 +210,7 @@ class _Supervisor:
     # Events ------------------------------------------------------------------------------------------
 
     def _wait(self) -> None:
-        """Wait for a message or a tick, and answer."""
+        """Wait for a message or a tick, and handle it."""
         poll = select.poll()
         poll.register(self._main.fileno(), select.POLLIN | (select.POLLOUT if self._main.unsent else 0))
         by_descriptor = {}
@@ -248,7 +248,7 @@ class _Supervisor:
             self._lost(found)
 
     def _learn(self, batch: _Batch, wanted: int) -> None:
-        """Slots of just the size that samples have make a batch one piece. What does not fit is sent otherwise."""
+        """Adapt the slot size to the actual samples, so a batch is contiguous. What does not fit is sent otherwise."""
         if 0 < wanted <= batch.room:
             self._sizes[batch.room] = max(wanted, self._sizes.get(batch.room, 0))
 
@@ -263,7 +263,7 @@ class _Supervisor:
     # Faults ------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Look for workers that take too long, have died unnoticed, or were not reaped yet."""
+        """Check for workers that take too long, died unnoticed, or are not reaped yet."""
         if os.getppid() != self._parent:
             raise Closed
         self._dying = [pid for pid in self._dying if os.waitpid(pid, os.WNOHANG)[0] == 0]
@@ -276,32 +276,32 @@ class _Supervisor:
             overdue = now - since - excused > self._timeout
             if overdue and found.overdue == since and not found.traced():
                 self._lost(found, hung=True)
-            found.overdue = since if overdue else None  # seen twice, as the two numbers are not read at once
+            found.overdue = since if overdue else None  # checked twice: the two numbers are not read atomically
 
     def _lost(self, found: Worker, *, hung: bool = False) -> None:
-        """A worker died, or is killed because it hangs: what it had is done by others."""
+        """Handle a worker that died, or kill one that hangs; its samples go to others."""
         self._workers = {row: other for row, other in self._workers.items() if other is not found}
         guilty, item = found.guilty(), found.item()
         status = found.bury(at_once=hung)
         if status is None:
             self._dying.append(found.pid)
         what = f"did not finish within {self._timeout:g} s" if hung else death(status)
-        self._losses += bool(found.messages)  # the end of one that had nothing to do tells nothing
+        self._losses += bool(found.messages)  # the end of an idle worker is no evidence
         if self._losses >= _LOSSES:
             last = f" at {self._work.name(guilty.task)}" if guilty is not None else ""
             raise DataError(
-                f"{_LOSSES} workers in a row were lost before any of them loaded a sample; the last{last} {what}"
+                f"{_LOSSES} workers in a row were lost before any of them loaded a sample; the last one{last} {what}"
             )
         if guilty is not None:
             self._try_again(guilty, what, item, hung=hung)
-        # One by one for a while, and the rest before the guilty: else good samples in a group with it are never done.
+        # One by one for a while, the culprit last: else good samples in its group are never done.
         self._pace = _MESSAGE
         self._queue.jobs.extendleft(reversed([job for job in found.jobs() if job is not guilty]))
 
     def _try_again(self, guilty: Job, what: str, item: int | None, *, hung: bool) -> None:
-        """Have a sample that a worker was lost at done again, or another in its place."""
+        """Retry a sample that a worker was lost on, or load another in its place."""
         if not hung and not guilty.died:
-            # It may have been the worker's fault; a second death is the sample's.
+            # The first loss may be the worker's fault; the second is the sample's.
             guilty.died = True
             self._queue.jobs.appendleft(guilty)
             return
@@ -326,8 +326,8 @@ class _Supervisor:
             channel.close()
             theirs.close()
             if self._workers:
-                return None  # the others go on; it is tried again
-            raise DataError(f"no worker process can be started: {error.strerror}; lower data.workers") from None
+                return None  # the others continue; retried later
+            raise DataError(f"cannot start a worker process: {error.strerror}; lower data.workers") from None
         if pid == 0:
             code = 1
             try:
@@ -340,7 +340,7 @@ class _Supervisor:
         return found
 
     def _end_workers(self) -> None:
-        """Let workers finish what they are at, for a moment; then kill them."""
+        """Let workers finish their current sample for a moment, then kill them."""
         left = list(self._workers.values())
         self._workers = {}
         for found in left:

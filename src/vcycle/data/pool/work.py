@@ -1,4 +1,4 @@
-"""What a pool works on: the order of samples, how one is loaded, and what takes the place of one that cannot be."""
+"""The work of a pool: the order of samples, how to load one, and what replaces one that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ __all__ = ["Room", "Spent", "Work"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How much shared memory batches need."""
+    """Shared memory needed by batches."""
 
     batch_bytes: int
-    """Of the largest batch."""
+    """Size of the largest batch."""
     fewest: int
-    """Samples of the smallest batch."""
+    """Number of samples of the smallest batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What loading took, summed over the samples of a batch."""
+    """Time spent loading, summed over the samples of a batch."""
 
     samples: int = 0
     seconds: float = 0.0
-    """On the clock, in the workers."""
+    """Wall-clock time in the workers."""
     cpu_seconds: float = 0.0
-    """Of it, in the processor."""
+    """The part of it spent on the CPU."""
     queued_seconds: float = 0.0
-    """Of it, ready to run while other processes had the processor."""
+    """The part of it spent ready to run, waiting for the CPU."""
     main_seconds: float = 0.0
-    """On the clock, in the main process: what it took to make a batch of them."""
+    """Wall-clock time in the main process, spent collating."""
 
     def __add__(self, other: Spent) -> Spent:
-        """Both together."""
+        """Return the sum."""
         return Spent(
             samples=self.samples + other.samples,
             seconds=self.seconds + other.seconds,
@@ -47,45 +47,45 @@ class Spent:
 
 
 class Work(Protocol):
-    """Batches of tasks; a task is one sample to be loaded, and can be pickled."""
+    """Batches of tasks. A task is one sample to load, and can be pickled."""
 
     def __len__(self) -> int:
-        """Number of batches."""
+        """Return the number of batches."""
         ...
 
     def batches(self) -> Iterator[Sequence[Any]]:
-        """The tasks of each batch, in order."""
+        """Yield the tasks of each batch, in order."""
         ...
 
     def load(self, task: Any, memory: Tensor | None) -> Any:
-        """Load a sample. Called in any process. Its tensors may be put into ``memory``, uint8, from its beginning."""
+        """Load a sample, in any process. Its tensors may be written to ``memory``, uint8, from its beginning."""
         ...
 
     def instead(self, task: Any, cause: str, item: int | None) -> Any:
-        """The task that takes the place of one that hung or killed its process.
+        """Return the task that replaces one that hung or killed its process.
 
         Args:
-            task: That one.
-            cause: What it did.
-            item: The item of the dataset that was being read for it, where that is known.
+            task: The failed task.
+            cause: How it failed.
+            item: The dataset item that was being read for it, if known.
 
         Raises:
-            DataError: if there is none.
+            DataError: if there is no replacement.
         """
         ...
 
     def name(self, task: Any) -> str:
-        """What the task loads, for messages."""
+        """Return what the task loads, for messages."""
         ...
 
     def sample_bytes(self, task: Any) -> int:
-        """Shared memory that a sample may need; the same for all of the task's batch."""
+        """Return the maximum size of a sample in shared memory; the same for all tasks of a batch."""
         ...
 
     def room(self) -> Room:
-        """How much shared memory batches need."""
+        """Return the shared memory that batches need."""
         ...
 
     def collate(self, items: list[Any], memory: Tensor | None) -> Any:
-        """A batch of what ``load`` gave; tensors in ``memory`` may stay there."""
+        """Collate the results of ``load``; tensors in ``memory`` may stay there."""
         ...

@@ -1,4 +1,4 @@
-"""A worker process: loads one sample after another, tells when it began each, and ends with its supervisor."""
+"""A worker process: loads samples one after another, records when it starts each, and ends with its supervisor."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from vcycle.utils.processes import end_with_parent
 __all__ = ["BEGUN", "COLUMNS", "DONE", "IGNORED", "ITEM", "SINCE", "run"]
 
 IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals that are the main process's to answer; they often reach its children too."""
+"""Signals handled by the main process, which often reach its children too."""
 
 COLUMNS = 8
-"""Numbers in a worker's row of the table that it shares with the supervisor; a cache line."""
+"""Numbers in a worker's row of the table shared with the supervisor; one cache line."""
 BEGUN, DONE, SINCE, ITEM = 0, 1, 2, 4
-"""Samples begun and done in its life; from ``SINCE`` on, alternating, when it began them (monotonic ns); the item of
-the dataset that it reads for the sample it is at, -1 where that is not known."""
+"""Columns: samples started and samples done; from ``SINCE`` on, alternating, their start times (monotonic ns); the
+dataset item read for the current sample, -1 if unknown."""
 
 
 def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: list[int]) -> None:
-    """Load what the supervisor asks for, until it closes its end.
+    """Load samples as the supervisor asks, until it closes its end.
 
     Args:
         end: The socket to the supervisor.
         row: This worker's row of the shared table, as int64.
         memory: All of the shared memory.
-        work: What is loaded.
-        seed: For the global generators: a dataset that uses them unkeyed must not draw the same in all workers.
+        work: The work to load.
+        seed: Seeds the global generators, so that unkeyed draws of a dataset differ between workers.
     """
     _settle(seed)
     trying.set(lambda item: row.__setitem__(ITEM, item))
@@ -68,16 +68,16 @@ def run(end: socket.socket, row: memoryview, memory: Tensor, work: Work, seed: l
 
 
 def _load(work: Work, task: object, slot: Tensor) -> tuple[bool, bytes, int]:
-    """Whether it went well; the sample, or the error; and how many bytes the slot should have had."""
+    """Return whether loading succeeded, the sample or the error, and the slot size in bytes that it needs."""
     try:
         return True, *encode(work.load(task, slot), slot)
-    except BaseException as error:  # even sys.exit() in a dataset is told to the main process
+    except BaseException as error:  # even sys.exit() in a dataset is reported to the main process
         return False, pack_error(error, work.name(task)), 0
 
 
 def _settle(seed: list[int]) -> None:
     end_with_parent()
-    # Workers run beside one another: more than one thread in each would fight for the cores.
+    # Workers run in parallel: more than one thread in each would compete for the cores.
     torch.set_num_threads(1)
     torch.default_generator.manual_seed(seed[0])
     numpy.random.seed(seed[1])
@@ -85,7 +85,7 @@ def _settle(seed: list[int]) -> None:
 
 
 class _Clock:
-    """Time on the clock, in the processor, and waiting for it."""
+    """Measures wall-clock time, CPU time and time spent waiting for the CPU."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter(), time.process_time(), _queued()
@@ -101,7 +101,7 @@ class _Clock:
 
 
 def _queued() -> float:
-    """Seconds that this process was ready to run and did not; 0 where the kernel does not count them."""
+    """Return the seconds that this process was ready but not running; 0 if the kernel does not count them."""
     try:
         with open("/proc/self/schedstat", "rb", buffering=0) as file:
             return int(file.read(64).split()[1]) / 1e9
@@ -110,7 +110,7 @@ def _queued() -> float:
 
 
 def leave(code: int) -> None:
-    """End a forked process without its parent's exit handlers; what it printed is not lost."""
+    """Exit a forked process without its parent's exit handlers, but with its output flushed."""
     with contextlib.suppress(Exception):
         sys.stdout.flush()
         sys.stderr.flush()

@@ -1,5 +1,5 @@
-"""Preparation: a dataset written once in a form that trains fast, and the verification of one that is not.
+"""Preparation: writes a dataset once in a form that trains fast, and verifies datasets.
 
-``settings`` says what is written, ``sources`` from what; ``run`` does it with the processes of ``crew``, which run
-``encode`` or ``arrays``; ``journal`` remembers what is done; ``index`` is what a loader reads, through ``source``.
+``settings`` and ``sources`` define the output and the input. ``run`` processes the files with the worker pool of
+``crew``, which runs ``encode`` or ``arrays``. ``journal`` records finished work. Loaders read ``index`` via ``source``.
 """

@@ -1,4 +1,4 @@
-"""One video written into its place in an array of all frames: what a worker does for ``--to array``."""
+"""Writes one video to its place in an array of all frames: the worker side of ``--to array``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureTask:
-    """A video whose length and size are wanted."""
+    """A video to measure: its length and frame size."""
 
     source: str
     frame_rate: float | None
@@ -28,38 +28,38 @@ class MeasureTask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a video lies in an array."""
+    """The place of a video in an array."""
 
     file: str
     offset: int
     size: tuple[int, int]
-    """Height and width of a frame; frames follow each other, ``(frames, height, width, 3)``."""
+    """Height and width of a frame; frames are contiguous, ``(frames, height, width, 3)``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyTask:
-    """A video and its place in each level; none where the level below is as large."""
+    """A video and its place in each level; None if the level below is as large."""
 
     source: str
     frame_rate: float | None
     frames: int
     places: tuple[Place | None, ...]
     limit: int | None = None
-    """Frames to stop after: a sample, to see how long it takes."""
+    """Stop after this many frames: a sample, to estimate the time."""
 
 
 def measure_file(task: MeasureTask, tell: Callable[[float], None]) -> tuple[int, int, int]:
-    """Frames, height and width of a video, by its packets."""
+    """Return the frames, height and width of a video, from its packets."""
     info = open_whole(task.source, task.frame_rate, tell).info
     tell(1.0)
     return info.frames, info.height, info.width
 
 
 def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
-    """Decode a video into its place, on the disk, and compare what lies there.
+    """Decode a video to its place on disk, and compare it with what was written.
 
     Raises:
-        VideoError: If it cannot be read, or is no longer what was measured.
+        VideoError: If the video cannot be read, or has changed since it was measured.
         OutputError: If the array cannot be written.
     """
     whole = open_whole(task.source, task.frame_rate, tell)
@@ -81,7 +81,7 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
         stored = [None if writer is None else writer.close() for writer in writers]
     for writer, item in zip(writers, stored, strict=True):
         if writer and item and checksum(writer.place.file, item.offset, item.bytes) != item.checksum:
-            raise VideoError(task.source, "what was written is not what lies on the disk")
+            raise VideoError(task.source, "the data on the disk differs from what was written")
     return Record(
         frames=count,
         whole=whole.info.frames,
@@ -97,7 +97,7 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
 
 
 class _Writer:
-    """Writes into one place of a file."""
+    """Writes to one place of a file."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -120,7 +120,7 @@ class _Writer:
             data, at = data[written:], at + written
 
     def close(self) -> Stored:
-        """What was written, once it is on the disk."""
+        """Sync to disk, and return what was written."""
         try:
             os.fsync(self._file)
         except OSError as error:
@@ -136,10 +136,10 @@ class _Writer:
 
 
 def reserve(file: str, size: int) -> None:
-    """Give a file its size, in blocks that exist: a full disk is an error now, not in the middle.
+    """Allocate a file's full size on disk: a full disk fails now, not halfway.
 
     Raises:
-        OSError: If there is no room.
+        OSError: If there is not enough space.
     """
     with open(file, "ab") as handle:
         if hasattr(os, "posix_fallocate"):
@@ -148,10 +148,10 @@ def reserve(file: str, size: int) -> None:
 
 
 def wipe(place: Place, frames: int) -> None:
-    """Clear the place of a video that could not be written: whatever half of it may lie there.
+    """Clear the place of a video that could not be written: it may hold a part of it.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the file cannot be written.
     """
     left = frames * place.size[0] * place.size[1] * 3
     with open(place.file, "r+b") as handle:

@@ -1,4 +1,4 @@
-"""Every file of a dataset opened and decoded whole, without writing anything."""
+"""Verification: opens and decodes every file of a dataset in full, without writing anything."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["CheckReport", "check_prepared", "check_videos"]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckReport:
-    """What a check found."""
+    """Result of a check."""
 
     videos: int
     bad: Mapping[str, str]
-    """Files that cannot be used as they are, by path, and why."""
+    """Unusable files: the cause by path."""
 
     damaged: Mapping[str, str]
-    """Files of which some frames are missing or cannot be decoded, by path, and how many."""
+    """Files with missing or undecodable frames: their number by path."""
 
     seconds: float
 
@@ -44,10 +44,10 @@ def check_videos(
 
     Args:
         splits: Videos by split.
-        quick: Whether to read the files' packets alone, and decode one frame of each.
-        workers: Files decoded at a time; one per core by default.
-        patience: Seconds without progress after which a file is given up, more for a large one.
-        progress: Told what is being done, how many MB of it are, and how many there are.
+        quick: Whether to only read the files' packets and decode one frame of each.
+        workers: Number of files decoded in parallel; one per core by default.
+        patience: Seconds without progress before a file is abandoned; longer for large files.
+        progress: Called with the current activity, the MB done and the total MB.
     """
     files = list({file.path: file for file in find_sources(splits).files}.values())
     jobs = [Job(payload=(file.path, file.frame_rate, quick), size=file.size) for file in files]
@@ -67,7 +67,7 @@ def check_videos(
 def check_prepared(
     index: PreparedIndex, *, workers: int | None = None, progress: Progress = lambda *_: None
 ) -> CheckReport:
-    """Compare what a prepared folder holds with what was written, byte by byte."""
+    """Compare a prepared folder byte by byte with what was written."""
     start = time.monotonic()
     levels = range(len(index.settings.levels))
     parts = [[_part(index, row, level) for level in levels if index.has(row, level)] for row in range(len(index))]
@@ -85,10 +85,10 @@ def check_prepared(
 
 
 def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], None]) -> str:
-    """What is damaged of a video, in words; nothing if it is whole.
+    """Return what is damaged in a video, in words; empty if nothing is.
 
     Raises:
-        VideoError: If it cannot be read.
+        VideoError: If the video cannot be read.
     """
     path, frame_rate, quick = payload
     whole = open_whole(path, frame_rate, tell)

@@ -1,10 +1,10 @@
-"""Processes that each work on one file at a time and may be killed: a stuck or crashing decoder costs one file.
+"""A process pool for one file per job: a stuck or crashing decoder costs one file.
 
-A worker is a fresh interpreter: it holds nothing of this process, so that one can be started in the middle of
-anything, and it ends when this process does, however that ends.
+A worker is a fresh interpreter. It inherits nothing from this process, so it can be started at any time, and it ends
+when this process does, for whatever reason.
 
-No library's pool does this: `concurrent.futures` breaks with its first crash, and `pebble.ProcessPool` counts a timeout
-from the start of a job, where here a job of hours is fine as long as it makes progress.
+No library pool does this: `concurrent.futures` breaks on its first crash, and `pebble.ProcessPool` counts a timeout
+from the start of a job, but here a job of hours is fine as long as it makes progress.
 """
 
 from __future__ import annotations
@@ -29,57 +29,57 @@ __all__ = ["PATIENCE", "Crew", "Job", "Outcome", "OutputError", "serve"]
 
 _SERVE = "import sys; from vcycle.data.prepare.crew import serve; serve(int(sys.argv[1]))"
 PATIENCE = 60.0
-"""Seconds without progress after which a file is given up, by default."""
+"""Default number of seconds without progress before a file is abandoned."""
 
-_STARTING = 120.0  # seconds that an interpreter may take to start
-_SLOWEST = 2e6  # bytes per second of the slowest disk worth waiting for
+_STARTING = 120.0  # seconds an interpreter may take to start
+_SLOWEST = 2e6  # bytes per second of the slowest supported disk
 _TELL_EVERY = 0.2
 
 
 class OutputError(DataError):
-    """What was made cannot be written: no fault of the file at hand, and the end of the work."""
+    """Output cannot be written. This is no fault of the input file, and ends the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Work on one file."""
+    """A job on one file."""
 
     payload: Any
-    """What the function is called with."""
+    """Argument of the function."""
 
     size: int
-    """Bytes to be read: with them grows the silence that is put up with."""
+    """Bytes to read; larger files may be silent for longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a job ended."""
+    """Result of a job."""
 
     job: Job
     result: Any
-    """What the function returned; none if it failed."""
+    """Return value of the function; None if it failed."""
 
     cause: str
-    """Why it failed, in a line; empty if it did not."""
+    """Why it failed, in one line; empty if it succeeded."""
 
     died: bool = False
-    """The process ended in the middle of it."""
+    """Whether the process died during the job."""
 
 
 Function = Callable[[Any, Callable[[float], None]], Any]
-"""Takes a payload, and is to tell now and then which share of the work is done."""
+"""A job function: takes a payload and a callback to report the share of work done from time to time."""
 
 
 class Crew:
-    """A number of workers; use it in a ``with`` statement, which ends them."""
+    """A pool of workers; use it in a ``with`` statement, which ends them."""
 
     def __init__(self, workers: int, *, patience: float = PATIENCE) -> None:
-        """Start no process yet.
+        """Create a pool; no process is started yet.
 
         Args:
-            workers: Files worked on at a time.
-            patience: Seconds without any progress after which a file is given up, besides the time that reading
-                it from a slow disk takes.
+            workers: Number of files processed in parallel.
+            patience: Seconds without progress before a file is abandoned, on top of the time to read it from a slow
+                disk.
         """
         self._count = max(1, workers)
         self._patience = patience
@@ -99,23 +99,23 @@ class Crew:
         jobs: Iterable[Job],
         on_share: Callable[[Job, float], None] = lambda *_: None,
     ) -> Iterator[Outcome]:
-        """Work through jobs, in order; gives outcomes as they come.
+        """Process jobs in order; yield outcomes as they come.
 
-        A job whose process died is tried once more: it may not have been its fault.
+        A job whose process died is retried once: the job may not be at fault.
 
         Args:
-            function: What to do, importable by its name. Raises ``VcycleError`` for what is wrong with a file.
-            jobs: What to do it with.
-            on_share: Told of the share of a job that is done, now and then.
+            function: The function to run, importable by name. Raises ``VcycleError`` for a bad file.
+            jobs: The jobs.
+            on_share: Called with the share of a job that is done, from time to time.
 
         Raises:
-            OutputError: If a job could not write what it made.
+            OutputError: If a job could not write its output.
             DataError: If no worker can be started.
         """
         waiting = deque(jobs)
         tried_again: set[int] = set()
         while waiting or any(worker.job is not None for worker in self._workers):
-            # A worker that is idle and has died takes no job.
+            # An idle worker that has died gets no job.
             self._workers = [worker for worker in self._workers if worker.alive or worker.job is not None]
             while waiting and len(self._workers) < self._count and self._idle() is None:
                 self._workers.append(_Worker())
@@ -139,7 +139,7 @@ class Crew:
 
 
 class _Worker:
-    """One process, seen from outside."""
+    """One worker process, seen from the parent."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
@@ -157,18 +157,18 @@ class _Worker:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 env=os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-                process_group=0,  # Ctrl-C is for the main process
+                process_group=0,  # only the main process handles Ctrl-C
             )
 
     def begin(self, function: Function, job: Job) -> None:
         self.job = job
         self._heard = time.monotonic()
-        # If it has died, hearing it says so.
+        # If it has died, hear() notices.
         with contextlib.suppress(OSError):
             self.connection.send((function, job.payload))
 
     def hear(self, on_share: Callable[[Job, float], None]) -> Outcome | None:
-        """Take one message; the outcome, if that is what it is."""
+        """Receive one message; return the outcome if it is one."""
         assert self.job is not None
         try:
             kind, content = self.connection.recv()
@@ -196,7 +196,7 @@ class _Worker:
         return self._end(None, f"its decoder made no progress for {allowed:.0f} s and was stopped")
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill it immediately."""
         self.alive = False
         self._process.kill()
         self._process.wait()
@@ -210,8 +210,8 @@ class _Worker:
         self.kill()
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         if not self._ready:
-            raise DataError(f"a worker process ended before it began ({how}): {sys.executable} cannot run vcycle")
-        perhaps = ", perhaps for lack of memory" if code == -signal.SIGKILL else ""
+            raise DataError(f"a worker process failed to start ({how}): {sys.executable} cannot run vcycle")
+        perhaps = ", perhaps out of memory" if code == -signal.SIGKILL else ""
         return self._end(None, f"its decoder killed the process ({how}{perhaps})", died=True)
 
     def _end(self, result: Any, cause: str, *, died: bool = False) -> Outcome:
@@ -221,7 +221,7 @@ class _Worker:
 
 
 def serve(descriptor: int) -> None:
-    """What a worker runs: takes functions and payloads from a socket until it closes."""
+    """Run the worker: receives functions and payloads from a socket until it closes."""
     end_with_parent()
     connection: Connection[Any, Any] = Connection(descriptor)
     connection.send(("ready", None))
@@ -247,6 +247,6 @@ def _answer(function: Function, payload: Any, tell: Callable[[float], None]) -> 
         return "output", str(error)
     except VcycleError as error:
         return "failed", getattr(error, "cause", "") or str(error)
-    except Exception as error:  # whatever a strange file provokes is that file's failure
+    except Exception as error:  # any error counts as a failure of the file
         text = " ".join(str(error).split()) or "no message"
         return "failed", f"{type(error).__name__}: {text}"

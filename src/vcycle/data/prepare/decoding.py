@@ -1,4 +1,4 @@
-"""A video read whole, in order: a file, or a folder of pictures."""
+"""Reads a whole video in order, from a file or a folder of pictures."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ from vcycle.data.video.orientation import UPRIGHT, Orientation
 
 __all__ = ["Whole", "open_whole", "to_rgb", "whole_of"]
 
-_FINE = Fraction(1, 90_000)  # the clock for times that are no multiples of one interval
+_FINE = Fraction(1, 90_000)  # the clock for times that are not multiples of one interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whole:
-    """A video, and what it takes to write its frames elsewhere."""
+    """A video, with everything needed to write its frames elsewhere."""
 
     info: VideoInfo
     clock: Fraction
-    """Seconds in a tick."""
+    """Seconds per tick."""
 
     pts: NDArray[np.int64]
-    """Ticks at which each frame is shown, strictly increasing from 0."""
+    """Presentation times in ticks, strictly increasing from 0."""
 
     orientation: Orientation
-    """From a frame as it is decoded to how it is displayed."""
+    """From a decoded frame to the displayed one."""
 
     frames: Iterator[tuple[VideoFrame, bool]]
-    """Every frame once, and whether it is missing and shows another instead."""
+    """Every frame once, and whether it is missing and repeats another."""
 
 
 def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float], None] = lambda _: None) -> Whole:
-    """Open a file, or a folder of pictures shown at a rate.
+    """Open a file, or a folder of pictures with a frame rate.
 
     Args:
         path: The file or folder.
-        frame_rate: Pictures of a folder shown a second; None for a file.
-        tell: Called with 0 while a file is decoded to index it.
+        frame_rate: Pictures per second of a folder; None for a file.
+        tell: Progress callback; called with 0 while a file is decoded to index it.
 
     Raises:
-        VideoError: If it cannot be read; so do the frames as they are taken.
+        VideoError: If the video cannot be read; iterating over the frames may raise it too.
     """
     if frame_rate is not None:
         return _folder(path, frame_rate)
@@ -57,7 +57,7 @@ def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float
 
 
 def whole_of(index: VideoIndex) -> Whole:
-    """A file that has been indexed."""
+    """Open an indexed file."""
     pts, clock = _stamps(index)
     return Whole(info=index.info, clock=clock, pts=pts, orientation=index.orientation, frames=every_frame(index))
 
@@ -70,18 +70,18 @@ def to_rgb(
     deep: bool = False,
     matrix: int | None = None,
 ) -> VideoFrame:
-    """A frame as it is displayed, resized, in RGB.
+    """Convert a frame to RGB, as displayed and resized.
 
     Args:
-        frame: As it was decoded.
-        orientation: From there to how it is displayed.
+        frame: The decoded frame.
+        orientation: From the decoded to the displayed frame.
         size: Height and width as displayed.
-        deep: In 16 bits for a colour rather than 8.
-        matrix: What its colours are coded by; by default what the frame says, BT.601 where it says nothing.
+        deep: Whether to use 16 bits per channel rather than 8.
+        matrix: Colour matrix; by default the frame's, or BT.601 if it has none.
     """
     height, width = orientation.size(*size)
     pixels = "rgb48le" if deep else "rgb24"
-    # Without threads=1 the converter starts one thread per core.
+    # Without threads=1, the converter starts one thread per core.
     resized = frame.reformat(
         width=width, height=height, format=pixels, src_colorspace=matrix, interpolation="BILINEAR", threads=1
     )
@@ -92,7 +92,7 @@ def to_rgb(
 
 
 def _stamps(index: VideoIndex) -> tuple[NDArray[np.int64], Fraction]:
-    """Times in ticks of a clock: the file's own ticks, or counted where they number nothing."""
+    """Return times in ticks of a clock: the file's own ticks, or counted if they do not number frames."""
     times = index.info.times
     if not index.sequential and len(times) > 1:
         pts = index.pts[index.shown]
@@ -104,18 +104,18 @@ def _stamps(index: VideoIndex) -> tuple[NDArray[np.int64], Fraction]:
         if np.allclose(counted * interval, times, atol=interval / 100) and (np.diff(counted) > 0).all():
             return counted, _fraction(interval)
     pts = np.rint(times / float(_FINE)).astype(np.int64)
-    # Ticks apart, whatever was rounded together.
+    # At least one tick apart, even if rounding made times equal.
     steps = np.arange(len(pts))
     return np.maximum.accumulate(pts - steps) + steps, _FINE
 
 
 def _fraction(seconds: float) -> Fraction:
-    """The ratio that a number was made from: a clock's period is one of small whole numbers."""
+    """Return the ratio behind a float: a clock's period is a ratio of small integers."""
     return 1 / Fraction(1 / seconds).limit_denominator(1001) if seconds < 1 else Fraction(seconds).limit_denominator()
 
 
 def _folder(path: str, frame_rate: float) -> Whole:
-    from vcycle.data.images import ImageSource  # needs torch, which videos do not
+    from vcycle.data.images import ImageSource  # needs torch, unlike video files
     from vcycle.data.layouts import VideoList
 
     root = Path(path)
@@ -131,7 +131,7 @@ def _folder(path: str, frame_rate: float) -> Whole:
         for number in range(info.frames):
             pixels = _picture(source, number, size)
             if pixels is None and last is None:
-                waiting += 1  # shows the first that can be decoded
+                waiting += 1  # repeats the first that can be decoded
                 continue
             missing = pixels is None
             last = last if pixels is None else pixels

@@ -1,4 +1,4 @@
-"""One video written as short H.264 files: what a worker does for ``--to video``."""
+"""Writes one video as short H.264 files: the worker side of ``--to video``."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ __all__ = ["EncodeTask", "encode_file"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeTask:
-    """A video, and where it is to be written."""
+    """A video and its output files."""
 
     source: str
     frame_rate: float | None
-    """Of a folder of pictures."""
+    """Frame rate, for a folder of pictures."""
 
     targets: tuple[str, ...]
-    """A file for each level."""
+    """Output file for each level."""
 
     settings: PrepareSettings
     limit: int | None = None
-    """Frames to stop after: a sample, to see how long it takes."""
+    """Stop after this many frames: a sample, to estimate the time."""
 
 
 def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
-    """Write a video in every level, verify what was written, and only then give it its name.
+    """Write a video at every level, verify the output, and only then rename it into place.
 
     Raises:
-        VideoError: If the source cannot be read, or what was written is not what it should be.
+        VideoError: If the source cannot be read, or the output fails verification.
         OutputError: If the disk is full.
     """
     _check_names(task)
@@ -95,14 +95,14 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
 
 
 def _check_names(task: EncodeTask) -> None:
-    """Refuse a source whose output could not be named, before it is decoded."""
+    """Refuse a source whose output name is too long, before decoding it."""
     for target in task.targets:
         if (why := too_long(target)) is not None:
             raise VideoError(task.source, why)
 
 
 class _Output(io.FileIO):
-    """A file that remembers why it could not be written: the muxer only says that."""
+    """A file that remembers why it could not be written: the muxer reports only that it could not."""
 
     failure: OSError | None = None
 
@@ -115,7 +115,7 @@ class _Output(io.FileIO):
 
 
 class _Writer:
-    """One file being encoded."""
+    """Encodes one file."""
 
     def __init__(
         self, path: str, size: tuple[int, int], whole: Whole, appearance: Appearance, settings: PrepareSettings
@@ -132,18 +132,18 @@ class _Writer:
         self._container = av.open(self._file, "w", format="mp4")
         rate = Fraction(min(max(whole.info.fps, 1), 240)).limit_denominator(1001)
         group = str(settings.group)
-        # Every frame refers only to those before it, and every group of frames stands alone.
+        # Frames refer only to earlier frames of their group (closed GOPs, no B-frames).
         options = {"preset": "veryfast", "tune": "fastdecode", "crf": str(settings.crf), "bf": "0"}
         options |= {"g": group, "keyint_min": group, "sc_threshold": "0"}
-        # With its macroblock tree, x264 gives other bytes in one run of sixty or so, from the same pictures.
+        # With mbtree, x264 is not deterministic: about one run in sixty gives different bytes.
         options |= {"mbtree": "0", "rc-lookahead": "0"}
         self._stream: VideoStream = self._container.add_stream("libx264", rate=rate, options=options)
         self._stream.height, self._stream.width = size
         self._stream.pix_fmt = "yuv420p"
         context = self._stream.codec_context
-        context.thread_count = 1  # the same bytes on any machine
+        context.thread_count = 1  # for the same bytes on any machine
         context.time_base = whole.clock
-        # Coded by BT.709, whatever the source is coded by; the rest is the source's, such as an HDR transfer.
+        # The matrix is always BT.709; the rest is the source's, such as an HDR transfer.
         self._colours = appearance.colours._replace(matrix=BT709.matrix)
         name_colours(context, self._colours, appearance.pixel_aspect)
 
@@ -154,7 +154,7 @@ class _Writer:
         self._mux(picture)
 
     def close(self) -> float:
-        """End the file, on the disk; returns the seconds in a tick of it."""
+        """Finish the file, synced to disk; return its seconds per tick."""
         try:
             self._mux(None)
             tick = float(self._stream.time_base or 0)
@@ -181,24 +181,22 @@ class _Writer:
 def _verified(
     partial: str, source: str, size: tuple[int, int], whole: Whole, count: int, task: EncodeTask
 ) -> tuple[Stored, Any, float]:
-    """What was written, read again as a loader would; and its stamps and their tolerance."""
+    """Read the output as a loader would, verify it, and return its stamps and their tolerance."""
     index = probe(partial)
     keyframes = np.flatnonzero(index.keyframe)
     wanted = whole.info.times[:count] - whole.info.times[0]
     faults = {
-        "its time stamps are not those of the frames": index.sequential
+        "its time stamps differ from the frames'": index.sequential
         or index.info.frames != count
         or bool((np.diff(index.pts) <= 0).any())
         or not np.allclose(index.info.times, wanted, rtol=1e-9, atol=max(whole.info.tolerance, 1e-4)),
-        "its pictures have another size": (index.info.height, index.info.width) != size,
-        "its key frames are not where they should be": not np.array_equal(
-            keyframes, np.arange(0, count, task.settings.group)
-        ),
+        "its picture size is wrong": (index.info.height, index.info.width) != size,
+        "its key frames are misplaced": not np.array_equal(keyframes, np.arange(0, count, task.settings.group)),
     }
     found = next((fault for fault, is_so in faults.items() if is_so), None)
     if found is None and any(missing for _, missing in every_frame(index)):
-        found = "not all of its frames can be decoded"
+        found = "some of its frames cannot be decoded"
     if found is not None:
-        raise VideoError(source, f"what was written is not right: {found}")
+        raise VideoError(source, f"the encoded output failed verification: {found}")
     stored = Stored(size=size, bytes=os.path.getsize(partial), checksum=checksum(partial))
     return stored, index.pts, index.info.tolerance

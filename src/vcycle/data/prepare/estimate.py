@@ -1,4 +1,4 @@
-"""How much disk and time a preparation will take, from a few of its files."""
+"""Estimates the disk space and time of a preparation from a few files."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ from vcycle.utils.reading import resolved
 __all__ = ["Estimate", "check_space", "estimate_of", "free_bytes"]
 
 _FILES = 8
-_SHARE = 4  # of few files, so that trying does not take as long as doing
-_FRAMES = 300  # of a longer video, its beginning
+_SHARE = 4  # of few files, so that the estimate does not take as long as the run
+_FRAMES = 300  # of a longer video, only the beginning
 _LEAST_SPREAD = 0.1
 _MOST_SPREAD = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """What is still to come."""
+    """The remaining work."""
 
     files: int
     sampled: int
-    """Files that this is known from."""
+    """Number of files the estimate is based on."""
 
     bytes: tuple[float, float]
-    """Disk, from and to."""
+    """Disk space, lower and upper bound."""
 
     seconds: tuple[float, float]
-    """Time, from and to."""
+    """Time, lower and upper bound."""
 
 
 def estimate_of(
     files: Sequence[Source], settings: PrepareSettings, workers: int, patience: float, *, near: Path
 ) -> Estimate | None:
-    """Try a few files, spread over all, in a temporary folder on the disk of another; none if none can be read.
+    """Try a few files, spread over all, in a temporary folder on the output disk; None if none can be read.
 
-    Time and disk go with the bytes of the sources: the range is two standard errors of that ratio each way, as a
+    Time and space are proportional to the source bytes. The range is two standard errors of that ratio each way, as a
     factor.
     """
     present = [file for file in files if file.size]
@@ -80,20 +80,20 @@ def estimate_of(
 
 
 def _folder_near(near: Path) -> tempfile.TemporaryDirectory[str]:
-    """A temporary folder on the disk that is to be written to: the usual place may be smaller, or be memory."""
+    """Create a temporary folder on the output disk: the default location may be smaller, or in memory."""
     try:
         return tempfile.TemporaryDirectory(prefix=TRIED, dir=_existing(near))
-    except OSError:  # not to be written to, which is told when it is
+    except OSError:  # not writable, which is reported later
         return tempfile.TemporaryDirectory(prefix=TRIED)
 
 
 def _existing(folder: Path) -> Path:
-    """A folder, or the nearest one above it that is there."""
+    """Return a folder, or its nearest existing parent."""
     return next(parent for parent in (resolved(folder), *resolved(folder).parents) if parent.is_dir())
 
 
 def try_file(payload: tuple[Source, PrepareSettings, str, int], tell: Callable[[float], None]) -> tuple[float, float]:
-    """Prepare the beginning of a file; bytes and seconds that the whole would take."""
+    """Prepare the beginning of a file; return the bytes and seconds that the whole would take."""
     source, settings, folder, limit = payload
     targets = tuple(f"{folder}-{side}{settings.suffix}" for side in settings.levels)
     start = time.monotonic()
@@ -122,7 +122,7 @@ def try_file(payload: tuple[Source, PrepareSettings, str, int], tell: Callable[[
 
 
 def _range(sizes: Any, values: Any, total: float) -> tuple[float, float]:
-    """A total that goes with the sizes, from and to."""
+    """Return the range of a total that is proportional to the sizes."""
     ratio = values.sum() / sizes.sum()
     spread = _MOST_SPREAD
     if len(sizes) > 1:
@@ -132,15 +132,15 @@ def _range(sizes: Any, values: Any, total: float) -> tuple[float, float]:
 
 
 def free_bytes(folder: Path) -> int:
-    """Room on the disk that a folder is on, or will be."""
+    """Return the free space on the disk of a folder, which need not exist."""
     return shutil.disk_usage(_existing(folder)).free
 
 
 def check_space(out: Path, estimate: Estimate) -> None:
-    """Refuse what will not fit.
+    """Refuse to start without enough space.
 
     Raises:
-        DataError: If the disk has less room than the middle of the range.
+        DataError: If the disk has less space than the middle of the range.
     """
     free, middle = free_bytes(out), sum(estimate.bytes) / 2
     if middle > free:

@@ -1,4 +1,4 @@
-"""The folder of a preparation: whose it is, who writes to it, and what half-written files it holds."""
+"""The output folder of a preparation: ownership, locking, and removal of half-written files."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from vcycle.utils.reading import read_text, resolved
 __all__ = ["TRIED", "check_folder", "flush_folders", "locked_folder", "write_json"]
 
 TRIED = ".vcycle-"
-"""Beginning of the name of a folder in which an estimate tries a few files."""
+"""Name prefix of the folder in which an estimate tries a few files."""
 
 _SETTINGS = "prepare.json"
 _LOCK = ".lock"
 
 
 def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
-    """Refuse a folder that this preparation cannot write to or go on with. Writes nothing.
+    """Refuse a folder that this preparation cannot write to or resume. Writes nothing.
 
     Raises:
-        DataError: If it holds something else, or is inside the videos' own folder or around it.
+        DataError: If it has other content, or lies inside the videos' own folder or contains it.
     """
     here, there = resolved(out), resolved(data)
     if here == there or here in there.parents or (there in here.parents and there.is_dir()):
-        raise DataError(f"{out}: the prepared videos cannot lie inside {data} or around it: choose another folder")
+        raise DataError(f"{out}: the output folder cannot be inside {data} or contain it: choose another folder")
     if out.exists() and not out.is_dir():
-        raise DataError(f"{out}: is not a folder")
+        raise DataError(f"{out}: not a folder")
     before = _read(out / _SETTINGS)
     if before is None:
         if out.is_dir() and any(not _is_ours(entry.name) for entry in out.iterdir()):
-            raise DataError(f"{out}: is not empty and holds no preparation: choose another folder")
+            raise DataError(f"{out}: is not empty and holds no prepared dataset: choose another folder")
         return
     wanted = _content(settings, data)
     for key, value in wanted.items():
@@ -50,10 +50,10 @@ def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
 
 @contextmanager
 def locked_folder(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
-    """Lock the folder of a preparation, note its settings in it, and remove half-written files.
+    """Lock the folder of a preparation, record its settings, and remove half-written files.
 
     Raises:
-        DataError: If another process writes to it, or it cannot be written.
+        DataError: If another process is writing to the folder, or it cannot be written.
     """
 
     def refusal(holder: str) -> DataError:
@@ -71,7 +71,7 @@ def locked_folder(out: Path, settings: PrepareSettings, data: Path) -> Iterator[
             stack.enter_context(file_lock(out / _LOCK, refusal=refusal, on_unsupported=refuse))
         except OSError as error:
             raise DataError(f"{out}: cannot be written: {error.strerror}") from error
-        check_folder(out, settings, data)  # again: now nobody else can change it
+        check_folder(out, settings, data)  # check again under the lock
         for partial in out.rglob(f"*{PARTIAL}"):
             partial.unlink(missing_ok=True)
         for tried in out.glob(f"{TRIED}*"):
@@ -82,17 +82,17 @@ def locked_folder(out: Path, settings: PrepareSettings, data: Path) -> Iterator[
 
 
 def _is_ours(name: str) -> bool:
-    """Whether something in a folder without a preparation was left there by one that had not begun."""
+    """Return whether an entry of a folder was left by a preparation that had not started."""
     return name == _LOCK or name.startswith(TRIED)
 
 
 def write_json(file: Path, data: dict[str, Any]) -> None:
-    """Write a small file, whole or not at all."""
+    """Write a small file atomically."""
     atomic_text(file, json.dumps(data, indent=1) + "\n")
 
 
 def flush_folders(out: Path) -> None:
-    """Make the names of all files in a folder lasting, as their contents are."""
+    """Sync the names of all files in a folder to disk."""
     for folder, _, _ in os.walk(out):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,6 +1,6 @@
-"""The index of a prepared dataset: what a loader knows of every video without opening one. Needs numpy alone.
+"""The index of a prepared dataset: metadata of every video, without opening one. Needs only numpy.
 
-``index.npz`` holds arrays only, the same bytes for the same videos: no times of day, no absolute paths.
+``index.npz`` holds only arrays, and has the same bytes for the same videos: no timestamps, no absolute paths.
 """
 
 from __future__ import annotations
@@ -36,45 +36,45 @@ _OF_SPLIT = ("labels", "label_starts", "label_spans", "spans")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PreparedIndex:
-    """Everything known of a prepared dataset. Rows are files, sorted by name; columns of levels ascend."""
+    """Metadata of a prepared dataset. Rows are files, sorted by name; columns are levels, ascending."""
 
     folder: Path
     settings: PrepareSettings
     classes: tuple[str, ...]
     splits: tuple[str, ...]
     failures: Mapping[str, str]
-    """Names of the files that could not be prepared, and why."""
+    """Files that could not be prepared: the cause by name."""
 
     columns: Mapping[str, NDArray[Any]]
 
     def __len__(self) -> int:
-        """Number of files."""
+        """Return the number of files."""
         return len(self.columns["frames"])
 
     def name(self, row: int) -> str:
-        """Split and name of a file."""
+        """Return the split and name of a file."""
         first, last = self.columns["name_ends"][row : row + 2]
         return bytes(self.columns["names"][first:last]).decode("utf-8", "surrogateescape")
 
     def rows(self, split: str) -> NDArray[np.int64]:
-        """Row of each video of a split; below 0 for one that could not be prepared: ``-1 - number``."""
+        """Return the row of each video of a split; for a video that could not be prepared, ``-1 - number``."""
         return self.columns[f"rows:{split}"]
 
     def file(self, row: int, level: int) -> Path:
-        """Where a file lies in a level: a video of its own, or its split's array."""
+        """Return where a file is stored in a level: its own video file, or its split's array."""
         return self.folder / self.settings.file(self.settings.levels[level], self.name(row))
 
     def has(self, row: int, level: int) -> bool:
-        """Whether a level has a file of its own; where not, the level below is as large."""
+        """Return whether a level stores a file; if not, the level below is as large."""
         return bool(self.columns["bytes"][row, level] > 0)
 
     def stamps(self, row: int) -> NDArray[np.int64]:
-        """Time stamps of a file's frames, in ticks from 0."""
+        """Return the time stamps of a file's frames, in ticks from 0."""
         runs = self._list("pts", row)
         return np.concatenate([[0], np.cumsum(np.repeat(runs[:, 0], runs[:, 1]))])
 
     def info(self, row: int) -> VideoInfo:
-        """Times and displayed size of a video, as its source has them."""
+        """Return the times and displayed size of a video, as in its source."""
         height, width = self.columns["displayed"][row].tolist()
         return VideoInfo(
             times=self.stamps(row).astype(np.float64) * float(self.columns["tick"][row]),
@@ -85,20 +85,20 @@ class PreparedIndex:
         )
 
     def filled(self, row: int, frames: NDArray[np.int64]) -> int:
-        """How many of some frames could not be decoded when they were prepared."""
+        """Return how many of some frames could not be decoded during preparation."""
         runs = self._list("filled", row)
         return int(np.isin(frames, runs[:, 0]).sum()) if len(runs) else 0
 
     def damaged(self) -> dict[str, int]:
-        """Names of the files with frames that could not be decoded, and how many."""
+        """Return the files with undecodable frames: their number by name."""
         counts = np.diff(self.columns["filled_ends"])
         return {self.name(row): int(counts[row]) for row in np.flatnonzero(counts).tolist()}
 
     def videos(self, split: str) -> VideoList:
-        """The videos of a split that could be prepared.
+        """Return the videos of a split that could be prepared.
 
         Raises:
-            DataError: If there is no such split, or nothing in it.
+            DataError: If there is no such split, or it is empty.
         """
         if split not in self.splits:
             raise DataError(f"{self.folder}: no {split} split; it has {', '.join(self.splits)}")
@@ -125,7 +125,7 @@ class PreparedIndex:
 
 
 def _selected(columns: Mapping[str, NDArray[Any]], good: NDArray[np.bool_]) -> dict[str, Any]:
-    """Labels and spans of some of a split's videos, as a ``VideoList`` takes them."""
+    """Return the labels and spans of some of a split's videos, as arguments of ``VideoList``."""
     labels, starts = columns["labels"], columns["label_starts"]
     kept = good if not len(starts) else np.repeat(good, np.diff(starts))
     pairs = {"label_spans": kept, "spans": good}
@@ -142,17 +142,17 @@ def write_index(
     records: Mapping[str, Record],
     failures: Mapping[str, str],
 ) -> None:
-    """Write the index, whole or not at all.
+    """Write the index atomically.
 
     Args:
         folder: The prepared folder.
-        settings: What was written.
-        sources: What it was written from.
-        records: What was written of each file, by name.
-        failures: Why a file could not be prepared, by name.
+        settings: The settings of the preparation.
+        sources: The source files.
+        records: Record of each prepared file, by name.
+        failures: Cause for each file that could not be prepared, by name.
 
     Raises:
-        OSError: If it cannot be written.
+        OSError: If the index cannot be written.
     """
     names = sorted(records)
     failed = sorted(failures)
@@ -214,7 +214,7 @@ def load_index(folder: Path) -> PreparedIndex:
     """Read the index of a prepared folder.
 
     Raises:
-        DataError: If it cannot be read, or was written by another version.
+        DataError: If it cannot be read, or has another version's format.
     """
     folder = Path(folder)
     file = folder / INDEX
@@ -224,7 +224,7 @@ def load_index(folder: Path) -> PreparedIndex:
             columns = {name: stored[name] for name in stored.files}
         about = json.loads(bytes(columns.pop("about")))
         if about["format"] != _FORMAT:
-            raise DataError(f"{file}: format {about['format']} of another version of vcycle: prepare it again")
+            raise DataError(f"{file}: has format {about['format']} of another vcycle version: run vcycle prepare again")
         settings = PrepareSettings.from_json(about["settings"])
         wanted = {*_PER_VIDEO, *_PER_LEVEL, "names", "name_ends"}
         wanted |= {part for name in _LISTS for part in (name, f"{name}_ends")}

@@ -1,4 +1,4 @@
-"""What a preparation has done so far: a file that grows line by line, so that a kill costs the last one."""
+"""The journal of a preparation: an append-only file of finished work, so that a kill loses at most one line."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["Journal"]
 
 
 class Journal:
-    """Finished work by kind and name, each with the stamps that its sources had; write within a ``with`` statement."""
+    """Finished work by kind and name, with the stamps of its sources; write within a ``with`` statement."""
 
     def __init__(self, path: Path, kinds: Mapping[str, Callable[[Any], Any]], *, lenient: bool = False) -> None:
-        """Read a journal, if there is one; a last line that was cut short does not count.
+        """Read a journal, if it exists; ignores a truncated last line.
 
         Args:
-            path: Its file.
-            kinds: What is kept, and how a value of it is made from JSON data.
-            lenient: Whether damaged lines do not count either: their work is done again.
+            path: The journal's file.
+            kinds: Kinds of entry, and how to decode their JSON values.
+            lenient: Whether to ignore damaged lines; their work is redone.
 
         Raises:
             DataError: If a line is damaged, or the file cannot be read.
@@ -43,16 +43,16 @@ class Journal:
             raise DataError(str(error)) from error
 
     def get(self, kind: str, name: str, source: Sequence[Stamp] = ()) -> Any:
-        """The value of a kind under a name; None if there is none, or its sources have changed since."""
+        """Return the value of a kind and name; None if there is none, or its sources have changed since."""
         stamps, value = self._found.get((kind, name), (None, None))
         return value if stamps == [*chain(*source)] else None
 
     def names(self, kind: str) -> set[str]:
-        """The names that have a value of a kind."""
+        """Return the names with a value of a kind."""
         return {name for of, name in self._found if of == kind}
 
     def note(self, kind: str, name: str, value: object, source: Sequence[Stamp] = ()) -> None:
-        """Append a value, as JSON data; what was made of the sources is on the disk.
+        """Append a JSON value; the output made from the sources must be on disk.
 
         Raises:
             VcycleError: If the file cannot be written.
@@ -62,7 +62,7 @@ class Journal:
         self._take(line)
 
     def sync(self) -> None:
-        """Wait until what was noted would survive a loss of power."""
+        """Sync to disk, so that notes survive a power loss."""
         self._lines.sync()
 
     def _take(self, line: Mapping[str, Any]) -> None:
@@ -70,7 +70,7 @@ class Journal:
         self._found[kind, line["file"]] = line["source"], self._kinds[kind](line[kind])
 
     def __enter__(self) -> Self:
-        self._lines.keep({})  # the next line must not continue one that was cut short
+        self._lines.keep({})  # the next line must not continue a truncated one
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,4 +1,4 @@
-"""Where things lie in a prepared folder."""
+"""Names of files and folders in a prepared folder."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pathlib import Path
 __all__ = ["INDEX", "JOURNAL", "REPORT", "array_file", "is_prepared", "level_folder"]
 
 INDEX = "index.npz"
-"""What a loader reads; there once the folder is ready."""
+"""The index that loaders read; it exists once the folder is ready."""
 
 JOURNAL = "journal.jsonl"
-"""What has been done."""
+"""The journal of finished work."""
 
 REPORT = "report.json"
-"""What failed, and why."""
+"""The report, with failures and their causes."""
 
 
 def is_prepared(folder: Path) -> bool:
-    """Whether a folder holds a prepared dataset, ready to be read."""
+    """Return whether a folder holds a prepared dataset that is ready to use."""
     return (Path(folder) / INDEX).is_file()
 
 
 def level_folder(side: int) -> str:
-    """Name of the folder of one level."""
+    """Return the folder name of a level."""
     return f"{side}px"
 
 
 def array_file(side: int, split: str) -> str:
-    """The array of one split in one level, relative to the prepared folder."""
+    """Return the array file of a split and level, relative to the prepared folder."""
     return f"{level_folder(side)}/{split}.u8"

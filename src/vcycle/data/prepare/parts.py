@@ -1,4 +1,4 @@
-"""What lies on the disk compared with what was written there."""
+"""Comparison of files on disk with what was written."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ __all__ = ["Part", "compare_parts"]
 
 
 class Part(NamedTuple):
-    """Bytes that were written."""
+    """A written range of bytes."""
 
     path: str
     offset: int
     bytes: int
     checksum: str
     whole: bool
-    """They are all of the file."""
+    """Whether the range is the whole file."""
 
 
 def compare_parts(parts: Sequence[Part], tell: Callable[[float], None]) -> bool:
-    """Read parts of files and compare them; what a worker does.
+    """Read parts of files and compare them with their checksums; runs in a worker.
 
     Returns:
-        True: all are what they were.
+        True if all are unchanged.
 
     Raises:
-        VideoError: If one is missing or something else.
+        VideoError: If one is missing or differs.
     """
     for done, part in enumerate(parts, 1):
         try:
             size = os.path.getsize(part.path)
             if size != part.bytes if part.whole else size < part.offset + part.bytes:
-                raise VideoError(part.path, f"{size} bytes, where {part.offset + part.bytes} were written")
+                raise VideoError(part.path, f"has {size} bytes, but {part.offset + part.bytes} were written")
             if checksum(part.path, part.offset, part.bytes) != part.checksum:
-                raise VideoError(part.path, "its bytes are not those that were written")
+                raise VideoError(part.path, "its content has changed since it was written")
         except OSError as error:
             raise VideoError(part.path, error.strerror or str(error)) from error
         tell(done / len(parts))

@@ -1,4 +1,4 @@
-"""What is known of a prepared video: a line of the journal, and later a row of the index."""
+"""Record of a prepared video: a line of the journal, and later a row of the index."""
 
 from __future__ import annotations
 
@@ -19,63 +19,63 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A video in one level."""
+    """A video stored at one level."""
 
     size: tuple[int, int]
     """Height and width in pixels."""
 
     bytes: int
     checksum: str
-    """BLAKE2b of the bytes, in hexadecimal."""
+    """BLAKE2b checksum in hexadecimal."""
 
     offset: int = 0
-    """Where they begin in the array; 0 for a file."""
+    """Offset in the array; 0 for a file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A video that has been written."""
+    """A prepared video."""
 
     frames: int
     whole: int
-    """Frames of the source: more than ``frames`` in a sample."""
+    """Number of frames of the source; more than ``frames`` for a sample."""
 
     displayed: tuple[int, int]
-    """Height and width of the source as it is displayed."""
+    """Displayed height and width of the source."""
 
     duration: float
-    """Seconds of the source."""
+    """Duration of the source in seconds."""
 
     tolerance: float
     """See ``VideoInfo.tolerance``."""
 
     tick: float
-    """Seconds in one unit of the time stamps."""
+    """Seconds per tick of the time stamps."""
 
     pts: Sequence[Sequence[int]]
-    """Distances of the time stamps: pairs of a distance and how often in a row."""
+    """Differences of the time stamps, run-length encoded: pairs of a difference and a count."""
 
     filled: Sequence[Sequence[int]]
-    """Frames that could not be decoded and show the one before: pairs of a number and a count."""
+    """Frames that could not be decoded and repeat the one before: pairs of a number and a count."""
 
     levels: Sequence[Stored | None]
-    """By level; none where the level below is as large."""
+    """By level; None if the level below is as large."""
 
     incomplete: str = ""
     """See ``VideoInfo.incomplete``."""
 
     def to_json(self) -> dict[str, Any]:
-        """As data."""
+        """Convert to JSON data."""
         data: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__ if name != "levels"}
         levels = [s and {"size": s.size, "bytes": s.bytes, "sum": s.checksum, "at": s.offset} for s in self.levels]
         return data | {"levels": levels}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Record:
-        """From data that ``to_json`` gave.
+        """Create from the data of ``to_json``.
 
         Raises:
-            KeyError, TypeError: If it is not.
+            KeyError, TypeError: If the data is malformed.
         """
         levels = [
             s and Stored(size=(s["size"][0], s["size"][1]), bytes=s["bytes"], checksum=s["sum"], offset=s["at"])
@@ -86,7 +86,7 @@ class Record:
 
 
 def run_lengths(values: NDArray[np.int64]) -> list[list[int]]:
-    """Values as pairs of one and how often it comes in a row.
+    """Run-length encode values: pairs of a value and a count.
 
     Example:
         >>> run_lengths(np.array([5, 5, 7]))
@@ -98,15 +98,15 @@ def run_lengths(values: NDArray[np.int64]) -> list[list[int]]:
 
 
 def new_digest() -> hashlib.blake2b:
-    """An empty checksum."""
+    """Create an empty checksum."""
     return hashlib.blake2b(digest_size=CHECKSUM_BYTES)
 
 
 def checksum(path: str, offset: int = 0, count: int | None = None) -> str:
-    """Checksum of a file, or of a part of it.
+    """Return the checksum of a file, or of a part of it.
 
     Raises:
-        OSError: If it cannot be read.
+        OSError: If the file cannot be read.
     """
     digest = new_digest()
     with open(path, "rb") as file:

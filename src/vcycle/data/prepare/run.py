@@ -1,4 +1,4 @@
-"""A dataset prepared: file by file, in parallel, and gone on with wherever it was cut short."""
+"""Prepares a dataset file by file, in parallel; an interrupted run resumes."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ __all__ = ["Preparation", "PrepareReport", "Progress", "prepare_videos"]
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareReport:
-    """How a preparation ended; ``report.json`` in its folder has the same."""
+    """Result of a preparation; ``report.json`` in its folder has the same content."""
 
     videos: int
-    """Files asked for."""
+    """Number of requested files."""
 
     kept: int
-    """Files that an earlier run had written."""
+    """Number of files written by an earlier run."""
 
     failed: Mapping[str, str]
-    """Files that could not be prepared, by path, and why. They are left out of the index."""
+    """Files that could not be prepared: the cause by path. The index omits them."""
 
     damaged: Mapping[str, int]
-    """Files of which some frames could not be decoded, by path, and how many. They show the frames before."""
+    """Files with undecodable frames: their number by path. Such a frame repeats the one before it."""
 
     incomplete: Mapping[str, str]
-    """Files of which frames are missing, such as cut ones, by path, and how many. What is there of them is used."""
+    """Files with missing frames, such as truncated ones: what is missing, by path. Their remaining frames are used."""
 
     left_over: int
-    """Files in the folder that belong to none of the videos any more."""
+    """Number of files in the folder that no longer belong to any of the videos."""
 
     source_bytes: int
     bytes: int
-    """What was read and what is there now."""
+    """Size of the sources and of the output in bytes."""
 
     seconds: float
 
@@ -68,21 +68,21 @@ def prepare_videos(
     patience: float = PATIENCE,
     progress: Progress = lambda *_: None,
 ) -> PrepareReport:
-    """Write a dataset in a form that trains fast, into a folder that ``vcycle train`` takes.
+    """Write a dataset in a form that trains fast, into a folder that ``vcycle train`` accepts.
 
-    Each file is whole or absent. A run that was cut short, by whatever means, goes on when it is called again,
-    and ends with the same bytes.
+    Each file is complete or absent. An interrupted run resumes when called again, and gives the same bytes as an
+    uninterrupted one.
 
     Args:
         splits: Videos by split.
-        out: The folder; made if missing.
-        settings: What to write.
-        workers: Files worked on at a time; one per core by default. The result does not depend on it.
-        patience: Seconds without progress after which a file is given up, more for a large one.
-        progress: Told how far it is.
+        out: The output folder; created if missing.
+        settings: The settings of the preparation.
+        workers: Number of files processed in parallel; one per core by default. Does not change the result.
+        patience: Seconds without progress before a file is abandoned; longer for large files.
+        progress: Progress callback.
 
     Raises:
-        DataError: If the folder holds something else or cannot be written, or no video can be read.
+        DataError: If the folder has other content or cannot be written, or no video can be read.
     """
     return Preparation(splits, out, settings, workers=workers, patience=patience).run(progress)
 
@@ -96,7 +96,7 @@ class _State:
 
 
 class Preparation:
-    """A preparation that is about to be made."""
+    """A preparation, planned but not run."""
 
     def __init__(
         self,
@@ -108,19 +108,19 @@ class Preparation:
         workers: int | None = None,
         patience: float = PATIENCE,
     ) -> None:
-        """Find out what there is to do. Writes nothing; see ``prepare_videos``.
+        """Find out what is left to do. Writes nothing; see ``prepare_videos``.
 
         Args:
             splits: Videos by split.
-            out: The folder.
-            settings: What to write.
-            data: What the videos are known by; a folder made from something else is refused. By default where
-                the first split was read from.
-            workers: Files worked on at a time.
+            out: The output folder.
+            settings: The settings of the preparation.
+            data: Identifies the source; a folder prepared from another source is refused. By default where the first
+                split was read from.
+            workers: Number of files processed in parallel.
             patience: See ``prepare_videos``.
 
         Raises:
-            DataError: If the folder holds something else.
+            DataError: If the folder has other content.
         """
         self.out = Path(out)
         self.settings = settings
@@ -131,25 +131,25 @@ class Preparation:
         self.sources: Sources = find_sources(splits)
 
     def estimate(self) -> Estimate | None:
-        """What is left to be done will take, by trying a few files; none if nothing is, or can be read."""
+        """Estimate the remaining work by trying a few files; None if nothing is left, or nothing can be read."""
         journal = self._journal()
         left = [file for file in self.sources.files if journal.get("written", file.name, [file.stamp]) is None]
         return estimate_of(left, self.settings, self.workers, self.patience, near=self.out)
 
     def _journal(self) -> Journal:
-        """What earlier runs have done; files whose lines are damaged are done again."""
+        """Read the journal of earlier runs; files with damaged lines are redone."""
         return Journal(self.out / JOURNAL, {"measured": _measured, "written": Record.from_json}, lenient=True)
 
     def check_space(self, estimate: Estimate) -> None:
-        """Refuse what will not fit on the disk.
+        """Refuse to start without enough disk space.
 
         Raises:
-            DataError: If it does not.
+            DataError: If there is not enough.
         """
         check_space(self.out, estimate)
 
     def run(self, progress: Progress = lambda *_: None) -> PrepareReport:
-        """Make it; see ``prepare_videos``."""
+        """Run the preparation; see ``prepare_videos``."""
         start = time.monotonic()
         state = _State()
         with locked_folder(self.out, self.settings, self.data):
@@ -169,14 +169,14 @@ class Preparation:
             except OSError as error:
                 raise DataError(f"{self.out}: cannot be written: {error.strerror or error}") from error
             except OutputError as error:
-                done = f"{len(state.records)} of {len(self.sources.files)} videos are done and kept"
-                raise DataError(f"{error}; {done}: make room and run the same command again") from error
+                done = f"{len(state.records)} of {len(self.sources.files)} videos are done and will be kept"
+                raise DataError(f"{error}; {done}: free some disk space and run the same command again") from error
         return report
 
     def _places(
         self, crew: Crew, journal: Journal, state: _State, progress: Progress
     ) -> dict[str, tuple[Place | None, ...]]:
-        """Of arrays: where each video that can be measured is to lie. Nothing for videos."""
+        """For arrays, assign a place to each video that can be measured. Empty for videos."""
         if self.settings.to != "array":
             return {}
         unknown = [file for file in self.sources.files if journal.get("measured", file.name, [file.stamp]) is None]
@@ -216,7 +216,7 @@ class Preparation:
         places: Mapping[str, tuple[Place | None, ...]],
         progress: Progress,
     ) -> int:
-        """Keep what an earlier run wrote, if it is what it was; returns how many files that is."""
+        """Keep the unchanged output of earlier runs; return the number of files kept."""
         found = [
             (file, record)
             for file in self.sources.files
@@ -226,21 +226,21 @@ class Preparation:
         files = [file for file, _ in found]
         payloads = [self._written_parts(file, record) for file, record in found]
         record_of = {file.name: record for file, record in found}
-        done = self._each(crew, compare_parts, files, payloads, "checking what is there, MB", progress)
+        done = self._each(crew, compare_parts, files, payloads, "checking existing files, MB", progress)
         for file, same, cause in done:
             if same and not cause:
                 state.records[file.name] = record_of[file.name]
         return len(state.records)
 
     def _in_place(self, record: Record, places: tuple[Place | None, ...] | None) -> bool:
-        """Of arrays: whether a video lies where it now should."""
+        """For arrays, return whether a video is already in its assigned place."""
         if self.settings.to == "video":
             return True
         levels = [level and (level.offset, level.size) for level in record.levels]
         return places is not None and levels == [place and (place.offset, place.size) for place in places]
 
     def _written_parts(self, file: Source, record: Record) -> list[Part]:
-        """What was written of a file, by level."""
+        """Return what was written of a file, by level."""
         return [
             Part(target, level.offset, level.bytes, level.checksum, self.settings.to == "video")
             for target, level in zip(self._targets(file), record.levels, strict=True)
@@ -258,11 +258,11 @@ class Preparation:
         places: Mapping[str, tuple[Place | None, ...]],
         progress: Progress,
     ) -> None:
-        """Write what is left."""
+        """Write the remaining files."""
         done = state.records.keys() | state.failures.keys()
         left = [file for file in self.sources.files if file.name not in done]
         if any(file.name in places or file.name in journal.names("written") for file in left):
-            # The index of an earlier run would name other frames than those that lie there once one is replaced.
+            # The index of an earlier run would be wrong once a file is replaced.
             (self.out / INDEX).unlink(missing_ok=True)
         if self.settings.to == "array":
             function: Function = copy_file
@@ -292,7 +292,7 @@ class Preparation:
                 state.records[file.name] = record
                 continue
             state.failures[file.name] = cause
-            for target in self._targets(file):  # a worker that was killed could not clear up
+            for target in self._targets(file):  # a killed worker could not clean up
                 partial_of(Path(target)).unlink(missing_ok=True)
             for place in places.get(file.name, ()):
                 if place is not None:
@@ -307,7 +307,7 @@ class Preparation:
         what: str,
         progress: Progress,
     ) -> Iterator[tuple[Source, Any, str]]:
-        """Run a function on files; gives each file, what came of it, and why nothing did."""
+        """Run a function on files; yield each file, its result, and why it failed."""
         jobs = [Job(payload=payload, size=file.size) for file, payload in zip(files, payloads, strict=True)]
         for number, result, cause in each(crew, function, jobs, what, progress):
             yield files[number], result, cause

@@ -1,4 +1,4 @@
-"""What a preparation writes."""
+"""Settings of a preparation."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ __all__ = ["MARGIN", "Form", "PrepareSettings", "short_side_for"]
 Form = Literal["video", "array"]
 
 MARGIN = 1.15
-"""Short side of the default, in sides of the largest crop: room for random crops and scales."""
+"""Default short side, as a multiple of the largest crop: leaves room for random crops and scales."""
 
 _LARGEST = 16384
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareSettings:
-    """What a preparation writes; a folder holds what one of them wrote."""
+    """Settings of a preparation; a folder holds the output of one of them."""
 
     to: Form = "video"
-    """Short H.264 files, or every frame as it is in memory."""
+    """Short H.264 files, or an array of all decoded frames."""
 
     levels: tuple[int, ...]
     """Short sides in pixels, ascending. Smaller videos keep their size."""
 
     group: int = 12
-    """Frames from one key frame of a file to the next."""
+    """Key frame interval in frames."""
 
     crf: int = 20
-    """Quality that x264 keeps: smaller is better and larger."""
+    """x264 CRF: lower is better quality and larger files."""
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be written."""
+        """Validate the settings."""
         if self.to not in get_args(Form):
             raise DataError(f"to={self.to!r}: {' or '.join(get_args(Form))} is accepted")
         if not self.levels or list(self.levels) != sorted(set(self.levels)):
-            raise DataError(f"short sides {list(self.levels)}: pixels are accepted, ascending")
+            raise DataError(f"short sides {list(self.levels)}: must be pixels, ascending")
         if not 1 <= self.levels[0] <= self.levels[-1] <= _LARGEST:
-            raise DataError(f"short sides {list(self.levels)}: from 1 to {_LARGEST:,} pixels are accepted")
+            raise DataError(f"short sides {list(self.levels)}: must be from 1 to {_LARGEST:,} pixels")
         if self.to == "video" and any(side % 2 for side in self.levels):
-            raise DataError(f"short sides {list(self.levels)}: those of videos must be even")
+            raise DataError(f"short sides {list(self.levels)}: must be even for videos")
 
     @property
     def suffix(self) -> str:
-        """Ending of a video's name in the prepared folder."""
+        """File name suffix of a video in the prepared folder."""
         return ".mp4" if self.to == "video" else ""
 
     def file(self, side: int, name: str) -> str:
-        """Where a file of some name (split and all) lies in a level, below the prepared folder.
+        """Return where a file is stored in a level, relative to the prepared folder.
 
-        A video of its own, or its split's array.
+        This is its own video file, or its split's array.
 
         Example:
             >>> PrepareSettings(levels=(128,)).file(128, "train/run/1")
@@ -65,7 +65,7 @@ class PrepareSettings:
         return f"{level_folder(side)}/{name}{self.suffix}"
 
     def stored(self, height: int, width: int) -> list[tuple[int, int] | None]:
-        """Size at which a video is stored in each level; none where the level below is as large.
+        """Return the stored size of a video at each level; None if the level below is as large.
 
         Example:
             >>> PrepareSettings(levels=(128, 256)).stored(256, 341)
@@ -84,22 +84,22 @@ class PrepareSettings:
         return sizes
 
     def to_json(self) -> dict[str, Any]:
-        """As data."""
+        """Convert to JSON data."""
         return asdict(self) | {"levels": list(self.levels)}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PrepareSettings:
-        """From data that ``to_json`` gave."""
+        """Create from the data of ``to_json``."""
         return cls(**{**data, "levels": tuple(data["levels"])})
 
 
 def _rounded(pixels: int, scale: float, step: int) -> int:
-    """A length scaled to a multiple of ``step``, never more than it was (but for a single pixel)."""
+    """Scale a length to a multiple of ``step``, never above the original (except for a single pixel)."""
     return max(step, min(step * round(pixels * scale / step), pixels // step * step))
 
 
 def short_side_for(crop: int) -> int:
-    """The short side that leaves room around a plan's largest crop.
+    """Return the short side that leaves room around a plan's largest crop.
 
     Example:
         >>> short_side_for(224)

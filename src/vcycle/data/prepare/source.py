@@ -1,4 +1,4 @@
-"""Frames of a prepared dataset: no file is looked at before a clip of it is wanted."""
+"""Frame source of a prepared dataset: opens a file only when a clip of it is requested."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ __all__ = ["PreparedSource"]
 
 
 class PreparedSource:
-    """Reads clips from the smallest level whose picture is large enough; processes may share one."""
+    """Reads clips from the smallest level that is large enough. Processes may share one."""
 
     def __init__(self, folder: Path | PreparedIndex, split: str, *, failed: bool = False) -> None:
-        """Read a split.
+        """Open a split.
 
         Args:
             folder: A prepared folder, or its index.
             split: ``train``, ``val`` or ``test``.
-            failed: Whether items count the videos that could not be prepared as well. ``PreparedIndex.videos``
-                leaves them out.
+            failed: Whether items also count the videos that could not be prepared, which ``PreparedIndex.videos``
+                leaves out.
 
         Raises:
-            DataError: If the folder holds no prepared dataset, or is not whole.
+            DataError: If the folder holds no prepared dataset, or is incomplete.
         """
         self.index = folder if isinstance(folder, PreparedIndex) else load_index(folder)
         if split not in self.index.splits:
@@ -48,11 +48,11 @@ class PreparedSource:
             self._check_arrays()
 
     def info(self, item: int) -> VideoInfo:
-        """Times and displayed size of a video, as its source has them."""
+        """Return the times and displayed size of a video, as in its source."""
         return self._infos(item)
 
     def level_for(self, item: int, resized: tuple[int, int]) -> int:
-        """The level that a picture of some size is made from: the smallest that is no smaller, or the largest."""
+        """Return the level to read a picture size from: the smallest that is no smaller, or the largest."""
         if len(self.index.settings.levels) == 1:
             return 0
         row = self._row(item)
@@ -70,7 +70,7 @@ class PreparedSource:
         antialias: bool,
         out: Tensor | None = None,
     ) -> Frames:
-        """Frames by number, resized from their prepared size."""
+        """Return frames by number, resized from their prepared size."""
         row, level = self._row(item), self.level_for(item, resized)
         if self.index.settings.to == "array":
             stored = self._frames(row, level)
@@ -78,7 +78,7 @@ class PreparedSource:
             read = Frames(_gathered(stored[:, rows, columns], frames, crop[2:], antialias=antialias, out=out), 0)
         else:
             read = read_clip(self._video(item, level), frames, resized=resized, crop=crop, antialias=antialias, out=out)
-        # A frame that was missing then is missing still, and may be one that is missing now.
+        # The two counts may overlap, so their sum is capped.
         return read._replace(filled=min(len(frames), read.filled + self.index.filled(row, frames)))
 
     def _info(self, item: int) -> VideoInfo:
@@ -92,7 +92,7 @@ class PreparedSource:
         return row
 
     def _video(self, item: int, level: int) -> VideoIndex:
-        """The packets of a file, as they were written: no B-frames, key frames at even distances."""
+        """Return the packets of a file as they were written: no B-frames, regular key frames."""
         row, info = self._row(item), self.info(item)
         columns, pts = self.index.columns, self.index.stamps(row)
         height, width = columns["size"][row, level].tolist()
@@ -112,7 +112,7 @@ class PreparedSource:
         )
 
     def _frames(self, row: int, level: int) -> NDArray[np.uint8]:
-        """The frames of one video, ``(frames, height, width, 3)``, where they lie."""
+        """Return the frames of one video, ``(frames, height, width, 3)``, memory-mapped."""
         if level not in self._arrays:
             self._arrays[level] = np.asarray(np.memmap(self.index.file(row, level), dtype=np.uint8, mode="r"))
         columns = self.index.columns
@@ -133,17 +133,17 @@ class PreparedSource:
             except OSError as error:
                 raise DataError(f"{file}: {error.strerror}") from error
             if size < ends.max():
-                raise DataError(f"{file}: {size} bytes are not whole: {ends.max()} were written")
+                raise DataError(f"{file}: is truncated: has {size} of {ends.max()} bytes")
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the mappings behind: another process maps the files itself."""
+        """Drop the memory mappings: another process maps the files itself."""
         return {**self.__dict__, "_arrays": {}}
 
 
 def _gathered(
     stored: NDArray[np.uint8], frames: NDArray[np.int64], size: tuple[int, int], *, antialias: bool, out: Tensor | None
 ) -> Tensor:
-    """Frames of a video, resized; straight from where they lie to where they shall lie when the size is the same."""
+    """Return frames of a video, resized; copied straight to the output if the size is the same."""
     if out is not None and stored.shape[1:3] == size:
         for place, frame in zip(out.numpy(), frames.tolist(), strict=True):
             place[:] = stored[frame]

@@ -1,4 +1,4 @@
-"""The files that are to be prepared, each once, and the names under which they are kept."""
+"""Source files of a preparation, each listed once, and their names in the output."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ __all__ = ["Source", "Sources", "find_sources"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One file."""
+    """A source file."""
 
     name: str
-    """Split and name, without the suffix: its key in the journal and its place in the prepared folder."""
+    """Split and name, without suffix: its key in the journal and its place in the prepared folder."""
 
     path: str
     stamp: Stamp
 
     frame_rate: float | None
-    """Pictures per second, where it is a folder of pictures."""
+    """Pictures per second, for a folder of pictures."""
 
     @property
     def size(self) -> int:
-        """Bytes; 0 if the file is not there."""
+        """Size in bytes; 0 if the file is missing."""
         return self.stamp.size
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sources:
-    """Files to be prepared, sorted by name, and which of them each video of each split is."""
+    """Source files, sorted by name, and which of them belongs to each video of each split."""
 
     files: tuple[Source, ...]
 
@@ -46,16 +46,16 @@ class Sources:
     """Videos by split."""
 
     rows: Mapping[str, NDArray[np.int64]]
-    """Number of each video's file, by split."""
+    """Index of each video's file, by split."""
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
+        """Total size of the files."""
         return sum(file.size for file in self.files)
 
 
 def find_sources(splits: Mapping[str, VideoList]) -> Sources:
-    """List the files of the splits; a file that several videos of a split are cut from is listed once."""
+    """List the files of the splits; a file that several videos of a split share is listed once."""
     found: dict[str, tuple[str, float | None]] = {}
     names_of: dict[str, list[str]] = {}
     for split, videos in splits.items():
@@ -74,7 +74,7 @@ def find_sources(splits: Mapping[str, VideoList]) -> Sources:
 
 
 def _relative_names(paths: Sequence[str], root: str) -> list[str]:
-    """Names below the root; what lies elsewhere is named by its whole path."""
+    """Return names relative to the root; files outside it are named by their whole path."""
     names = []
     for path in paths:
         inside = os.path.relpath(path, root) if os.path.isabs(path) else path
@@ -86,7 +86,7 @@ def _relative_names(paths: Sequence[str], root: str) -> list[str]:
 
 
 def _distinct(relative: Mapping[str, str]) -> dict[str, str]:
-    """Names without suffix, or with it (and then a number) where they would be the same."""
+    """Return unique names without suffix; in a conflict with the suffix, and then with a number."""
     bare = {path: str(PurePosixPath(name).with_suffix("")) for path, name in relative.items()}
     count = Counter(bare.values())
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A crew's work on many files, told as MB done of MB in all."""
+"""Runs a process pool on many files, with progress in MB."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vcycle.data.prepare.crew import Crew, Function, Job
 __all__ = ["Progress", "each"]
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done, how many MB of it are, and how many there are."""
+"""Called with the current activity, the MB done and the total MB."""
 
 _MB = 1_000_000
 
@@ -18,10 +18,10 @@ _MB = 1_000_000
 def each(
     crew: Crew, function: Function, jobs: Sequence[Job], what: str, progress: Progress
 ) -> Iterator[tuple[int, Any, str]]:
-    """Run a function on jobs; gives the number of each as it ends, what came of it, and why nothing did.
+    """Run a function on jobs; yield the number of each as it ends, its result, and why it failed.
 
     Raises:
-        DataError: As ``Crew.run``.
+        DataError: For the reasons of ``Crew.run``.
     """
     number = {id(job): n for n, job in enumerate(jobs)}
     megabytes = -(-max(1, sum(job.size for job in jobs)) // _MB)

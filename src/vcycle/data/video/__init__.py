@@ -1,9 +1,9 @@
-"""Frames of a video file, exactly and cheaply: a file is indexed once, then only what a clip needs decoded.
+"""Exact and efficient reading of video frames: a file is indexed once, then only what a clip needs is decoded.
 
-Frames are numbered as a full decode in order gives them. Where packets are frames one to one and their times are those
-shown, a frame is known by its time and only the packets that the wanted frames depend on are fed to the decoder. Where
-they may not be (AVI, MPEG transport and program streams, raw streams, fields coded apart), the file is decoded once to
-index it, and from its start to read it.
+Frames are numbered in the order of a full decode. If each packet is one frame and its time is the time shown, a frame
+is identified by its time, and the decoder gets only the packets that the wanted frames depend on. If not (AVI, MPEG
+transport and program streams, raw streams, separately coded fields), the file is decoded once to index it, and from
+its start to read it.
 """
 
 from vcycle.data.video.container import VideoError

@@ -1,8 +1,8 @@
-"""What the bytes of a packet tell without decoding: whether it holds one whole frame, and whether that is shown.
+"""Inspection of coded packets without decoding: whether a packet holds one whole frame, and whether that is shown.
 
-An index may be made from packets alone only where each of them is one frame and their times are the order shown.
-What cannot be seen here counts as unsure; the file is then decoded once instead. A packet that is damaged beyond
-recognition counts as a frame, which is missing.
+An index can be made from packets alone only if each is one frame and their times give the order shown. What cannot be
+determined here counts as unsure; the file is then decoded once instead. A packet damaged beyond recognition counts as
+a missing frame.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from vcycle.data.video.container import Packet, VideoStream
 __all__ = ["Coded", "coding_of", "needs_first_packet"]
 
 _HIGH_444 = 244  # profile of H.264
-_X264_444 = 151  # the build of x264 that writes 4:4:4 as the standard says; decoders correct older ones
+_X264_444 = 151  # the first x264 build with standard 4:4:4; decoders correct older builds
 _X264_DIRECT = 34  # likewise of spatial direct prediction
-_NOT_CODED = 20  # bytes: an MPEG-4 packet so small may hold no picture
+_NOT_CODED = 20  # bytes: an MPEG-4 packet this small may hold no picture
 _B_SLICE = 1
-_IDR = 5  # kind of a unit that needs no picture before, nor does any that follows
-_PARAMETERS = 7  # kind of the unit that describes a sequence
+_IDR = 5  # NAL unit type: neither it nor any later picture needs an earlier one
+_PARAMETERS = 7  # NAL unit type of a sequence parameter set
 _PICTURE = b"\0\0\1\0"
 _EXTENSION = b"\0\0\1\xb5"
 _VOP = b"\0\0\1\xb6"
 
 
 class Coded(NamedTuple):
-    """One packet."""
+    """What the bytes of a packet tell."""
 
     plain: bool = True
     """It holds exactly one whole frame, or one that is never shown."""
@@ -51,12 +51,12 @@ _Look = Callable[["Packet[VideoStream]"], Coded]
 
 
 def coding_of(stream: VideoStream) -> _Look:
-    """How to look at the packets of a stream."""
+    """Return the function that inspects the packets of a stream."""
     context = stream.codec_context
     name = context.codec.canonical_name
     if name == "h264":
         return _H264(context.extradata or b"")
-    # The decoders of AV1 and HEVC give a frame for a packet; the header tells whether HEVC's are reordered.
+    # AV1 and HEVC decoders return one frame per packet; the header tells whether HEVC's are reordered.
     if name == "hevc":
         reordered = Coded(bidirectional=bool(context.has_b_frames))
         return lambda packet: reordered
@@ -66,9 +66,9 @@ def coding_of(stream: VideoStream) -> _Look:
 
 
 def needs_first_packet(stream: VideoStream, first: bytes) -> bool:
-    """Whether a decoder must have seen the first packet of an H.264 stream to decode any other.
+    """Return whether a decoder must see the first packet of an H.264 stream to decode any other.
 
-    x264 names its build there alone; a decoder corrects the faults of old builds.
+    x264 writes its build number only there; decoders work around the bugs of old builds.
     """
     if stream.codec_context.codec.canonical_name != "h264":
         return False
@@ -90,10 +90,10 @@ def _unsure(packet: Packet[VideoStream]) -> Coded:
 
 
 class _H264:
-    """Slices of one picture agree on whether it is referred to; the first of each picture starts at macroblock 0."""
+    """All slices of a picture agree on whether it is referenced; the first slice starts at macroblock 0."""
 
     def __init__(self, extradata: bytes) -> None:
-        described = len(extradata) >= 7 and extradata[0] == 1  # as MP4 and Matroska have it
+        described = len(extradata) >= 7 and extradata[0] == 1  # as in MP4 and Matroska
         self._length = (extradata[4] & 3) + 1 if described else 0
         size = int.from_bytes(extradata[6:8], "big")
         sets = [extradata[8 : 8 + size]] if described and extradata[5] & 31 else _marked(extradata)
@@ -119,7 +119,7 @@ class _H264:
 
 
 def _measured(data: bytes, length: int) -> list[bytes]:
-    """Units of a packet, each after its length; none if these do not add up and no picture is among them."""
+    """Return the length-prefixed units of a packet; none if lengths do not add up and no picture is among them."""
     units: list[bytes] = []
     at = 0
     damaged = False
@@ -135,7 +135,7 @@ def _measured(data: bytes, length: int) -> list[bytes]:
 
 
 def _marked(data: bytes) -> list[bytes]:
-    """Units of a packet, each after a start code."""
+    """Return the units of a packet, each after a start code."""
     units = data.split(b"\0\0\1")[1:]
     return [unit for unit in units if unit]
 
@@ -235,7 +235,7 @@ class _Bits:
 
 
 def _may_have_fields(unit: bytes) -> bool:
-    """Whether a sequence parameter set allows for fields (ITU-T H.264, section 7.3.2.1.1: frame_mbs_only_flag)."""
+    """Return whether a sequence parameter set allows fields (ITU-T H.264, section 7.3.2.1.1: frame_mbs_only_flag)."""
     if len(unit) < 5:
         return True
     bits = _Bits(unit[4:].replace(b"\0\0\3", b"\0\0"))

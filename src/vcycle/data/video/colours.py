@@ -1,7 +1,7 @@
-"""How the colours of a video are coded, and the colours of videos that are written: named as they are coded.
+"""Colour coding of videos: detected for sources, named in the files that are written.
 
-Pictures are converted by their matrix and their range alone. So what a file says of its primaries and its transfer (PQ
-and HLG are HDR) holds for what is written as well, and is written there.
+Pictures are converted by matrix and range only. So a source's primaries and transfer (PQ and HLG are HDR) also hold for
+the output, and are written there.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ __all__ = [
 _RGB, _UNNAMED = 0, 2
 _BT709, _BT601 = 1, 6
 _CONVERTIBLE = {1: "BT.709", 4: "FCC", 5: "BT.601", 6: "BT.601", 7: "SMPTE 240M", 9: "BT.2020"}
-"""Matrices that FFmpeg's scaler knows."""
+"""Matrices supported by FFmpeg's scaler."""
 _HDR = (16, 18)  # PQ and HLG
 
 
 class Colours(NamedTuple):
-    """How the colours of a video are coded, by the numbers of ITU-T H.273."""
+    """Colour coding of a video, by the numbers of ITU-T H.273."""
 
     matrix: int
     primaries: int
@@ -43,7 +43,7 @@ class Colours(NamedTuple):
 
     @property
     def is_hdr(self) -> bool:
-        """Whether 8 bits are too few: the transfer is PQ or HLG."""
+        """Whether 8 bits are too few, because the transfer is PQ or HLG."""
         return self.transfer in _HDR
 
 
@@ -52,24 +52,24 @@ BT709 = Colours(_BT709, _BT709, _BT709)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appearance:
-    """How a player shows the pictures of a file, beside their size and orientation."""
+    """How a player shows the pictures of a file, besides their size and orientation."""
 
     colours: Colours
-    """As the file names them. Of RGB, the matrix is that which its pictures are best written by."""
+    """As named in the file. For RGB, the matrix is the best one to write its pictures with."""
 
     guessed: bool = False
-    """The file does not name the matrix: ``colours`` has that which players guess by the size of the picture."""
+    """Whether the file names no matrix: ``colours`` then has the one that players guess by the picture size."""
 
     pixel_aspect: Fraction = Fraction(1)
-    """Width of a pixel to its height, of the displayed picture (the sample aspect ratio)."""
+    """Ratio of a pixel's width to its height in the displayed picture (sample aspect ratio)."""
 
 
 PICTURES = Appearance(colours=BT709)
-"""Of pictures in files of their own: sRGB has the primaries of BT.709."""
+"""Colours of picture files: sRGB has the primaries of BT.709."""
 
 
 def appearance_of(path: str) -> Appearance:
-    """What a file says of its pictures, decoding the first.
+    """Return the appearance of a file's pictures; decodes the first.
 
     Raises:
         VideoError: If the file cannot be read, or no frame of it decodes.
@@ -92,49 +92,49 @@ def appearance_of(path: str) -> Appearance:
 
 
 def _completed(found: Appearance, frame: VideoFrame) -> Appearance:
-    """With a matrix to write by, where the file names none."""
+    """Fill in a matrix to write with, if the file names none."""
     matrix, primaries, transfer = found.colours
     if frame.format.is_rgb or matrix == _RGB:
         named = (_BT709 if number == _UNNAMED else number for number in (primaries, transfer))
         return replace(found, colours=Colours(_BT709, *named))
     if matrix != _UNNAMED:
         return found
-    # As mpv and VLC do: what is larger than a picture of PAL is high definition.
+    # As mpv and VLC do: anything larger than PAL is high definition.
     matrix = _BT709 if frame.width >= 1280 or frame.height > 576 else _BT601
     return replace(found, colours=found.colours._replace(matrix=matrix), guessed=True)
 
 
 def check_convertible(path: str, colours: Colours) -> None:
-    """Refuse colours that would come out as others.
+    """Refuse colours that cannot be converted correctly.
 
     Raises:
-        VideoError: naming the matrix.
+        VideoError: names the matrix.
     """
     if colours.matrix not in _CONVERTIBLE:
         accepted = ", ".join(dict.fromkeys(_CONVERTIBLE.values()))
         raise VideoError(
             path,
-            f"its colours are coded by matrix {colours.matrix} of ITU-T H.273, which cannot be converted; "
+            f"its colours use matrix {colours.matrix} of ITU-T H.273, which cannot be converted; "
             f"accepted: RGB, {accepted}",
         )
 
 
 def to_yuv(picture: VideoFrame, colours: Colours = BT709, pixels: str = "yuv420p") -> VideoFrame:
-    """A picture in RGB as it is encoded, in a file whose colours ``name_colours`` has named.
+    """Convert an RGB picture to YUV for encoding, in a file whose colours ``name_colours`` has set.
 
     Args:
-        picture: In RGB of 8 or 16 bits.
-        colours: Those of the file.
+        picture: RGB picture with 8 or 16 bits per channel.
+        colours: Colours of the file.
         pixels: Its pixel format.
     """
-    # Said, as a picture that was decoded still has the matrix and the range of its source with it.
+    # Set explicitly: a decoded picture still carries the matrix and range of its source.
     return picture.reformat(format=pixels, dst_colorspace=colours.matrix, dst_color_range=ColorRange.MPEG, threads=1)
 
 
 def name_colours(context: VideoCodecContext, colours: Colours = BT709, pixel_aspect: Fraction = Fraction(1)) -> None:
-    """Say in a file how its colours are coded and how wide its pixels are.
+    """Set the colour coding and the pixel aspect ratio of a file.
 
-    Where no matrix is named, players guess it by the size of the picture, and readers take BT.601.
+    If no matrix is set, players guess it by the picture size, and readers assume BT.601.
     """
     context.colorspace, context.color_primaries, context.color_trc = colours
     context.color_range = ColorRange.MPEG

@@ -1,7 +1,7 @@
-"""A video file opened, its packets and its decoder; whatever is wrong with it is a ``VideoError``.
+"""Opening video files: container, packets and decoder. Every fault of a file raises ``VideoError``.
 
-The log level of FFmpeg is never set: with a callback installed, closing a file can wait for ever on the
-interpreter lock. Each decoder runs one thread: clips are decoded in parallel, not frames.
+FFmpeg's log level is never set: with a callback installed, closing a file can deadlock on the interpreter lock. Each
+decoder runs one thread: clips are decoded in parallel, not frames.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ try:
     from av.stream import Discard, Disposition
     from av.video.frame import VideoFrame
     from av.video.stream import VideoStream
-except ImportError as error:  # a broken decoder is said once, at start, not once per video
+except ImportError as error:  # report a broken decoder once, at start, not once per video
     raise ImportError(f"PyAV, which decodes videos, cannot be imported ({error}): pip install av") from error
 
 __all__ = [
@@ -43,7 +43,7 @@ __all__ = [
 ]
 
 _ANY_TAGS: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
-"""Arguments of `av.open` for files whose tags are of any encoding; PyAV 19 takes them as they are."""
+"""Arguments of `av.open` for tags in any encoding; PyAV 19 accepts them without."""
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a named pipe"),
@@ -72,7 +72,7 @@ _OUTSIDE = {
     "vobsub",
     "webm_dash_manifest",
 }
-"""FFmpeg's formats whose content names other files, addresses or scripts to read."""
+"""FFmpeg formats whose content names other files, addresses or scripts to read."""
 _LISTS = (
     (b"#EXTM3U", "an HLS playlist"),
     (b"ffconcat", "an ffconcat list"),
@@ -80,38 +80,38 @@ _LISTS = (
     (b"<CompositionPlaylist", "an IMF playlist"),
     (b"v=0", "an SDP description"),
     (b"# VobSub", "a VobSub index"),
-    (b"MLVI", "a Magic Lantern recording, which may have further parts"),
+    (b"MLVI", "a Magic Lantern recording, which may have more parts"),
 )
 _PICTURES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 _OF_TEXT = {"tty", "bin", "xbin", "adf", "idf"}
-"""FFmpeg's formats that show text as on a terminal: any text file would be a video."""
-# Opening a file, FFmpeg decodes some frames to learn what its header has not told; of a large picture that takes
-# longer than a short clip. Where it need not, it looks at a single packet and decodes none.
+"""FFmpeg formats that render text as on a terminal: with them, any text file would be a video."""
+# On opening a file, FFmpeg decodes some frames to learn what the header does not tell; for large pictures, that takes
+# longer than a short clip. If not needed, it looks at a single packet and decodes nothing.
 _NO_ANALYSIS = {"probesize": "32", "skip_frame": "all"}
 
 
 class VideoError(DataError):
-    """A video that cannot be read: names its path and the cause."""
+    """A video cannot be read. Holds its path and the cause."""
 
     def __init__(self, path: str, cause: str = "") -> None:
-        """Say which file and why; a single argument is a whole message."""
-        printable = path.encode(errors="backslashreplace").decode()  # a name may be of another encoding
+        """Create an error with a path and a cause; a single argument is the whole message."""
+        printable = path.encode(errors="backslashreplace").decode()  # its encoding may not be UTF-8
         super().__init__(f"{printable}: {cause}" if cause else printable)
         self.path = path
         self.cause = cause
 
     def __reduce__(self) -> tuple[type[VideoError], tuple[str, str]]:
-        """Come out of another process as what it was."""
+        """Pickle with both arguments."""
         return type(self), (self.path, self.cause)
 
 
 def file_status(path: str) -> os.stat_result:
-    """The status of what must be a file with something in it.
+    """Return the status of a non-empty file.
 
-    Looked at before it is opened: opening a pipe waits for somebody to write to it.
+    It is checked before opening: opening a pipe would block.
 
     Raises:
-        VideoError: If there is none, or it is no file, or empty.
+        VideoError: If the file is missing, not a regular file, or empty.
     """
     try:
         status = os.stat(path)
@@ -128,12 +128,12 @@ def file_status(path: str) -> os.stat_result:
 
 @cache
 def _accepted_formats() -> str:
-    """Formats that FFmpeg may take a file for, as it takes a list of them."""
+    """Return the formats that FFmpeg may detect, as a list for its options."""
     names = set()
     for name in av.formats_available:
         try:
             names.add(ContainerFormat(name, "r").name)
-        except ValueError:  # it can only be written
+        except ValueError:  # it is write-only
             continue
     return ",".join(sorted(names - _OUTSIDE))
 
@@ -142,29 +142,29 @@ def open_input(path: str, options: dict[str, str] | None = None) -> InputContain
     """Open a file, and nothing else: formats that name other files or addresses are refused before they are read.
 
     Args:
-        path: The file; ``file_status`` has looked at it.
-        options: Options of FFmpeg's.
+        path: The file, already checked by ``file_status``.
+        options: FFmpeg options.
 
     Raises:
-        VideoError: If the file is of such a format.
+        VideoError: If the file has such a format.
         FFmpegError: If it cannot be opened.
     """
     limits = {"format_whitelist": _accepted_formats(), "protocol_whitelist": "file"}
     try:
-        # With the protocol said, no file's name is taken for an address.
+        # With an explicit protocol, no file name is parsed as an address.
         container: InputContainer = av.open(f"file:{path}", options={**(options or {}), **limits}, **_ANY_TAGS)
     except av.error.FFmpegError as error:
         if (why := _refused(path, error)) is not None:
             raise VideoError(path, why) from error
         raise
-    if container.format.name in _OUTSIDE:  # should a version of FFmpeg not know the limits
+    if container.format.name in _OUTSIDE:  # in case a version of FFmpeg ignores the limits
         container.close()
         raise VideoError(path, f"format {container.format.name} names other files or addresses")
     return container
 
 
 def _refused(path: str, error: Exception) -> str | None:
-    """Why a file cannot be opened, where it is of a format that reads other files than itself."""
+    """Return why a file was refused, if its format reads other files."""
     try:
         with open(path, "rb") as file:
             head = file.read(2048).lstrip(b"\xef\xbb\xbf \t\r\n")
@@ -175,21 +175,21 @@ def _refused(path: str, error: Exception) -> str | None:
             return f"{name}, which names other files: only a file that holds its frames itself is read"
     if not isinstance(error, av.error.ArgumentError):
         return None
-    if path.lower().endswith(_PICTURES):  # of a pattern's name it would be a sequence
+    if path.lower().endswith(_PICTURES):  # a pattern as its name would make it a sequence
         return "a still image, not a video"
-    return "not a video, or of a format that names other files"
+    return "not a video, or its format names other files"
 
 
 @contextmanager
 def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """A file and its video stream, ready to decode.
+    """Open a file and its video stream, ready to decode.
 
     Args:
-        path: The file; ``file_status`` has looked at it.
-        analyse: Whether to look at the packets for what the header does not tell.
+        path: The file, already checked by ``file_status``.
+        analyse: Whether to analyse packets for what the header does not tell.
 
     Raises:
-        VideoError: Whatever goes wrong with the file, inside the context as well.
+        VideoError: For any fault of the file, also inside the context.
     """
     try:
         with open_input(path, {} if analyse else _NO_ANALYSIS) as container:
@@ -206,15 +206,15 @@ def _video_stream(path: str, container: InputContainer) -> VideoStream:
         raise VideoError(path, "a still image, not a video")
     if container.format.name in _OF_TEXT:
         raise VideoError(path, "text, not a video")
-    # Cover art of a music file is a video stream too, of one picture.
+    # Cover art of a music file is also a video stream, with one picture.
     moving = [stream for stream in container.streams.video if not stream.disposition & Disposition.attached_pic]
     if not moving:
         raise VideoError(path, "no video stream")
     decodable = [stream for stream in moving if getattr(stream, "codec_context", None) is not None]
     if not decodable:
         raise VideoError(path, "no decoder for its codec")
-    # Of several, the one a player takes. FFmpeg's own choice also counts packets that it has analysed, and would differ
-    # where it is kept from analysing.
+    # Of several streams, use the one a player takes. FFmpeg's own choice also counts the packets that it has analysed,
+    # so it would differ without analysis.
     chosen = max(decodable, key=_rank)
     for stream in container.streams:
         if stream is not chosen:
@@ -223,21 +223,21 @@ def _video_stream(path: str, container: InputContainer) -> VideoStream:
 
 
 def _rank(stream: VideoStream) -> tuple[int, int]:
-    """What players choose a stream by: its disposition, then the size of its pictures."""
+    """Return the sort key by which players choose a stream: disposition, then picture size."""
     is_default = bool(stream.disposition & Disposition.default)
     is_for_all = not stream.disposition & (Disposition.hearing_impaired | Disposition.visual_impaired)
     return is_default + is_for_all, stream.width * stream.height
 
 
 def _cause(error: Exception) -> str:
-    """The reason alone, in one line, without the error number and the path that precede and follow it."""
+    """Return only the reason in one line, without error number and path."""
     if isinstance(error, av.error.InvalidDataError):
         return "not a video, or its header is damaged or missing"
     return str(getattr(error, "strerror", None) or error).splitlines()[0]
 
 
 def packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:
-    """Packets up to the end of the file or to where it is broken, the last one empty."""
+    """Yield packets up to the end of the file or to where it is broken; the last one is empty."""
     try:
         yield from container.demux(stream)
     except av.error.FFmpegError:
@@ -245,7 +245,7 @@ def packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[V
 
 
 def every_packet(container: InputContainer) -> Iterator[Packet[Any]]:
-    """Packets of all streams up to the end of the file or to where it is broken."""
+    """Yield the packets of all streams up to the end of the file or to where it is broken."""
     try:
         yield from container.demux()
     except av.error.FFmpegError:
@@ -253,7 +253,7 @@ def every_packet(container: InputContainer) -> Iterator[Packet[Any]]:
 
 
 def seek(container: InputContainer, stream: VideoStream, pts: int) -> bool:
-    """Go to the keyframe at a time; says whether the file can be sought in."""
+    """Seek to the keyframe at a time; return whether the file is seekable."""
     try:
         container.seek(pts, stream=stream, backward=True)
     except av.error.FFmpegError:
@@ -262,21 +262,21 @@ def seek(container: InputContainer, stream: VideoStream, pts: int) -> bool:
 
 
 class Decoder:
-    """Frames of a stream's packets, each with whether it is damaged."""
+    """Decodes a stream's packets to frames, each with a damaged flag."""
 
     def __init__(self, stream: VideoStream) -> None:
-        """Decode from a keyframe on."""
+        """Start decoding at a keyframe."""
         self._decode = stream.codec_context.decode
         self._damaged = False
         self._broken_from: float | None = None
         self.failed: list[int | None] = []
-        """Times of the packets that could not be decoded."""
+        """Times of packets that could not be decoded."""
 
     def feed(self, packet: Packet[VideoStream] | None) -> list[tuple[VideoFrame, bool]]:
-        """Frames that a packet completes; none where it is broken, so that decoding goes on behind it.
+        """Return the frames that a packet completes; none if it is broken, so that decoding resumes after it.
 
-        A frame is damaged where its own packet is, and up to the next keyframe, as they build upon each other.
-        An empty packet, or none, ends the stream: the decoder hands out the frames it holds back.
+        A frame is damaged if its own packet is, and so are those up to the next keyframe, which build on it. An empty
+        packet, or None, ends the stream: the decoder returns the frames it holds back.
         """
         ends = packet is None or not packet.size
         if packet is not None and packet.is_corrupt:
@@ -290,7 +290,7 @@ class Decoder:
         return [(frame, self._is_damaged(frame)) for frame in frames]
 
     def _break(self, packet: Packet[VideoStream] | None) -> None:
-        """Frames that are shown from this packet's on are damaged."""
+        """Mark the frames shown from this packet on as damaged."""
         self._broken_from = -math.inf if packet is None or packet.pts is None else packet.pts
 
     def _is_damaged(self, frame: VideoFrame) -> bool:

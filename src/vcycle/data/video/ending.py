@@ -1,4 +1,4 @@
-"""How long a file says its pictures last: where they are over earlier, its end is missing."""
+"""Detects truncated videos: compares the duration that a file declares with its actual pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from vcycle.data.video.container import InputContainer, VideoStream, every_packe
 
 __all__ = ["missing_end"]
 
-# What a video may end too early where its header does not count frames: share of its duration, and seconds.
+# Tolerance for an early end if the header does not count frames: share of the duration, and seconds.
 _EARLY = 0.05
 _EARLY_SECONDS = 1.0
 
@@ -16,17 +16,17 @@ _EARLY_SECONDS = 1.0
 def missing_end(
     path: str, container: InputContainer, stream: VideoStream, *, packets: int, start: float, duration: float
 ) -> str:
-    """How much earlier a file's pictures end than its header says, in words; empty where nothing says so.
+    """Return how much earlier a file's pictures end than its header says, in words; empty if nothing indicates it.
 
-    Sound that is longer than the pictures says nothing: only where the whole file is shorter than promised, and no
-    number is of the pictures alone, is its end missing.
+    Audio that is longer than the pictures is no evidence: the end is missing only if the whole file is shorter than
+    declared, and no declared number is about the pictures alone.
 
     Args:
         path: The file.
-        container: The file, opened.
-        stream: Its pictures.
-        packets: How many packets of the pictures are there.
-        start: Seconds by the file's clock at which the first frame is shown.
+        container: The open file.
+        stream: The video stream.
+        packets: Number of packets of the video stream.
+        start: Time of the first frame in seconds, by the file's clock.
         duration: Seconds from then to the end of the last frame.
     """
     tick = float(stream.time_base or 0)
@@ -34,15 +34,15 @@ def missing_end(
     whole = None if container.duration is None else container.duration / 1e6
     own: float | None = None
     if stream.duration is not None:
-        # Told from the stream's first packet on, which need not be one that is shown.
+        # Counted from the stream's first packet, which may not be shown.
         own = (stream.duration + (stream.start_time or 0)) * tick - start
     if "mp4" in formats and stream.frames:  # the header lists every frame
         return _told(duration, own or 0.0) if stream.frames > packets else ""
     if "avi" in formats and stream.average_rate:
-        # The duration is corrected by what is there; the number of frames is not.
+        # FFmpeg corrects the duration by the actual content, but not the number of frames.
         return _early(duration, max(own or 0.0, stream.frames / float(stream.average_rate)))
     if own is None and (tagged := _tagged(stream)) is not None:
-        # Of the file that this one was cut from, a tag may tell more. It tells when the pictures are over.
+        # The tag may be left from the file that this one was cut from. It gives the end of the pictures.
         own = (tagged if whole is None else min(tagged, whole)) - max(start, 0.0)
     if own is not None:
         return _early(duration, own)
@@ -67,7 +67,7 @@ def _told(duration: float, promised: float) -> str:
 
 
 def _tagged(stream: VideoStream) -> float | None:
-    """Seconds that Matroska's tag gives: hours, minutes and seconds."""
+    """Return the seconds in Matroska's duration tag, which has hours, minutes and seconds."""
     text = next((value for name, value in stream.metadata.items() if name.upper().startswith("DURATION")), "")
     try:
         hours, minutes, seconds = text.split(":")
@@ -78,7 +78,7 @@ def _tagged(stream: VideoStream) -> float | None:
 
 
 def _end(path: str) -> float:
-    """Seconds by the file's clock at which the last of its streams ends."""
+    """Return when the last stream of a file ends, in seconds by the file's clock."""
     end = 0.0
     with open_input(path) as container:
         for packet in every_packet(container):

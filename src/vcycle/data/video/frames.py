@@ -1,4 +1,4 @@
-"""Frames of an indexed video, each resized as it is converted, straight into the clip."""
+"""Decodes frames of an indexed video, each resized during conversion, straight into the clip."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from vcycle.data.video.index import VideoIndex
 
 __all__ = ["Decoded", "every_frame", "read_frames"]
 
-_SEEK_OVER = 96  # packets between two wanted ones that cost more to read than to seek over
+_SEEK_OVER = 96  # above this many packets between two wanted ones, seeking is cheaper than reading
 
 
 class Decoded(NamedTuple):
-    """Frames as they were asked for."""
+    """Frames in the requested order."""
 
     pixels: NDArray[np.uint8]
     """``(T, H, W, 3)``, RGB."""
 
     filled: NDArray[np.bool_]
-    """``(T,)``: frames that are damaged, or could not be decoded and show the one before instead."""
+    """``(T,)``: frames that are damaged, or could not be decoded and repeat the one before."""
 
 
 def read_frames(
@@ -45,26 +45,26 @@ def read_frames(
     crop: tuple[int, int, int, int] | None = None,
     out: NDArray[np.uint8] | None = None,
 ) -> Decoded:
-    """Decode frames by number, each resized as it is converted to RGB.
+    """Decode frames by number, each resized during conversion to RGB.
 
-    Resizing is bilinear and averages over the pixels between samples when it shrinks.
+    Resizing is bilinear, with antialiasing when it shrinks.
 
     Args:
         index: From ``probe``.
-        frames: Numbers in the order shown, in any order and with repeats.
-        height: Rows of the resized picture; the displayed picture's own by default.
-        width: Columns of the resized picture; the displayed picture's own by default.
-        crop: Top, left, height and width of the part of the resized picture to keep; all of it by default.
-        out: Where to put the clip, ``(T, H, W, 3)``; a new array by default.
+        frames: Frame numbers in display order; may be unsorted and repeat.
+        height: Height of the resized picture; the displayed picture's by default.
+        width: Width of the resized picture; the displayed picture's by default.
+        crop: Top, left, height and width of the crop in the resized picture; the whole picture by default.
+        out: Output array ``(T, H, W, 3)``; a new array by default.
 
     Raises:
-        VideoError: If the file cannot be opened, has changed since it was indexed, or nothing of it decodes.
-        IndexError: If a number is not one of the video's frames.
+        VideoError: If the file cannot be opened, has changed since it was indexed, or no frame decodes.
+        IndexError: If a frame number is out of range.
     """
     wanted, firsts, places = np.unique(np.asarray(frames, dtype=np.int64), return_index=True, return_inverse=True)
     if len(wanted) and not 0 <= wanted[0] <= wanted[-1] < index.info.frames:
-        asked = f"frames {wanted[0]} to {wanted[-1]} asked for"
-        raise IndexError(f"{index.path}: {asked}, 0 to {index.info.frames - 1} exist")
+        asked = f"frames {wanted[0]} to {wanted[-1]} requested"
+        raise IndexError(f"{index.path}: {asked}, but it has frames 0 to {index.info.frames - 1}")
     size = (index.info.height if height is None else height, index.info.width if width is None else width)
     top, left, rows, columns = crop or (0, 0, *size)
     clip = _Clip(
@@ -77,7 +77,7 @@ def read_frames(
     index.check()
     if index.sequential or not _read_planned(index, wanted, clip):
         _read_through(index, wanted, clip)
-    if len(wanted) < len(places):  # repeats are copied from where each frame came first
+    if len(wanted) < len(places):  # repeats are copied from the first occurrence
         sources = firsts[places]
         repeats = np.flatnonzero(sources != np.arange(len(sources)))
         clip.pixels[repeats] = clip.pixels[sources[repeats]]
@@ -86,7 +86,7 @@ def read_frames(
 
 
 class _Clip:
-    """The frames wanted, being filled in."""
+    """The clip being filled."""
 
     def __init__(
         self,
@@ -107,8 +107,8 @@ class _Clip:
         self._height, self._width = index.orientation.size(*size)
 
     def put(self, number: int, frame: VideoFrame, *, filled: bool = False) -> None:
-        """Convert a frame into the place of the ``number``-th one wanted."""
-        # Without threads=1 the converter starts one thread per core.
+        """Convert a frame into the place of the ``number``-th wanted frame."""
+        # Without threads=1, the converter starts one thread per core.
         picture = frame.to_ndarray(
             format="rgb24", width=self._width, height=self._height, interpolation="BILINEAR", threads=1
         )
@@ -118,10 +118,10 @@ class _Clip:
 
 
 def _needed(index: VideoIndex, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Packets to feed so that the given ones decode, in decoding order.
+    """Return the packets needed to decode the given ones, in decoding order.
 
-    From each, back to the keyframe it hangs on, without the unreferenced ones between. A frame shown before
-    the keyframe it follows in the file refers to the group before as well (a leading picture).
+    These are the packets from each back to its keyframe, without unreferenced ones between. A frame shown before the
+    keyframe that it follows in the file also refers to the group before (a leading picture).
     """
     keyframes = np.flatnonzero(index.keyframe)
     needed = np.zeros(len(index.pts), dtype=np.bool_)
@@ -138,16 +138,16 @@ def _needed(index: VideoIndex, wanted: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _reorder_depth(pts: NDArray[np.int64]) -> int:
-    """Most packets that come before one which is shown before them."""
+    """Return the maximum number of packets that come before one shown before them."""
     shown_at = np.empty(len(pts), dtype=np.int64)
     shown_at[np.argsort(pts)] = np.arange(len(pts))
     return int((np.arange(len(pts)) - shown_at).max(initial=0))
 
 
 def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> bool:
-    """Feed only the packets that the wanted frames depend on; says whether every one of them came out undamaged.
+    """Feed only the packets that the wanted frames depend on; return whether all of them decoded undamaged.
 
-    What does not may decode from the start: a decoder may need what only the beginning of a file tells.
+    Frames that fail may still decode from the start: a decoder may need data at the beginning of a file.
     """
     targets = index.shown[wanted]
     feed = _needed(index, targets)
@@ -164,13 +164,13 @@ def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> 
 
     with opened(index.path, analyse=not index.quick) as (container, stream):
         if stream.codec_context.name == "h264":
-            # Not every stream says how far its frames are reordered; a decoder that has to guess may drop some.
+            # Not every stream declares its reorder depth; a decoder that has to guess may drop frames.
             stream.codec_context.options = {"has_b_frames": str(_reorder_depth(index.pts[feed]))}
         for first, run in _runs(index, feed):
             if first and not seek(container, stream, int(index.pts[first])):
                 return False
             decoder = Decoder(stream)
-            # A packet that is never shown may have the time of the next one.
+            # A packet that is never shown may have the next one's time.
             left, count = Counter(index.pts[run].tolist()), len(run)
             for packet in packets(container, stream):
                 if packet.pts is not None and left[packet.pts]:
@@ -185,9 +185,9 @@ def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> 
 
 
 def _runs(index: VideoIndex, feed: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Packets to feed in groups, each with the packet to seek to first.
+    """Yield packets to feed in groups, each with the packet to seek to first.
 
-    A group starts at a keyframe so far behind the packet before that seeking is cheaper than reading on.
+    A group starts at a keyframe so far after the last packet that seeking is cheaper than reading on.
     """
     far = (np.diff(feed) > _SEEK_OVER) & index.keyframe[feed[1:]]
     for run in np.split(feed, np.flatnonzero(far) + 1):
@@ -196,16 +196,16 @@ def _runs(index: VideoIndex, feed: NDArray[np.int64]) -> Iterator[tuple[int, NDA
 
 
 def every_frame(index: VideoIndex) -> Iterator[tuple[VideoFrame, bool]]:
-    """Every frame in the order shown, as it was coded, and whether it is damaged or shows another instead.
+    """Yield every frame in display order, as coded, and whether it is damaged or repeats another.
 
     Raises:
-        VideoError: If the file cannot be opened, has changed since it was indexed, or not one frame of it is whole.
+        VideoError: If the file cannot be opened, has changed since it was indexed, or none of its frames is undamaged.
     """
     index.check()
     whole, damaged = index.info.frames, 0
     for frame, is_damaged in _in_order(index, np.arange(whole)):
         damaged += is_damaged
-        if damaged == whole:  # what a decoder makes of that is grey
+        if damaged == whole:  # the decoder's output is grey then
             raise VideoError(index.path, f"none of its {whole} frames is undamaged")
         yield frame, is_damaged
 
@@ -217,11 +217,11 @@ def _read_through(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> 
 
 
 def _in_order(index: VideoIndex, wanted: NDArray[np.int64]) -> Iterator[tuple[VideoFrame, bool]]:
-    """Frames by ascending number, decoded from the start; one that does not come out is the one before (or the first).
+    """Yield frames by ascending number, decoded from the start; a missing one repeats the one before (or the first).
 
-    The second value says whether a frame is damaged or another one.
+    The second value says whether a frame is damaged or repeats another.
     """
-    # A frame is known by its time where times are trusted, else by its count.
+    # A frame is identified by its time if times are reliable, else by its count.
     counted = not len(index.pts)
     keys = (wanted if counted else index.pts[index.shown[wanted]]).tolist()
     last: VideoFrame | None = None

@@ -1,4 +1,4 @@
-"""A video file's index: the times of its frames, and which packets depend on which."""
+"""The index of a video file: frame times and packet dependencies."""
 
 from __future__ import annotations
 
@@ -21,58 +21,58 @@ _TIMELESS_CONTAINERS = frozenset({"avi", "mpegts", "mpeg"})  # their packets' ti
 _DESCRIBING_CONTAINERS = frozenset({"mp4", "matroska"})
 _SELF_DESCRIBED_CODECS = frozenset({"h264", "hevc", "vp8", "vp9"})
 _FALLBACK_FPS = 25.0
-_MOST_REORDERED = 32  # frames that codecs show before one that is decoded first
+_MOST_REORDERED = 32  # maximum reorder depth of codecs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class VideoIndex:
-    """What one pass over a file's packets tells. Arrays run over packets in decoding order."""
+    """The result of one pass over a file's packets. Arrays are over packets in decoding order."""
 
     path: str
     info: VideoInfo
-    """Times and displayed size of the frames shown."""
+    """Frame times and display size."""
 
     orientation: Orientation
-    """From the coded picture to the displayed one."""
+    """From the coded to the displayed picture."""
 
     sequential: bool
-    """Frames are found by decoding from the start alone: packets are not frames, or cannot be sought."""
+    """Whether frames can only be found by decoding from the start: packets are not frames, or seeking fails."""
 
     pts: NDArray[np.int64]
-    """Presentation times in ticks of the stream's clock: of the packets or, where these are not the frames, of the
-    frames; empty if frames can only be told by counting them."""
+    """Presentation times in ticks of the stream's clock: of the packets or, if these are not frames, of the frames;
+    empty if frames can only be counted."""
 
     keyframe: NDArray[np.bool_]
     droppable: NDArray[np.bool_]
     """No other frame refers to this one."""
 
     shown: NDArray[np.int64]
-    """Place in ``pts`` of each frame shown, in the order shown; empty where frames are counted."""
+    """Index into ``pts`` of each frame, in display order; empty if frames are counted."""
 
     start: float = 0.0
-    """Seconds by the file's clock at which the first frame is shown, for what goes along with the pictures."""
+    """Time of the first frame in seconds by the file's clock, to align other streams."""
 
     primed: bool = False
-    """No frame decodes right before the first packet has been decoded."""
+    """Whether the first packet must be decoded before any other frame."""
 
     quick: bool = False
-    """Header and packets tell all that decoding needs: the file need not be analysed when it is opened again."""
+    """Whether header and packets suffice for decoding: reopening the file needs no analysis."""
 
     size: int | None = None
-    """Bytes of the file; one of another size is another file, and refused. None: not looked at."""
+    """Size of the file in bytes; a file of another size is refused. None: not checked."""
 
     modified: int | None = None
-    """Time of the file's last change in nanoseconds, as ``size``."""
+    """Modification time of the file in nanoseconds, checked like ``size``."""
 
     def frame_at(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
-        """Numbers of the frames on display at given times; see ``VideoInfo.frame_at``."""
+        """Return the numbers of the frames on display at given times; see ``VideoInfo.frame_at``."""
         return self.info.frame_at(seconds)
 
     def check(self) -> None:
-        """Refuse to read another file than the one that was indexed.
+        """Refuse a file that has changed since it was indexed.
 
         Raises:
-            VideoError: If the file is gone, no file, or has changed.
+            VideoError: If the file is missing, not a regular file, or has changed.
         """
         status = file_status(self.path)
         if self.size not in (None, status.st_size) or self.modified not in (None, status.st_mtime_ns):
@@ -91,13 +91,13 @@ class _Row(NamedTuple):
 
 
 class _Timeline(NamedTuple):
-    """Which frames there are, in the order shown."""
+    """The frames of a video, in display order."""
 
     times: NDArray[np.float64]
-    """Seconds from the first on."""
+    """Seconds since the first frame."""
 
     first: int | None
-    """When the first is shown, in ticks; None if its time is not known."""
+    """Time of the first frame in ticks; None if unknown."""
 
     pts: NDArray[np.int64]
     shown: NDArray[np.int64]
@@ -105,17 +105,17 @@ class _Timeline(NamedTuple):
 
 
 def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIndex:
-    """Index a file: times of its frames, displayed size, and which packets depend on which.
+    """Index a file: frame times, display size, and packet dependencies.
 
-    One pass over the packets, decoding until the first frame appears. Where packets may not be frames one to one,
-    or their times not be the order shown, the file is decoded once, and what comes out are its frames.
+    This takes one pass over the packets, decoding until the first frame. If packets may not be frames one to one, or
+    their times may not be in display order, the file is decoded once, and the index holds the decoded frames.
 
     Args:
         path: The file.
-        on_packet: Called after each packet of a file that is decoded once, which may take long.
+        on_packet: Called after each packet when the whole file is decoded, which may take long.
 
     Raises:
-        VideoError: If the file is missing, is no video, or not one frame of it decodes.
+        VideoError: If the file is missing, is not a video, or no frame decodes.
     """
     rows: list[_Row] = []
     first: VideoFrame | None = None
@@ -146,7 +146,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         counted = bool(_TIMELESS_CONTAINERS & formats)
         sure = sure and pts is not None and _in_groups(pts, bidirectional=bidirectional)
         codec = stream.codec_context.codec.canonical_name
-        # AVI numbers packets as they are decoded, and transport streams may join or lack any.
+        # AVI numbers packets in decoding order; transport streams may merge or lose packets.
         numbered = not counted or ("avi" in formats and codec != "h264" and not bidirectional)
         if sure and pts is not None and numbered:
             line = _from_packets(pts, rows, tick, sequential=counted)
@@ -184,7 +184,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
 
 
 def _lost(line: _Timeline, rows: Sequence[_Row]) -> str:
-    """How many frames did not come out of a decoder that are not known by their times, in words."""
+    """Describe how many frames are missing, if frames are not identified by their times."""
     if len(line.pts) or not rows[0].opens:
         return ""
     coded = sum(row.plain and row.shown for row in rows)
@@ -193,15 +193,15 @@ def _lost(line: _Timeline, rows: Sequence[_Row]) -> str:
 
 
 def _start(stream: VideoStream, first: int | None, rows: Sequence[_Row]) -> float:
-    """Seconds by the file's clock at which the first frame is shown: later than the stream's start if some are lost."""
+    """Return the time of the first frame by the file's clock: later than the stream's start if frames are lost."""
     stored = [row.pts for row in rows if row.shown and row.pts is not None]
     late = first - min(stored) if first is not None and stored else 0
-    known = [*stored, *([] if stream.start_time is None else [stream.start_time])]  # AVI tells when decoding starts
+    known = [*stored, *([] if stream.start_time is None else [stream.start_time])]  # AVI declares when decoding starts
     return float((min(known, default=0) + late) * (stream.time_base or 0))
 
 
 def _stored_times(rows: Sequence[_Row]) -> NDArray[np.int64] | None:
-    """Times of the packets, where each that is shown has one of its own."""
+    """Return the packets' times if every shown packet has a unique one, else None."""
     stored = [row.pts for row in rows if row.pts is not None]
     shown = {row.pts for row in rows if row.shown}
     if len(stored) < len(rows) or len(shown) < sum(row.shown for row in rows):
@@ -210,15 +210,15 @@ def _stored_times(rows: Sequence[_Row]) -> NDArray[np.int64] | None:
 
 
 def _in_groups(pts: NDArray[np.int64], *, bidirectional: bool) -> bool:
-    """Whether packets' times can be the order shown, and the file does not begin with frames of a group before.
+    """Return whether packet times can be display times, and the file does not start with frames of an earlier group.
 
-    Frames that refer to later ones come after them in the file. Where all times ascend, they are decoding times.
+    Frames that refer to later ones follow them in the file. If all times ascend, they are decoding times.
     """
     return bool(pts.min() == pts[0]) and not (bidirectional and bool((np.diff(pts) > 0).all()))
 
 
 def _from_packets(pts: NDArray[np.int64], rows: Sequence[_Row], tick: float, *, sequential: bool) -> _Timeline:
-    """Each packet is a frame, and shown at its time."""
+    """Build the timeline of packets that are frames, each shown at its time."""
     shown = np.flatnonzero([row.shown for row in rows])
     shown = shown[np.argsort(pts[shown])]
     times = (pts[shown] - pts[shown[0]]) * tick
@@ -232,17 +232,17 @@ def _from_frames(
     clock: tuple[float, float],
     on_packet: Callable[[], None],
 ) -> _Timeline:
-    """The frames that come out of the decoder, and those that a broken packet takes away between them.
+    """Build the timeline of decoded frames, and of those lost to broken packets between them.
 
     Args:
         path: The file.
-        pts: Times of the packets, if a frame may be known by them.
+        pts: Times of the packets, if they identify frames.
         rows: The packets.
-        clock: Seconds in one unit of the times, and frames a second where there are no times.
+        clock: Seconds per tick, and the frame rate to use without times.
         on_packet: Called after each packet.
 
     Raises:
-        VideoError: If there are none.
+        VideoError: If there are no frames.
     """
     with opened(path) as (container, stream):
         decoder = Decoder(stream)
@@ -262,7 +262,7 @@ def _from_frames(
     lost = [at for at in missing if at is not None and at > known[0]]
     merged = np.union1d(known, np.array(lost, dtype=np.int64))
     if pts is not None:
-        # Frames before the first one that decodes do not exist; the others may be packets one to one after all.
+        # Frames before the first that decodes do not exist; the others may map to packets one to one.
         shown = np.flatnonzero([row.shown for row in rows] & (pts >= merged[0]))
         if np.array_equal(np.sort(pts[shown]), merged):
             rest = [row._replace(shown=row.shown and at >= merged[0]) for row, at in zip(rows, pts, strict=True)]
@@ -272,7 +272,7 @@ def _from_frames(
 
 
 def _ascending(stamps: Sequence[int | None]) -> NDArray[np.int64] | None:
-    """Times as they are, if each is later than the one before."""
+    """Return times unchanged if they are strictly ascending, else None."""
     known = [stamp for stamp in stamps if stamp is not None]
     array = np.array(known, dtype=np.int64)
     return array if len(known) == len(stamps) and bool((np.diff(array) > 0).all()) else None
@@ -281,7 +281,7 @@ def _ascending(stamps: Sequence[int | None]) -> NDArray[np.int64] | None:
 def _guessed_times(
     stamps: Sequence[tuple[int | None, int | None]], tick: float, rate: float
 ) -> tuple[NDArray[np.float64], int | None]:
-    """Times of frames whose own are not the order that they come in, and the first in ticks."""
+    """Return the times of frames whose own times are not in display order, and the first in ticks."""
     shown = [stamp for stamp, _ in stamps if stamp is not None]
     ordered = sorted(set(shown))
     for candidate in (
@@ -296,5 +296,5 @@ def _guessed_times(
 
 
 def _displaced(stamps: Sequence[int]) -> int:
-    """Places that a value is at most away from where it would be in order."""
+    """Return how far a value is at most from its sorted position."""
     return int(np.abs(np.argsort(np.argsort(stamps)) - np.arange(len(stamps))).max(initial=0))

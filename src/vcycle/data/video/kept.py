@@ -1,7 +1,7 @@
-"""Indexes of video files that outlive the process that made them, in one file that many processes share.
+"""A persistent cache of video indexes: one file, shared by many processes.
 
-To index a file is to read all of its packets: about a sixth of the time that a clip of it takes. The file is only an
-aid: what cannot be read from it, or written to it, is made anew.
+Indexing a file reads all of its packets, about a sixth of the time of decoding a clip. The file is only a cache: what
+cannot be read or written is recomputed.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from vcycle.data.video.orientation import Orientation
 
 __all__ = ["KeptIndexes"]
 
-_FORMAT = 3  # of what is kept, and of how `probe` finds it
-_MOST_BYTES = 2 << 30  # of the file: a million videos of ten seconds, or so
-_PATIENCE = 0.5  # seconds to wait while others write
+_FORMAT = 3  # version of the stored data and of `probe`
+_MOST_BYTES = 2 << 30  # of the file: about a million videos of ten seconds
+_PATIENCE = 0.5  # seconds to wait for other writers
 _ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
 _INFO = ("duration", "height", "width", "tolerance", "incomplete")
 _TABLE = """
@@ -39,12 +39,12 @@ CREATE TABLE IF NOT EXISTS indexes (
 
 
 class KeptIndexes:
-    """Gives the index of a file: one kept of a file of this path, size and time of change, or a new one."""
+    """Returns the index of a file: a stored one for the same path, size and modification time, or a new one."""
 
     def __init__(self, file: Path) -> None:
-        """Keep indexes in a file, which is made when there is something to keep.
+        """Use a cache file, which is created on first write.
 
-        A file that is damaged is said so, and begun anew.
+        A damaged file is reported and replaced.
         """
         self.file = Path(file)
         self._maker = f"{_FORMAT}, av {version('av')}"
@@ -54,21 +54,21 @@ class KeptIndexes:
                 with contextlib.closing(self._connect()) as connection:
                     connection.execute("SELECT path FROM indexes LIMIT 1").fetchall()
             except sqlite3.OperationalError:
-                pass  # busy, not to be written to, or nothing in it yet
+                pass  # busy, read-only, or empty
             except sqlite3.DatabaseError as error:
-                warnings.warn(f"{self.file} is damaged ({error}): indexes of videos are made anew", stacklevel=2)
+                warnings.warn(f"{self.file} is damaged ({error}): rebuilding the video indexes", stacklevel=2)
                 with contextlib.suppress(OSError):
                     self.file.unlink()
 
     def __reduce__(self) -> tuple[type[KeptIndexes], tuple[Path]]:
-        """Come out of another process as what it was."""
+        """Pickle without the connection."""
         return type(self), (self.file,)
 
     def __call__(self, path: str) -> VideoIndex:
-        """The index of a file.
+        """Return the index of a file.
 
         Raises:
-            VideoError: As ``probe``.
+            VideoError: For the reasons of ``probe``.
         """
         status = file_status(path)
         key = (os.path.abspath(path).encode(errors="surrogateescape"), status.st_size, status.st_mtime_ns, self._maker)
@@ -81,11 +81,11 @@ class KeptIndexes:
         return index
 
     def _ask(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
-        """What a statement gives; nothing where the file is of no use now."""
+        """Execute a statement; returns nothing if the file is not usable now."""
         here = os.getpid(), threading.get_ident()
         try:
             if here not in self._opened:
-                # A connection belongs to one thread of one process; another's is left as it is.
+                # A connection belongs to one thread of one process; others are left alone.
                 self._opened[here] = None
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 connection = self._connect()
@@ -99,7 +99,7 @@ class KeptIndexes:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.file, timeout=_PATIENCE, isolation_level=None)
         try:
-            # Safe against the end of a process; after a loss of power the contents' checksums tell.
+            # Safe if a process ends; after a power loss, checksums detect damage.
             connection.execute("PRAGMA synchronous=OFF")
             page = connection.execute("PRAGMA page_size").fetchone()[0]
             connection.execute(f"PRAGMA max_page_count={_MOST_BYTES // page}")
@@ -119,7 +119,7 @@ def _encoded(index: VideoIndex) -> bytes:
 
 
 def _decoded(content: bytes, path: str, size: int, modified: int) -> VideoIndex | None:
-    """An index as it was; none if its content is damaged."""
+    """Restore an index; None if its content is damaged."""
     try:
         head, _, raw = zlib.decompress(content).partition(b"\n")
         about: dict[str, Any] = json.loads(head)

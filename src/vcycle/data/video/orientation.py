@@ -1,4 +1,4 @@
-"""The orientation of a picture: how a player turns and mirrors what a decoder gives."""
+"""Orientation of a picture: how a player rotates and mirrors a decoded frame."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _Pixel = TypeVar("_Pixel", bound=np.generic)
 
 
 class Orientation(NamedTuple):
-    """One of the eight symmetries of a rectangle: from the coded picture to the displayed one.
+    """One of the eight symmetries of a rectangle, from the coded to the displayed picture.
 
     The picture is transposed first, then flipped.
 
@@ -31,14 +31,14 @@ class Orientation(NamedTuple):
     """Rows become columns."""
 
     upside_down: bool = False
-    """Top and bottom are exchanged."""
+    """Top and bottom are swapped."""
 
     mirrored: bool = False
-    """Left and right are exchanged."""
+    """Left and right are swapped."""
 
     @classmethod
     def of(cls, frame: VideoFrame) -> Orientation:
-        """What the display matrix of a decoded frame says; upright without one."""
+        """Return the orientation in a decoded frame's display matrix; upright without one."""
         matrix = cast("Any", frame.side_data).get(Type.DISPLAYMATRIX)
         if matrix is None:
             return UPRIGHT
@@ -47,18 +47,18 @@ class Orientation(NamedTuple):
 
     @classmethod
     def from_matrix(cls, matrix: list[list[int]]) -> Orientation:
-        """The symmetry nearest to a matrix [[a, b], [c, d]], as in ISO 14496-12, section 6.2.2."""
+        """Return the symmetry nearest to a matrix [[a, b], [c, d]], as in ISO 14496-12, section 6.2.2."""
         (a, b), (c, d) = matrix
         if abs(a) + abs(d) >= abs(b) + abs(c):
             return cls(transposed=False, upside_down=d < 0, mirrored=a < 0)
         return cls(transposed=True, upside_down=b < 0, mirrored=c < 0)
 
     def size(self, height: int, width: int) -> tuple[int, int]:
-        """Height and width of the displayed picture from those of the coded one, and the other way round."""
+        """Convert the coded to the displayed height and width, or the reverse."""
         return (width, height) if self.transposed else (height, width)
 
     def apply(self, pixels: NDArray[_Pixel]) -> NDArray[_Pixel]:
-        """A picture ``(H, W, ...)`` as it is displayed; a view."""
+        """Return a picture ``(H, W, ...)`` as displayed; a view."""
         if self.transposed:
             pixels = pixels.swapaxes(0, 1)
         return pixels[:: -1 if self.upside_down else 1, :: -1 if self.mirrored else 1]

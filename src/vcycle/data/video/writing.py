@@ -1,4 +1,4 @@
-"""A video written frame by frame, with the time stamps and the sound of another."""
+"""Writes a video frame by frame, with the time stamps and the audio of another."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from vcycle.utils.atomic import atomic_path
 __all__ = ["FORMATS", "VideoWriter", "written_video"]
 
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
-"""Endings of files that can be written, and their formats."""
+"""Supported file suffixes and their formats."""
 
 
 class VideoWriter:
-    """A file being written; see ``written_video``."""
+    """A video file being written; see ``written_video``."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class VideoWriter:
         self._colours = colours
 
     def put(self, frame: NDArray[np.uint8] | NDArray[np.uint16], pts: int) -> None:
-        """Add a frame, uint8 or uint16 ``(H, W, 3)``, RGB, shown from a tick of the clock on.
+        """Add a frame, uint8 or uint16 ``(H, W, 3)``, RGB, shown from a tick on.
 
         Raises:
-            DataError: if it cannot be written.
+            DataError: if the file cannot be written.
         """
         kind = "rgb24" if frame.dtype == np.uint8 else "rgb48le"
         picture = to_yuv(av.VideoFrame.from_ndarray(frame, format=kind), self._colours, _pixels_of(self._colours))
@@ -56,25 +56,25 @@ class VideoWriter:
             self._sound.copy_until(float(pts * self._clock))
 
     def end(self) -> None:
-        """Add what is left."""
+        """Flush the encoder and the audio."""
         self._container.mux(self._stream.encode(None))
         if self._sound is not None:
             self._sound.copy_until(float("inf"))
 
 
 class _Sound:
-    """The sound of a file, copied as it was coded, up to its end or to where the file is broken."""
+    """The audio of a file, copied without re-encoding, up to its end or to where the file is broken."""
 
     def __init__(self, source: InputContainer, stream: AudioStream, container: OutputContainer, begin: float) -> None:
         self._into: Any = container.add_stream_from_template(stream)
         self._container = container
         self._packets = source.demux(stream)
         self._tick = float(stream.time_base or 1)
-        self._shift = round(begin / self._tick)  # pictures begin at 0, the sound with them
+        self._shift = round(begin / self._tick)  # pictures start at 0, and the audio with them
         self._next: Packet[AudioStream] | None = None
 
     def copy_until(self, seconds: float) -> None:
-        """Copy what comes before a time: the file's two streams go side by side."""
+        """Copy the audio before a time, so that the file's two streams are interleaved."""
         while True:
             packet = self._next or self._read()
             self._next = None
@@ -114,31 +114,31 @@ def written_video(
     sound_of: str | None = None,
     crf: int = 17,
 ) -> Iterator[VideoWriter]:
-    """A file to put frames into, which takes its name once it is whole and on the disk; after an exception it is gone.
+    """Open a file to add frames to; it is renamed into place once complete and on disk, and deleted after an exception.
 
     Args:
-        path: Where; one of ``FORMATS`` by its ending.
+        path: Output file; its suffix must be in ``FORMATS``.
         size: Height and width in pixels, both even.
-        clock: Seconds in a tick of the frames' time stamps.
-        rate: Frames a second, as the file says.
-        appearance: Of the video that the frames are made of: colours and shape of its pixels are kept. HDR is written
-            in 10 bits.
-        sound_of: A video whose sound is copied, if it has any: from its first frame on, which is at 0 here.
-        crf: Quality of the H.264: 0 is lossless, 17 looks like it.
+        clock: Seconds per tick of the frames' time stamps.
+        rate: Declared frame rate.
+        appearance: Appearance of the source video; its colours and pixel aspect ratio are kept. HDR is written with 10
+            bits.
+        sound_of: A video whose audio is copied, if it has any, from its first frame on, which is at 0 here.
+        crf: CRF of the H.264: 0 is lossless, 17 is visually lossless.
 
     Raises:
-        DataError: if the ending is of no format, the sound does not fit into it, or it cannot be written.
-        VideoError: if the video whose sound is copied cannot be read.
+        DataError: if the suffix is not supported, the format cannot hold the audio, or the file cannot be written.
+        VideoError: if the video whose audio is copied cannot be read.
     """
     kind = FORMATS.get(path.suffix.lower())
     if kind is None:
         raise DataError(
-            f"{path}: a video cannot be written as {path.suffix or 'a file without an ending'!r}; "
+            f"{path}: a video cannot be written as {path.suffix or 'a file without a suffix'!r}; "
             f"accepted: {', '.join(FORMATS)}"
         )
     try:
         with atomic_path(path) as partial, ExitStack() as stack:
-            # With the protocol said, no file's name is taken for an address.
+            # With an explicit protocol, no file name is parsed as an address.
             container = stack.enter_context(av.open(f"file:{partial}", "w", format=kind))
             frames_a_second = Fraction(min(max(rate, 1), 1000)).limit_denominator(1001)
             options = {"preset": "medium", "crf": str(crf)}
@@ -156,8 +156,8 @@ def written_video(
 
 
 def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path) -> _Sound | None:
-    """The sound of a file that a player takes, if it has any, with a place in the file that is written."""
-    # Pictures and sound of a file may both begin at any time, as in a recording cut from a broadcast.
+    """Open the audio that a player uses in a file, if any, with a stream for it in the output."""
+    # Pictures and audio may both start at any time, as in a recording cut from a broadcast.
     begin = probe(source).start
     heard = stack.enter_context(open_input(source))
     if not heard.streams.audio:
@@ -171,7 +171,7 @@ def _sound(stack: ExitStack, source: str, container: OutputContainer, path: Path
         container.start_encoding()
     except (av.error.FFmpegError, ValueError) as error:
         raise DataError(
-            f"{path}: the sound of {source} ({stream.codec_context.name}) does not fit into {path.suffix}; "
-            "accepted: .mkv, which takes nearly all"
+            f"{path}: {path.suffix} cannot hold the audio of {source} ({stream.codec_context.name}); "
+            "use .mkv, which supports nearly all codecs"
         ) from error
     return sound
