@@ -139,7 +139,7 @@ def _torch_archive(path: Path) -> Any:
     if "data.pkl" not in names:
         raise CheckpointError(f"weights {path}: this is an archive (zip), and not one that PyTorch wrote")
     if packed:  # a few bytes may stand for more than memory holds
-        raise CheckpointError(f"weights {path}: its contents are packed, which those of PyTorch's files are not")
+        raise CheckpointError(f"weights {path}: its contents are compressed, which those of PyTorch's files are not")
     if damaged is not None:
         raise CheckpointError(f"weights {path}: the file is damaged: {damaged} has a wrong checksum")
     return _torch_load(path)
