@@ -219,5 +219,7 @@ def test_residual_blocks_are_layers_and_what_lies_between_belongs_to_the_next(co
 
 
 def test_a_model_without_blocks_is_refused():
-    with pytest.raises(RecipeError, match=r"optimizer\.layer_decay needs a model of blocks .*, and Linear has none"):
+    with pytest.raises(
+        RecipeError, match=r"optimizer\.layer_decay needs a model of blocks .*, but Linear has none: set it to null"
+    ):
         parameter_groups(nn.Linear(4, 4), weight_decay=0.0, layer_decay=0.75)
