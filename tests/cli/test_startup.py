@@ -118,7 +118,7 @@ def test_ctrl_c_in_training_saves_says_how_to_go_on_and_ends_with_130(videos, he
     os.killpg(training.pid, signal.SIGINT)
     _, err = training.communicate(timeout=60)
     assert training.returncode == 130, err
-    assert "SIGINT: the step at hand is finished and saved; Ctrl-C again ends at once" in err or "stopped after" in err
+    assert "SIGINT: finishing and saving the current step; Ctrl-C again stops at once" in err or "stopped after" in err
     assert err.splitlines()[-1] == "interrupted; resume with `vcycle train runs/x --resume`"
     assert "Traceback" not in err
     (newest, *_) = sorted((here / "runs/x/checkpoints").glob("*.pt"), reverse=True)

@@ -176,5 +176,5 @@ def test_an_archive_that_would_grow_is_refused_before_it_does(whole, tmp_path):
     assert len(packed) < 1 << 17
     path = tmp_path / "step-000000005.pt"
     path.write_bytes(packed)
-    assert "its contents are packed, which checkpoints' are not" in tried(load_checkpoint, path)
-    assert "its contents are packed" in tried(read_weights, path)
+    assert "its contents are compressed, which a checkpoint's are not" in tried(load_checkpoint, path)
+    assert "its contents are compressed" in tried(read_weights, path)

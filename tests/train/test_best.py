@@ -88,8 +88,8 @@ def test_it_is_kept_whenever_checkpoints_are_saved_and_told_of_at_the_end(run, t
     assert all(torch.equal(value, weights[best][key]) for key, value in kept.weights.items())
     told = [line for line in said if "best validation" in line]
     assert told == [
-        f"the best validation was after step {kept.step:,}, top-1 {values[best]:.1%}, and the last is top-1 "
-        f"{values[-1]:.1%}: {tmp_path / 'checkpoints' / BEST} has the weights of then"
+        f"the best validation was after step {kept.step:,}, top-1 {values[best]:.1%}, the last one is top-1 "
+        f"{values[-1]:.1%}: {tmp_path / 'checkpoints' / BEST} has the best weights"
     ]
 
 

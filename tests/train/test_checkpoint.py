@@ -154,7 +154,7 @@ def test_a_file_that_would_run_code_is_refused(tmp_path, monkeypatch, as_zip):
 def test_a_file_of_another_program_is_named_as_such(tmp_path, content):
     path = tmp_path / "step-000000001.pt"
     torch.save(content, path)
-    with pytest.raises(CheckpointError, match=r"step-000000001.pt is not one of vcycle's \(format 1\)"):
+    with pytest.raises(CheckpointError, match=r"step-000000001.pt is not a vcycle checkpoint \(format 1\)"):
         load_checkpoint(path)
 
 
@@ -163,7 +163,7 @@ def test_a_checkpoint_of_another_version_is_named_as_such(tmp_path, change):
     path = save_checkpoint(tmp_path, make(1))
     data = {**torch.load(path, weights_only=True), **change}
     torch.save({key: value for key, value in data.items() if value is not None}, path)
-    with pytest.raises(CheckpointError, match="is of another version of vcycle"):
+    with pytest.raises(CheckpointError, match="is from another version of vcycle"):
         load_checkpoint(path)
 
 

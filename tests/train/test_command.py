@@ -85,7 +85,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(start, newest, tm
     wait_for_steps(second, folder, step + 1)
     second.send_signal(signal.SIGINT)
     heard = iter(second.stderr.readline, "")
-    assert any("SIGINT: the step at hand is finished and saved; Ctrl-C again ends at once" in line for line in heard)
+    assert any("SIGINT: finishing and saving the current step; Ctrl-C again stops at once" in line for line in heard)
     second.send_signal(signal.SIGINT)
     code, said = ended(second)
     assert code == 130
@@ -106,7 +106,7 @@ def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, chil
     ranks = children(agent.pid)
     os.killpg(agent.pid, signal.SIGINT)
     heard = iter(agent.stderr.readline, "")
-    assert any("SIGINT: the step at hand is finished and saved; Ctrl-C again ends at once" in line for line in heard)
+    assert any("SIGINT: finishing and saving the current step; Ctrl-C again stops at once" in line for line in heard)
     os.killpg(agent.pid, signal.SIGINT)
     _, said = ended(agent)
     assert len(ranks) >= 2

@@ -166,7 +166,7 @@ def test_clips_are_mixed_within_blocks_and_not_where_ranks_share_them(on_ranks, 
     assert on_ranks(2, _train_with_mixup, noise, tmp_path / "two") == [None, None]
     assert_equal(record(tmp_path / "two"), record(tmp_path / "alone"), atol=1e-5)
     for refusal in on_ranks(3, _train_with_mixup, noise, tmp_path / "three"):
-        assert "blocks of a batch of 5×8×16² lie on several of the 3 ranks" in refusal
+        assert "blocks of the batch 5×8×16² span several of the 3 ranks" in refusal
 
 
 def _train_by_adamw(rank, world, noise, folder, bn_batch):

@@ -307,7 +307,8 @@ def test_no_tensorboard_files_are_written_otherwise(fit_noise, tmp_path):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_named():
-    with pytest.raises(VcycleError, match=r"run\.device is cuda, and torch finds no CUDA device: cpu or auto"):
+    said = r"run\.device is cuda, but torch finds no CUDA device: set run\.device to cpu or auto"
+    with pytest.raises(VcycleError, match=said):
         make_accelerator(RunSection(device="cuda"))
     assert make_accelerator(RunSection(device="auto")).device.type == "cpu"
 

@@ -127,7 +127,7 @@ def test_options_are_passed_on():
             r"optimizer 'adamm' is not in torch.optim \(did you mean 'adam'\?\): accepted are adadelta",
         ),
         ({"name": "LBFGS"}, r"optimizer 'LBFGS' computes the loss several times in a step"),
-        ({"name": "sparseadam"}, r"optimizer 'sparseadam' takes sparse gradients alone"),
+        ({"name": "sparseadam"}, r"optimizer 'sparseadam' only supports sparse gradients"),
         (
             {"options": {"dampenning": 1}},
             r"SGD takes no option 'dampenning' \(did you mean 'dampening'\?\): accepted ar",
@@ -143,7 +143,8 @@ def test_what_no_optimizer_takes_is_refused_with_what_it_takes(options, message)
 
 
 def test_what_the_optimizer_itself_refuses_is_said():
-    with pytest.raises(RecipeError, match=r"optimizer\.weight_decay is 0\.0001, and Rprop has none: 0 is accepted"):
+    said = r"optimizer\.weight_decay is 0\.0001, but Rprop has no weight decay: set it to 0"
+    with pytest.raises(RecipeError, match=said):
         build_optimizer(OptimizerSection(name="rprop"), nn.Linear(4, 4))
     with pytest.raises(
         RecipeError, match=r"optimizer 'adam' refuses the model or its options: Invalid epsilon value: -1"
@@ -218,5 +219,7 @@ def test_residual_blocks_are_layers_and_what_lies_between_belongs_to_the_next(co
 
 
 def test_a_model_without_blocks_is_refused():
-    with pytest.raises(RecipeError, match=r"optimizer\.layer_decay needs a model of blocks .*, and Linear has none"):
+    with pytest.raises(
+        RecipeError, match=r"optimizer\.layer_decay needs a model of blocks .*, but Linear has none: set it to null"
+    ):
         parameter_groups(nn.Linear(4, 4), weight_decay=0.0, layer_decay=0.75)

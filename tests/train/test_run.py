@@ -44,7 +44,7 @@ def test_a_run_that_ended_before_its_first_line_may_be_begun_otherwise(tmp_path,
 def test_a_recipe_that_a_user_keeps_in_the_folder_is_not_replaced(tmp_path):
     run = RunFolder(tmp_path)
     run.recipe.write_text("mine: 1\n")
-    with pytest.raises(VcycleError, match=r"recipe\.yaml is there, and no run has written it: choose another --out"):
+    with pytest.raises(VcycleError, match=r"recipe\.yaml exists but was not written by a run: choose another --out"):
         run.prepare(PLAN, "a: 1\n", resume=False)
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.yaml"]
     assert run.recipe.read_text() == "mine: 1\n"

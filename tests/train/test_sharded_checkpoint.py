@@ -250,7 +250,7 @@ def test_nothing_in_it_is_run(saved_by_two):
     (path / ".metadata").write_bytes(pickle.dumps(Evil()))
     digest = hashlib.sha256((path / ".metadata").read_bytes()).hexdigest()
     (path / "whole.json").write_text(json.dumps({"metadata": digest}))
-    with pytest.raises(CheckpointError, match="something else than tensors and plain values"):
+    with pytest.raises(CheckpointError, match="pickled objects other than tensors and plain values"):
         load_checkpoint(path)
     assert not Path("/tmp/vcycle-was-here").exists()
 

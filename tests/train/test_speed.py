@@ -147,7 +147,7 @@ def test_what_cannot_be_compiled_says_so_in_a_line(noise, tmp_path, compilations
         raise RuntimeError("no kernel for this\nand more")
 
     monkeypatch.setattr(speeds, "_BACKEND", backend)
-    with pytest.raises(VcycleError, match=r"cannot be compiled \(.*\): run\.compile=false trains without") as caught:
+    with pytest.raises(VcycleError, match=r"cannot be compiled \(.*\): set run\.compile=false") as caught:
         trained(noise, tmp_path, compile=True)
     assert "\n" not in str(caught.value)
 
@@ -155,14 +155,14 @@ def test_what_cannot_be_compiled_says_so_in_a_line(noise, tmp_path, compilations
 def test_blocks_that_ranks_share_are_not_compiled(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: name)
     with pytest.raises(
-        VcycleError, match=r"run\.compile is true, and blocks of 2 clips of a batch of 2×4×8² lie on sev"
+        VcycleError, match=r"run\.compile is true, but BatchNorm blocks of 2 clips of the batch 2×4×8² span sev"
     ):
         made(tmp_path, Speed(compile=True), ranks=Ranks(rank=0, world=2))
 
 
 def test_a_cpu_without_a_compiler_is_told_of(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(VcycleError, match=r"run\.compile is true, and there is no C\+\+ compiler \(.+\).*false"):
+    with pytest.raises(VcycleError, match=r"run\.compile is true, but there is no C\+\+ compiler \(.+\).*false"):
         Speed(compile=True).refuse(CPU, world=1, mixes=False)
     Speed(compile=True).refuse(torch.device("cuda"), world=2, mixes=True)
 
@@ -188,7 +188,7 @@ def test_the_compiler_itself_gives_what_is_written_and_draws_the_same_dropout(no
     ],
 )
 def test_graphs_are_refused_by_name_where_they_cannot_be(device, world, mixes, reason):
-    with pytest.raises(VcycleError, match=rf"run\.graphs is true, and {reason}.*: false is accepted"):
+    with pytest.raises(VcycleError, match=rf"run\.graphs is true, but {reason}.*: set run\.graphs=false"):
         Speed(graphs=True).refuse(torch.device(device), world=world, mixes=mixes)
     Speed(graphs=True).refuse(torch.device("cuda"), world=1, mixes=False)
 

@@ -57,7 +57,7 @@ def test_a_signal_in_a_step_ends_the_run_after_it_and_resuming_gives_the_same_ru
 ):
     ended, said = interrupted(rarely, tmp_path, on_step=at_step(step, number))
     assert ended == number
-    assert said[-1] == f"stopped after step {step + 1} of 29, which is saved"
+    assert said[-1] == f"stopped after step {step + 1} of 29; checkpoint saved"
     assert newest(tmp_path).step == step + 1
     rarely.run(tmp_path, resume=True)
     assert record_of(tmp_path) == whole
@@ -125,7 +125,7 @@ def test_a_wait_for_data_is_cut_short(rarely, whole, record_of, newest, tmp_path
     monkeypatch.undo()
     step = newest(tmp_path).step
     assert 0 < step < 29
-    assert said[-1] == f"stopped after step {step} of 29, which is saved"
+    assert said[-1] == f"stopped after step {step} of 29; checkpoint saved"
     rarely.run(tmp_path, resume=True)
     assert record_of(tmp_path) == whole
 

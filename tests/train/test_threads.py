@@ -52,11 +52,11 @@ def test_one_thread_computes_where_several_are_slower_and_that_is_said(machine):
     machine(8, 8.0, ratio=12.0)
     said = []
     assert threads_to_use("auto", on_message=said.append) == 1
-    assert said == ["1 thread computes, as 8 take 12.0× its time here: run.threads sets another number"]
+    assert said == ["using 1 thread: 8 threads are 12.0× slower here; run.threads sets another number"]
     said.clear()
     assert threads_to_use(8, on_message=said.append) == 8  # it is what was asked for
     assert said == [
-        "8 threads take 12.0× the time of one here, as other programs use the cores: run.threads=1 is faster"
+        "8 threads are 12.0× slower than one here, as other programs use the cores: run.threads=1 is faster"
     ]
 
 
@@ -64,7 +64,7 @@ def test_a_busy_machine_is_told_of(machine):
     machine(8, 2.9)
     said = []
     assert threads_to_use("auto", on_message=said.append) == 3
-    assert said == ["3 threads compute, as other programs use 5 of 8 cores: run.threads sets another number"]
+    assert said == ["using 3 threads: other programs use 5 of 8 cores; run.threads sets another number"]
 
 
 def test_the_environment_counts_more_than_the_machine_and_the_recipe_more_than_both(machine, monkeypatch):
@@ -138,8 +138,8 @@ def test_a_process_that_does_not_get_its_cores_is_told_once_that_one_thread_is_f
     for _ in range(1000):
         watch.count(1.0, 0.9)
     assert said == [
-        "4 threads take 12.0× the time of one here, as other programs use the cores: "
-        "`vcycle train run --resume run.threads=1` continues faster"
+        "4 threads are 12.0× slower than one here, as other programs use the cores: "
+        "`vcycle train run --resume run.threads=1` is faster"
     ]
     assert measured == [4]
 

@@ -24,14 +24,14 @@ def spent(busy, cpu, queued=0.0, main=0.0):
 @pytest.mark.parametrize(
     ("what", "workers", "cores", "cause", "remedy"),
     [
-        (spent(0, 0), 0, 8, "the training process itself loads", "data.workers=8"),
+        (spent(0, 0), 0, 8, "the training process loads the data itself", "data.workers=8"),
         (spent(19, 18), 2, 8, "decoding keeps 2 workers busy, and there are 8 cores", "data.workers=8"),
         (spent(19, 18), 2, 2, "decoding keeps all of 2 workers busy", "vcycle prepare"),
         (spent(9.5, 9), 1, 1, "the one worker", "data.cache=SIDE"),
         (spent(19, 2), 2, 8, "reading from the disk keeps 2 workers waiting", "data.workers=4"),
         (spent(19, 5, queued=13), 2, 2, "2 workers and the training share 2 cores", "vcycle prepare"),
         (spent(4, 4), 2, 8, "workers are idle 80% of the time", "data.prefetch"),
-        (spent(4, 4, main=4), 2, 8, "the training process takes its time", "vcycle.data.Sample"),
+        (spent(4, 4, main=4), 2, 8, "the training process is slow to collate them", "vcycle.data.Sample"),
     ],
 )
 def test_the_cause_decides_the_remedy(what, workers, cores, cause, remedy):

@@ -28,8 +28,8 @@ def test_it_says_after_how_many_steps_at_which_shape_and_waiting_for_what(watch,
     dog.look(time.monotonic() + 600.5)
     said = capfd.readouterr().err
     assert said.startswith(
-        "nothing has happened for 10 min, after 1,234 of 2,000 steps (next: 4×8×64²): it waits for data: does the disk "
-        "or the network that the videos lie on answer? It keeps waiting; every thread is here:\n"
+        "no progress for 10 min, after 1,234 of 2,000 steps (next: 4×8×64²): training is waiting for data: check the "
+        "storage that holds the videos. It keeps waiting; stack of every thread:\n"
     )
     written = (tmp_path / "stalls.txt").read_text()
     assert written.splitlines()[0] == said.splitlines()[0]
@@ -44,8 +44,8 @@ def test_it_speaks_once_for_each_standstill(watch, tmp_path, capfd):
         dog.sign(3, COMPUTING)
         for minutes in (11, 22, 33):
             dog.look(began + 60 * minutes)
-    assert capfd.readouterr().err.count("nothing has happened") == 2
-    assert (tmp_path / "stalls.txt").read_text().count("nothing has happened") == 2
+    assert capfd.readouterr().err.count("no progress") == 2
+    assert (tmp_path / "stalls.txt").read_text().count("no progress") == 2
 
 
 def test_it_is_silent_while_something_happens_and_knows_when_to_look_again(watch, capfd):
@@ -72,8 +72,8 @@ def test_each_rank_says_who_it_is_and_has_a_file_of_its_own(watch, tmp_path, cap
         dog.sign(2000, OTHERS)
         dog.look(time.monotonic() + 700)
         assert capfd.readouterr().err.startswith(
-            f"rank {rank} of 4: nothing has happened for 11.7 min, after 2,000 of 2,000 steps: it waits for the other "
-            "ranks"
+            f"rank {rank} of 4: no progress for 11.7 min, after 2,000 of 2,000 steps: training is waiting for the "
+            "other ranks"
         )
     assert {file.name for file in tmp_path.iterdir()} == {"stalls.txt", "stalls.2.txt"}
 
@@ -81,7 +81,7 @@ def test_each_rank_says_who_it_is_and_has_a_file_of_its_own(watch, tmp_path, cap
 def test_a_folder_that_cannot_be_written_to_is_no_reason_to_fail(tmp_path, capfd):
     dog = Watchdog(tmp_path / "nowhere", PLAN, minutes=10)
     dog.look(time.monotonic() + 700)
-    assert "nothing has happened" in capfd.readouterr().err
+    assert "no progress" in capfd.readouterr().err
 
 
 def test_without_minutes_nothing_is_watched(tmp_path):
@@ -107,16 +107,16 @@ def test_a_disk_that_does_not_answer_while_saving_is_told_of_as_such(
         name = os.readlink(f"/proc/self/fd/{descriptor}")
         if name.endswith("step-000000008.tmp") and not slow:
             slow.append(name)
-            until_told(tmp_path / "stalls.txt", "writes to the run's folder")
+            until_told(tmp_path / "stalls.txt", "is writing to the run folder")
         original(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
     training.run(tmp_path)
     assert slow
     said = (tmp_path / "stalls.txt").read_text()
-    assert "it writes to the run's folder: does its disk, or the network that it lies on, answer?" in said
+    assert "training is writing to the run folder: check the storage that holds it." in said
     assert "save_checkpoint" in said
-    assert "writes to the run's folder" in capfd.readouterr().err
+    assert "is writing to the run folder" in capfd.readouterr().err
 
 
 def test_a_training_that_waits_for_data_is_told_of_as_such(make_training, tmp_path, monkeypatch):
@@ -126,19 +126,19 @@ def test_a_training_that_waits_for_data_is_told_of_as_such(make_training, tmp_pa
     def load(self, request):
         if not slow:
             slow.append(request)
-            until_told(tmp_path / "stalls.txt", "waits for data")
+            until_told(tmp_path / "stalls.txt", "is waiting for data")
         return original(self, request)
 
     monkeypatch.setattr(VideoDataset, "__getitem__", load)
     training.run(tmp_path)
-    assert "it waits for data" in (tmp_path / "stalls.txt").read_text()
+    assert "training is waiting for data" in (tmp_path / "stalls.txt").read_text()
 
 
 @pytest.mark.parametrize("fit", ["always", "never"])
 def test_what_is_done_before_the_first_step_is_watched_too(make_training, tmp_path, monkeypatch, fit):
     training = make_training("data.cache=24", "run.watchdog=0.002", f"run.fit={fit}")
     cell = shapes_from(training.plan, 0)[0]
-    said = f"it tries whether {cell} fits into memory" if fit == "always" else f"it makes {cell} ready: compiling may"
+    said = f"is trying whether {cell} fits into memory" if fit == "always" else f"is preparing {cell}: compiling may"
     original, slow = TrainStep.attempt, []
 
     def attempt(self, step, batch):

@@ -1,4 +1,4 @@
-"""Sub-batch BatchNorm, freezing, and the call that brings a model to a step of the plan."""
+"""Sub-batch BatchNorm, freezing, and `apply`, which applies a step of the plan to a model."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,18 +1,18 @@
 """Sub-batch BatchNorm: statistics over blocks of clips, running statistics over the whole batch.
 
-A plan changes the batch from 1 to 16 times the baseline's. BatchNorm's regularisation depends on how many clips
-share their statistics, so those are kept near constant: a batch is cut along its first dimension into consecutive
-blocks of ``bn_batch`` clips, each normalised by its own mean and variance (Wu et al. 2020, section 3.2). A remainder
-is a block of its own, unless it has a single value per channel: it then joins the block before. So any batch works
-that plain BatchNorm takes.
+A plan uses batches of 1 to 16 times the baseline's. BatchNorm's regularisation depends on how many clips share their
+statistics, so this number stays nearly constant: a batch is split along its first dimension into consecutive blocks of
+``bn_batch`` clips, and each block is normalised by its own mean and variance (Wu et al. 2020, section 3.2). A remainder
+is a block of its own, unless it has a single value per channel: it then joins the previous block. Any batch that plain
+BatchNorm accepts works.
 
 The *running* statistics, which ``eval()`` uses, are those of the whole batch: block moments are merged by the law
-of total variance and committed once per step, with the unbiased variance that BatchNorm keeps. A forward in training
-mode is one step unless it runs inside :func:`one_step`. ``eval()`` needs no further call, and ``state_dict()`` is
-plain BatchNorm's key for key in every mode.
+of total variance and committed once per step, with the unbiased variance that BatchNorm keeps. A forward pass in
+training mode is one step unless it runs inside :func:`one_step`. ``eval()`` needs no further call, and
+``state_dict()`` has the keys of plain BatchNorm in every mode.
 
-The first dimension must be clips. In a 2-D network fed frames as ``(B*T, C, H, W)`` it is frames, and so ``bn_batch``
-must count frames: :func:`set_bn_batch` sets it, each time after :func:`vcycle.apply`, which sets clips.
+The first dimension must be clips. In a 2-D network with frames as ``(B*T, C, H, W)`` it is frames, so ``bn_batch``
+must count frames: call :func:`set_bn_batch` after each :func:`vcycle.apply`, which sets clips.
 """
 
 from collections.abc import Iterator, Sequence
@@ -48,21 +48,21 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
-    """Make every BatchNorm of a model a :class:`SubBatchNorm`, in place.
+    """Convert every BatchNorm of a model to :class:`SubBatchNorm`, in place.
 
-    Modules keep their identity (only their class changes, as torch's own lazy modules do it), and with it their
-    parameters, buffers, hooks and names: optimizers built before stay valid, zero-initialised gammas stay zero. The
-    new class derives from the old one too, so that code which looks for BatchNorm by class still finds it.
+    Modules keep their identity (only their class changes, as in torch's lazy modules), and so their parameters,
+    buffers, hooks and names: existing optimizers stay valid, zero-initialised gammas stay zero. The new class also
+    derives from the old one, so that code which looks for BatchNorm by class still finds it.
 
     Args:
-        model: any module; it may itself be a BatchNorm. Layers that are sub-batch already only get ``bn_batch``.
+        model: any module; it may itself be a BatchNorm. Layers already converted only get ``bn_batch``.
         bn_batch: clips per block.
 
     Returns:
         The same model.
 
     Raises:
-        RecipeError: a layer is a BatchNorm with a forward of its own, which a conversion would lose, or a lazy one.
+        RecipeError: a layer is a BatchNorm with its own forward, which a conversion would lose, or a lazy BatchNorm.
         PlanError: ``bn_batch`` is not a positive integer.
 
     Example:
@@ -73,7 +73,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
     """
     _check_bn_batch(bn_batch)
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
-    for name, module in layers:  # all are checked before any is changed
+    for name, module in layers:  # check all before changing any
         if isinstance(module, LazyModuleMixin):
             raise RecipeError(
                 f"layer {name or 'model'!r} is a {type(module).__name__}, which does not know its channels before its "
@@ -81,7 +81,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
             )
         if not isinstance(module, SubBatchNorm) and type(module).forward not in _PLAIN_FORWARDS:
             raise RecipeError(
-                f"layer {name or 'model'!r} is a {type(module).__name__}, a BatchNorm with a forward of its own that "
+                f"layer {name or 'model'!r} is a {type(module).__name__}, a BatchNorm with its own forward, which "
                 "sub-batch BatchNorm would replace; accepted: BatchNorm1d, BatchNorm2d, BatchNorm3d, SyncBatchNorm"
             )
     for _, module in layers:
@@ -95,7 +95,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
 def revert_batchnorm(model: _Model) -> _Model:
     """Undo :func:`convert_batchnorm`: every layer gets its original class back, in place.
 
-    A layer that :func:`~vcycle.nn.freeze` has frozen stays as it is.
+    Layers frozen by :func:`~vcycle.nn.freeze` stay as they are.
 
     Returns:
         The same model, with the same parameters and buffers.
@@ -127,29 +127,29 @@ def sub_batch_layers(model: nn.Module) -> Iterator["SubBatchNorm"]:
 
 @dataclass
 class Commitment:
-    """Whether a step's statistics are to be committed; may be changed until the step ends."""
+    """Whether to commit a step's statistics; may be changed until the step ends."""
 
     keep: bool | Tensor = True
-    """A boolean or, so that a device need not be waited for, a boolean scalar on it."""
+    """A boolean or, to avoid synchronizing with the device, a boolean scalar on the device."""
 
 
 @contextmanager
 def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commitment]:
-    """Count all training forwards inside (micro-batches) as one step of the running statistics.
+    """Count all training forward passes inside (gradient accumulation) as one step of the running statistics.
 
     Their moments are merged and committed once, at exit: momentum is applied once and ``num_batches_tracked`` grows
     by one. After an exception nothing is committed. Inside another ``one_step`` it does nothing.
 
-    Blocks do not span micro-batches: cut those at multiples of ``bn_batch`` to normalise as the whole batch would.
+    Blocks do not span micro-batches: split the batch at multiples of ``bn_batch`` to get the blocks of the whole batch.
 
     Args:
         model: Any module.
         sharing: How ranks share the step's batch, if they do, such as ``Sharing.of(step, rank=rank,
-            world=world)``: all of them enter together, blocks are those of the whole batch, and so is what is
-            committed. Where a block lies on several ranks, a rank's clips must come in one forward.
+            world=world)``: all ranks enter together, and blocks and committed statistics are those of the whole batch.
+            If a block spans several ranks, a rank must pass its clips in one forward.
 
     Yields:
-        What decides whether they are committed at all.
+        A :class:`Commitment`, to decide whether the statistics are committed.
     """
     modules = [module for module in sub_batch_layers(model) if module._pending is None]
     for module in modules:
@@ -170,16 +170,16 @@ def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commi
 
 
 class SubBatchNorm(_BatchNorm):
-    """BatchNorm whose training statistics are those of consecutive blocks of ``bn_batch`` clips.
+    """BatchNorm that computes training statistics over consecutive blocks of ``bn_batch`` clips.
 
-    Takes ``(B, C)``, ``(B, C, L)``, ``(B, C, H, W)`` or ``(B, C, T, H, W)`` in any memory format, which the output
-    keeps. Statistics are computed in fp32 (fp64 for fp64 input); the output has the input's dtype. A layer without
-    running statistics normalises by block in ``eval()`` too, as plain BatchNorm normalises by batch.
+    Accepts ``(B, C)``, ``(B, C, L)``, ``(B, C, H, W)`` or ``(B, C, T, H, W)`` in any memory format, which the output
+    keeps. Statistics are computed in fp32 (fp64 for fp64 input); the output has the input's dtype. Without running
+    statistics, a layer normalises by block in ``eval()`` too, as plain BatchNorm normalises by batch.
 
-    Every layer is of a class that derives from this one and from a plain BatchNorm (see :func:`sub_batch_class`).
+    The class of every layer derives from this one and from a plain BatchNorm (see :func:`sub_batch_class`).
 
-    A forward that runs inside a backward recomputes activations (``torch.utils.checkpoint``): it does not touch the
-    running statistics a second time.
+    A forward inside a backward pass is a recomputation (``torch.utils.checkpoint``): it does not update the running
+    statistics a second time.
 
     Args:
         num_features: channels.
@@ -187,17 +187,17 @@ class SubBatchNorm(_BatchNorm):
         momentum: weight of the new statistics; None for a cumulative average.
         affine: learn a scale and a shift.
         track_running_stats: keep running statistics for ``eval()``.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
+        device: device of parameters and buffers.
+        dtype: dtype of parameters and buffers.
         bn_batch: clips per block.
-        plain_class: the BatchNorm that the layer is too, and that :func:`revert_batchnorm` turns it into.
+        plain_class: the plain BatchNorm that the class also derives from; :func:`revert_batchnorm` restores it.
     """
 
     bn_batch: int
     kind: "type[SubBatchNorm]"
-    """What its class makes of BatchNorm; set by :func:`sub_batch_class`."""
+    """The kind of sub-batch BatchNorm; set by :func:`sub_batch_class`."""
     plain_class: type[_BatchNorm] = nn.BatchNorm3d
-    """The BatchNorm that it is made of; likewise."""
+    """The plain BatchNorm that the class derives from; set by :func:`sub_batch_class`."""
     _pending: list[Moments] | None
     _sharing: Sharing | None
 
@@ -226,9 +226,9 @@ class SubBatchNorm(_BatchNorm):
         """Normalise ``input``, by block in training and by the running statistics in ``eval()``.
 
         Raises:
-            PlanError: the input has no channel dimension, or one value per channel in all.
+            PlanError: the input has no channel dimension, or a single value per channel.
         """
-        # Not super().forward: SyncBatchNorm's own would have ranks exchange what one_step does or nobody asked for.
+        # Not super().forward: SyncBatchNorm's would exchange statistics between ranks, which one_step does if asked.
         self._check_input_dim(input)
         tracked = self.running_mean is not None
         if tracked and not self.training:
@@ -242,7 +242,7 @@ class SubBatchNorm(_BatchNorm):
             self._check_values(input.shape[0], input.shape)
             blocks = blocks_of(input.shape[0], self.bn_batch, values)
             if blocks.is_one and self._pending is None and not recomputed:
-                return _BatchNorm.forward(self, input)  # committed at once: plain BatchNorm, bit for bit
+                return _BatchNorm.forward(self, input)  # nothing to defer: plain BatchNorm, bit for bit
             output, moments = _normalise_blocks(input, self.weight, self.bias, blocks, self.eps)
         if tracked and not recomputed:
             if self._pending is None:
@@ -252,13 +252,13 @@ class SubBatchNorm(_BatchNorm):
         return output
 
     def extra_repr(self) -> str:
-        """Return what ``repr`` shows."""
+        """Return the text that ``repr`` shows."""
         return f"{super().extra_repr()}, bn_batch={self.bn_batch}"  # type: ignore[no-untyped-call]
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        """Copy and pickle by what its class is made of: no module has the class under its name."""
+        """Copy and pickle through the bases of the class: the class itself is created at run time."""
         reduced = super().__reduce_ex__(protocol)
-        if type(self) not in _CLASSES.values():  # derived from one of them, or from this class, by its own name
+        if type(self) not in _CLASSES.values():  # a named subclass of one of them, or of this class
             return reduced
         return _blank, (self.kind, self.plain_class), *reduced[2:]
 
@@ -273,8 +273,8 @@ class SubBatchNorm(_BatchNorm):
         own = sharing.clips[sharing.rank]
         if shape[0] != own:
             raise PlanError(
-                f"BatchNorm got {shape[0]} clips, and this rank has {own} of a batch whose blocks of {self.bn_batch} "
-                "clips lie on several ranks; accepted: all its clips in one forward"
+                f"BatchNorm got {shape[0]} clips, but this rank has {own} clips of a batch whose blocks of "
+                f"{self.bn_batch} clips span several ranks; accepted: all its clips in one forward"
             )
         self._check_values(sharing.starts[-1], shape)
 
@@ -291,7 +291,7 @@ _CLASSES: dict[tuple[type[SubBatchNorm], type[_BatchNorm]], type[SubBatchNorm]] 
 
 
 def sub_batch_class(kind: type[SubBatchNorm], plain: type[_BatchNorm]) -> type[SubBatchNorm]:
-    """Return the class of layers that are of a kind of sub-batch BatchNorm and of a plain BatchNorm.
+    """Return the class that derives from a kind of sub-batch BatchNorm and from a plain BatchNorm.
 
     Example:
         >>> made = sub_batch_class(SubBatchNorm, nn.BatchNorm3d)
@@ -306,13 +306,13 @@ def sub_batch_class(kind: type[SubBatchNorm], plain: type[_BatchNorm]) -> type[S
 
 
 def _blank(kind: type[SubBatchNorm], plain: type[_BatchNorm]) -> SubBatchNorm:
-    """A layer that has nothing yet, for a copy to fill."""
+    """An uninitialised layer, for a copy to fill."""
     made = sub_batch_class(kind, plain)
     return made.__new__(made)
 
 
 class _BlockNorm(torch.autograd.Function):
-    """BatchNorm of consecutive blocks, each by torch's own kernels, written into one output without a copy.
+    """BatchNorm of consecutive blocks with torch's kernels, which write into one output without a copy.
 
     Returns the output and each block's mean and unbiased variance, shape ``(blocks, C)``.
     """
@@ -369,9 +369,9 @@ class _BlockNorm(torch.autograd.Function):
 
 @torch.no_grad()
 def _commit(layers: Sequence[SubBatchNorm], found: Sequence[Moments], keep: bool | Tensor = True) -> None:
-    """Move running statistics towards one step's: the only place that changes them.
+    """Update the running statistics with one step's statistics; nothing else changes them.
 
-    All layers at once: many small operations would cost more than what they compute.
+    All layers are updated together: many small operations would cost more than the arithmetic itself.
     """
     counts, running, new, weights = [], [], [], []
     for layer, moments in zip(layers, found, strict=True):
@@ -392,9 +392,9 @@ def _commit(layers: Sequence[SubBatchNorm], found: Sequence[Moments], keep: bool
     if weights[0] is not None and len(set(weights)) == 1:
         torch._foreach_lerp_(running, new, weights[0])
         return
-    # A cumulative average counts by a tensor: reading it would wait for the device.
+    # A cumulative average counts in a tensor: reading it would synchronize with the device.
     for place, (old, each, weight) in enumerate(zip(running, new, weights, strict=True)):
-        # Where no step has been kept yet, the new are the old, and any weight will do.
+        # If no step has been kept yet, new and old statistics are equal, and any weight works.
         count = counts[place // 2].clamp(min=1).to(old.dtype)
         old.lerp_(each, count.reciprocal() if weight is None else weight)
 
@@ -424,7 +424,7 @@ def _normalise_blocks(
 
 
 def _dense(x: Tensor) -> Tensor:
-    """Return ``x`` in a layout that the kernels fill a given output in: contiguous or channels last."""
+    """Return ``x`` in a layout for which the kernels accept a given output: contiguous or channels last."""
     if x.is_contiguous():
         return x
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())

@@ -1,4 +1,4 @@
-"""Which clips of a batch are normalised together: consecutive blocks of it, whatever computes them."""
+"""Splits a batch into the blocks of consecutive clips that BatchNorm normalises together."""
 
 from typing import NamedTuple
 
@@ -6,14 +6,14 @@ __all__ = ["Blocks", "blocks_of"]
 
 
 class Blocks(NamedTuple):
-    """A batch cut into blocks: some of equal size, and at most one more."""
+    """A batch split into blocks: a number of equal size, and at most one of another size."""
 
     equal: int
-    """How many have the same size."""
+    """Number of blocks of equal size."""
     clips: int
-    """Clips in each of those."""
+    """Clips in each of these."""
     rest: int
-    """Clips in the last block, where it has another size; 0 where there is none."""
+    """Clips in the last block if its size differs; 0 if there is none."""
 
     @property
     def is_one(self) -> bool:
@@ -26,24 +26,24 @@ class Blocks(NamedTuple):
         return [self.clips] * self.equal + [self.rest] * (self.rest > 0)
 
     def holding(self, clip: int) -> int:
-        """The number of the block that has a clip."""
+        """The index of the block that contains a clip."""
         return min(clip // self.clips, self.equal)
 
     def begins_at(self, clip: int) -> bool:
-        """Whether no block has clips on both sides of a place."""
+        """Whether no block spans a position, that is, has clips on both sides of it."""
         return clip % self.clips == 0 and clip // self.clips <= self.equal
 
 
 def blocks_of(clips: int, bn_batch: int, values: int) -> Blocks:
-    """Return the blocks of a batch: of ``bn_batch`` clips, and a remainder, which is a block of its own.
+    """Return the blocks of a batch: blocks of ``bn_batch`` clips, and the remainder as a block of its own.
 
-    A single value per channel has no variance. Where a block of one clip would have just that, it joins the block
-    before it, and blocks are of two clips at least.
+    A single value per channel has no variance. If a block of one clip would have only one, it joins the previous
+    block, and blocks have at least two clips.
 
     Args:
-        clips: In the batch.
+        clips: Clips in the batch.
         bn_batch: Clips in a block.
-        values: Values of a channel in one clip.
+        values: Values per channel in one clip.
 
     Example:
         >>> blocks_of(9, 4, values=49).sizes, blocks_of(9, 4, values=1).sizes

@@ -1,4 +1,4 @@
-"""Where a model classifies: the one layer that depends on the classes."""
+"""Finds the classifier of a model: the layer whose outputs are the classes."""
 
 from torch import nn
 

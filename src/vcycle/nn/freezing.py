@@ -1,7 +1,7 @@
-"""Freezing parts of a model for fine-tuning.
+"""Freezes parts of a model for fine-tuning.
 
-A frozen BatchNorm is a fixed scale and shift per channel: it normalises by its running statistics, whatever mode the
-model is in, and neither those nor its weights change.
+A frozen BatchNorm is a fixed scale and shift per channel: it normalises by its running statistics in every mode of the
+model, and neither the statistics nor its weights change.
 """
 
 from typing import Literal, TypeVar, get_args
@@ -21,7 +21,7 @@ _Model = TypeVar("_Model", bound=nn.Module)
 
 
 class FrozenBatchNorm(SubBatchNorm):
-    """BatchNorm that stays in evaluation mode: ``train()`` does not reach it."""
+    """BatchNorm that stays in evaluation mode: ``train()`` has no effect on it."""
 
     def train(self, mode: bool = True) -> "FrozenBatchNorm":
         """Stay in evaluation mode."""
@@ -30,11 +30,11 @@ class FrozenBatchNorm(SubBatchNorm):
 
 
 def freeze(model: _Model, what: Frozen) -> _Model:
-    """Keep parts of a model as they are, in place; to be called before its optimizer is made.
+    """Freeze parts of a model, in place; call this before making its optimizer.
 
     ``batchnorm`` freezes every BatchNorm. ``backbone`` freezes every BatchNorm and all parameters but those of the
-    classifier. Modules keep their identity, parameters, buffers and names; dropout works as before. A BatchNorm
-    without running statistics has none to normalise by: its weights alone are frozen.
+    classifier. Modules keep their identity, parameters, buffers and names; dropout works as before. In a BatchNorm
+    without running statistics, only the weights are frozen.
 
     Args:
         model: Any module.
@@ -44,7 +44,7 @@ def freeze(model: _Model, what: Frozen) -> _Model:
         The same model.
 
     Raises:
-        RecipeError: ``what`` is something else, there is no BatchNorm to freeze or it has a forward of its own, or no
+        RecipeError: ``what`` is none of these, there is no BatchNorm to freeze or it has its own forward, or no
             classifier is found.
 
     Example:
@@ -64,7 +64,7 @@ def freeze(model: _Model, what: Frozen) -> _Model:
         classifier = model.get_submodule(classifier_of(model))
         model.requires_grad_(False)
         classifier.requires_grad_(True)
-    # Those converted already keep their blocks: a layer without running statistics still uses them.
+    # Layers already converted keep their blocks: without running statistics, a layer still uses them.
     plain = [m for m in model.modules() if isinstance(m, _BatchNorm) and not isinstance(m, SubBatchNorm)]
     for layer in plain:
         convert_batchnorm(layer)

@@ -1,4 +1,4 @@
-"""Per-channel statistics that can be merged exactly: of blocks of clips, of micro-batches, of ranks."""
+"""Per-channel statistics that merge exactly over blocks of clips, micro-batches and ranks."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -14,19 +14,19 @@ class Moments(NamedTuple):
     """Per-channel statistics of some values: enough to merge them with others exactly."""
 
     values: int
-    """How many values of each channel."""
+    """Number of values per channel."""
     mean: Tensor
     """Mean, shape ``(C,)``."""
     m2: Tensor
     """Sum of squared deviations from the mean, shape ``(C,)``."""
     of_all_ranks: bool = False
-    """Whether they are those of the whole batch that ranks share, rather than of this rank's clips."""
+    """Whether they cover the whole batch that ranks share, rather than this rank's clips."""
 
 
 def merge_moments(parts: Sequence[Moments]) -> Moments:
     """Return the moments of all values of all parts together (law of total variance).
 
-    Everything that shares a step's statistics (blocks, micro-batches, ranks) goes through here.
+    Blocks, micro-batches and ranks all use this function.
     """
     return reduce(_merge_two, parts)
 

@@ -1,4 +1,4 @@
-"""What `run.precision` means for a model's arithmetic: fp32, or the larger part of it in bf16 or fp16 (autocast)."""
+"""The precisions of `run.precision`: fp32, or mixed precision (autocast) in bf16 or fp16."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -11,10 +11,10 @@ DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def at_precision(name: str, device: torch.device) -> AbstractContextManager[object]:
-    """Within: forward passes on a device at a precision, as a training at that precision makes them.
+    """A context for forward passes at a precision, as training at that precision runs them.
 
     Args:
         name: `fp32`, `bf16` or `fp16`.
-        device: Where the model is.
+        device: The device of the model.
     """
     return torch.autocast(device.type, DTYPES[name]) if name in DTYPES else nullcontext()

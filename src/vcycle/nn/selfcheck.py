@@ -1,4 +1,4 @@
-"""Checks of the machine that training relies on."""
+"""Checks that the machine computes correctly."""
 
 from functools import cache
 from itertools import product
@@ -10,13 +10,13 @@ __all__ = ["conv3d_is_sound"]
 
 
 def conv3d_is_sound(device: torch.device | str, dtype: torch.dtype = torch.bfloat16) -> bool:
-    """Tell whether autocast to half precision gives right weight gradients of 3-D convolutions on a device.
+    """Check whether autocast to half precision computes correct weight gradients of 3-D convolutions on a device.
 
-    CPU builds return garbage, often finite and thus silent, for some clips with fewer frames than the kernel's
-    extent: just what coarse grids produce. Which ones differs between machines (some fail where 1 < depth <
-    extent, some at depth 1 under a stem of 3 channels), so depths 1 to 4 are compared with fp32 for extents 3 and
-    5, stem-like and inner channels, and both memory formats. The garbage looks like uninitialised memory, so each
-    case is tried more than once.
+    Some CPU builds of torch return garbage, often finite and thus silent, for clips with fewer frames than the extent
+    of the kernel, which coarse grids have. The failing cases differ between machines (some fail if 1 < depth < extent,
+    some at depth 1 under a stem of 3 channels), so depths 1 to 4 are compared with fp32 for extents 3 and 5, stem-like
+    and inner channels, and both memory formats. The garbage looks like uninitialised memory, so each case runs more
+    than once.
     """
     return _check(str(torch.device(device)), dtype)
 
@@ -31,7 +31,7 @@ def _check(device: str, dtype: torch.dtype) -> bool:
         expected = _weight_gradient(clip, weight, None)
         for memory_format in (torch.contiguous_format, torch.channels_last_3d) * 2:
             got = _weight_gradient(clip.contiguous(memory_format=memory_format), weight, dtype)
-            # Written so that NaN fails: bf16 rounding is near 1 %, garbage near 100 %.
+            # NaN fails this comparison. The error of bf16 rounding is about 1 %, of garbage about 100 %.
             if not bool((got - expected).norm() <= 0.05 * expected.norm()):
                 return False
     return True
@@ -43,6 +43,6 @@ def _weight_gradient(clip: torch.Tensor, weight: torch.Tensor, dtype: torch.dtyp
     padding = tuple(extent // 2 for extent in weight.shape[2:])
     with torch.autocast(clip.device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None):
         output = F.conv3d(clip, weight, padding=padding)
-    # Of a mean: those of a sum are too large for fp16.
+    # Use the mean: gradients of a sum are too large for fp16.
     (gradient,) = torch.autograd.grad(output.float().square().mean(), weight)
     return gradient

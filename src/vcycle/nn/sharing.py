@@ -1,9 +1,9 @@
-"""BatchNorm of a batch that several ranks compute together, each a slice of it.
+"""BatchNorm over a batch that several ranks compute together, each one slice of it (data parallel).
 
-Where every slice begins at a block of clips, blocks are whole and ranks only merge the running statistics, once per
-step. Where there are fewer blocks than ranks, a block is shared: its statistics are exchanged in every layer, forward
-and backward. Either way the outcome is that of one process, to rounding, and the same on every rank to the last bit:
-all merge the same numbers in the order of the ranks.
+If every slice starts at a block of clips, no block spans ranks, and ranks only merge the running statistics, once per
+step. If there are fewer blocks than ranks, ranks share blocks: every layer exchanges statistics in the forward and the
+backward pass. Either way the result equals that of one process, to rounding, and is bit-identical on all ranks, as all
+merge the same numbers in rank order.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ class Sharing:
     """How ranks share a batch."""
 
     clips: tuple[int, ...]
-    """How many of its clips each rank has, in their order."""
+    """Number of clips of each rank, in rank order."""
     rank: int
     """This rank."""
     group: Any = None
@@ -51,7 +51,7 @@ class Sharing:
         world: int,
         group: Any = None,
     ) -> "Sharing":
-        """How ranks share the batch of a step, as ``vcycle.loader`` hands its clips out to them.
+        """How ranks share the batch of a step, as ``vcycle.loader`` distributes its clips.
 
         Args:
             step: ``plan[index]``, or a batch shape of the plan.
@@ -67,27 +67,27 @@ class Sharing:
             >>> Sharing.of(cell, rank=1, world=2).clips
             (4, 6)
         """
-        rank_slice(step.batch, step.bn_batch, rank, world)  # refuses a rank that there is not
+        rank_slice(step.batch, step.bn_batch, rank, world)  # checks the rank
         places = [rank_slice(step.batch, step.bn_batch, each, world) for each in range(world)]
         return cls(clips=tuple(map(len, places)), rank=rank, group=group)
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Where in the batch each rank's clips begin, and where the batch ends."""
+        """The position in the batch at which each rank's clips start, and the end of the batch."""
         return tuple(accumulate(self.clips, initial=0))
 
     def has_whole_blocks(self, bn_batch: int, values: int = 2) -> bool:
-        """Whether no block of ``bn_batch`` clips lies on two ranks.
+        """Whether no block of ``bn_batch`` clips spans two ranks.
 
         Args:
             bn_batch: Clips in a block.
-            values: Values of a channel in one clip; how many does not matter as long as there are several.
+            values: Values per channel in one clip; only whether there are several matters.
         """
         blocks = blocks_of(self.starts[-1], bn_batch, values)
         return all(blocks.begins_at(start) for start in self.starts[:-1])
 
     def pieces(self, bn_batch: int, values: int = 2) -> list[_Piece]:
-        """The batch cut at the edges of blocks and of ranks, in order; arguments as for ``has_whole_blocks``."""
+        """The batch split at the edges of blocks and of ranks, in order; arguments as for ``has_whole_blocks``."""
         blocks = blocks_of(self.starts[-1], bn_batch, values)
         cuts = sorted({*self.starts, *accumulate(blocks.sizes)})
         found, rank = [], 0
@@ -99,9 +99,9 @@ class Sharing:
 
 
 def merge_over_ranks(layers: Sequence[Moments], sharing: Sharing) -> list[Moments]:
-    """Each layer's moments of this rank's clips, merged to those of the whole batch in one exchange.
+    """Merge each layer's moments over ranks, in one exchange for all layers.
 
-    Those of layers that share blocks are the whole batch's already, and stay as they are.
+    Moments of layers that share blocks already cover the whole batch, and stay as they are.
     """
     open_ones = [moments for moments in layers if not moments.of_all_ranks]
     if not open_ones:
@@ -126,7 +126,7 @@ def merge_over_ranks(layers: Sequence[Moments], sharing: Sharing) -> list[Moment
 def normalise_shared(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float, sharing: Sharing
 ) -> tuple[Tensor, Moments]:
-    """Normalise this rank's clips by blocks that ranks share: the output, and the whole batch's moments.
+    """Normalise this rank's clips by blocks that span ranks; return the output and the moments of the whole batch.
 
     Args:
         x: Shape ``(B, C, ...)``, this rank's clips.
@@ -143,7 +143,7 @@ def normalise_shared(
 
 
 class _SharedNorm(torch.autograd.Function):
-    """BatchNorm over blocks of which this rank has pieces.
+    """BatchNorm over blocks of which this rank computes pieces.
 
     Returns the output, each block's number of values and, shape ``(blocks, C)``, means and sums of squared deviations.
     """
@@ -223,9 +223,9 @@ class _SharedNorm(torch.autograd.Function):
 
 
 def _gathered(mine: Tensor, sharing: Sharing) -> list[Tensor]:
-    """What each rank has in a tensor's place, in their order."""
+    """All-gather a tensor, in rank order."""
     if len(sharing.clips) == 1:
-        return [mine]  # a loop for several ranks runs on one too, without a process group
+        return [mine]  # so that a loop for several ranks also runs on one, without a process group
     everyone = [torch.empty_like(mine) for _ in sharing.clips]
     distributed.all_gather(everyone, mine.contiguous(), group=sharing.group)
     return everyone

@@ -1,4 +1,4 @@
-"""Bringing a model and its optimizer to a step of the plan: the one call per step of a user's own loop."""
+"""Applies a step of the plan to a model and its optimizer: the only call per step in your own training loop."""
 
 import warnings
 from collections.abc import Iterator
@@ -15,29 +15,29 @@ from vcycle.plan import Step
 __all__ = ["apply"]
 
 _Rate = tuple[dict[str, Any], object, int]
-"""A parameter group, the LR that it was given, and of a tensor how often that was written to."""
+"""A parameter group, its LR and, if the LR is a tensor, that tensor's version."""
 
 _given: WeakKeyDictionary[torch.optim.Optimizer, list[_Rate]] = WeakKeyDictionary()
-"""What each optimizer was given last."""
+"""The LRs that each optimizer got in the last call."""
 _named: WeakSet[nn.Module | torch.optim.Optimizer] = WeakSet()
-"""Models and optimizers of which a warning has been given."""
+"""Models and optimizers for which a warning was issued."""
 
 
 def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """Set the learning rates and the BatchNorm sub-batch of a step.
 
-    A parameter group may carry ``role`` (a role of the plan's laws, None if absent) and ``lr_scale`` (a factor of your
-    own, 1 if absent; it may change from step to step).
+    A parameter group may have ``role`` (a role of the plan, None if absent) and ``lr_scale`` (your own LR factor, 1 if
+    absent; it may change from step to step).
 
     Args:
         step: ``plan[index]``.
         model: a model, converted by :func:`vcycle.nn.convert_batchnorm` or not.
-        optimizer: any optimizer; its groups' ``lr`` are overwritten, whatever they were made with.
+        optimizer: any optimizer; the ``lr`` of its groups is overwritten.
 
     Warns:
-        UserWarning: once for a model with a BatchNorm in training mode that is not converted and would normalise over
-            more clips than the step's groups have; once for an optimizer whose LR has changed since the last call,
-            as the ``step()`` of an LR scheduler changes it.
+        UserWarning: once for a model with an unconverted BatchNorm in training mode that would normalise over more
+            clips than a group of the step has; once for an optimizer whose LR has changed since the last call, as an
+            LR scheduler's ``step()`` does.
 
     Example:
         >>> from types import SimpleNamespace
@@ -51,13 +51,13 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         _named.add(optimizer)
         warnings.warn(
             "the LR that vcycle.apply set has changed since: an LR scheduler's step() or your loop overrides the LR of "
-            "the plan, which has warmup, decay and the batch's factor. Remove it; give a schedule of your own to the "
-            "plan, Baseline(decay=vcycle.CurveDecay.sampled(...)), and a factor to the group, group['lr_scale']",
+            "the plan, which includes warmup, decay and the batch factor. Remove it; pass your own LR schedule to the "
+            "plan, Baseline(decay=vcycle.CurveDecay.sampled(...)), and your own LR factor in group['lr_scale']",
             stacklevel=2,
         )
     for group in optimizer.param_groups:
         lr = step.lr_of(group.get("role")) * group.get("lr_scale", 1.0)
-        if isinstance(group["lr"], torch.Tensor):  # a captured or compiled optimizer reads this very tensor
+        if isinstance(group["lr"], torch.Tensor):  # a captured or compiled optimizer reads this tensor
             group["lr"].fill_(lr)
         else:
             group["lr"] = lr
@@ -67,33 +67,33 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
     if model not in _named and (plain := next(_unconverted(step, model), None)) is not None:
         _named.add(model)
         warnings.warn(
-            f"layer {plain!r} is a BatchNorm that is not converted: it normalises over a whole batch, up to "
-            f"{step.batch} clips, and not over groups of {step.bn_batch} as the plan says. Call "
+            f"layer {plain!r} is a BatchNorm that is not converted: it normalises over the whole batch, up to "
+            f"{step.batch} clips, and not over groups of {step.bn_batch} as the plan requires. Call "
             "vcycle.convert_batchnorm(model) before the loop",
             stacklevel=2,
         )
 
 
 def _changed(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether somebody else has set an LR since the last call. A group that was loaded or added since is new."""
+    """Whether other code has set an LR since the last call. Groups loaded or added since then do not count."""
     groups = {id(group): group for group in optimizer.param_groups}
     for group, lr, writes in _given.get(optimizer, ()):
         if id(group) not in groups:
             continue
         now = group["lr"]
-        # A tensor's value may be on a device, which would have to be waited for.
+        # Reading a tensor's value may synchronize with the device, so compare its version.
         if (now is not lr or _writes(now) != writes) if isinstance(lr, torch.Tensor) else now != lr:
             return True
     return False
 
 
 def _writes(lr: object) -> int:
-    """How often an LR that is a tensor was written to."""
+    """The version of an LR that is a tensor, which grows with every in-place write; 0 for a float."""
     return lr._version if isinstance(lr, torch.Tensor) else 0
 
 
 def _unconverted(step: Step, model: nn.Module) -> Iterator[str]:
-    """Names of the BatchNorms that would take the statistics of more clips than a group of the step has."""
+    """Names of unconverted BatchNorms that would normalise over more clips than a group of the step has."""
     distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
     ranks = torch.distributed.get_world_size() if distributed else 1
     for name, layer in model.named_modules():

@@ -1,7 +1,7 @@
-"""BatchNorm of consecutive blocks in plain tensor operations, for `torch.compile` to make one kernel of.
+"""BatchNorm of consecutive blocks in plain tensor operations, which `torch.compile` fuses into one kernel.
 
-The library's kernels, which are the faster ones otherwise, are opaque to a compiler: it cannot join them with the
-activation that follows. Written out, statistics and outputs are those of the kernels to rounding.
+Torch's native kernels are faster in eager mode but opaque to the compiler, which cannot fuse them with the activation
+that follows. Statistics and outputs equal those of the kernels, to rounding.
 """
 
 import torch
@@ -21,8 +21,8 @@ def normalise_blocks_traced(
     Args:
         x: Shape ``(B, C, ...)``.
         weight: Scale in the statistics' dtype, or None.
-        bias: Shift, likewise.
-        blocks: How the clips are cut.
+        bias: Shift in the statistics' dtype, or None.
+        blocks: The blocks of the batch.
         eps: Added to the variance.
     """
     whole = blocks.equal * blocks.clips

@@ -1,10 +1,10 @@
-"""The method: everything that varies during training, decided before it starts.
+"""Plans: everything that varies during training, decided before it starts.
 
 A plan is a pure function of the step. It is arithmetic: no torch, no files, no devices.
 
-Read in this order: `shape` (grids and batches), `baseline` (the recipe a user has), `recognition` and
-`superresolution` (the two papers' schedules), `schedule` (the plan that they build), `control` (what a
-plan must be compared with).
+Read in this order: `shape` (grids and batches), `baseline` (the user's recipe), `recognition` and `superresolution`
+(the schedules of the two papers), `schedule` (the plan that they build), `control` (the LR-matched control to compare
+a plan with).
 """
 
 from vcycle.plan.baseline import Baseline

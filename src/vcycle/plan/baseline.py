@@ -1,4 +1,4 @@
-"""The recipe that a user has today, in the words in which it is written down."""
+"""The baseline: the constant-shape recipe from which every plan is derived."""
 
 import math
 from dataclasses import dataclass, field, replace
@@ -30,7 +30,7 @@ __all__ = ["Baseline"]
 
 @dataclass(frozen=True, kw_only=True)
 class Baseline:
-    """A constant-shape training: what every plan is derived from and compared with.
+    """Training at a constant shape, from which every plan is derived and with which it is compared.
 
     >>> kinetics = Baseline(
     ...     batch=64, frames=32, size=224, clips=240_000, epochs=239, lr=0.1,
@@ -54,20 +54,19 @@ class Baseline:
     lr: float
     """Peak learning rate, for a batch of `lr_batch`."""
     lr_batch: int | None = None
-    """The batch that `lr` and a ramp's `start_lr` are stated for; another batch scales both linearly. None: `batch`
-    itself."""
+    """The batch size that `lr` and a ramp's `start_lr` refer to; both scale linearly with the batch. None: `batch`."""
     epochs: float | None = None
-    """Length of the training in epochs; either this or `steps`."""
+    """Length of the training in epochs; give either this or `steps`."""
     steps: int | None = None
-    """Length of the training in steps; either this or `epochs`."""
+    """Length of the training in steps; give either this or `epochs`."""
     decay: Decay = field(default_factory=NoDecay)
-    """How the LR falls; its milestones are in the unit of the length."""
+    """LR decay; its milestones are in the unit of the length (epochs or steps)."""
     warmup: Warmup | None = None
-    """How the LR starts; a ramp's length is in the unit of the length."""
+    """LR warmup; the length of a ramp is in the unit of the length (epochs or steps)."""
     bn_batch: int = 8
-    """Clips over which BatchNorm takes its statistics; a smaller batch is its own group."""
+    """Clips over which BatchNorm computes its statistics; a smaller batch is a single group."""
     roles: dict[str, Role] = field(default_factory=dict, hash=False)
-    """Laws of parameter groups, by role."""
+    """LR multipliers and freezes of parameter groups, by role."""
 
     def __post_init__(self) -> None:
         self._check_kinds()
@@ -87,7 +86,7 @@ class Baseline:
         self._check_laws()
 
     def _check_kinds(self) -> None:
-        """Refuse what is of another kind here, not where it is first computed with; make numbers Python's own."""
+        """Check types here rather than at first use, and convert numbers to Python's types."""
         whole, number = (Integral,), (Real,)
         wanted: tuple[tuple[str, tuple[type, ...], str, bool], ...] = (
             *((name, whole, "a whole number", False) for name in ("batch", "frames", "size", "clips", "bn_batch")),
@@ -124,7 +123,7 @@ class Baseline:
 
     @property
     def length(self) -> float:
-        """Length in the unit that the recipe is written in."""
+        """Length in the unit of the recipe (epochs or steps)."""
         return self.epochs if self.epochs is not None else float(self.steps or 0)
 
     @property
@@ -139,12 +138,12 @@ class Baseline:
 
     @property
     def peak_lr(self) -> float:
-        """The LR of this batch (linear scaling from `lr_batch`)."""
+        """The peak LR for this batch (linear scaling from `lr_batch`)."""
         return self._at_this_batch(self.lr)
 
     @property
     def start_lr(self) -> float:
-        """The LR that a ramp warm-up starts at, for this batch; the peak without one."""
+        """The LR at the start of a ramp warmup, for this batch; the peak LR without one."""
         return self._at_this_batch(self.warmup.start_lr) if isinstance(self.warmup, RampWarmup) else self.peak_lr
 
     @property
@@ -157,12 +156,12 @@ class Baseline:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def at(self, scale: Scale, *, bn_factor: int = 1, growth: float = 1.0) -> BatchShape:
-        """The batch shape at a grid scale, its batch grown so that the work stays the same.
+        """The batch shape at a grid scale; the batch grows so that the work of a step stays the same.
 
         Args:
             scale: Fractions of the baseline's frames and area.
-            bn_factor: How many times the usual group BatchNorm takes (Wu et al. 2020, section 3.2).
-            growth: The power of the batch factor by which the batch grows instead, where that is less than 1.
+            bn_factor: Size of a BatchNorm group, in groups of the baseline (Wu et al. 2020, section 3.2).
+            growth: The batch grows by this power of the batch factor; below 1, a coarse step has less work.
         """
         factor = scale.grown(growth)
         batch = int(self.batch * factor + Fraction(1, 2))
@@ -175,7 +174,7 @@ class Baseline:
         return BatchShape(frames=frames, size=size, batch=batch, bn_batch=self.group * bn_factor)
 
     def lr_stages(self) -> list[tuple[Fraction, Rate]]:
-        """The stages between LR drops as (steps, rate); a law without drops is one stage."""
+        """The stages between LR drops as (steps, rate); a schedule without drops is one stage."""
         if not isinstance(self.decay, StepDecay):
             return [(Fraction(self.length) * self.unit, _smooth_rate(self.peak_lr, self.decay))]
         edges = [0.0, *self.decay.milestones, self.length]
@@ -185,15 +184,15 @@ class Baseline:
         ]
 
     def warmup_samples(self) -> Fraction:
-        """Samples of a ramp warm-up; 0 without one."""
+        """Samples of a ramp warmup; 0 without one."""
         if not isinstance(self.warmup, RampWarmup):
             return Fraction(0)
         return Fraction(self.warmup.length) * self.unit * self.batch
 
     def stretched(self, ratio: Fraction) -> "Baseline":
-        """The baseline with freezes, and a warm-up by a factor, of `ratio` times the steps.
+        """The baseline with its freezes and its factor warmup stretched to `ratio` times their steps.
 
-        Less than half a step is none. A ramp stays as it is: how long a plan's is, it says (`Plan.warmup_samples`).
+        A warmup of less than half a step is dropped. A ramp stays as it is: `Plan.warmup_samples` has its length.
         """
         warmup = self.warmup
         if isinstance(warmup, FactorWarmup):
@@ -205,7 +204,7 @@ class Baseline:
         return replace(self, warmup=warmup, roles=roles)
 
     def _at_this_batch(self, lr: float) -> float:
-        """An LR stated for `lr_batch`, scaled linearly to `batch`."""
+        """Scale an LR linearly from `lr_batch` to `batch`."""
         return lr if self.lr_batch is None else lr * self.batch / self.lr_batch
 
     def _measured(self, length: float) -> str:
@@ -214,7 +213,7 @@ class Baseline:
 
 
 def _smooth_rate(peak: float, decay: NoDecay | CosineDecay | CurveDecay) -> Rate:
-    """The rate of a law without drops, over the whole training."""
+    """The rate of a schedule without drops, over the whole training."""
     if isinstance(decay, CurveDecay):
         return CurveRate(lr=peak, points=decay.points)
     return ConstantRate(lr=peak) if isinstance(decay, NoDecay) else CosineRate(peak=peak, floor=decay.floor)

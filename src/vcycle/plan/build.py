@@ -1,4 +1,4 @@
-"""From real-valued stage lengths to whole steps: shared by every schedule."""
+"""Rounds real-valued stage lengths to whole steps; every schedule uses it."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ LR_SCALINGS = ("linear", "sqrt", "none")
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A stage before rounding; `rate` gets where it begins and ends, as fractions of all samples."""
+    """A stage before rounding; `rate` is called with its start and end, as fractions of all samples."""
 
     name: str
     steps: Fraction
@@ -29,9 +29,9 @@ class Segment:
 
 
 def scaled_lr(batch_factor: Fraction, scaling: str) -> float:
-    """What a batch grown by `batch_factor` multiplies the LR by.
+    """The LR factor for a batch that has grown by `batch_factor`.
 
-    `linear` is both papers' rule for SGD; `sqrt` suits adaptive optimizers.
+    `linear` is the rule of both papers for SGD; `sqrt` suits adaptive optimizers.
     """
     if scaling not in LR_SCALINGS:
         raise PlanError(f"lr_scaling {scaling!r} is unknown: {', '.join(LR_SCALINGS)}")
@@ -39,7 +39,7 @@ def scaled_lr(batch_factor: Fraction, scaling: str) -> float:
 
 
 def whole(rate: Rate) -> Callable[[float, float], Rate]:
-    """A law of the stage's own, from its start to its end, wherever in training the stage lies."""
+    """A rate that runs from start to end within the stage, independent of the stage's position in training."""
     return lambda _begin, _end: rate
 
 
@@ -51,7 +51,7 @@ def lay_out(
     warmup_samples: Fraction = Fraction(0),
     mirrored: bool = False,
 ) -> Plan:
-    """The plan of these segments: edges rounded cumulatively to whole steps, at least one step each.
+    """The plan of these segments: edges are rounded cumulatively to whole steps, with at least one step per segment.
 
     Raises:
         PlanError: if there are fewer steps than segments.
@@ -61,7 +61,7 @@ def lay_out(
             name=segment.name,
             steps=steps,
             pattern=segment.pattern,
-            rate=segment.rate(0.0, 1.0),  # only the length matters until the plan's samples are known
+            rate=segment.rate(0.0, 1.0),  # a placeholder until the plan's samples are known
             lr_factor=segment.lr_factor,
         )
         for segment, steps in zip(segments, _whole_steps(name, segments), strict=True)
@@ -76,7 +76,7 @@ def lay_out(
 
 
 def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:
-    """Whole steps of each segment: their sum is the rounded sum, and none is 0."""
+    """Whole steps of each segment: they add up to the rounded total, and none is 0."""
     ends = list(accumulate(s.steps for s in segments))
     total = max(1, round(ends[-1]))
     if total < len(segments):

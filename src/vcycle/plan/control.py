@@ -1,4 +1,4 @@
-"""The LR-matched control: how much of a plan's gain is its LR curve, and not its grids."""
+"""The LR-matched control: measures how much of a plan's gain comes from its LR schedule rather than its grids."""
 
 from dataclasses import replace
 from fractions import Fraction
@@ -13,17 +13,16 @@ __all__ = ["control"]
 
 
 def control(plan: Plan, *, epoch_factor: float = 1.0) -> Plan:
-    """The constant shape under a plan's LR curve without its batch factors, by fraction of samples.
+    """The constant shape with a plan's LR schedule, without its batch factors, by fraction of samples.
 
-    Warm-up and freezes are part of the curve, and last for the same fraction.
+    Warmup and freezes are part of the schedule, and last for the same fraction.
 
-    About half of what coarse-to-fine training seems to gain can come from the LR curve that it brings along;
-    a claim is made against the constant shape *and* against this.
+    About half of the apparent gain of coarse-to-fine training can come from its LR schedule; compare a plan with the
+    constant shape *and* with this control.
 
     Args:
         plan: The plan to compare with.
-        epoch_factor: Samples of the control, in samples of the baseline: chosen by the rule that chose the
-            constant shape's budget.
+        epoch_factor: Samples of the control, relative to the baseline: choose it as for the constant shape.
     """
     if not 0 < epoch_factor < float("inf"):
         raise PlanError(f"epoch_factor {epoch_factor} is out of range: a number above 0 is needed")
@@ -52,5 +51,5 @@ def control(plan: Plan, *, epoch_factor: float = 1.0) -> Plan:
 
 
 def _same(rate: ConstantRate, other: Rate | None) -> bool:
-    # Dividing a batch factor out again may leave the last bit different.
+    # Dividing by the batch factor may change the last bit.
     return isinstance(other, ConstantRate) and abs(rate.lr - other.lr) <= 1e-12 * rate.lr

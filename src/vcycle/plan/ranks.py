@@ -1,4 +1,4 @@
-"""How ranks cut the batch of a step."""
+"""Splits the batch of a step over ranks (data parallel)."""
 
 from vcycle.errors import PlanError
 
@@ -6,10 +6,10 @@ __all__ = ["rank_slice"]
 
 
 def rank_slice(batch: int, bn_batch: int, rank: int, world: int) -> range:
-    """The places in the global batch that a rank computes.
+    """The positions in the global batch that a rank computes.
 
-    Ranks take whole BatchNorm groups, in order and as evenly as possible, where there are at least as many
-    groups as ranks; otherwise the batch is cut as evenly as possible and a group is shared by ranks.
+    If there are at least as many BatchNorm groups as ranks, ranks take whole groups, in order and as evenly as
+    possible. Otherwise the batch is split as evenly as possible, and ranks share groups.
 
     Args:
         batch: Clips in the global batch.

@@ -1,7 +1,7 @@
-"""Learning rates as pure functions of the position in training: no scheduler, no state.
+"""LR schedules as pure functions of the position in training: no scheduler object, no state.
 
-A *decay* is how a baseline lowers its LR, in the baseline's own words (milestones, cosine). A *rate*
-is what a stage of a plan does with it. A *warm-up* and the *roles* of parameters act on the whole plan.
+A *decay* is the LR schedule of a baseline (milestones, cosine). A *rate* is the LR schedule of one stage of a plan.
+*Warmup* and parameter *roles* apply to the whole plan.
 """
 
 import math
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class NoDecay:
-    """The LR stays where it is."""
+    """A constant LR."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class StepDecay:
             raise PlanError(f"LR factors {list(self.factors)} must be above 0")
 
     def factor(self, stage: int) -> float:
-        """What the LR is multiplied by in LR stage `stage`, 0-based."""
+        """The LR factor in LR stage `stage`, 0-based."""
         if stage == 0:
             return 1.0
         return self.gamma**stage if self.factors is None else self.factors[stage - 1]
@@ -78,10 +78,10 @@ class StepDecay:
 
 @dataclass(frozen=True, kw_only=True)
 class CurveDecay:
-    """An LR schedule of your own: factors of the LR at fractions of the training, straight lines between them.
+    """Your own LR schedule: LR factors at fractions of the training, with linear interpolation between them.
 
-    A plan does with it what it does with a cosine: the long cycle follows it over all samples, the cascade runs it from
-    its start to its end at the full shape.
+    A plan treats it like a cosine: the long cycle follows it over all samples, the cascade runs it from start to end at
+    full resolution.
 
     >>> half = CurveDecay.sampled(lambda fraction: 1 - fraction / 2, points=5)
     >>> half.points
@@ -92,7 +92,7 @@ class CurveDecay:
     """
 
     points: tuple[tuple[float, float], ...]
-    """Fraction of the training, from 0 to 1, and what the LR is multiplied by there."""
+    """Pairs of a fraction of the training, from 0 to 1, and the LR factor there."""
 
     def __post_init__(self) -> None:
         pairs = [tuple(point) if isinstance(point, tuple | list) else (point,) for point in self.points]
@@ -107,11 +107,11 @@ class CurveDecay:
 
     @classmethod
     def sampled(cls, curve: Callable[[float], float], *, points: int = 1001) -> "CurveDecay":
-        """The curve of a function, kept as points so that the plan stays plain data.
+        """Sample a function at evenly spaced points, so that the plan stays plain data.
 
         Args:
-            curve: The LR's factor at a fraction of the training, from 0 to 1.
-            points: At how many places it is evaluated, equally far apart.
+            curve: The LR factor as a function of the fraction of the training, from 0 to 1.
+            points: Number of points.
         """
         if points < 2:
             raise PlanError(f"an LR curve of {points} points: at least 2 are needed")
@@ -143,11 +143,11 @@ class ConstantRate:
 
 @dataclass(frozen=True, kw_only=True)
 class CosineRate:
-    """A stage that walks a half cosine from phase `begin` to phase `end`, both in [0, 1].
+    """A stage that follows a half cosine from phase `begin` to phase `end`, both in [0, 1].
 
     `floor + (peak - floor) * (1 + cos(pi * phase)) / 2`. A super-resolution stage that restarts at
     `peak` and decays over the whole training's length ends at the phase `its steps / all steps`
-    (Lin et al. 2022, equation 1, with the π that its print lacks).
+    (Lin et al. 2022, equation 1, with the π that the printed formula lacks).
     """
 
     peak: float
@@ -203,12 +203,11 @@ Rate = ConstantRate | CosineRate | CurveRate
 
 @dataclass(frozen=True, kw_only=True)
 class RampWarmup:
-    """A straight line from `start_lr` to the LR that is due at its end, in place of the law until then.
+    """Linear warmup from `start_lr` to the LR that the schedule has at the end of the warmup.
 
-    `length` is in the baseline's unit (epochs or steps of the baseline); a plan keeps it in *samples*, so
-    that a plan with larger batches does not warm up ten times longer. Wu et al. 2020 (section 4) give the
-    baseline's warm-up alone: counting it in samples is vcycle's choice. `start_lr` is for the baseline's `lr_batch`,
-    as its `lr` is.
+    `length` is in the baseline's unit (epochs or steps of the baseline). A plan keeps it in *samples*, so that a plan
+    with larger batches does not warm up ten times longer. Wu et al. 2020 (section 4) only give the warmup of the
+    baseline: counting it in samples is vcycle's choice. `start_lr` refers to the baseline's `lr_batch`, as `lr` does.
     """
 
     length: float
@@ -223,10 +222,11 @@ class RampWarmup:
 
 @dataclass(frozen=True, kw_only=True)
 class FactorWarmup:
-    """A factor on the law during the first `steps` steps, once (Lin et al. 2022, "Implementation Details").
+    """A factor on the LR schedule in the first `steps` steps (Lin et al. 2022, "Implementation Details").
 
-    `linear`: `(step + 1) / steps`. `constant`: `factor` throughout. Steps are the baseline's: a plan keeps its samples,
-    so that a larger batch does not warm up longer, and one that is shorter than the baseline takes as much of its own.
+    `linear`: `(step + 1) / steps`. `constant`: `factor` throughout. Steps are steps of the baseline. A plan keeps the
+    samples of the warmup, so that a larger batch does not warm up longer; a plan shorter than the baseline keeps its
+    share of the training.
     """
 
     steps: int
@@ -242,7 +242,7 @@ class FactorWarmup:
             raise PlanError(f"warm-up factor {self.factor} is out of range: a number above 0 is needed")
 
     def at(self, step: float) -> float:
-        """What the LR is multiplied by after so many steps of the baseline."""
+        """The LR factor after `step` steps of the baseline."""
         if step >= self.steps:
             return 1.0
         return min(1.0, (step + 1) / self.steps) if self.law == "linear" else self.factor
@@ -253,10 +253,10 @@ Warmup = RampWarmup | FactorWarmup
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """The law of a group of parameters: its LR relative to the step's, and the step until which it is frozen.
+    """A parameter group's LR multiplier, and the step until which the group is frozen.
 
-    Frozen is a function of the step, so that a resumed run agrees with one that was never cut (Lin et al. 2022: the
-    flow network learns at 0.125 of the LR after 5,000 steps). Steps are the baseline's, as those of a warm-up are.
+    Freezing is a function of the step, so a resumed run equals an uninterrupted one (Lin et al. 2022: the flow network
+    trains at 0.125 times the LR after 5,000 steps). Steps are steps of the baseline, as in a warmup.
     """
 
     multiplier: float = 1.0
@@ -269,5 +269,5 @@ class Role:
             )
 
     def at(self, step: float) -> float:
-        """What the LR is multiplied by after so many steps of the baseline: 0 while frozen."""
+        """The LR factor after `step` steps of the baseline: 0 while frozen."""
         return 0.0 if step < self.frozen_until else self.multiplier

@@ -25,7 +25,7 @@ SPACE_FIRST = (Scale(_HALF, _QUARTER), Scale(Fraction(1), _QUARTER), Scale(Fract
 """The cascade's shapes: `(T/2, S/2)`, `(T, S/2)`, `(T, S/√2)`, `(T, S)`. Motion keeps its frames longest."""
 
 FINISHES = ("law", "cosine")
-"""How a cascade's LR can decay at the full shape."""
+"""LR decays of a cascade at full resolution."""
 
 
 def constant(
@@ -40,11 +40,12 @@ def constant(
 
     Args:
         baseline: The recipe.
-        shape: A smaller grid for the whole training, its batch grown so that a step costs the same; evaluation stays
-            at the full one (Wu et al. 2020 compare with it).
-        epoch_factor: Its length, as a multiple; milestones move along, a warm-up and a freeze shrink but do not grow.
-        steps: Its length in steps instead.
-        lr_scaling: How the LR follows the batch of a smaller grid: `linear`, `sqrt` or `none`.
+        shape: A smaller grid for the whole training, with a larger batch so that a step costs the same; evaluation
+            stays at full resolution (Wu et al. 2020 compare with it).
+        epoch_factor: Length as a multiple of the baseline's. Milestones scale with it; warmup and freezes shrink with
+            it but do not grow.
+        steps: Length in steps instead.
+        lr_scaling: How the LR scales with the batch of a smaller grid: `linear`, `sqrt` or `none`.
     """
     return _to_budget("constant", baseline, _lr_segments(baseline, (), shape, lr_scaling), epoch_factor, steps)
 
@@ -63,22 +64,21 @@ def multigrid(
     """Long and short cycles over a baseline (Wu et al. 2020, sections 3.1 and 3.2).
 
     Args:
-        baseline: The recipe. With LR drops, one long cycle runs per LR stage but the last; a law without
+        baseline: The recipe. With LR drops, one long cycle runs per LR stage except the last; an LR schedule without
             drops has `cycles` long cycles over the first 82 % of the samples.
         long_shapes: Base shapes of a long cycle, coarse to fine, as scales or as pairs of fractions of the frames and
-            of the side; empty for the short cycle alone.
-        short_sizes: Areas of the short cycle, as fractions of the *baseline's*; empty for the long cycle
-            alone.
-        epoch_factor: Samples of the plan, in samples of the baseline. The paper: 1.5.
+            of the side; empty for the short cycle only.
+        short_sizes: Areas of the short cycle, as fractions of the *baseline's*; empty for the long cycle only.
+        epoch_factor: Samples of the plan, relative to the baseline. The paper: 1.5.
         steps: The budget in steps instead, as in ablations that compare equal iterations.
-        cycles: Long cycles where the law has no drops.
-        fine_tune: Whether a phase at the full shape ends the plan (+0.4 points in the paper); without it
-            the last LR stage is a long cycle like the others.
-        lr_scaling: How the LR follows the long cycle's batch: `linear`, `sqrt` or `none`. It never follows
-            the short cycle's.
+        cycles: Number of long cycles if the LR schedule has no drops.
+        fine_tune: End with a fine-tuning phase at full resolution (+0.4 points in the paper); without it the last LR
+            stage is a long cycle like the others.
+        lr_scaling: How the LR scales with the batch of the long cycle: `linear`, `sqrt` or `none`. It never scales with
+            the batch of the short cycle.
 
     Returns:
-        The plan. The default Kinetics recipe takes 3.43 times fewer steps than its baseline.
+        The plan. The default Kinetics recipe takes 3.43× fewer steps than its baseline.
 
     Raises:
         PlanError: if the options contradict each other or the baseline.
@@ -107,21 +107,21 @@ def cascade(
     batch_growth: float = 1.0,
     finish: str = "law",
 ) -> Plan:
-    """Each shape once, coarse to fine; the LR decays at the full shape only.
+    """Each shape once, coarse to fine (progressive resizing); the LR decays at full resolution only.
 
     Args:
         baseline: The recipe.
         shapes: Grid scales, coarse to fine, or pairs of fractions of the frames and of the side; the last is the full
             grid, `(1, 1)`.
         weights: Relative numbers of steps per shape; equal if None.
-        epoch_factor: Samples of the plan, in samples of the baseline.
+        epoch_factor: Samples of the plan, relative to the baseline.
         steps: The budget in steps instead.
-        lr_scaling: How the LR follows the batch: `linear`, `sqrt` or `none`.
-        batch_growth: How the batch follows the shrinking of a clip, as a power of the batch factor: at 1 a step costs
-            the same at every shape, at 0 the batch stays the same. Less than 1 makes more and cheaper updates of as
-            many samples, which a small set has need of.
-        finish: How the LR decays over the last shape's steps: by the baseline's whole `law`, squeezed into them, or
-            as half a `cosine`, which wastes none of so few steps at an LR too small to learn.
+        lr_scaling: How the LR scales with the batch: `linear`, `sqrt` or `none`.
+        batch_growth: How much the batch grows as clips shrink, as a power of the batch factor: at 1 a step costs the
+            same at every shape, at 0 the batch stays the same. A value below 1 gives more and cheaper updates for the
+            same samples, which small datasets need.
+        finish: LR decay over the steps of the last shape: `law` compresses the baseline's whole schedule into them,
+            `cosine` is half a cosine, which wastes none of these few steps on an LR too small to learn.
 
     Raises:
         PlanError: if the last shape is not the full grid, the weights do not fit the shapes, or the batch would grow by
@@ -148,7 +148,7 @@ def cascade(
         stages = [(Fraction(1), CosineRate(peak=baseline.peak_lr))]
     length = sum(n for n, _ in stages)
     for k, (n, rate) in enumerate(stages):
-        # At the full shape the whole decay runs, from its start to its end.
+        # The whole decay runs at full resolution, from start to end.
         name = str(FULL) + (f", {_lr_name(baseline, k)}" if len(stages) > 1 else "")
         pattern = (baseline.at(FULL),)
         segments.append(Segment(name=name, steps=shares[-1] * n / length, pattern=pattern, rate=whole(rate)))
@@ -158,7 +158,7 @@ def cascade(
 def _lr_segments(
     baseline: Baseline, shorts: tuple[Fraction, ...], base: Scale = FULL, lr_scaling: str = "linear"
 ) -> list[Segment]:
-    """One segment per LR stage, all at one base shape; their samples are the baseline's."""
+    """One segment per LR stage, all at one base shape, with the samples of the baseline."""
     pattern = _pattern(baseline, base, shorts)
     gain = scaled_lr(base.batch_factor, lr_scaling)
     stages = baseline.lr_stages()
@@ -188,7 +188,7 @@ def _long_cycles(
     fine_tune: bool,
     lr_scaling: str,
 ) -> list[Segment]:
-    """Segments of all long cycles and of the fine-tuning phase, before their budget is set."""
+    """Segments of all long cycles and of the fine-tuning phase, before scaling to the budget."""
     stages = baseline.lr_stages()
     tuning: list[tuple[Fraction, Rate]] = []
     if len(stages) == 1:
@@ -217,8 +217,8 @@ def _long_cycles(
                     lr_factor=gain,
                 )
             )
-    # With LR drops the phase is shortened in *iterations*, as much as the cycles before it; without, it
-    # holds its share of the *samples*.
+    # With LR drops, the phase is shortened in *iterations*, as much as the cycles before it; without, it
+    # keeps its share of the *samples*.
     shrink = len(longs) / mean_sum if len(tuning) == 2 else 1 / _mean(baseline, full)
     for k, (steps, rate) in enumerate(tuning):
         name = "fine-tuning" + (f" {k + 1}" if len(tuning) > 1 else "")
@@ -229,20 +229,20 @@ def _long_cycles(
 def _to_budget(
     name: str, baseline: Baseline, segments: Sequence[Segment], epoch_factor: float, steps: int | None
 ) -> Plan:
-    """The plan of these segments, all stretched alike to a budget in samples or, where given, in steps."""
+    """The plan of these segments, stretched to a budget in samples or, if given, in steps."""
     batches = sum((s.steps * _mean(baseline, s.pattern) for s in segments), Fraction(0))
     own = batches / (Fraction(baseline.length) * baseline.unit)
     stretch = _positive(epoch_factor, "epoch_factor") / own
     if steps is not None:
         stretch = _positive(steps, "steps") / sum((s.steps for s in segments), Fraction(0))
-    # A warm-up and a freeze keep their samples; in a training shorter than the baseline they shrink with it.
+    # Warmup and freezes keep their samples; in training shorter than the baseline they shrink with it.
     share = min(Fraction(1), own * stretch)
     stretched = [replace(s, steps=s.steps * stretch) for s in segments]
     return lay_out(name, baseline.stretched(share), stretched, warmup_samples=baseline.warmup_samples() * share)
 
 
 def _pattern(baseline: Baseline, base: Scale, shorts: Sequence[Fraction]) -> tuple[BatchShape, ...]:
-    """What a stage's steps go through: the short sizes, none above the base size, then the base."""
+    """The batch shapes that a stage cycles through: the short sizes, capped at the base size, then the base."""
     scales = [*(Scale(base.time, min(Fraction(area), base.area)) for area in shorts), base]
     return tuple(baseline.at(s, bn_factor=round(s.batch_factor / base.batch_factor)) for s in scales)
 

@@ -1,4 +1,4 @@
-"""The plan itself: stages laid end to end, and everything that a step needs, for any step in any order."""
+"""The plan: a sequence of stages that gives the shape, batch and LR of any step, in any order."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ __all__ = ["Plan", "Saving", "Stage", "Step"]
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A run of steps with one base shape and one LR law.
+    """Consecutive steps with one base shape and one LR schedule.
 
     Step `i` of the *whole* training uses `pattern[i % len(pattern)]`: the short cycle runs over global
     steps (Wu et al. 2020, section 3.2). The base shape comes last in the pattern.
@@ -37,7 +37,7 @@ class Stage:
     pattern: tuple[BatchShape, ...]
     rate: Rate
     lr_factor: float = 1.0
-    """The batch factor that is already inside `rate`."""
+    """The batch factor, which `rate` already includes."""
 
     def __post_init__(self) -> None:
         if self.steps < 1:
@@ -53,7 +53,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One optimizer update: what to train on, and how fast to learn from it."""
+    """One optimizer update: clip shape, batch and learning rate."""
 
     index: int
     """Global step, 0-based."""
@@ -70,7 +70,7 @@ class Step:
     first_sample: int
     """Position of the batch's first sample in the sample stream."""
     role_factors: tuple[tuple[str, float], ...] = ()
-    """What each role's LR is multiplied by at this step."""
+    """LR factor of each role at this step."""
 
     def lr_of(self, role: str | None) -> float:
         """The LR of a parameter role; 0 while the role is frozen.
@@ -92,14 +92,14 @@ class Step:
 
 
 class Saving(NamedTuple):
-    """Baseline divided by plan: how many times fewer steps, and how much less work."""
+    """Baseline divided by plan, in steps and in work: 3.3 means 3.3× fewer steps or 3.3× less work."""
 
     steps: float
     work: float
 
 
 class _Part(NamedTuple):
-    """A stage with where it begins, in steps and samples, and the running sum of its pattern's batches."""
+    """A stage with its first step, its first sample, and the cumulative batches of its pattern."""
 
     stage: Stage
     first_step: int
@@ -112,7 +112,7 @@ class _Part(NamedTuple):
         return rounds * self.running[-1] + (self.running[rest - 1] if rest else 0)
 
     def counts(self) -> list[tuple[BatchShape, int]]:
-        """How many of the stage's steps use each entry of its pattern."""
+        """Number of the stage's steps that use each entry of its pattern."""
         pattern = self.stage.pattern
         size = len(pattern)
         waits = ((i - self.first_step) % size for i in range(size))
@@ -121,7 +121,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan(Sequence[Step]):
-    """A whole training as a sequence of steps; `plan[k]` needs no history and takes O(log stages).
+    """The whole training as a sequence of steps; `plan[k]` needs no history and takes O(log stages).
 
     Plans compare and serialise by value: see `to_json`, `from_json` and `fingerprint`.
     """
@@ -130,7 +130,7 @@ class Plan(Sequence[Step]):
     baseline: Baseline
     stages: tuple[Stage, ...]
     warmup_samples: float = 0.0
-    """Length of a ramp warm-up in samples of this plan."""
+    """Length of a ramp warmup in samples of this plan."""
     mirrored: bool = False
     """Whether a clip's frames are raw frames followed by their mirror image (super-resolution, Vimeo)."""
 
@@ -198,7 +198,7 @@ class Plan(Sequence[Step]):
     def __getitem__(self, index: slice) -> list[Step]: ...
 
     def __getitem__(self, index: SupportsIndex | slice) -> Step | list[Step]:
-        """The step `index`, negative counts from the end; of a slice, the list of its steps.
+        """The step `index`, counted from the end if negative; for a slice, a list of steps.
 
         Raises:
             IndexError: past the end of the plan.
@@ -232,7 +232,7 @@ class Plan(Sequence[Step]):
         return self.iterate()
 
     def iterate(self, start: int = 0) -> Iterator[Step]:
-        """The steps from `start` on, none if that is the plan's length.
+        """The steps from `start` on; none if `start` is the plan's length.
 
         Raises:
             IndexError: if `start` is negative or past the end.
@@ -242,7 +242,7 @@ class Plan(Sequence[Step]):
         return (self[i] for i in range(start, len(self)))
 
     def samples_before(self, step: int) -> int:
-        """Samples seen before `step`; `len(plan)` gives all of them."""
+        """Samples seen before `step`; all samples for `len(plan)`."""
         return self.samples if step == len(self) else self[step].first_sample
 
     def epochs_before(self, step: int) -> float:
@@ -252,7 +252,7 @@ class Plan(Sequence[Step]):
     # Learning rate -----------------------------------------------------------------------------------
 
     def _law(self, part: _Part, index: int) -> float:
-        """The LR that the stage's own law gives; the position in a stage is its fraction of samples."""
+        """The LR of the stage's schedule, at its fraction of the stage's samples."""
         done = part.samples(index - part.first_step)
         return part.stage.rate.at(done / part.samples(part.stage.steps))
 
@@ -267,7 +267,7 @@ class Plan(Sequence[Step]):
 
     @cached_property
     def _ramp_end(self) -> float:
-        """The LR that is due where the ramp ends: at the first step that begins past it."""
+        """The LR at the end of the ramp: that of the first step that starts after it."""
         part = self._parts[bisect_right(self._first_samples, self.warmup_samples) - 1]
         low, high = 0, part.stage.steps
         while low < high:
@@ -284,7 +284,7 @@ class Plan(Sequence[Step]):
 
     @cached_property
     def shapes(self) -> tuple[BatchShape, ...]:
-        """The distinct batch shapes, in the order in which they first come."""
+        """The distinct batch shapes, in order of their first use."""
         return tuple(dict.fromkeys(cell for _, cell in self._first_uses()))
 
     def _first_uses(self) -> list[tuple[int, BatchShape]]:
@@ -297,7 +297,7 @@ class Plan(Sequence[Step]):
 
     @cached_property
     def counts(self) -> Mapping[BatchShape, int]:
-        """How many steps the plan takes at each of its batch shapes."""
+        """Number of steps at each batch shape."""
         totals = dict.fromkeys(self.shapes, 0)
         for part in self._parts:
             for cell, count in part.counts():
@@ -317,7 +317,7 @@ class Plan(Sequence[Step]):
 
     @property
     def baseline_shape(self) -> BatchShape:
-        """What a step of the baseline trains on."""
+        """The batch shape of the baseline."""
         return self.baseline.at(FULL)
 
     def saving(self, cost: Callable[[BatchShape], float] | None = None) -> Saving:
@@ -326,10 +326,10 @@ class Plan(Sequence[Step]):
         return Saving(steps=steps / len(self), work=steps / self.work(cost))
 
     def require(self, needs: Needs, model: str) -> None:
-        """Check every shape of the plan against what a model needs.
+        """Check every shape of the plan against the shape constraints of a model.
 
         Raises:
-            PlanError: naming the stage and the step at which the first refused shape would have come.
+            PlanError: naming the first shape that the model cannot take, with its stage and step.
         """
         for step, cell in self._first_uses():
             reason = needs.refusal(cell.shape)
@@ -343,15 +343,15 @@ class Plan(Sequence[Step]):
     # As data -----------------------------------------------------------------------------------------
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The plan as JSON, whole: `from_json` gives it back."""
+        """The whole plan as JSON; `from_json` is the inverse."""
         return json.dumps(serial.encode(self), indent=indent, sort_keys=True, ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> "Plan":
-        """The plan in a JSON text.
+        """Read a plan from JSON.
 
         Raises:
-            PlanError: if the text is no plan.
+            PlanError: if the text is not a plan.
         """
         try:
             plan = serial.decode(json.loads(text), _kinds())
@@ -365,7 +365,7 @@ class Plan(Sequence[Step]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """Twelve hexadecimal digits that name the plan, in a checkpoint for one."""
+        """Twelve hexadecimal digits that identify the plan, for example in a checkpoint."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()[:12]
 
     def __str__(self) -> str:
@@ -388,7 +388,7 @@ class Plan(Sequence[Step]):
 
 
 def _kinds() -> dict[str, Callable[..., object]]:
-    """The dataclasses that a plan holds, by name."""
+    """The dataclasses in a plan, by name."""
     classes: tuple[Callable[..., object], ...] = (
         *(Plan, Stage, Baseline, BatchShape),
         *(rates.ConstantRate, rates.CosineRate, rates.CurveRate),

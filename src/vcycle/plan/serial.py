@@ -1,4 +1,4 @@
-"""Plans as plain data: dataclasses to JSON objects tagged with their kind, and back."""
+"""Converts plans to plain data and back: dataclasses become JSON objects tagged with their kind."""
 
 import math
 import reprlib
@@ -16,9 +16,9 @@ _TOO_LARGE = 1 << 63
 
 
 def encode(value: object) -> Any:
-    """A dataclass as an object with its class name under `kind`; tuples as lists.
+    """Convert a dataclass to an object with its class name under `kind`, and tuples to lists.
 
-    Equal values give the same data: 239 epochs are 239.0 epochs.
+    Equal values give the same data: 239.0 becomes 239.
     """
     if is_dataclass(value) and not isinstance(value, type):
         named = {f.name: encode(getattr(value, f.name)) for f in fields(value)}
@@ -33,11 +33,11 @@ def encode(value: object) -> Any:
 
 
 def decode(data: Any, kinds: Mapping[str, Callable[..., Any]]) -> Any:
-    """The value that `encode` made `data` from.
+    """Undo `encode`.
 
     Args:
-        data: What was encoded.
-        kinds: The dataclasses that it may hold, by name.
+        data: The encoded data.
+        kinds: The dataclasses that it may contain, by name.
 
     Raises:
         PlanError: for an unknown kind, fields that do not fit it, or numbers that are not finite or too large.
@@ -70,7 +70,7 @@ def _hints(kind: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of the type that a field is annotated with; a whole number is a float, too."""
+    """Whether a value has the annotated type of a field; integers are valid floats."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in inner)

@@ -1,4 +1,4 @@
-"""Shapes of clips and batches, the fractions that scale them, and what a model asks of them."""
+"""Shapes of clips and batches, the scales of sampling grids, and the shape constraints of models."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -34,7 +34,7 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
-    """What one step trains on: `batch` clips of `frames x size x size`, BatchNorm in groups of `bn_batch`."""
+    """The batch of one step: `batch` clips of `frames x size x size`, BatchNorm in groups of `bn_batch`."""
 
     frames: int
     size: int
@@ -53,7 +53,7 @@ class BatchShape:
 
     @property
     def voxels(self) -> int:
-        """`b * T * H * W`, the work of a step where no model is known."""
+        """`b * T * H * W`, the work of a step if no model is known."""
         return self.batch * self.shape.voxels
 
     def __str__(self) -> str:
@@ -62,11 +62,11 @@ class BatchShape:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A sampling grid as exact fractions of the baseline's: of its frames, and of its *area*.
+    """A sampling grid as exact fractions of the baseline's frames and *area*.
 
-    The area is kept rather than the side, because the method's favourite side is 1/√2, whose
-    square is exact. Batch factors come from these fractions, not from sizes rounded to pixels:
-    a batch of 64 becomes 512, not 515 (Wu et al. 2020, section 3.2).
+    The area rather than the side, because the method often uses the side 1/√2, whose square is exact. Batch factors
+    come from these fractions, not from sizes rounded to pixels: a batch of 64 becomes 512, not 515 (Wu et al. 2020,
+    section 3.2).
 
     >>> Scale.of(0.25, 0.7071).batch_factor
     Fraction(8, 1)
@@ -90,17 +90,17 @@ class Scale:
 
     @classmethod
     def of(cls, time: float, space: float) -> "Scale":
-        """The scale with `time` of the frames and `space` of the side; 0.7071 is taken as 1/√2."""
+        """The scale with `time` of the frames and `space` of the side; 0.7071 means 1/√2."""
         if not (math.isfinite(time) and math.isfinite(space)):
             raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers")
         return cls(_simple(time), _simple(space * space))
 
     @classmethod
     def each(cls, shapes: Iterable["Scale | Sequence[float]"]) -> tuple["Scale", ...]:
-        """Scales, some of which may be written as recipes write them: `(0.5, 0.7071)`, of frames and of the side.
+        """Convert scales, or pairs as in recipes such as `(0.5, 0.7071)` (fractions of frames and side), to scales.
 
         Raises:
-            PlanError: for what is neither.
+            PlanError: if a value is neither.
         """
         return tuple(shape if isinstance(shape, Scale) else cls._of_pair(shape) for shape in shapes)
 
@@ -118,14 +118,14 @@ class Scale:
 
     @property
     def batch_factor(self) -> Fraction:
-        """By how much the batch grows so that `b·t·h·w` stays constant (Wu et al. 2020, equation 1)."""
+        """The factor by which the batch grows so that `b·t·h·w` stays constant (Wu et al. 2020, equation 1)."""
         return 1 / (self.time * self.area)
 
     def grown(self, power: float) -> Fraction:
-        """By how much the batch grows where it follows only so much of what a clip shrinks by.
+        """A power of the batch factor.
 
         Args:
-            power: Of the batch factor: 1 keeps the work of a step, 0 the batch.
+            power: 1 keeps the work of a step, 0 the batch.
         """
         return self.batch_factor if power == 1 else Fraction(float(self.batch_factor) ** power)
 
@@ -146,17 +146,17 @@ FULL = Scale(Fraction(1), Fraction(1))
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """What a model asks of a clip's shape; a plan is checked against it before anything runs."""
+    """The constraints of a model on the shape of clips; a plan is checked against them before anything runs."""
 
     min_frames: int = 1
     frames_multiple: int = 1
     min_size: int = 1
     """Pixels of the short side."""
     size_multiple: int = 1
-    """What divides height and width, as where a network halves and doubles them again."""
+    """A divisor of height and width, for networks that downsample and upsample."""
     fixed: Shape | None = None
     window: int | None = None
-    """Frames that it takes, no more and no fewer."""
+    """The exact number of frames that the model takes."""
 
     def __post_init__(self) -> None:
         for name in ("min_frames", "frames_multiple", "min_size", "size_multiple"):
@@ -165,7 +165,7 @@ class Needs:
                 raise PlanError(f"a model's {name} is {value!r}; accepted: a whole number, at least 1")
 
     def refusal(self, shape: Shape) -> str | None:
-        """Why the model cannot take `shape`, or None."""
+        """The reason why the model cannot take `shape`, or None."""
         if self.fixed is not None and shape != self.fixed:
             return f"the model takes {self.fixed} alone"
         if self.window is not None and shape.frames != self.window:
@@ -183,7 +183,7 @@ class Needs:
 
 
 def _simple(value: float) -> Fraction:
-    """The simple fraction that a rounded decimal stands for (0.7071² for 1/2), or the decimal itself."""
+    """The simple fraction closest to a rounded decimal (1/2 for 0.7071²), or the decimal itself if none is close."""
     exact = Fraction(value)
     near = exact.limit_denominator(16)
     return near if abs(near - exact) < abs(exact) / 400 else exact

@@ -1,6 +1,6 @@
-"""A plan for people: a table of its stages, and a picture of shapes, batch and LR.
+"""Shows a plan: a table of its stages, and a figure of shapes, batch and LR.
 
-The drawing libraries are imported where they are used: a plan itself needs the standard library alone.
+Drawing libraries are imported on use: a plan itself needs only the standard library.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["plan_figure", "plan_table", "plan_text", "summary"]
 
 _COLUMNS = 160
-"""Room for a table in plain text: no column of it is folded."""
+"""Width of a table in plain text, enough that no column wraps."""
 
 _WIDE = 10
-"""An LR whose stages differ by more than this is drawn on a logarithmic axis."""
+"""The LR axis is logarithmic if the LRs of stages differ by more than this factor."""
 
 
 def summary(plan: "Plan") -> str:
-    """One line: length, samples, and what the plan saves against its baseline, in steps and in voxels."""
+    """One line: length, samples, and the savings over the baseline in steps and in work (voxels)."""
     steps, work = _saving(plan)
     than = "than" if steps[0].isdigit() or work[0].isdigit() else "as"
     return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
@@ -68,7 +68,7 @@ def plan_table(plan: "Plan") -> "Table":
 
 
 def plan_text(plan: "Plan") -> str:
-    """The table as plain text, as wide as it is."""
+    """The table as plain text, at its natural width."""
     from rich.console import Console
 
     console = Console(width=_COLUMNS, color_system=None, force_terminal=False, legacy_windows=False)
@@ -111,7 +111,7 @@ def _baseline(plan: "Plan") -> str:
 
 
 def _saving(plan: "Plan") -> tuple[str, str]:
-    """How the steps and the work of a plan compare with its baseline's, in words."""
+    """The steps and the work of a plan relative to its baseline, as text."""
     saving = plan.saving()
     return _times(saving.steps, "fewer", "as many", "more"), _times(saving.work, "less", "as much", "more")
 
@@ -128,7 +128,7 @@ def _edges(plan: "Plan") -> list[int]:
 
 
 def _draw_stages(axis: "Axes", plan: "Plan", label: str, color: str, value: Callable[[BatchShape], int]) -> None:
-    """A line at each stage's base shape, and a band over what its short cycle goes through."""
+    """Draw a line at each stage's base shape, and a band over the range of its short cycle."""
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     base = [value(stage.base) for stage in plan.stages]
     least = [min(map(value, stage.pattern)) for stage in plan.stages]
@@ -155,10 +155,10 @@ def _draw_lr(axis: "Axes", plan: "Plan", points: int = 300) -> None:
     ]
     rates = [plan[step].lr for step in steps]
     epochs = [plan.epochs_before(step) for step in steps]
-    # A step's LR holds until the next step; the last one's until the end.
+    # The LR of a step holds until the next step, that of the last step until the end.
     axis.stairs(rates, [*epochs, plan.epochs], baseline=None, color="tab:purple", linewidth=1.5)
     axis.set_ylabel("learning rate")
-    # Only the stages' own LRs decide the axis: a warm-up or the tail of a cosine comes near 0 in every plan.
+    # Only the LRs of stages decide the axis: warmup and the tail of a cosine are near 0 in every plan.
     peaks = [peak for stage in plan.stages if (peak := stage.rate.at(0.0)) > 0] or [max(rates)]
     if max(peaks) > _WIDE * min(peaks):
         axis.set_yscale("log")
@@ -168,7 +168,7 @@ def _draw_lr(axis: "Axes", plan: "Plan", points: int = 300) -> None:
 
 
 def _apart(values: Sequence[int], most: int = 6) -> list[int]:
-    """Up to `most` of the sorted values, the ends among them."""
+    """Up to `most` of the sorted values, including both ends."""
     if len(values) <= most:
         return list(values)
     return [values[k * (len(values) - 1) // (most - 1)] for k in range(most)]

@@ -31,32 +31,31 @@ def superresolution(
 ) -> Plan:
     """Coarse-to-fine crops and clips, with a warm restart of the LR at every stage.
 
-    Stages see equal numbers of samples: of a constant batch, in equal numbers of steps. Every stage but the last starts
-    at the full LR and decays as a cosine over the *whole* training's length would; the last decays over its own length
-    (equation 1; half-open stages, with the π that the printed formula lacks).
+    All stages have the same number of samples and, with a constant batch, the same number of steps. Every stage starts
+    at the full LR. Each stage but the last follows the start of a cosine over the *whole* training's length; the last
+    decays over its own length (equation 1; half-open stages, with the π that the printed formula lacks).
 
-    The defaults are the paper's: 32 and 64 pixels, 7, 11 and 15 frames ("Implementation Details"), and for
+    The defaults are those of the paper: 32 and 64 pixels, 7, 11 and 15 frames ("Implementation Details"), and for
     `synchronous` the first row of table 6a, 7 frames of 32 pixels and then 15 of 64.
 
     Args:
         baseline: The recipe: `size` in low-resolution pixels, `frames` of a clip, a cosine decay.
         nesting: `hierarchical` (a temporal cycle in each spatial stage), `synchronous` (both grow at the same step),
-            `spatial` or `temporal` alone.
-        sizes: Spatial stages; by default `max(32, S/2), S`. `synchronous` takes as many sizes as frames: where one list
-            alone is given, the other goes from half to all in even parts, with the same floors, rounded down.
-        frames: Temporal stages; by default `max(6, T/2), 3T/4, T`, rounded down; of `synchronous`, `max(6, T/2), T`.
-        mirrored: Clips are raw frames followed by their mirror image (Vimeo-90K: 7 raw, 14 frames), so that
-            lengths are even, rounded down: 6, 10, 14.
-        batch: `constant` as in the paper, or `scaled`: grown as the shape shrinks, by `b·t·h·w`, so that a step costs
-            the same and a stage takes fewer of them. Samples stay the same, and so do those of a warm-up and of a
-            freeze.
-        lr_scaling: How the LR follows a batch that has grown: `sqrt`, which suits Adam, `linear` or `none`.
-        stage_lrs: A peak LR of each stage's own for the baseline's batch, in place of the baseline's (EDVR-M starts
-            at 2e-4).
-        epoch_factor: The plan's samples, in samples of the baseline; a warm-up and a freeze shrink but do not grow.
+            only `spatial`, or only `temporal`.
+        sizes: Spatial stages; by default `max(32, S/2), S`. `synchronous` needs as many sizes as frames: if only one of
+            the lists is given, the other goes from half to all in even steps, with the same floors, rounded down.
+        frames: Temporal stages; by default `max(6, T/2), 3T/4, T`, rounded down; for `synchronous` `max(6, T/2), T`.
+        mirrored: Clips are raw frames followed by their mirror image (Vimeo-90K: 7 raw, 14 frames), so lengths are
+            even, rounded down: 6, 10, 14.
+        batch: `constant` as in the paper, or `scaled`: the batch grows as the shape shrinks so that `b·t·h·w` stays
+            constant; a step then costs the same, and a stage has fewer steps. Samples stay the same, also those of
+            warmup and freezes.
+        lr_scaling: How the LR scales with a larger batch: `sqrt`, which suits Adam, `linear` or `none`.
+        stage_lrs: Peak LR of each stage for the baseline's batch, instead of the baseline's LR (EDVR-M starts at 2e-4).
+        epoch_factor: Samples of the plan, relative to the baseline. Warmup and freezes shrink with it but do not grow.
 
     Raises:
-        PlanError: if the options do not fit each other or the baseline.
+        PlanError: if the options contradict each other or the baseline.
     """
     if nesting not in NESTINGS:
         raise PlanError(f"nesting {nesting!r} is unknown: {', '.join(NESTINGS)}")
@@ -108,16 +107,16 @@ def large_minibatch(
     shorten: bool = True,
     warmup: FactorWarmup | None = FactorWarmup(steps=5000),  # noqa: B008 -- immutable
 ) -> Baseline:
-    """The baseline with `factor` times the batch and LR, and as many times fewer steps.
+    """The baseline with `factor` times the batch, `factor` times the LR, and `factor` times fewer steps.
 
-    Lin et al. 2022, "Large Minibatch Training"; each of the three can be left out, as in table 4.
+    Lin et al. 2022, "Large Minibatch Training"; LR scaling, shortening and warmup can be left out, as in table 4.
 
     Args:
-        baseline: The recipe, its length in steps.
-        factor: How many times larger the minibatch becomes.
-        scale_lr: Whether the LR grows with it.
-        shorten: Whether the steps shrink with it, so that the samples stay the same.
-        warmup: The warm-up that a large LR needs; None for none.
+        baseline: The recipe, with its length in steps.
+        factor: Factor by which the minibatch grows.
+        scale_lr: Scale the LR with it.
+        shorten: Reduce the steps with it, so that the samples stay the same.
+        warmup: The warmup that a large LR needs; None for none.
 
     Raises:
         PlanError: if the length is in epochs, or the steps do not divide by the factor.
@@ -150,7 +149,7 @@ def _shapes(
     nesting: str, baseline: Baseline, sizes: Sequence[int] | None, frames: Sequence[int] | None, mirrored: bool
 ) -> list[tuple[int, int]]:
     """Stages as (frames, size)."""
-    stages = 2  # of each axis by default, but three of the frames where they do not follow the sizes
+    stages = 2  # of each axis by default; three of the frames unless synchronous
     if nesting == "synchronous":
         stages = len(sizes or frames or (1, 2))
     sides = _sizes(baseline, sizes, stages)
@@ -188,7 +187,7 @@ def _frames(baseline: Baseline, frames: Sequence[int] | None, mirrored: bool, st
         raise PlanError(f"a mirrored clip has an even number of frames; the baseline's has {full}")
     if frames is None:
         step = 2 if mirrored else 1
-        # The paper's floor of 6 frames is no reason to exceed the clip; a mirrored half of 14 is 7, hence 6.
+        # The paper's floor of 6 frames must not exceed the clip; half of a mirrored clip of 14 is 7, rounded down to 6.
         frames = [min(full, max(6, math.floor(full * part / step) * step)) for part in _parts(stages)]
     if mirrored and any(t % 2 for t in frames):
         raise PlanError(f"frames {list(frames)}: mirrored clips have even numbers of frames")

@@ -1,1 +1,1 @@
-"""The loop that carries a plan out, and what makes it survive: checkpoints, journals, logs."""
+"""Trains a model under a plan: training loop, checkpoints, journals, logs."""

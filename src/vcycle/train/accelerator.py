@@ -1,7 +1,7 @@
-"""The device of this process and the arithmetic on it: fp32, or mixed precision (autocast) in bf16 or fp16.
+"""The device of this process and its precision: fp32, or mixed precision (autocast) in bf16 or fp16.
 
-fp16 has few numbers near zero, so the loss is multiplied before its gradients are computed, and they are divided again
-(a gradient scaler). A factor that was too large makes gradients overflow: the step is skipped, the factor halved.
+Small gradients underflow in fp16, so a gradient scaler multiplies the loss and divides the gradients again. If the
+scale is too large and gradients overflow, the scaler skips the step and halves the scale.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ __all__ = ["Accelerator", "MixedPrecision", "make_accelerator", "may_overflow", 
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """A device, and how to compute on it."""
+    """A device and its precision."""
 
     device: torch.device
-    """Where to compute."""
+    """The device."""
     dtype: torch.dtype | None = None
-    """What autocast computes in; None for full precision."""
+    """The dtype of autocast; None for full precision."""
     scaler: torch.amp.GradScaler | None = None
     """Scales the loss, in fp16."""
 
@@ -39,17 +39,17 @@ class Accelerator:
         return tensor.to(self.device, non_blocking=self.device.type != "cpu")
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Compute in mixed precision, if that is chosen."""
+        """Autocast to mixed precision, if it is on."""
         if self.dtype is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Add a loss's gradients to those that parameters have, scaled where there is a scaler."""
+        """Accumulate the gradients of a loss, scaled if there is a scaler."""
         (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Take an optimizer's step; with a scaler, unless a gradient has overflowed, which lowers the scale."""
+        """Step an optimizer. If a gradient has overflowed, a scaler skips the step and lowers its scale."""
         if self.scaler is None:
             optimizer.step()
         else:
@@ -58,15 +58,15 @@ class Accelerator:
 
 
 class MixedPrecision(nn.Module):
-    """A network whose forward pass runs under autocast; what goes in and comes out of it is in full precision."""
+    """A network whose forward pass runs under autocast; its inputs and outputs are in full precision."""
 
     def __init__(self, network: Callable[..., Any], accelerator: Accelerator, model: nn.Module) -> None:
         """Wrap a network.
 
         Args:
-            network: What is called: the model, compiled or not, shared over ranks or not.
-            accelerator: Where it computes, and in which precision.
-            model: The model itself, whose attributes this has as well.
+            network: The model as it is called: compiled or not, wrapped for data parallel or not.
+            accelerator: The device and the precision.
+            model: The model itself; the wrapper exposes its attributes.
         """
         super().__init__()
         self.network = network
@@ -80,7 +80,7 @@ class MixedPrecision(nn.Module):
             return getattr(self.__dict__["_model"][0], name)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """What the network gives."""
+        """Run the network."""
         if self._accelerator.dtype is None:
             return self.network(*inputs, **options)
         inputs = tuple(_in_full(value) for value in inputs)
@@ -90,7 +90,7 @@ class MixedPrecision(nn.Module):
 
 
 def _in_full(value: Any) -> Any:
-    """A value in fp32, if it is a tensor of floats; those in a tuple, a list or a dictionary, too."""
+    """Convert floating-point tensors to fp32, also those in a tuple, a list or a dictionary."""
     if isinstance(value, Tensor):
         return value.float() if value.is_floating_point() else value
     if isinstance(value, dict):
@@ -99,18 +99,18 @@ def _in_full(value: Any) -> Any:
 
 
 def make_accelerator(run: RunSection, model: nn.Module | None = None, ranks: Ranks | None = None) -> Accelerator:
-    """The device that a run asks for, and its precision; also makes torch's allocators keep memory between shapes.
+    """Make the accelerator of a run, and configure torch's allocators to keep memory between shapes.
 
     Args:
-        run: Which device and precision.
-        model: What is to be trained. Without 3-D convolutions, their arithmetic is not checked.
-        ranks: The ranks that train together, each on a device of its own.
+        run: The options, of which `device` and `precision` count.
+        model: The model to train. Its precision is only checked if it has 3-D convolutions.
+        ranks: The ranks that train together, each on its own device.
 
     Raises:
-        VcycleError: if the device is not there, or its arithmetic cannot be trusted at this precision.
+        VcycleError: if the device is missing, or computes wrong gradients at this precision.
     """
     if run.device == "cuda" and not torch.cuda.is_available():
-        raise VcycleError("run.device is cuda, and torch finds no CUDA device: cpu or auto")
+        raise VcycleError("run.device is cuda, but torch finds no CUDA device: set run.device to cpu or auto")
     kind = "cuda" if run.device != "cpu" and torch.cuda.is_available() else "cpu"
     if kind == "cuda":
         grow_in_place()
@@ -121,8 +121,8 @@ def make_accelerator(run: RunSection, model: nn.Module | None = None, ranks: Ran
     local = 0 if ranks is None else ranks.local
     if kind == "cuda" and local >= torch.cuda.device_count():
         raise VcycleError(
-            f"rank {local} of this machine has no GPU of its own: there are {torch.cuda.device_count()}; as many "
-            "processes or fewer are accepted (torchrun --nproc-per-node)"
+            f"local rank {local} has no GPU: this machine has {torch.cuda.device_count()}; start at most one process "
+            "per GPU (torchrun --nproc-per-node)"
         )
     device = torch.device("cuda", local) if kind == "cuda" else torch.device("cpu")
     if device.type == "cuda":
@@ -135,7 +135,7 @@ def make_accelerator(run: RunSection, model: nn.Module | None = None, ranks: Ran
 
 
 def _check_precision(name: str, device: str, model: nn.Module | None) -> None:
-    """Refuse a precision in which a device computes wrong gradients.
+    """Reject a precision at which the device computes wrong gradients.
 
     Raises:
         VcycleError: if it does.
@@ -143,17 +143,17 @@ def _check_precision(name: str, device: str, model: nn.Module | None) -> None:
     conv3d = model is None or any(isinstance(module, nn.Conv3d) for module in model.modules())
     if name in DTYPES and conv3d and not conv3d_is_sound(torch.device(device), DTYPES[name]):
         raise VcycleError(
-            f"run.precision is {name}, and this {device} computes wrong conv3d weight gradients in {name} for clips "
-            "of few frames, which coarse grids have: fp32"
+            f"run.precision is {name}, but this {device} computes wrong conv3d weight gradients in {name} for clips "
+            "of few frames, which coarse grids have: set run.precision=fp32"
         )
 
 
 def slowness(name: str, device: torch.device) -> str | None:
-    """What to say of a precision that makes a device slow; None of others.
+    """A warning if a precision is slow on a device; None if it is not.
 
     Args:
         name: `fp32`, `bf16` or `fp16`.
-        device: Where it is computed.
+        device: The device.
     """
     if name != "fp16" or device.type != "cpu":
         return None
@@ -161,12 +161,12 @@ def slowness(name: str, device: torch.device) -> str | None:
 
 
 def may_overflow(loss: Tensor, scaler: torch.amp.GradScaler) -> Tensor:
-    """Whether gradients that overflow may be put down to their scale, a boolean on the device.
+    """Whether the loss scale may explain gradients that overflow; a boolean on the device.
 
-    Not where the loss itself is not finite, nor once the scale has fallen below 1: they would overflow in fp32, too.
+    It does not if the loss itself is not finite, or once the scale is below 1: they would then overflow in fp32 too.
 
     Args:
-        loss: Of the whole batch.
-        scaler: Multiplies it.
+        loss: The loss of the whole batch.
+        scaler: The gradient scaler.
     """
     return torch.isfinite(loss) & (scaler.scale(torch.ones_like(loss)) >= 1)

@@ -1,4 +1,4 @@
-"""What a training reports while it runs, to whoever wants to hear of it."""
+"""Callbacks that the trainer calls during training."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ def _ignore(*_: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """Functions that a training calls; those that are not given do nothing.
+    """Functions that the trainer calls; the defaults do nothing.
 
     Example:
         >>> callbacks = Callbacks(on_message=print)
@@ -28,6 +28,6 @@ class Callbacks:
     on_validation: Callable[[Point], None] = _ignore
     """Called after every validation, on every rank."""
     on_message: Callable[[str], None] = _ignore
-    """Called with what a user should know, in a sentence: a bad sample, a checkpoint that was skipped."""
+    """Called with a message for the user, such as a bad sample or a skipped checkpoint."""
     on_progress: Callable[[str, int, int], None] = _ignore
-    """Called while a validation runs: what it counts, how many are done, of how many."""
+    """Called while a validation runs, with the unit, the number done and the total."""

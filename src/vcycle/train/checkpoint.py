@@ -1,8 +1,8 @@
-"""Checkpoints that are whole or absent: written aside, flushed to disk, renamed into place.
+"""Saves and loads checkpoints atomically: written to a temporary file, flushed to disk, renamed into place.
 
-A checkpoint holds the weights, the optimizer's state, the step, the plan and the run's totals. It holds no sampler,
-scheduler or generator state, because nothing has any: all of that is a function of the step. It is one file or, of a
-sharded run, a folder (`vcycle.train.sharded_checkpoint`); either is read by any run.
+A checkpoint holds the weights, the optimizer state, the step, the plan and the run's totals. It holds no sampler,
+scheduler or generator state: all of that is a function of the step. It is one file or, for a sharded run, a folder
+(`vcycle.train.sharded_checkpoint`); any run can read both.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 BEST = "best.pt"
-"""The file of the weights that the best validation was of, beside the checkpoints."""
+"""The file with the weights of the best validation, beside the checkpoints."""
 
 _T = TypeVar("_T")
 
@@ -50,18 +50,18 @@ _KEEP = 2
 _NAME = re.compile(r"step-(\d+)(?:\.pt)?")
 _ASIDE = ".tmp"
 _FOLDER = 0x10
-"""The mark of a folder among a member's attributes."""
+"""The directory bit in the external attributes of a zip member."""
 _KINDS = {"step": int, "seed": int, "model": dict, "optimizer": dict, "optimizer_kind": str, "totals": dict}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """What a checkpoint holds."""
+    """The contents of a checkpoint."""
 
     step: int
-    """Steps done: training goes on at this one."""
+    """Steps done: training resumes at this step."""
     plan: Plan
-    """The plan that it was made under."""
+    """The plan of the run."""
     seed: int
     """The seed of the run."""
     model: dict[str, Any]
@@ -73,13 +73,13 @@ class Checkpoint:
     totals: dict[str, Any]
     """Running totals of the run, and its validations."""
     averaged: dict[str, Any] | None = None
-    """The state of the model's average over the steps, where there is one."""
+    """The state of the EMA model, if there is one."""
     scaler: dict[str, Any] | None = None
-    """The state of the gradient scaler, where there is one."""
+    """The state of the gradient scaler, if there is one."""
 
     @property
     def weights(self) -> dict[str, Any]:
-        """The state of the model that is evaluated: the average, where there is one."""
+        """The state of the model to evaluate: the EMA model, if there is one."""
         return self.model if self.averaged is None else self.averaged
 
 
@@ -89,10 +89,10 @@ def checkpoint_name(step: int) -> str:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint; the two newest are kept.
+    """Write a checkpoint, and keep only the two newest.
 
     Raises:
-        CheckpointError: if it cannot be written. The checkpoints before it stay as they were.
+        CheckpointError: if it cannot be written. Earlier checkpoints stay as they were.
     """
     path = _written(folder / checkpoint_name(checkpoint.step), checkpoint)
     _remove_old(folder, path)
@@ -100,16 +100,16 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def save_sharded(writer: ShardedWriter, folder: Path, checkpoint: Checkpoint, *, write: bool) -> None:
-    """Start to write a checkpoint as a folder; all ranks call this, each with its own parts of the tensors.
+    """Start writing a sharded checkpoint; all ranks call this, each with its own shards.
 
     Args:
         writer: Writes in the background.
-        folder: Where checkpoints are.
-        checkpoint: What is saved.
+        folder: The folder of checkpoints.
+        checkpoint: The checkpoint to save.
         write: Whether this rank is the first.
 
     Raises:
-        CheckpointError: if it cannot be written, or the one before could not.
+        CheckpointError: if it cannot be written, or the previous one could not.
     """
     path = folder / checkpoint_name(checkpoint.step).removesuffix(".pt")
     try:
@@ -119,7 +119,7 @@ def save_sharded(writer: ShardedWriter, folder: Path, checkpoint: Checkpoint, *,
 
 
 def finish_saving(writer: ShardedWriter, folder: Path) -> None:
-    """Wait until what is being written in the background is on disk.
+    """Wait until the checkpoint that is written in the background is on disk.
 
     Raises:
         CheckpointError: if it cannot be written.
@@ -131,7 +131,7 @@ def finish_saving(writer: ShardedWriter, folder: Path) -> None:
 
 
 def _remove_old(folder: Path, newest: Path) -> None:
-    """Remove what is not needed any more: older checkpoints, and what a kill left half written."""
+    """Remove older checkpoints, and partial ones that a killed process left behind."""
     known = [path for _, path in _numbered(folder)]
     twice = [path for path in known if path.stem == newest.stem and path != newest]  # saved as a file and as a folder
     kept = [path for path in known if path not in twice][-_KEEP:]
@@ -141,18 +141,19 @@ def _remove_old(folder: Path, newest: Path) -> None:
 
 
 def save_best(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write the weights that the best validation was of, over those of the best before.
+    """Write the weights of the best validation, replacing the previous ones.
 
     Raises:
-        CheckpointError: if they cannot be written. Those before stay as they were.
+        CheckpointError: if they cannot be written. The previous ones stay as they were.
     """
     return _written(folder / BEST, checkpoint)
 
 
 def kept_best(folder: Path, best: Point | None) -> int | None:
-    """The step of the best weights that are kept, if they are those of the best validation on record.
+    """The step of the saved best weights, if they belong to the best validation on record.
 
-    Others are removed: a resume from an older checkpoint has left them behind, and may not come by them again.
+    Otherwise they are removed: they are left over from before a resume from an older checkpoint, and training may not
+    reach them again.
     """
     path = folder / BEST
     if not path.exists():
@@ -176,7 +177,7 @@ def _written(path: Path, checkpoint: Checkpoint) -> Path:
             os.fsync(file.fileno())
         os.replace(aside, path)
         _sync_folder(folder)
-    except (OSError, RuntimeError) as error:  # torch wraps a failing write in a RuntimeError of its own
+    except (OSError, RuntimeError) as error:  # torch wraps a failed write in a RuntimeError
         with contextlib.suppress(OSError):
             aside.unlink()
         raise _unsaved(path, error) from error
@@ -195,7 +196,7 @@ def _unsaved(path: Path, error: Exception) -> CheckpointError:
 
 
 def latest_checkpoint(folder: Path) -> tuple[Checkpoint, Path, list[str]] | None:
-    """The newest checkpoint that can be read, its path, and what was passed over; None if there are none.
+    """The newest readable checkpoint, its path, and the errors of those skipped; None if there are none.
 
     Raises:
         CheckpointError: if there are checkpoints and none can be read.
@@ -204,7 +205,7 @@ def latest_checkpoint(folder: Path) -> tuple[Checkpoint, Path, list[str]] | None
 
 
 def newest_path(folder: Path) -> tuple[Path, list[str]] | None:
-    """As `latest_checkpoint`, without what it holds: of a folder, checksums alone are read.
+    """As `latest_checkpoint`, but without the contents: for a folder, only checksums are verified.
 
     Raises:
         CheckpointError: if there are checkpoints and none can be read.
@@ -240,16 +241,16 @@ def load_checkpoint(
     parameters: Sequence[Tensor] = (),
     verified: bool = False,
 ) -> Checkpoint:
-    """Read a checkpoint; nothing in it is executed.
+    """Read a checkpoint without executing anything in it.
 
     Args:
         path: A file or a folder.
-        like: Of a folder, read what this rank holds alone; see `read_sharded`.
-        parameters: Those of the optimizer, in its order, where `like` is given.
-        verified: Whether the checksums of a folder have been looked at.
+        like: For a folder, read only this rank's shards; see `read_sharded`.
+        parameters: The optimizer's parameters, in its order, if `like` is given.
+        verified: Whether the checksums of a folder have been verified already.
 
     Raises:
-        CheckpointError: if it is damaged or is no checkpoint of vcycle.
+        CheckpointError: if it is damaged or not a vcycle checkpoint.
     """
 
     def read() -> Any:
@@ -263,12 +264,12 @@ def load_checkpoint(
 
     data = _reading(path, read)
     if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
-        raise CheckpointError(f"checkpoint {path} is not one of vcycle's (format {_FORMAT})")
+        raise CheckpointError(f"{path} is not a vcycle checkpoint (format {_FORMAT})")
     try:
         checkpoint = Checkpoint(**{**data, "plan": Plan.from_json(data["plan"])})
         _check_fields(checkpoint)
     except (KeyError, TypeError, PlanError) as error:
-        raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {_reason(error)}") from error
+        raise CheckpointError(f"checkpoint {path} is from another version of vcycle: {_reason(error)}") from error
     return checkpoint
 
 
@@ -277,8 +278,8 @@ def _reading(path: Path, read: Callable[[], _T]) -> _T:
         return read()
     except pickle.UnpicklingError as error:
         raise CheckpointError(
-            f"checkpoint {path} cannot be read: it holds something else than tensors and plain values, "
-            "which would have to be run to be read"
+            f"checkpoint {path} cannot be read: it contains pickled objects other than tensors and plain values, "
+            "and loading those would execute code"
         ) from error
     except Exception as error:  # a damaged file can raise anything
         raise CheckpointError(f"checkpoint {path} cannot be read: {_reason(error)}") from error
@@ -307,10 +308,10 @@ def load_weights(model: nn.Module, state: dict[str, Any], source: Path) -> None:
 
 
 def _check_archive(path: Path) -> None:
-    """Refuse an archive that is damaged, or that would grow when it is read.
+    """Reject an archive that is damaged, or that grows when it is read.
 
-    All of its contents have checksums. What has none (names, places, sizes, dates) cannot be damaged without either
-    leading to contents of a wrong checksum, or not being looked at; the mark of a folder is the one exception.
+    All members have checksums. Damage to the rest (names, offsets, sizes, dates) either leads to a wrong checksum or
+    concerns fields that are not read; the directory bit is the only exception.
 
     Raises:
         ValueError, OSError, zipfile.BadZipFile: if it is.
@@ -318,11 +319,11 @@ def _check_archive(path: Path) -> None:
     with zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-            raise ValueError("its contents are packed, which checkpoints' are not")
+            raise ValueError("its contents are compressed, which a checkpoint's are not")
         if sum(member.file_size for member in members) > path.stat().st_size:
             raise ValueError("its contents are larger than the file")
         if any(member.external_attr & _FOLDER for member in members):
-            # PyTorch's reader leaves those out, and takes whatever is in memory in their place.
+            # PyTorch's reader skips those, and returns uninitialized memory in their place.
             raise ValueError("some of its contents are marked as a folder")
         damaged = archive.testzip()
     if damaged is not None:
@@ -330,23 +331,23 @@ def _check_archive(path: Path) -> None:
 
 
 def _check_fields(checkpoint: Checkpoint) -> None:
-    """Refuse a file of the right fields and the wrong contents: it may come from anywhere.
+    """Reject a file with the right fields and wrong contents: it is untrusted input.
 
     Raises:
-        TypeError: if it is one.
+        TypeError: if a field has a wrong type or value.
     """
     for name, kind in _KINDS.items():
         if not isinstance(getattr(checkpoint, name), kind):
-            raise TypeError(f"its {name} is no {kind.__name__}")
+            raise TypeError(f"its {name} is not a {kind.__name__}")
     for state in (checkpoint.model, checkpoint.weights):
         if not (isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())):
-            raise TypeError("its weights are no tensors")
+            raise TypeError("its weights are not tensors")
     if not 0 <= checkpoint.step <= len(checkpoint.plan):
-        raise TypeError(f"it is of step {checkpoint.step}, and its plan has {len(checkpoint.plan)}")
+        raise TypeError(f"its step is {checkpoint.step}, but its plan has {len(checkpoint.plan)} steps")
     groups = checkpoint.optimizer.get("param_groups")
     listed = isinstance(groups, list) and all(isinstance(g, dict) and isinstance(g.get("params"), list) for g in groups)
     if not listed:
-        raise TypeError("its optimizer has no groups of parameters")
+        raise TypeError("its optimizer has no parameter groups")
 
 
 def _numbered(folder: Path) -> list[tuple[int, Path]]:
@@ -357,7 +358,7 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """A rename is only sure once the folder itself is on disk."""
+    """Flush a folder to disk: only then is a rename in it durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -366,7 +367,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    """The first line of what went wrong: the system's own error where there is one behind it."""
+    """The first line of an error: that of the underlying OSError, if there is one."""
     chain = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)

@@ -1,4 +1,4 @@
-"""The training's clock: it stands still while something else than training is done."""
+"""Measures training time, excluding validation and checkpointing."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Clock:
         self._wall, self._processor = _now()
 
     def lap(self) -> float:
-        """End a lap and begin the next: seconds since the lap before."""
+        """End a lap and start the next; return the seconds since the previous lap."""
         wall, processor = _now()
         took = wall - self._wall
         self._totals.seconds += took
@@ -28,7 +28,7 @@ class Clock:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave out what is done inside; what came before it counts."""
+        """Pause the clock within the context; time before it counts."""
         self.lap()
         try:
             yield

@@ -1,7 +1,7 @@
-"""The average of a model's weights over its steps: a second model, which is the one that is evaluated.
+"""Exponential moving average (EMA) of a model's weights: a second model, which is the one to evaluate.
 
-Not `torch.optim.swa_utils.AveragedModel`: that replaces the average by the weights at its first update, compares a
-counter on the device at each one, which the host waits for, and has no argument for how far a batch decays it.
+This does not use `torch.optim.swa_utils.AveragedModel`: that class overwrites the average with the weights at its first
+update, synchronizes with the device at each update to compare a counter, and cannot vary the decay with the batch.
 """
 
 from copy import deepcopy
@@ -17,17 +17,17 @@ __all__ = ["Ema"]
 
 
 class Ema:
-    """The averaged model. It begins as the model is; buffers, such as running statistics, are the model's own."""
+    """The EMA model. It starts as a copy of the model; each update copies buffers, such as running statistics."""
 
     def __init__(self, model: nn.Module, spec: EmaSpec) -> None:
-        """Copy a model, where it is."""
+        """Copy a model, on its device."""
         self._spec = spec
         self.model = deepcopy(model).requires_grad_(False)
         """The averaged model."""
 
     @torch.no_grad()
     def update(self, model: nn.Module, batch: int) -> None:
-        """Take in a model's weights after a step of so many clips; the host does not wait for the device."""
+        """Update the average after a step of `batch` clips, without synchronizing with the device."""
         share = self._spec.share(batch)
         kept, new = ([local_shard(parameter) for parameter in each.parameters()] for each in (self.model, model))
         torch._foreach_lerp_(kept, new, share)

@@ -1,4 +1,4 @@
-"""What a run was carried out by: command, machine, device and versions."""
+"""The environment of a run: command, machine, device and versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def machine() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what takes part, where it is installed."""
+    """Versions of the packages that a run depends on, if they are installed."""
     found = {"vcycle": __version__, "python": platform.python_version()}
     for name in _PACKAGES:
         try:
@@ -50,7 +50,7 @@ def environment(device: torch.device) -> dict[str, Any]:
 
 
 def command(world: int = 1) -> str:
-    """How this process was called, as a shell takes it; where torchrun started several, how it was called."""
+    """The command line of this process, quoted for a shell; with torchrun, the command line of torchrun."""
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     if world > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
@@ -61,12 +61,12 @@ def command(world: int = 1) -> str:
 
 
 def record_environment(run: RunFolder, step: int, device: torch.device, *, world: int) -> None:
-    """Add to a run's record what it is now carried out by.
+    """Append the current environment to the run's record.
 
     Args:
-        run: The run's folder.
-        step: Where it begins or goes on.
-        device: Of this process.
+        run: The run folder.
+        step: The step at which the run starts or resumes.
+        device: The device of this process.
         world: Number of ranks.
 
     Raises:

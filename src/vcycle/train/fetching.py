@@ -1,4 +1,4 @@
-"""Fetching batches: this rank's clips of each, and what all ranks were given."""
+"""Fetches batches: this rank's clips of each batch, and statistics over all ranks."""
 
 import time
 from collections.abc import Callable
@@ -19,16 +19,16 @@ __all__ = ["BatchFetcher", "BatchStats", "open_journal"]
 
 
 class BatchStats(NamedTuple):
-    """What all ranks tell each other of a step's batch."""
+    """Facts about a step's batch that ranks exchange."""
 
     indices: Tensor
-    """Dataset indices of the whole of it, in order."""
+    """Dataset indices of the global batch, in order."""
     ending: bool
-    """Whether any rank is asked to stop."""
+    """Whether any rank has a stop request."""
 
 
 class BatchFetcher:
-    """This rank's batches from a step on. They stay with the host, which looks at their samples."""
+    """Loads this rank's batches from a step on. Batches stay on the host, which inspects their samples."""
 
     def __init__(
         self,
@@ -42,17 +42,17 @@ class BatchFetcher:
         ranks: Ranks,
         pin_memory: bool,
     ) -> None:
-        """Start to load.
+        """Start loading.
 
         Args:
-            dataset: What is trained on.
-            plan: What is asked of it.
-            loading: How many processes load, and how far ahead.
-            seed: Keys the order of samples, and every draw in them.
+            dataset: The training set.
+            plan: The plan of the run.
+            loading: Number of data workers, and how far ahead they load.
+            seed: Seed of the order of samples and of every random choice in them.
             start: The step of the first batch.
-            journal: Counts samples, and says which were replaced before.
-            ranks: Those that share each batch.
-            pin_memory: Whether batches are to lie where a GPU gets at them faster.
+            journal: Counts samples, and knows which were replaced before.
+            ranks: The ranks that share each batch.
+            pin_memory: Put batches into pinned memory, for faster copies to a GPU.
         """
         self._journal, self._ranks = journal, ranks
         self._batches = iter(
@@ -73,11 +73,11 @@ class BatchFetcher:
 
     @property
     def spent(self) -> Spent:
-        """What loading the last batch took."""
+        """The cost of loading the last batch."""
         return self._batches.spent
 
     def take(self) -> tuple[Batch, float]:
-        """The next batch, and how long it was waited for in seconds."""
+        """The next batch, and the seconds spent waiting for it."""
         began = time.perf_counter()
         batch = next(self._batches)
         return batch, time.perf_counter() - began
@@ -88,17 +88,17 @@ class BatchFetcher:
         Args:
             step: The step.
             batch: This rank's clips of it.
-            stopping: Whether this rank is asked to stop, where there are several.
+            stopping: Whether this rank has a stop request; only used with several ranks.
 
         Raises:
-            DataError: if too many of the run's samples had to be replaced.
+            DataError: if too many of the run's samples were replaced.
         """
         replaced = self._journal.note(batch)
         if self._ranks.world == 1:
             self._journal.count(len(batch.indices), replaced)
             return BatchStats(batch.indices, False)
         own = batch.indices.tolist()
-        longest = -(-step.batch // self._ranks.world) + step.bn_batch  # a slice is at most so much longer than the mean
+        longest = -(-step.batch // self._ranks.world) + step.bn_batch  # the longest slice of any rank
         rows = self._ranks.table([replaced, stopping, len(own), *own, *[0] * (longest - len(own))])
         self._journal.count(step.batch, sum(row[0] for row in rows))
         indices = torch.tensor([index for row in rows for index in row[3 : 3 + row[2]]])
@@ -109,14 +109,14 @@ class BatchFetcher:
         self._journal.sync()
 
     def close(self) -> None:
-        """End the processes that load."""
+        """Stop the data workers."""
         self._batches.close()
 
 
 def open_journal(
     state: TrainState, *, start: int, limit: float, on_message: Callable[[str], None], ranks: Ranks
 ) -> Journal:
-    """This rank's journal of replaced samples, read back from a step on."""
+    """Open this rank's journal of replaced samples, read back from a step on."""
     own = state.run.bad_samples_of(ranks.rank)
     return Journal(
         own,

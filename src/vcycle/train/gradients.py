@@ -1,8 +1,8 @@
-"""The gradients of a step: their norm, clipping, and updates that are skipped because they would not be finite.
+"""Gradient norm, gradient clipping, and skipped updates.
 
-A loss or a gradient that is not finite comes from a rare sample or from a training that has diverged. The first is
-skipped, the second ends the run. All of it is computed on the device, which nobody waits for: the log reads back some
-steps later what happened.
+A loss or gradient that is not finite comes from a rare sample or from diverged training. A single such update is
+skipped, too many in a row end the run. Everything is computed on the device without synchronization: the log reads the
+results back some steps later.
 """
 
 import math
@@ -26,22 +26,22 @@ _TOLD = 3
 
 
 class StepResult(NamedTuple):
-    """What a step found, still on the device."""
+    """The result of a step, still on the device."""
 
     loss: Tensor
     """The loss of the whole batch."""
     made: Tensor
-    """Whether the update was made, a boolean: not if it would not have been finite."""
+    """Whether the update was made, a boolean: False if the loss or a gradient was not finite."""
     grad_norm: Tensor
-    """The norm of the whole batch's gradients, before clipping."""
+    """The gradient norm of the whole batch, before clipping."""
 
 
 def gradient_norm(optimizer: torch.optim.Optimizer, *, sharded: bool = False) -> Tensor:
-    """The norm of all gradients together, on their device: inf or nan if one of them is.
+    """The total norm of all gradients, on their device: inf or nan if one of them is.
 
     Args:
-        optimizer: Whose parameters have gradients.
-        sharded: Whether each rank has a part of them; then all ranks call this, and find the same.
+        optimizer: The optimizer of the parameters.
+        sharded: Whether gradients are sharded over ranks: then all ranks call this, and get the same norm.
     """
     norm = get_total_norm([local_shard(gradient) for gradient in _gradients(optimizer)])
     if not sharded:
@@ -52,12 +52,12 @@ def gradient_norm(optimizer: torch.optim.Optimizer, *, sharded: bool = False) ->
 
 
 def clip_gradients(optimizer: torch.optim.Optimizer, norm: Tensor, most: float) -> None:
-    """Scale gradients down to a norm, where theirs is larger, as `torch.nn.utils.clip_grad_norm_` does.
+    """Clip gradients to a maximum norm, as `torch.nn.utils.clip_grad_norm_` does.
 
     Args:
-        optimizer: Whose parameters have gradients.
-        norm: The norm of all of them, those on other ranks included.
-        most: The norm that they keep.
+        optimizer: The optimizer of the parameters.
+        norm: The total norm of the gradients, including those on other ranks.
+        most: The maximum norm.
     """
     torch._foreach_mul_(
         [local_shard(gradient) for gradient in _gradients(optimizer)], (most / (norm + 1e-6)).clamp(max=1.0)
@@ -69,14 +69,14 @@ def _gradients(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def step_if(made: Tensor, optimizer: torch.optim.Optimizer) -> None:
-    """Take an optimizer's step if the update is to be made.
+    """Step an optimizer if `made` is true.
 
-    A fused optimizer is told on the device. For any other the host waits for the device, which on a CPU costs nothing,
-    and so it does for a first step: PyTorch leaves a momentum that begins with a skipped one undefined.
+    A fused optimizer reads the flag on the device. For any other optimizer the host waits for the device, which costs
+    nothing on a CPU. So it does for a first step: in PyTorch, momentum is undefined if the first step is skipped.
 
     Args:
         made: A boolean, on the device.
-        optimizer: What takes the step.
+        optimizer: The optimizer.
     """
     if (
         made.device.type == "cpu"
@@ -94,29 +94,29 @@ def step_if(made: Tensor, optimizer: torch.optim.Optimizer) -> None:
 
 
 def _begins(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a parameter is to take its first step."""
+    """Whether this is the first step of any parameter."""
     parameters = (p for group in optimizer.param_groups for p in group["params"])
     return any(p.grad is not None and not optimizer.state.get(p) for p in parameters)
 
 
 @dataclass(kw_only=True)
 class Skips:
-    """Counts what was skipped, and ends a run that does nothing else."""
+    """Counts skipped updates, and stops a run with too many in a row."""
 
     totals: Totals
-    """Where it is counted."""
+    """The totals in which they are counted."""
     allowed: int
-    """How many updates in a row may be skipped."""
+    """The most updates in a row that may be skipped."""
     log: Path
-    """The log, which names the samples."""
+    """The log, which lists the samples."""
     name: Callable[[int], str] | None = None
     """Names an item of the dataset."""
     on_message: Callable[[str], None] = lambda _: None
-    """Told of the first few."""
+    """Called with a message for each of the first few."""
     _told: int = field(default=0, init=False)
 
     def samples(self, indices: Tensor) -> dict[str, Any]:
-        """What the log says of the samples of a skipped update: dataset indices and, where they have them, names."""
+        """The samples of a skipped update for the log: dataset indices and, if the dataset has them, names."""
         found: dict[str, Any] = {"samples": indices.tolist()}
         return found if self.name is None else found | {"names": [self.name(index) for index in found["samples"]]}
 
@@ -124,12 +124,12 @@ class Skips:
         """Count a step.
 
         Args:
-            line: Of the log.
+            line: The step's line of the log.
             loss: The loss.
-            kept: Whether its update was made.
+            kept: Whether the update was made.
 
         Raises:
-            VcycleError: if too many in a row were not.
+            VcycleError: if too many updates in a row were skipped.
         """
         if kept:
             self.totals.skipped_in_row = 0

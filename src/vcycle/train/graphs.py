@@ -1,9 +1,9 @@
-"""CUDA graphs: a step's forward and backward passes recorded once for each batch shape, and played back.
+"""CUDA graphs: records the forward and backward pass of a step once for each batch shape, and replays it.
 
-A small step is bound by its launches: the host needs longer to hand hundreds of kernels over than the device to run
-them. A recording is handed over at once. It repeats the very same kernels on the very same memory, so whatever differs
-from step to step has to lie in that memory: clips and labels are copied into it, gradients are added into it, dropout
-follows the device's generator as always. What Python alone decides (an LR, what is mixed with what) is left outside.
+Small steps are launch-bound: the host needs longer to launch hundreds of kernels than the device to run them. A graph
+is launched at once. It repeats the same kernels on the same memory, so everything that changes from step to step must
+be in that memory: clips and labels are copied into it, gradients are added into it, dropout follows the device's
+generator as always. Python's decisions (the LR, which clips are mixed) stay outside of the graph.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -20,16 +20,16 @@ from vcycle.nn.moments import Moments
 __all__ = ["Recorder", "on_cuda"]
 
 Work = Callable[[Tensor, Tensor], Tensor]
-"""Forward and backward: of clips and labels, the loss."""
+"""Forward and backward pass: takes clips and labels, returns the loss."""
 Record = Callable[[Callable[[], Tensor]], tuple[Tensor, Callable[[], None]]]
-"""Records a piece of work: what it gives, and what does it again."""
+"""Records a function: returns its result, and a function that replays it."""
 
 _WARM_UPS = 3
-"""Times that work is done before it is recorded: libraries choose their algorithms and take their memory."""
+"""Warm-up runs before recording, in which libraries choose their algorithms and allocate memory."""
 
 
 def on_cuda() -> Record:
-    """What records on the current CUDA device; all recordings share memory, so they must be played one by one."""
+    """A recorder on the current CUDA device. All recordings share memory, so they must be replayed one at a time."""
     pool: Any = torch.cuda.graph_pool_handle()
 
     def record(work: Callable[[], Tensor]) -> tuple[Tensor, Callable[[], None]]:
@@ -43,27 +43,27 @@ def on_cuda() -> Record:
 
 @dataclass(frozen=True, kw_only=True)
 class _Recording:
-    """A recorded piece of work, and the memory that it reads and writes."""
+    """A recorded pass, and the memory that it reads and writes."""
 
     clips: Tensor
     labels: Tensor
     loss: Tensor
     moments: Sequence[tuple[SubBatchNorm, Moments]]
-    """What it gives to each BatchNorm whose statistics are committed later."""
+    """The moments of each BatchNorm whose statistics are committed later."""
     play: Callable[[], None]
 
 
 class Recorder:
-    """Does a step's forward and backward, from the second time on by playing them back.
+    """Runs the forward and backward pass of a step; records it the first time, and replays it afterwards.
 
-    Gradients are added to those that parameters have. Every parameter then has one, of zeros if nothing reached it.
+    Gradients are accumulated. Every parameter then has a gradient, of zeros if nothing reached it.
     """
 
     def __init__(self, model: nn.Module, record: Record) -> None:
-        """Record nothing yet.
+        """Create a recorder without recordings.
 
         Args:
-            model: What is trained; its parameters, and its gradients from the first recording on, stay where they are.
+            model: The model. Its parameters must keep their memory, and so must gradients once there is a recording.
             record: How to record, such as `on_cuda()`.
         """
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -73,13 +73,13 @@ class Recorder:
         self._recordings: dict[Hashable, _Recording] = {}
 
     def __call__(self, key: Hashable, work: Work, clips: Tensor, labels: Tensor) -> Tensor:
-        """The loss of a batch, its gradients added.
+        """Return the loss of a batch, and accumulate its gradients.
 
         Args:
-            key: What of the work Python decides: its shapes, and factors that are no tensors.
-            work: Forward and backward; the same for the same key.
-            clips: On the device.
-            labels: On the device.
+            key: Everything in `work` that Python decides: shapes, and factors that are not tensors.
+            work: Forward and backward pass; the same for the same key.
+            clips: The clips, on the device.
+            labels: The labels, on the device.
         """
         self._attach()
         found = self._recordings.get(key)
@@ -92,7 +92,7 @@ class Recorder:
         return found.loss.clone()
 
     def _attach(self) -> None:
-        """Give every parameter its gradient, which is where recordings expect it."""
+        """Set every parameter's `grad` to the tensor that recordings write to."""
         if not self._gradients:
             self._gradients = [torch.zeros_like(parameter) for parameter in self._parameters]
         fresh = []
@@ -104,7 +104,7 @@ class Recorder:
             torch._foreach_zero_(fresh)
 
     def _recorded(self, work: Work, clips: Tensor, labels: Tensor) -> _Recording:
-        """Record a piece of work; gradients, statistics and the device's draws are as before."""
+        """Record `work`; gradients, statistics and the random generator stay as they were."""
         clips, labels = clips.clone(), labels.clone()
         kept = [gradient.clone() for gradient in self._gradients]
         gathering = [(norm, norm._pending) for norm in self._norms if norm._pending is not None]
@@ -129,7 +129,7 @@ class Recorder:
 
     @staticmethod
     def _hand_over(moments: Sequence[tuple[SubBatchNorm, Moments]]) -> None:
-        """Let each BatchNorm have its moments, copied: the next time, they are overwritten."""
+        """Hand each BatchNorm a copy of its moments: the next replay overwrites the originals."""
         if not moments:
             return
         flat = torch._foreach_mul([part for _, each in moments for part in (each.mean, each.m2)], 1)
@@ -141,7 +141,7 @@ class Recorder:
 
 @contextmanager
 def _aside(device: torch.device) -> Iterator[None]:
-    """Do work on a stream of its own, as what is to be recorded must be tried; on a CPU, just do it."""
+    """Run the context on a side stream, as CUDA graphs need for warm-up; on a CPU, just run it."""
     if device.type != "cuda":
         yield
         return

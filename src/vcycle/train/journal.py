@@ -1,4 +1,4 @@
-"""Samples that could not be read: named, counted, written down, and repeated by a resumed run."""
+"""The journal of samples that could not be read: reports, counts and records them, so a resumed run repeats them."""
 
 import math
 import shlex
@@ -14,17 +14,17 @@ from vcycle.utils.jsonl import JsonLines
 __all__ = ["Journal"]
 
 _KEYS = {"path": str, "position": int, "replacement": int}
-"""What is read back of a line."""
+"""The fields of a line that are read back."""
 
 _FEW = 200
-"""Samples below which a share says little."""
+"""The fewest samples for a meaningful share."""
 
 
 class Journal:
     """The journal of replaced samples, a file of JSON lines.
 
-    A run that goes on from a checkpoint has been further before: what it replaced there it replaces again, by
-    the same videos, so that it repeats itself even if a file can be read by now.
+    A run that resumes from a checkpoint repeats the steps after it. It replaces the same samples by the same videos,
+    even if a file is readable by now.
     """
 
     def __init__(
@@ -38,19 +38,19 @@ class Journal:
         limit: float,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Open a journal, and read it back from where the run goes on.
+        """Open a journal, and read it back from the step at which the run resumes.
 
         Args:
-            path: Its file.
-            totals: Where samples are counted.
-            others: Files of other ranks, which are read back too: another rank may take a sample now.
-            first: Position in the sample stream at which the run goes on.
+            path: The file.
+            totals: The totals in which samples are counted.
+            others: Files of other ranks, which are also read back: a sample may now belong to another rank.
+            first: Position in the sample stream at which the run starts or resumes.
             clips: Length of the training set.
             limit: The share of replaced samples above which the run stops.
-            on_message: Told of each bad video once.
+            on_message: Called once for each bad video.
 
         Raises:
-            VcycleError: if a line is damaged: without it, the run would not repeat itself.
+            VcycleError: if a line is damaged: without it, the run would not repeat the same samples.
         """
         self._lines = JsonLines(path)
         self._lines.keep({})
@@ -67,7 +67,7 @@ class Journal:
         """Dataset index to use instead, by position in the stream."""
 
     def note(self, batch: Batch) -> int:
-        """Write down the samples of this rank's batch that had to be replaced: how many they are."""
+        """Record the samples of this rank's batch that were replaced; return their number."""
         self.mention(batch)
         for fault in batch.replaced:
             self._bad.add(fault.path)
@@ -81,21 +81,21 @@ class Journal:
         """Count the samples of a step, on all ranks.
 
         Raises:
-            DataError: if too large a share of the run's samples had to be replaced.
+            DataError: if too large a share of the run's samples was replaced.
         """
         self._totals.seen += seen
         self._totals.replaced += replaced
         self._refuse_too_many()
 
     def mention(self, batch: Batch) -> None:
-        """Name the videos of a batch that are bad, each once; for batches that are no part of the stream."""
+        """Report the bad videos of a batch, each once; for batches outside of the sample stream."""
         for fault in batch.replaced:
             self._name(fault.path, f"bad video {fault.path}: {fault.cause}; another takes its place")
         for text in batch.faults:
             self._name(text.rpartition(": ")[0], f"damaged video {text}")
 
     def sync(self) -> None:
-        """Make sure of what is written: a checkpoint of the steps that it is about follows."""
+        """Flush the journal to disk, before the checkpoint of its steps is saved."""
         self._lines.sync()
 
     def _name(self, path: str, text: str) -> None:
@@ -104,9 +104,9 @@ class Journal:
             self._tell(text)
 
     def _refuse_too_many(self) -> None:
-        """Stop a run that is not training on its own dataset any more.
+        """Stop a run if too many of its samples were replaced.
 
-        A single bad file, which is a sample of every epoch, does not stop it, however few files there are.
+        A single bad file, one sample per epoch, does not stop it, however few files there are.
         """
         seen, replaced = self._totals.seen, self._totals.replaced
         by_one_file = math.ceil(seen / self._clips) if self._limit else 0
@@ -127,5 +127,5 @@ class Journal:
 
 
 def _next_limit(share: float) -> float:
-    """A limit that lets a share pass, with some room: samples are drawn, and the share with them."""
+    """A limit that is somewhat above a share, as the share varies with the samples drawn."""
     return min(1.0, math.ceil(share * 1.5 * 20) / 20)

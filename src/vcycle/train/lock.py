@@ -1,4 +1,4 @@
-"""One process at a time trains in a folder: two would overwrite each other's files."""
+"""Locks a run folder: two processes that train in it would overwrite each other's files."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +10,7 @@ from vcycle.utils.locks import file_lock
 __all__ = ["LOCK", "training_lock"]
 
 LOCK = "lock"
-"""The name of its file."""
+"""The name of the lock file."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What happened, step by step: JSON lines always, and other loggers where they are asked for."""
+"""The log of a run: one JSON line per step and validation, forwarded to the configured loggers."""
 
 import math
 import resource
@@ -21,30 +21,30 @@ from vcycle.utils.jsonl import JsonLines
 __all__ = ["RunLog", "Watched"]
 
 _READ_EVERY = 10
-"""Steps whose losses are read back at once, so that a device is not waited for at every step."""
+"""Steps whose losses are read back together, to avoid synchronizing with the device at every step."""
 
 _SHOWN = (
     *("loss", "grad_norm", "lr", "frames", "size", "batch"),
     *("seconds", "data_seconds", "clips_per_second", "memory_mib"),
 )
-"""Numbers of a step's line that other loggers show, beside its samples and epoch."""
+"""Fields of a step's line that the loggers get, besides samples and epoch."""
 
 
 class Watched(NamedTuple):
-    """A number of a step that training does not recover from once it is too high."""
+    """A number to check at each step: training cannot recover once it is too high."""
 
     name: str
-    """Under which it is logged."""
+    """The key under which it is logged."""
     value: Tensor
     """One number, on any device."""
     limit: float
-    """What it must not exceed."""
+    """The largest value that it may have."""
     remedy: str
-    """What it means and what helps."""
+    """What a larger value means, and how to fix it."""
 
 
 class RunLog:
-    """A run's log, cut back to the step at which the run goes on."""
+    """The log of a run; on resume, later lines are removed."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class RunLog:
         """Open the log.
 
         Args:
-            run: The run; None on a rank that writes nothing, but reads back and refuses what the first does.
-            plan: What is trained.
-            skips: Told of every step in order, once its loss has been read.
-            start: The step at which it goes on.
-            device: Whose memory is logged.
+            run: The run folder; None on a rank that writes nothing, but checks the same numbers as the first rank.
+            plan: The plan of the run.
+            skips: Counts every step in order, once its loss has been read back.
+            start: The step at which training starts or resumes.
+            device: The device whose memory is logged.
 
         Raises:
             VcycleError: if the log cannot be written.
@@ -76,10 +76,10 @@ class RunLog:
         self._skips = skips
         self._pending: list[tuple[dict[str, Any], Tensor, StepResult, Watched | None]] = []
         self.newest_loss: float | None = None
-        """The last loss that has been read back."""
+        """The newest loss that has been read back from the device."""
 
     def add(self, loggers: Sequence[Logger]) -> None:
-        """Have other loggers take the same numbers; they are closed with this."""
+        """Add loggers that get the same numbers; they are closed with the log."""
         self._loggers += loggers
 
     def step(
@@ -93,19 +93,20 @@ class RunLog:
         seconds: float,
         watched: Watched | None = None,
     ) -> None:
-        """Log a step; its loss and what is watched may be read later.
+        """Log a step; its loss and its watched number may be read back later.
 
         Args:
             step: The step.
-            result: What it found.
+            result: The result of the step.
             indices: Dataset indices of the batch, in order.
-            faults: What is wrong with clips that were usable all the same.
-            data_seconds: How long the batch was waited for.
-            seconds: How long the step took.
-            watched: What training does not recover from.
+            faults: Faults of clips that were usable nevertheless.
+            data_seconds: Seconds spent waiting for the batch.
+            seconds: Seconds of the whole step.
+            watched: A number that must stay within its limit.
 
         Raises:
-            VcycleError: if of what is read now too many updates in a row were skipped, or a number is above its limit.
+            VcycleError: if too many updates in a row were skipped, or a watched number is above its limit, among the
+                steps that are read back now.
         """
         line = {
             "event": "step",
@@ -126,21 +127,21 @@ class RunLog:
         if faults:
             line["faults"] = list(faults)
         self._pending.append((line, indices, result, watched))
-        if self._device.type == "cpu":  # nothing to wait for
+        if self._device.type == "cpu":  # no synchronization
             self.newest_loss = result.loss.item()
         if len(self._pending) == _READ_EVERY:
             self.flush()
 
     def flush(self) -> None:
-        """Read back the losses that are waiting, and write their lines.
+        """Read back the pending losses, and write their lines.
 
         Raises:
-            VcycleError: if too many updates in a row were skipped, or what is watched is above its limit.
+            VcycleError: if too many updates in a row were skipped, or a watched number is above its limit.
         """
         if not self._pending:
             return
         pending, self._pending = self._pending, []
-        # One copy from the device for all of it.
+        # A single copy from the device.
         columns = [
             torch.stack(column).double() for column in zip(*(result for _, _, result, _ in pending), strict=True)
         ]
@@ -167,11 +168,11 @@ class RunLog:
             self._log({key: float(line[key]) for key in _SHOWN} | progress, line["step"])
 
     def slow_data(self, step: Step, message: str) -> None:
-        """Log that a stage waits for data, why, and what helps."""
+        """Log that a stage is data-bound, with cause and remedy."""
         self._write(event="slow_data", step=step.index, stage=step.stage, message=message)
 
     def shortage(self, step: Step, message: str) -> None:
-        """Log that memory ran out, and what is done about it."""
+        """Log that memory ran out, and the remedy."""
         self._write(event="shortage", step=step.index, stage=step.stage, message=message)
 
     def validation(self, point: Point) -> None:
@@ -205,12 +206,12 @@ class RunLog:
 
 
 def _number(value: float) -> float | str:
-    """A number as JSON takes it: without those that are not finite."""
+    """A number for JSON: a string if it is not finite."""
     return value if math.isfinite(value) else str(value)
 
 
 def _memory(device: torch.device) -> int:
-    """Largest use of memory so far, in MiB: the device's, or this process's on a CPU."""
+    """Peak memory so far in MiB, of the device or, on a CPU, of this process."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) >> 20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10

@@ -1,6 +1,6 @@
-"""Loggers beside the JSON lines: TensorBoard, Weights & Biases, MLflow, and a user's own.
+"""Loggers in addition to the JSON lines: TensorBoard, Weights & Biases, MLflow, and your own.
 
-Only the first rank has them. Each is told of the same numbers under the same names.
+Only the first rank logs to them. All of them get the same numbers under the same names.
 """
 
 import json
@@ -19,25 +19,25 @@ __all__ = ["LOGGERS", "LoggedRun", "Logger", "LoggerFactory", "check_logger", "o
 
 
 class Logger(Protocol):
-    """Takes the numbers of a training."""
+    """Logs the numbers of a run."""
 
     def log(self, numbers: Mapping[str, float], step: int) -> None:
-        """Log some numbers of a step: of a training step, or with `val_` before their names, of a validation."""
+        """Log numbers of a training step or, with the prefix `val_`, of a validation."""
         ...
 
     def close(self) -> None:
-        """Write what is left; called at the end of the training, however it ends."""
+        """Flush and close; called at the end of training, also after an error."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedRun:
-    """What a logger may want to know of the run."""
+    """The run, as a logger sees it."""
 
     folder: Path
     """The run's folder."""
     start: int
-    """The step at which it starts or resumes; what was logged from there on is logged again."""
+    """The step at which the run starts or resumes; steps from here on may be logged again."""
     recipe: str | None
     """The resolved recipe, as YAML."""
 
@@ -46,14 +46,14 @@ class LoggedRun:
         return self.folder / "loggers.json"
 
     def known_id(self, name: str) -> str | None:
-        """The id under which a service knows the run, if it has logged to it before."""
+        """The run's id at a service, if it has logged there before."""
         with suppress(OSError, ValueError, AttributeError):
             found = json.loads(self._ids.read_text(encoding="utf-8")).get(name)
             return found if isinstance(found, str) else None
         return None
 
     def keep_id(self, name: str, value: str) -> None:
-        """Keep such an id in the run's folder, for a resume."""
+        """Save the run's id at a service in the run folder, to resume with it."""
         known: dict[str, Any] = {}
         with suppress(OSError, ValueError, TypeError):
             known = dict(json.loads(self._ids.read_text(encoding="utf-8")))
@@ -70,7 +70,7 @@ LOGGERS: Registry[LoggerFactory] = Registry("logger", "vcycle.loggers")
 class _TensorBoard:
     def __init__(self, run: LoggedRun) -> None:
         writer: Any = _needed("torch.utils.tensorboard", "tensorboard", "TensorBoard").SummaryWriter
-        # Events of steps that are done again are not shown twice.
+        # Events of repeated steps are not shown twice.
         self._writer = writer(str(run.folder / "tensorboard"), purge_step=run.start)
         if run.recipe is not None:
             self._writer.add_text("recipe", "    " + run.recipe.replace("\n", "\n    "), run.start)
@@ -124,10 +124,10 @@ LOGGERS.register("mlflow", _MlFlow)
 
 
 def check_logger(name: str) -> None:
-    """Refuse a logger that is neither known by name nor `module:callable`.
+    """Check that a logger is registered, or given as `module:callable`.
 
     Raises:
-        RecipeError: if it is neither, with the names that are known.
+        RecipeError: if it is neither, with the registered names.
     """
     if ":" not in name and name not in LOGGERS:
         LOGGERS[name]
@@ -137,12 +137,12 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
     """Open the loggers of a run.
 
     Args:
-        names: Those of `run.loggers`.
+        names: The names in `run.loggers`.
         run: The run.
-        on_message: Called once for a logger that fails later: the training continues without it.
+        on_message: Called once for a logger that fails later: training continues without it.
 
     Raises:
-        VcycleError: if one cannot be opened, with what to install.
+        VcycleError: if a logger cannot be opened, with the package to install.
     """
     opened: list[Logger] = []
     try:
@@ -162,7 +162,7 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
 
 
 class _Guarded:
-    """A logger whose failures end no training."""
+    """A logger whose errors do not stop training."""
 
     def __init__(self, name: str, logger: Logger, on_message: Callable[[str], None]) -> None:
         self._name, self._logger, self._tell = name, logger, on_message

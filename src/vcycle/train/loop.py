@@ -1,4 +1,4 @@
-"""The training loop: every step of the plan from a given one on, and what is due between two."""
+"""The training loop: runs the steps of the plan, and validates, saves and stops between steps."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -30,7 +30,7 @@ __all__ = ["Loop"]
 
 @dataclass(kw_only=True)
 class Loop:
-    """The steps of a training, and what is due between two of them."""
+    """The training loop of a run."""
 
     config: TrainConfig
     state: TrainState
@@ -47,20 +47,20 @@ class Loop:
     callbacks: Callbacks
 
     _saved: int = field(init=False)
-    """Steps done when it was last saved."""
+    """Steps done at the last checkpoint."""
     _clock: Clock = field(init=False)
     _waiting: Waiting = field(init=False)
 
     @property
     def plan(self) -> Plan:
-        """What is trained by."""
+        """The plan of the run."""
         return self.state.plan
 
     def run(self, start: int) -> Fitted:
-        """Take every step from `start` on, and do what is due at its edges.
+        """Run every step from `start` on, with validations and checkpoints.
 
         Raises:
-            Stopped: if a signal has asked for an end; the steps done are saved.
+            Stopped: if a signal has requested a stop; the steps done are saved.
         """
         self._saved = start
         self._clock = Clock(self.state.totals)
@@ -78,19 +78,19 @@ class Loop:
                 self._do_what_is_due(step.index + 1, ending)
         except VcycleError:
             with suppress(CheckpointError):
-                self.state.save_noted()  # a training that diverges has nothing better to go on from
+                self.state.save_noted()  # the best weights so far are of use if training diverges
             raise
         self.validation.report_best()
         return self._result()
 
     def _take(self, step: Step) -> tuple[Batch, float]:
-        """A step's batch, and how long it was waited for in seconds; a request to stop cuts the wait short."""
+        """Fetch a step's batch, and the seconds spent waiting for it; a stop request interrupts the wait."""
         self.watchdog.sign(step.index, DATA)
         try:
             with self.stop.allowed():
                 batch, waited = self.fetcher.take()
         except Stopped:
-            # One of several ranks is only stopped here by whoever asks twice, and the others know nothing of it.
+            # With several ranks, only a second signal stops one here, and the other ranks do not know of it.
             if self.ranks.world == 1:
                 if self._saved != step.index:
                     self.log.flush()
@@ -101,7 +101,7 @@ class Loop:
         return batch, waited
 
     def _learn(self, step: Step, batch: Batch, waited: float) -> bool:
-        """Take a step, count and log it: whether any rank is asked to stop."""
+        """Compute, count and log a step; return whether any rank has a stop request."""
         self.watchdog.sign(step.index, OTHERS)
         indices, ending = self.fetcher.count(step, batch, stopping=self.stop.wanted)
         self.watchdog.sign(step.index, COMPUTING)
@@ -133,15 +133,15 @@ class Loop:
         return ending
 
     def _do_what_is_due(self, done: int, ending: bool) -> None:
-        """Evaluate and save after so many steps, where that is due, and stop if that is asked for.
+        """Validate and save after `done` steps if that is due, and stop if a stop is requested.
 
         Raises:
-            Stopped: if so.
+            Stopped: if it is.
         """
         evaluating = self.validation.is_due(done)
         saving = done == len(self.plan) or done % self.config.run.save_every == 0
         if evaluating or saving or ending:
-            self.log.flush()  # waits for the device: the time until here is training
+            self.log.flush()  # waits for the device: training time ends here
             with self._clock.paused():
                 if evaluating and ending:
                     self.state.totals.unevaluated = True
@@ -154,10 +154,10 @@ class Loop:
             self.stop.leave()
 
     def _catch_up(self, start: int) -> None:
-        """Do the evaluation that a request to stop has cut short before.
+        """Run the validation that a stop request interrupted before the resume.
 
         Raises:
-            Stopped: if another does so again.
+            Stopped: if a stop request interrupts it again.
         """
         if self.state.totals.unevaluated:
             with self._clock.paused():
@@ -167,7 +167,7 @@ class Loop:
                 self._save(start)
 
     def _save(self, done: int) -> None:
-        """Save a checkpoint of so many steps."""
+        """Save a checkpoint after `done` steps."""
         self.watchdog.sign(done, SAVING)
         self.fetcher.sync()
         self.state.save(done, write=self.ranks.first)
@@ -194,7 +194,7 @@ class Loop:
 
 
 def _stopped(done: int, plan: Plan) -> str:
-    return f"stopped after step {done:,} of {len(plan):,}, which is saved"
+    return f"stopped after step {done:,} of {len(plan):,}; checkpoint saved"
 
 
 def _work(plan: Plan, step: Step) -> float:

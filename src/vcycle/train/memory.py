@@ -1,4 +1,4 @@
-"""Running out of memory, and trying things without leaving a trace."""
+"""Memory: detects out-of-memory errors, configures allocators, and undoes trial steps."""
 
 import ctypes
 import gc
@@ -16,15 +16,15 @@ from vcycle.train.shards import local_shard
 __all__ = ["grow_in_place", "is_out_of_memory", "keep_freed", "memory_of", "release", "undone"]
 
 _ON_CPU = ("can't allocate memory", "not enough memory", "std::bad_alloc")
-"""What torch's allocator on a CPU says, which has no error of its own; the last is that of libraries below it."""
+"""Messages of torch's CPU allocator, which has no exception class; the last one is from C++ libraries."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-"""Of malloc.h. More than 32 MB is always mapped by itself."""
+"""From malloc.h. Blocks of more than 32 MB are always mapped separately."""
 _ON_CUDA = ("CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""What CUDA's libraries say that allocate past torch's allocator."""
+"""Messages of CUDA libraries that bypass torch's allocator."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory has run out, the device's or, on a CPU, this process's.
+    """Whether an error means out of memory, on the device or, on a CPU, in this process.
 
     >>> is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"))
     True
@@ -37,33 +37,32 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def release(device: torch.device) -> None:
-    """Give back what nothing holds any more. To be called outside of the `except` that caught the failure.
+    """Free unused memory. Call this outside of the `except` that caught the error.
 
-    An error that is being handled holds the frames that it came through, and with them the activations of the step.
+    While an error is handled, its traceback keeps the activations of the step alive.
     """
-    gc.collect(1)  # the young: those of a step that has just failed
+    gc.collect(1)  # young generations: objects of the step that has just failed
     if device.type == "cuda":
         torch.cuda.empty_cache()
 
 
 def grow_in_place() -> None:
-    """Have torch grow the memory that it holds of a GPU in place, unless the user has configured that himself.
+    """Enable torch's expandable segments on a GPU, unless the user has configured the allocator.
 
-    What batches of one shape leave behind is then of use for those of any other. Without an effect once a GPU has been
-    used.
+    Memory freed by batches of one shape is then usable for any other shape. No effect once a GPU has been used.
     """
     if not {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} & os.environ.keys():
         os.environ["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
 
 
 def keep_freed() -> None:
-    """Have the C library of a CPU's process keep what it frees, up to 2 GB, for the next step.
+    """Make the C library keep freed memory, up to 2 GB, for the next step on a CPU.
 
-    GNU's gives it back to the system and then has it mapped anew, page by page: 1,100 to 1,900 faults in a step of a
-    small net, and a tenth of its time or more. Nothing is done where the user has configured that himself
-    (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), where the address space is limited, in which
-    what is kept as heap is not there for anything else, or where the library is another. Processes that are forked
-    later, such as workers, do likewise.
+    By default, glibc returns it to the system and maps it again page by page: 1,100 to 1,900 page faults in a step of a
+    small network, a tenth of its time or more. This does nothing if the user has configured malloc
+    (`MALLOC_TRIM_THRESHOLD_`, `MALLOC_MMAP_THRESHOLD_`, `GLIBC_TUNABLES`), if the address space is limited, as heap
+    that is kept is not available for anything else, or with another C library. Processes forked later, such as data
+    workers, inherit the setting.
     """
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     configured = os.environ.keys() & {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"}
@@ -76,7 +75,7 @@ def keep_freed() -> None:
 
 
 def memory_of(device: torch.device) -> int:
-    """How many bytes there are on a device or, on a CPU, for this process."""
+    """Total memory in bytes, of a device or, on a CPU, for this process."""
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -91,14 +90,14 @@ def undone(
     device: torch.device,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Iterator[None]:
-    """Undo at the end, bit for bit, what happens inside to weights, buffers, optimizer, gradients and torch's draws.
+    """Restore weights, buffers, optimizer and random generators bit for bit at exit; clear gradients.
 
-    What is restored lies in main memory meanwhile, so that a GPU holds no more than in training.
+    The copies are in main memory, so that a GPU holds no more than in training.
 
     Args:
-        model: Its parameters and buffers are restored, and its gradients forgotten.
-        optimizer: Its state and its groups' constants are restored.
-        device: Its generator is restored, and that of the CPU.
+        model: Its parameters and buffers are restored, and its gradients cleared.
+        optimizer: Its state and the options of its groups are restored.
+        device: Its random generator is restored, and that of the CPU.
         scaler: Its scale is restored.
     """
     scale = None if scaler is None else scaler.state_dict()
@@ -118,7 +117,7 @@ def undone(
                     tensor.copy_(value)
             optimizer.state.clear()
             optimizer.state.update(learned)
-            # New groups, as a checkpoint brings: their LR is not what apply set last.
+            # New group objects, as from a checkpoint: apply then does not see the restored LR as a change.
             optimizer.param_groups[:] = [
                 {**group, **values} for group, values in zip(optimizer.param_groups, groups, strict=True)
             ]

@@ -1,7 +1,7 @@
-"""Making each batch shape fit into memory: found out before the first step, and again where memory runs out later.
+"""Finds the micro-batch size of each batch shape, before the first step and again if memory runs out later.
 
-A shape that is too large is computed in micro-batches of whole BatchNorm blocks, which gives the same gradients and
-statistics. How many clips at a time is written into the run's folder, so that a resumed run repeats itself.
+A shape that does not fit is computed in micro-batches of whole BatchNorm blocks (gradient accumulation), with the same
+gradients and statistics. The sizes are saved in the run folder, so that a resumed run uses the same ones.
 """
 
 import json
@@ -36,13 +36,13 @@ __all__ = [
 ]
 
 _LR = 1e-9
-"""Of a step that is only tried. At 0, what a role has frozen would not take the memory that it takes later."""
+"""LR of a trial step. At 0, frozen roles would not use the memory that they need later."""
 
 
 def micro_batch_sizes(clips: int, block: int) -> list[int]:
-    """The sizes that micro-batches of a batch may have, in clips, largest first: whole BatchNorm blocks.
+    """The possible micro-batch sizes of a batch, in clips, largest first: whole BatchNorm blocks.
 
-    Of the sizes that give as many micro-batches, only the smallest is of use: it needs the least memory.
+    Of all sizes that give the same number of micro-batches, only the smallest is listed: it needs the least memory.
 
     Args:
         clips: Clips in the batch.
@@ -57,11 +57,11 @@ def micro_batch_sizes(clips: int, block: int) -> list[int]:
 
 
 def largest_that_fits(sizes: Sequence[int], fits: Callable[[int], bool]) -> int | None:
-    """The largest of some sizes that fits, found by bisection; None if none does.
+    """The largest size that fits, found by bisection; None if none does.
 
     Args:
-        sizes: Largest first. The first is tried first, as it mostly fits.
-        fits: Whether one does. Whatever is smaller than one that fits does, too.
+        sizes: The sizes, largest first. The first one is tried first, as it usually fits.
+        fits: Whether a size fits. Every smaller size must fit too.
 
     >>> largest_that_fits([64, 32, 24, 16, 8], lambda size: size <= 30)
     24
@@ -91,23 +91,23 @@ def shapes_from(plan: Plan, start: int) -> list[BatchShape]:
 
 @dataclass(frozen=True, kw_only=True)
 class MicroBatchSize:
-    """How a batch shape fits into memory."""
+    """The micro-batch size of a batch shape."""
 
     micro: int
-    """The most clips that a rank computes at a time; all that it has where this is the whole batch."""
+    """The most clips that a rank computes at a time; the size of the global batch if it needs no micro-batches."""
     peak: int | None = None
-    """The most bytes of a GPU's memory in use at once, on any rank; None where it was not measured."""
+    """Peak GPU memory in bytes, over all ranks; None if it was not measured."""
 
 
 class MicroBatchRecord:
-    """What a run has found out, in a small file: of use on like devices, and as many of them."""
+    """The micro-batch sizes of a run, in a small file: valid for the same kind and number of devices."""
 
     def __init__(self, path: Path, place: Mapping[str, Any]) -> None:
-        """Name the file, and what describes the devices."""
+        """Store the path of the file and the description of the devices."""
         self._path, self._place = path, dict(place)
 
     def read(self) -> dict[BatchShape, MicroBatchSize]:
-        """What is known; nothing where the file is not there or cannot be read, or is about other devices."""
+        """Read the sizes; empty if the file is missing, unreadable or about other devices."""
         try:
             said = json.loads(read_text(self._path))
             if said["devices"] != self._place:
@@ -120,7 +120,7 @@ class MicroBatchRecord:
             return {}
 
     def write(self, fits: Mapping[BatchShape, MicroBatchSize]) -> None:
-        """Write down what is known.
+        """Write the sizes to the file.
 
         Raises:
             VcycleError: if it cannot be written.
@@ -137,7 +137,7 @@ class MicroBatchRecord:
 
 
 class MicroBatchSearch:
-    """Training steps that fit into memory: calls a `TrainStep` and sets how many clips it computes at a time."""
+    """Training steps that fit into memory: calls a `TrainStep` and sets its micro-batch sizes."""
 
     def __init__(
         self,
@@ -151,17 +151,17 @@ class MicroBatchSearch:
         on_message: Callable[[str], None],
         on_shortage: Callable[[Step, str], None],
     ) -> None:
-        """Take over what the run's record says.
+        """Load the sizes that the run has recorded.
 
         Args:
-            train_step: Computes steps; from here on it is to be called through this alone.
-            objective: Makes dummy batches to try with.
-            state: What is trained.
-            device: Where.
-            ranks: Those that train together, all of which call this.
-            resumed: Whether the run goes on, so that there may be a record of its own.
-            on_message: Told what was found out, on every rank.
-            on_shortage: Told at which step memory ran out, and what is done about it.
+            train_step: Computes steps; from now on, call it only through this object.
+            objective: Makes dummy batches for trial steps.
+            state: The training state.
+            device: The training device.
+            ranks: The ranks that train together, all of which call this.
+            resumed: Whether the run resumes, and so may have a record.
+            on_message: Called with the result of the search, on every rank.
+            on_shortage: Called with the step at which memory ran out, and the remedy.
         """
         self._train_step, self._objective, self._state = train_step, objective, state
         self._device, self._ranks = device, ranks
@@ -177,14 +177,14 @@ class MicroBatchSearch:
         state.optimizer.register_step_pre_hook(self._note_learning)
 
     def try_shapes(self, start: int, on_attempt: Callable[[BatchShape], object] = lambda _: None) -> None:
-        """Try every batch shape of the steps from `start` on that is not known yet; nothing is learned by it.
+        """Try every batch shape of the steps from `start` on whose size is unknown; the model stays as it is.
 
         Args:
-            start: The step.
-            on_attempt: Told of each attempt before it.
+            start: The first step.
+            on_attempt: Called with the shape before each attempt.
 
         Raises:
-            VcycleError: naming a shape that does not fit whatever is done.
+            VcycleError: naming a shape that does not fit at any size.
         """
         state = self._state
         cells = [cell for cell in shapes_from(state.plan, start) if cell not in self._fits]
@@ -208,10 +208,10 @@ class MicroBatchSearch:
         self._tell(self._found(cells))
 
     def __call__(self, step: Step, batch: Batch) -> StepResult:
-        """Learn from this rank's clips of a batch, as `TrainStep` does; in smaller micro-batches once memory runs out.
+        """Train on this rank's clips of a batch, as `TrainStep` does; use smaller micro-batches once memory runs out.
 
         Raises:
-            VcycleError: if no part is small enough, or the step cannot be done again.
+            VcycleError: if no micro-batch is small enough, or the step cannot be redone.
         """
         while True:
             self._learning = False
@@ -220,18 +220,18 @@ class MicroBatchSearch:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-            self._make_room(step, len(batch.labels))  # not above: an error that is handled holds the step's memory
+            self._make_room(step, len(batch.labels))  # not above: the error being handled holds the step's memory
 
     def _make_room(self, step: Step, own: int) -> None:
-        """Have the shape of a step computed in smaller parts from now on."""
+        """Compute the shape of a step in smaller micro-batches from now on."""
         self._state.optimizer.zero_grad()
         release(self._device)
         cell = BatchShape(frames=step.shape.frames, size=step.shape.size, batch=step.batch, bn_batch=step.bn_batch)
         at = f" at step {step.index:,}"
         if self._learning:
             raise VcycleError(
-                f"memory ran out{at} ({cell}) while the optimizer changed the weights, so the step cannot be done "
-                f"again: resume from the last checkpoint with --resume, where there is more memory{self._here()}"
+                f"memory ran out{at} ({cell}) while the optimizer changed the weights, so the step cannot be redone: "
+                f"resume from the last checkpoint with --resume on a device with more memory{self._here()}"
             )
         now = min(self._train_step.micro.get((cell.batch, cell.shape), own), own)
         smaller = [size for size in self._sizes(cell) if size < now]
@@ -240,18 +240,18 @@ class MicroBatchSearch:
         size = next((size for size in smaller if size <= now // 2), smaller[-1])
         self._fits[cell] = MicroBatchSize(micro=size)
         self._apply_size(cell)
-        self._record.write(self._fits)  # by whichever rank it is: the first may be waiting for this one
-        found = f"memory ran out{at}: from here on {_parted(cell, size)}"
+        self._record.write(self._fits)  # on this rank: the first may be waiting for it
+        found = f"memory ran out{at}: from now on {_parted(cell, size)}"
         self._tell(found)
         self._tell_shortage(step, found)
         if self._ranks.world > 1:
             raise VcycleError(
-                f"{found}. Rank {self._ranks.rank} cannot do the step again while others wait for it: resume from the "
+                f"{found}. Rank {self._ranks.rank} cannot redo the step while others wait for it: resume from the "
                 "last checkpoint with --resume"
             )
 
     def _try(self, step: Step, cell: BatchShape, on_attempt: Callable[[BatchShape], object]) -> tuple[int, int]:
-        """How many clips this rank can compute at a time (the whole batch if all of its own, 0 if none); peak bytes."""
+        """The micro-batch size of this rank (the global batch if all its clips fit, 0 if none) and the peak bytes."""
         if self._train_step.sharded:
             return self._try_together(step, cell, on_attempt)
         sizes = self._sizes(cell)
@@ -268,7 +268,7 @@ class MicroBatchSearch:
         size = largest_that_fits(sizes, fits)
         del self._train_step.micro[cell.batch, cell.shape]
         if size is None:
-            if self._is_shared(cell):  # the others wait within the step for this one
+            if self._is_shared(cell):  # the other ranks wait for this one within the step
                 raise self._too_large(cell)
             return 0, 0
         return cell.batch if size == sizes[0] else size, peaks[size]
@@ -276,17 +276,17 @@ class MicroBatchSearch:
     def _try_together(
         self, step: Step, cell: BatchShape, on_attempt: Callable[[BatchShape], object]
     ) -> tuple[int, int]:
-        """As `_try`, with all ranks at once, as a sharded model is computed: what does not fit on one ends them all."""
+        """As `_try`, for a sharded model: all ranks try together, and a shape that does not fit on one ends all."""
         own = self._sizes(cell)[0]
         on_attempt(cell)
         peak = self._peak(step, own)
         if peak is None:
-            self._learning = False  # nothing: what is tried is undone
+            self._learning = False  # the trial is undone
             self._make_room(step, own)
         return cell.batch, peak or 0
 
     def _peak(self, step: Step, own: int) -> int | None:
-        """The most bytes of a GPU in use during a step with so many clips (0 on a CPU); None if it does not fit."""
+        """Peak GPU memory in bytes of a step with `own` clips (0 on a CPU); None if it does not fit."""
         on_gpu = self._device.type == "cuda"
         if on_gpu:
             torch.cuda.reset_peak_memory_stats(self._device)
@@ -301,7 +301,7 @@ class MicroBatchSearch:
         return None
 
     def _hold_optimizer(self, step: Step) -> None:
-        """Have the optimizer take the memory that it holds from its first step on."""
+        """Make the optimizer allocate its state, as its first step does."""
         apply(step, self._state.model, self._state.optimizer)
         try:
             for group in self._state.optimizer.param_groups:
@@ -315,27 +315,27 @@ class MicroBatchSearch:
         self._state.optimizer.zero_grad()
 
     def _sizes(self, cell: BatchShape) -> list[int]:
-        """The sizes that micro-batches of this rank's clips may have, largest first."""
+        """The possible micro-batch sizes of this rank's clips, largest first."""
         own = len(rank_slice(cell.batch, cell.bn_batch, self._ranks.rank, self._ranks.world))
         if not self._has_blocks():
             return micro_batch_sizes(own, 1)
         return [own] if self._is_shared(cell) else micro_batch_sizes(own, cell.bn_batch)
 
     def _is_shared(self, cell: BatchShape) -> bool:
-        """Whether ranks share blocks of a batch, so that they compute it together."""
+        """Whether BatchNorm blocks span ranks, so that they must compute the batch together."""
         world = self._ranks.world
         first = [rank_slice(cell.batch, cell.bn_batch, rank, world).start for rank in range(world)]
         return self._has_blocks() and any(place % cell.bn_batch for place in first)
 
     def _has_blocks(self) -> bool:
-        """Whether clips of a batch meet: where they are normalised or mixed."""
+        """Whether clips of a batch depend on each other, by BatchNorm or by mixing."""
         return self._objective.mixes or any(
             isinstance(layer, SubBatchNorm) and (layer.training or layer.running_mean is None)
             for layer in self._state.model.modules()
         )
 
     def _apply_size(self, cell: BatchShape) -> None:
-        """Have the update do what is known of a shape."""
+        """Set the micro-batch size of a shape in the training step."""
         if self._fits[cell].micro < cell.batch:
             self._train_step.micro[cell.batch, cell.shape] = self._fits[cell].micro
 
@@ -343,19 +343,19 @@ class MicroBatchSearch:
         self._learning = True
 
     def _found(self, cells: Sequence[BatchShape]) -> str:
-        """What trying some shapes has found out."""
+        """A message with the result of trying some shapes."""
         peak = max(self._fits[cell].peak or 0 for cell in cells)
-        most = f", the most memory is {peak / 2**30:.1f} GiB of {self._memory / 2**30:.1f}" if peak else ""
+        most = f", peak memory {peak / 2**30:.1f} GiB of {self._memory / 2**30:.1f}" if peak else ""
         parted = [_parted(cell, self._fits[cell].micro) for cell in cells if self._fits[cell].micro < cell.batch]
         how = "; ".join(parted) if parted else "all fit"
         return f"batch shapes tried: {len(cells)}{most}; {how}"
 
     def _too_large(self, cell: BatchShape, at: str = "") -> VcycleError:
         least = self._sizes(cell)[-1]
-        fewer = "a smaller training.bn_batch, " if self._has_blocks() and least > 1 else ""
+        fewer = "reduce training.bn_batch, " if self._has_blocks() and least > 1 else ""
         return VcycleError(
-            f"{cell} does not fit into memory{at}{self._here()}, not even {least} of its clips at a time: "
-            f"run.precision=bf16, {fewer}a smaller training.size or training.frames, or more ranks need less"
+            f"{cell} does not fit into memory{at}{self._here()}, not even in micro-batches of {least} clips: "
+            f"set run.precision=bf16, {fewer}reduce training.size or training.frames, or use more ranks"
         )
 
     def _here(self) -> str:
@@ -363,10 +363,10 @@ class MicroBatchSearch:
 
 
 def _parted(cell: BatchShape, clips: int) -> str:
-    return f"{cell} is computed {clips} clips at a time, with the same result"
+    return f"{cell} is computed in micro-batches of {clips} clips, with the same result"
 
 
 def attempted(first: Step, cell: BatchShape) -> Step:
-    """A step at a batch shape that learns next to nothing, of every parameter."""
+    """A step at a batch shape with a negligible LR and no frozen roles."""
     roles = tuple((role, 1.0) for role, _ in first.role_factors)
     return replace(first, shape=cell.shape, batch=cell.batch, bn_batch=cell.bn_batch, lr=_LR, role_factors=roles)

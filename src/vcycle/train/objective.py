@@ -1,4 +1,4 @@
-"""What training asks of a task: a loss, and clips to try it with."""
+"""The interface of a task's objective: a loss, and dummy batches to try it with."""
 
 from typing import Protocol
 
@@ -12,19 +12,19 @@ __all__ = ["Objective", "noise_batch"]
 
 
 class Objective(Protocol):
-    """What is minimised. Labels are whatever a model's output is compared with."""
+    """The training objective. Labels are the targets of the model's output."""
 
     @property
     def mixes(self) -> bool:
-        """Whether clips are mixed with others of their block."""
+        """Whether clips are mixed within their block (mixup, CutMix)."""
         ...
 
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, /, *, block: int | None = None) -> Tensor:
-        """The mean loss of a batch; what is mixed is mixed within blocks of so many clips, by default the batch."""
+        """The mean loss of a batch; clips are mixed within blocks of `block` clips, by default the whole batch."""
         ...
 
     def check(self, labels: Tensor, /) -> None:
-        """Refuse labels, still on the host, that are not of this task."""
+        """Check labels, which are still on the host, and raise an error for invalid ones."""
         ...
 
     def noise(self, batch: int, shape: Shape, device: torch.device, /) -> tuple[Tensor, Tensor]:
@@ -32,12 +32,12 @@ class Objective(Protocol):
         ...
 
     def predict(self, model: nn.Module, clips: Tensor, /) -> Tensor:
-        """What a model makes of a batch's clips, without augmentation."""
+        """The model's output for the clips of a batch, without augmentation."""
         ...
 
 
 def noise_batch(objective: Objective, clips: int, shape: Shape) -> Batch:
-    """A dummy batch for warm-up and profiling, on the host as a loader gives it."""
+    """A dummy batch for warm-up and profiling, on the host like a loader's."""
     inputs, labels = objective.noise(clips, shape, torch.device("cpu"))
     nowhere = torch.full((clips,), -1)
     return Batch(clips=inputs, labels=labels, indices=nowhere, positions=nowhere, replaced=[], faults=[])

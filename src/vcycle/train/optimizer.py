@@ -17,20 +17,20 @@ __all__ = ["build_optimizer", "check_options", "optimizer_class", "parameter_dep
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # _NormBase: of every BatchNorm and InstanceNorm
 _GIVEN = ("params", "lr", "weight_decay", "fused", "foreach", "capturable", "differentiable")
-"""Arguments of optimizers that are not the recipe's to give: other keys, the plan or the trainer set them."""
+"""Arguments of optimizers that `options` cannot set: other keys, the plan or the trainer set them."""
 _FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 _UNUSABLE = {
-    "lbfgs": "computes the loss several times in a step, which no training here does",
-    "sparseadam": "takes sparse gradients alone",
+    "lbfgs": "computes the loss several times in a step, which is not supported",
+    "sparseadam": "only supports sparse gradients",
 }
 _CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
-    """The class of `torch.optim` of a name, in upper or lower case.
+    """Look up a class of `torch.optim` by name; case does not matter.
 
     Raises:
-        RecipeError: if there is none, or it cannot be used here.
+        RecipeError: if there is none, or it is not supported.
     """
     known = {
         key.lower(): value
@@ -46,10 +46,10 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check that an optimizer of `torch.optim` takes some options.
+    """Check that an optimizer of `torch.optim` accepts some options.
 
     Raises:
-        RecipeError: naming the first that it does not take, and those that it does.
+        RecipeError: naming the first option that it does not accept, and those that it does.
     """
     own = {"momentum", "nesterov"} if name.lower() == "sgd" else {"betas"}
     taken = inspect.signature(optimizer_class(name)).parameters.keys() - {*_GIVEN, *own}
@@ -70,18 +70,18 @@ def build_optimizer(
     *,
     fused: bool = False,
 ) -> torch.optim.Optimizer:
-    """The optimizer of a model; a role whose LR is 0 is not updated at all.
+    """Build the optimizer of a model; a role whose LR is 0 is not updated at all.
 
-    Its LR is 0 until a step of the plan sets it (`vcycle.apply`).
+    The LR is 0 until a step of the plan sets it (`vcycle.apply`).
 
     Args:
-        section: Which optimizer and its constants.
+        section: The optimizer section of the recipe.
         model: The model.
         role_of: The plan's role of a parameter, from its name.
-        fused: Update all parameters in one kernel (SGD, Adam and AdamW alone). It rounds differently.
+        fused: Use the fused implementation (SGD, Adam and AdamW only). It rounds differently.
 
     Raises:
-        RecipeError: for an unknown name, or options that the optimizer or the model does not take.
+        RecipeError: for an unknown name, or options that the optimizer or the model does not accept.
     """
     kind = optimizer_class(section.name)
     check_options(section.name, section.options)
@@ -89,7 +89,7 @@ def build_optimizer(
     decays = "weight_decay" in taken
     if section.weight_decay and not decays:
         raise RecipeError(
-            f"optimizer.weight_decay is {section.weight_decay:g}, and {kind.__name__} has none: 0 is accepted"
+            f"optimizer.weight_decay is {section.weight_decay:g}, but {kind.__name__} has no weight decay: set it to 0"
         )
     groups = parameter_groups(
         model, weight_decay=section.weight_decay, role_of=role_of, layer_decay=section.layer_decay
@@ -111,10 +111,10 @@ def build_optimizer(
 
 
 def _leave_frozen(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Drop the gradients of roles that are frozen.
+    """Drop the gradients of frozen roles.
 
-    An LR of 0 keeps the weights, but not Adam's averages: those of gradients long past would steer the first steps
-    after. The parameters keep receiving gradients, so that DistributedDataParallel finds none missing.
+    An LR of 0 freezes the weights, but Adam's averages would still change, and old gradients would affect the first
+    steps after the freeze. The parameters still receive gradients, as DistributedDataParallel expects.
     """
     for group in optimizer.param_groups:
         if group.get("role") is not None and group["lr"] == 0:
@@ -129,20 +129,20 @@ def parameter_groups(
     role_of: Callable[[str], str | None] = lambda _: None,
     layer_decay: float | None = None,
 ) -> list[dict[str, Any]]:
-    """Parameters grouped by role, by whether they decay (norms and biases do not), and by depth with a layer decay.
+    """Group parameters by role, by weight decay (none for norms and biases), and by depth if there is a layer decay.
 
-    Groups depend on names and roles alone, never on the class of a norm, so that a checkpoint fits whatever
-    way BatchNorm is computed.
+    Groups depend only on names and roles, never on the class of a norm, so that checkpoints do not depend on how
+    BatchNorm is computed.
 
     Args:
         model: The model.
-        weight_decay: Decay of the groups that decay.
+        weight_decay: Weight decay of the groups that have one.
         role_of: The plan's role of a parameter, from its name.
         layer_decay: Multiplies the LR once for each layer between a parameter and the output (BEiT, MAE). The factor
-            is the group's `lr_scale`, which `vcycle.apply` multiplies the plan's LR by.
+            is the group's `lr_scale`, by which `vcycle.apply` multiplies the plan's LR.
 
     Raises:
-        RecipeError: if layers are to decay, and the model has no blocks.
+        RecipeError: if there is a layer decay, but the model has no blocks.
     """
     depths = {} if layer_decay is None else parameter_depths(model)
     last = max(depths.values(), default=0)
@@ -158,12 +158,12 @@ def parameter_groups(
 
 
 def parameter_depths(model: nn.Module) -> dict[str, int]:
-    """How deep each parameter lies, by its name: 0 before the first block, then one more for each block.
+    """The depth of each parameter, by its name: 0 before the first block, then one more for each block.
 
-    Blocks are those children of a `Sequential` or a `ModuleList` that are made of modules themselves: residual blocks,
-    transformer layers. They count in the order in which the model registers them, so that pathways that run side by
-    side count one after the other. What lies between two blocks counts with the second; what comes after the last
-    block (a norm, the head) is one deeper than that. The rule is that of BEiT and MAE.
+    Blocks are the children of a `Sequential` or a `ModuleList` that have submodules themselves: residual blocks,
+    transformer layers. They count in the order in which the model registers them, so parallel pathways count one after
+    the other. Parameters between two blocks count with the second; those after the last block (a norm, the head) are
+    one deeper than that. The rule is that of BEiT and MAE.
 
     Raises:
         RecipeError: if the model has no blocks.
@@ -182,8 +182,8 @@ def parameter_depths(model: nn.Module) -> dict[str, int]:
     visit(model, "")
     if not blocks:
         raise RecipeError(
-            "optimizer.layer_decay needs a model of blocks (modules of modules in a Sequential or a ModuleList), and "
-            f"{type(model).__name__} has none: null is accepted"
+            "optimizer.layer_decay needs a model of blocks (modules of modules in a Sequential or a ModuleList), but "
+            f"{type(model).__name__} has none: set it to null"
         )
     depths: dict[str, int] = {}
     begun = 0
@@ -198,7 +198,7 @@ def parameter_depths(model: nn.Module) -> dict[str, int]:
 
 
 def _parameters(model: nn.Module) -> Iterable[tuple[str, nn.Parameter, bool]]:
-    """Every trainable parameter once: its name, itself, whether it belongs to a norm."""
+    """Every trainable parameter once: its name, the parameter, and whether it belongs to a norm."""
     seen: set[int] = set()
     for prefix, module in model.named_modules():
         for name, parameter in module.named_parameters(recurse=False):

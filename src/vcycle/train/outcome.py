@@ -1,4 +1,4 @@
-"""What a training reports and leaves behind: steps, validations, totals."""
+"""The results of training: step reports, validations, totals."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -13,23 +13,23 @@ __all__ = ["Evaluation", "Fitted", "Point", "StepReport", "Totals"]
 
 
 class Evaluation(Protocol):
-    """What a task's evaluation found: a dataclass of plain data, with these besides."""
+    """The result of a task's evaluation: a dataclass of plain data with these properties."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
     def measure(self) -> str:
-        """Name of the number that it is about."""
+        """Name of the main metric."""
         ...
 
     @property
     def value(self) -> float:
-        """That number: higher is better."""
+        """Value of the main metric: higher is better."""
         ...
 
     @property
     def headline(self) -> str:
-        """Both in words, with the unit."""
+        """The main metric as text: name, value and unit."""
         ...
 
     @property
@@ -39,42 +39,42 @@ class Evaluation(Protocol):
 
     @property
     def numbers(self) -> Mapping[str, float]:
-        """All numbers that are worth a curve, by name."""
+        """All metrics to log, by name."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepReport:
-    """What happened in a step."""
+    """The report of a step."""
 
     step: Step
     work: float
     """Work of the step, in steps of the baseline (voxels)."""
     data_seconds: float
-    """How long the batch was waited for."""
+    """Seconds spent waiting for the batch."""
     seconds: float
-    """How long the whole step took."""
+    """Seconds of the whole step."""
     loss: float | None = None
-    """The newest loss that has been read back from the device: on a GPU, of up to 10 steps before; None before that."""
+    """The newest loss that has been read back from the device, on a GPU up to 10 steps old; None before the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """A validation: after how many steps, samples and seconds of training, and what was found."""
+    """A validation: its result, and the steps, samples and seconds of training before it."""
 
     step: int
     samples: int
     seconds: float
     evaluation: Evaluation
     stage: Evaluation | None = None
-    """What was found at the shape of the stage just trained, where that was asked for and is not the full shape."""
+    """The result at the shape of the stage just trained, if that was requested and is not the full shape."""
     stage_shape: str | None = None
-    """That shape, such as `8×112²`."""
+    """The shape of the stage, such as `8×112²`."""
 
 
 @dataclass(kw_only=True)
 class Totals:
-    """Running totals of a run, over all the processes that it took."""
+    """Running totals of a run, over all its starts and resumes."""
 
     seen: int = 0
     """Samples trained on."""
@@ -83,23 +83,23 @@ class Totals:
     seconds: float = 0.0
     """Training time: data, forward, backward and update; not validation, not checkpoints."""
     cpu_seconds: float = 0.0
-    """Processor time of the training process in it."""
+    """Processor time of the training process during training time."""
     data_seconds: float = 0.0
-    """How much of the training time was waiting for data."""
+    """Part of the training time spent waiting for data."""
     curve: list[Point] = field(default_factory=list)
     """The validations."""
     waiting: dict[str, dict[str, float]] = field(default_factory=dict)
     """For each batch shape its `steps`, their `seconds`, and the `data_seconds` of these."""
     skipped: int = 0
-    """Updates that were not made because they would not have been finite."""
+    """Updates skipped because the loss or a gradient was not finite."""
     skipped_in_row: int = 0
-    """How many of these were the last."""
+    """Skipped updates since the last update that was made."""
     unevaluated: bool = False
-    """Whether a wish to end has cut short what is due after the last step: a resumed run begins with it."""
+    """Whether a stop request interrupted the validation after the last step: a resumed run starts with it."""
 
     @property
     def best(self) -> Point | None:
-        """The validation of the highest value, the first of equals; None before one that is a number."""
+        """The first validation with the highest value, ignoring NaN; None if there is none."""
         known = [point for point in self.curve if not math.isnan(point.evaluation.value)]
         return max(known, key=lambda point: point.evaluation.value, default=None)
 
@@ -109,11 +109,11 @@ class Totals:
 
     @classmethod
     def from_data(cls, data: dict[str, Any], evaluation: Callable[..., Evaluation]) -> "Totals":
-        """The totals that `as_data` gave.
+        """Rebuild the totals from `as_data`.
 
         Args:
             data: Plain data.
-            evaluation: Makes an evaluation of its fields.
+            evaluation: Makes an evaluation from its fields.
         """
 
         def restored(point: dict[str, Any]) -> Point:
@@ -125,7 +125,7 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True)
 class Fitted:
-    """The outcome of a training; times and counts are as in `Totals`."""
+    """The result of training; times and counts are as in `Totals`."""
 
     model: nn.Module
     steps: int

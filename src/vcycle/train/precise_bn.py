@@ -1,7 +1,7 @@
-"""Precise BatchNorm: the running statistics recomputed as those of given clips, at the weights as they are now.
+"""Precise BatchNorm: recomputes running statistics over given clips at the current weights.
 
-Running statistics are averages over the steps, at weights and shapes that have passed since. Sub-batch BatchNorm keeps
-them well enough for both methods; this is for a comparison with trainings that recompute them.
+Running statistics are averages over past steps, at past weights and shapes. With sub-batch BatchNorm they are good
+enough for both methods; this module allows a comparison with training that recomputes them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,7 +24,7 @@ _Layers = dict[str, _BatchNorm]
 
 
 def precise_plan(plan: Plan, clips: int) -> Plan:
-    """Whole batches at a plan's full shape that have a number of clips between them, or one batch if it is larger."""
+    """A plan of whole batches at full resolution with about `clips` clips in all, at least one batch."""
     baseline = plan.baseline.with_(
         epochs=None, steps=max(1, clips // plan.baseline.batch), decay=NoDecay(), warmup=None
     )
@@ -37,17 +37,17 @@ def recompute_statistics(
     batches: Iterable[_Batch],
     forward: Callable[[_Batch], object],
 ) -> None:
-    """Set the running statistics of every BatchNorm to those of what it is given over some batches.
+    """Set the running statistics of every BatchNorm to the statistics of its inputs over some batches.
 
-    During it each BatchNorm normalises by its batch (or by its blocks of clips) as in training, and everything else
-    works as in evaluation. Mean and variance are those of all values together, by the law of total variance; the
-    variance is the unbiased one that BatchNorm keeps. A frozen BatchNorm, one without running statistics and one that
-    is given nothing stay as they are. After an exception all of them do.
+    Meanwhile each BatchNorm normalises by its batch (or by its blocks of clips) as in training, and all other modules
+    are in evaluation mode. Mean and variance are those of all values together, by the law of total variance; the
+    variance is unbiased, as in BatchNorm. A frozen BatchNorm, one without running statistics and one without input stay
+    as they are. After an exception all of them do.
 
     Args:
         model: Any module; its mode, momenta and ``num_batches_tracked`` stay as they were.
-        batches: What ``forward`` takes.
-        forward: Runs the model on a batch, in whatever way it is called.
+        batches: The arguments of ``forward``.
+        forward: Runs the model on a batch.
     """
     layers = {
         name: module
@@ -70,7 +70,7 @@ def recompute_statistics(
 
 
 def over_ranks(moments: list[Moments]) -> list[Moments]:
-    """Each layer's moments over all ranks of the default process group; as they are without one."""
+    """Merge each layer's moments over all ranks of the default process group; unchanged without one."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return moments
     # One exchange for all layers: the number of values, means and sums of squares, end to end.
@@ -99,14 +99,14 @@ def _nothing(layer: _BatchNorm) -> Moments:
 
 @contextmanager
 def _watched(layers: _Layers, found: dict[str, Moments]) -> Iterator[None]:
-    """Merge the moments of what layers are given into ``found``, in double precision."""
+    """Merge the moments of the layers' inputs into ``found``, in double precision."""
 
     def watch(name: str) -> Callable[..., None]:
         def hook(_: nn.Module, args: tuple[Any, ...], options: dict[str, Any]) -> None:
             x: Tensor = args[0] if args else options["input"]
             axes = [axis for axis in range(x.dim()) if axis != 1]
             values = x.numel() // x.shape[1]
-            # Half precision is too coarse to sum in, and to hold what comes out.
+            # Half precision is too coarse for the sums and for the results.
             variance, mean = torch.var_mean(x if x.dtype == torch.float64 else x.float(), axes, correction=0)
             part = Moments(values, mean.double(), variance.double() * values)
             found[name] = merge_moments([found[name], part]) if name in found else part
@@ -123,7 +123,7 @@ def _watched(layers: _Layers, found: dict[str, Moments]) -> Iterator[None]:
 
 @contextmanager
 def _modes(model: nn.Module, layers: _Layers) -> Iterator[None]:
-    """Put layers into training mode and everything else into evaluation mode, for a while."""
+    """Put layers into training mode and everything else into evaluation mode; restore the modes at exit."""
     before = [(module, module.training) for module in model.modules()]
     model.eval()
     for layer in layers.values():
@@ -137,7 +137,7 @@ def _modes(model: nn.Module, layers: _Layers) -> Iterator[None]:
 
 @contextmanager
 def _statistics_kept(layers: _Layers) -> Iterator[None]:
-    """Put the statistics of layers back as they were, whatever moves them meanwhile."""
+    """Restore the statistics of layers at exit."""
     before = {name: {key: value.clone() for key, value in layer.named_buffers()} for name, layer in layers.items()}
     try:
         yield

@@ -1,6 +1,6 @@
-"""The processes that share a piece of work: those that `torchrun` has started or, without it, this one alone.
+"""The ranks of a distributed job: the processes that `torchrun` started or, without it, this process alone.
 
-What they tell each other here is small and lies in main memory, whatever device they compute on, so it goes over gloo.
+They exchange small objects from main memory here, whatever device they compute on, so this uses the gloo backend.
 """
 
 import os
@@ -21,52 +21,52 @@ _T = TypeVar("_T")
 _Part = TypeVar("_Part")
 
 _PATIENCE = timedelta(days=7)
-"""How long ranks wait for one that is at work; torchrun ends them all if one fails."""
+"""Timeout of collectives: ranks wait for one that is busy, and torchrun ends all of them if one fails."""
 
 _MOMENT = timedelta(seconds=5)
-"""How long a rank that fails waits to hear whether the first has failed of the same."""
+"""How long a failing rank waits to learn whether the first rank failed with the same error."""
 
 _agree: Callable[[], None] | None = None
-"""What is to be done before anything is exchanged, within `Ranks.all_or_none`."""
+"""Called before every exchange within `Ranks.all_or_none`."""
 
 
 class Abandoned(VcycleError):  # noqa: N818 -- what has happened
-    """Another rank has ended, so that what this one waits for will not come."""
+    """Raised when a peer process has exited, so that a collective cannot complete."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """This process among those that share the work."""
+    """This process among the ranks of the job."""
 
     rank: int = 0
-    """This one's number."""
+    """This rank."""
     world: int = 1
-    """How many there are."""
+    """Number of ranks."""
     local: int = 0
-    """This one's number on its machine."""
+    """Local rank on this machine."""
 
     @property
     def first(self) -> bool:
-        """Whether this is the one that talks to the user and writes files."""
+        """Whether this is rank 0, which reports to the user and writes files."""
         return self.rank == 0
 
     def device(self, wanted: str, on_message: Callable[[str], None]) -> torch.device:
-        """Where this rank computes: on a GPU of its own, unless `cpu` is wanted or there is none.
+        """The device of this rank: its own GPU, unless `cpu` is wanted or there is none.
 
-        Ranks share GPUs where there are more of them than GPUs. A model that was trained on a GPU can be used without
-        one; that is told.
+        Ranks share GPUs if there are more ranks than GPUs. A model trained on a GPU can be used on a CPU, which is
+        reported.
         """
         if wanted == "cpu" or not torch.cuda.is_available():
             if wanted == "cuda":
-                on_message("run.device is cuda, and torch finds no CUDA device: the CPU is used")
+                on_message("run.device is cuda, but torch finds no CUDA device: using the CPU")
             return torch.device("cpu")
         return torch.device("cuda", self.local % torch.cuda.device_count())
 
     def gather(self, value: _T) -> list[_T] | None:
-        """What each rank gives, in their order, on the first; None on the others.
+        """Gather each rank's value on the first rank, in rank order; None on the others.
 
         Raises:
-            VcycleError: if another rank has ended.
+            VcycleError: if a peer process has exited.
         """
         if self.world == 1:
             return [value]
@@ -79,10 +79,10 @@ class Ranks:
         return found
 
     def from_first(self, make: Callable[[], _T]) -> _T:
-        """What the first rank makes, on all of them. What it refuses, it refuses for all.
+        """Call `make` on the first rank and broadcast its result, or the error that it raises.
 
         Raises:
-            VcycleError: what it raises on the first, or if another rank has ended.
+            VcycleError: if `make` raises it on the first rank, or if a peer process has exited.
         """
         if self.world == 1:
             return make()
@@ -103,19 +103,19 @@ class Ranks:
         return cast("_T", made)
 
     def pooled(self, own: list[_Part], make: Callable[[list[_Part]], _T]) -> _T:
-        """What the first rank makes of all that the ranks have found, in their order; on all of them.
+        """Concatenate the lists of all ranks, in rank order, call `make` on the first, and broadcast its result.
 
         Raises:
-            VcycleError: what it raises on the first, or if another rank has ended.
+            VcycleError: if `make` raises it on the first rank, or if a peer process has exited.
         """
         shares = self.gather(own)
         return self.from_first(lambda: make([found for share in shares or () for found in share]))
 
     @contextmanager
     def one_after_another(self) -> Iterator[None]:
-        """Let the first rank go alone, then the first of each machine, then the others.
+        """Run the context on the first rank, then on the first of each machine, then on the others.
 
-        For what is made once and then found, on a disk that all share or that each machine has for itself.
+        For files that one rank creates and the others find, on a shared disk or on one disk per machine.
         """
         turn = 0 if self.first else 1 if self.local == 0 else 2
         for _ in range(turn):
@@ -125,20 +125,20 @@ class Ranks:
             self.wait()
 
     def table(self, row: Sequence[int]) -> list[list[int]]:
-        """Each rank's row of whole numbers, in their order, on all of them.
+        """All-gather one row of integers per rank, in rank order.
 
         Raises:
-            VcycleError: if another rank has ended.
+            VcycleError: if a peer process has exited.
         """
         if self.world > 1:
             _agree_first()
         return self._table(row)
 
     def anywhere(self, here: bool) -> bool:
-        """Whether something holds on any rank.
+        """Whether the condition holds on any rank.
 
         Raises:
-            VcycleError: if another rank has ended.
+            VcycleError: if a peer process has exited.
         """
         return any(row[0] for row in self._table([here]))
 
@@ -155,35 +155,35 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Within, what cannot be exchanged because another rank has ended is told as that.
+        """Convert communication errors within the context to `Abandoned`.
 
         Raises:
-            VcycleError: if another rank has ended.
+            VcycleError: if a peer process has exited.
         """
         try:
             yield
         except RuntimeError as error:
-            # Gloo has no class of its own for it.
+            # Gloo has no exception class.
             if self.world > 1 and (isinstance(error, distributed.DistError) or "gloo" in str(error)):
                 raise self._abandoned() from error
             raise
 
     @contextmanager
     def all_or_none(self, wanted: Callable[[], bool], give_up: Callable[[], NoReturn]) -> Iterator[Callable[[], None]]:
-        """Within: work that all ranks give up as soon as one of them wishes to, however far each has come.
+        """Run work that all ranks abort as soon as one of them requests it, however far each has come.
 
-        A rank that wishes tells the others where it looks; they learn of it where they next exchange something, or
-        where their work ends.
+        A rank announces its request when it calls the yielded function; the others see it at their next exchange, or
+        at the end of the context.
 
         Args:
-            wanted: Whether this rank wishes to give up.
-            give_up: Raises what ends the work, on each rank.
+            wanted: Whether this rank requests to abort.
+            give_up: Raises the exception that ends the work, on each rank.
 
         Yields:
-            What is to be called often, where nothing is being exchanged: looks whether this rank wishes to.
+            A function to call often while nothing is being exchanged: checks whether this rank requests to abort.
 
         Raises:
-            VcycleError: if another rank has ended.
+            VcycleError: if a peer process has exited.
         """
         global _agree
 
@@ -203,10 +203,10 @@ class Ranks:
             _agree = None
 
     def wait(self) -> None:
-        """Wait until every rank is here.
+        """Wait until every rank has arrived (barrier).
 
         Raises:
-            VcycleError: if another rank has ended.
+            VcycleError: if a peer process has exited.
         """
         if self.world > 1:
             _agree_first()
@@ -216,9 +216,9 @@ class Ranks:
                 raise self._abandoned() from error
 
     def is_to_tell(self, error: VcycleError) -> bool:
-        """Whether this rank is to tell the error that ends it: not if the first rank ends of the same, and tells it.
+        """Whether this rank reports the error that ends it: not if the first rank ends with the same error.
 
-        To be asked while they are `joined`, as the last thing.
+        Call this last, while the ranks are `joined`.
         """
         if self.world == 1:
             return True
@@ -244,25 +244,25 @@ ALONE = Ranks()
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """Join the processes that share the work, while it lasts.
+    """Join the process group that `torchrun` set up, while the context is open.
 
     Raises:
-        VcycleError: if they do not find each other.
+        VcycleError: if the ranks cannot connect.
     """
     said = os.environ.get("WORLD_SIZE", "1")
     if not said.isdigit() or int(said) < 1:
-        raise VcycleError(f"WORLD_SIZE is {said!r}: a number of processes is accepted, as torchrun sets it")
+        raise VcycleError(f"WORLD_SIZE is {said!r}: it must be a number of processes, as torchrun sets it")
     world = int(said)
     if world == 1:
         yield ALONE
         return
     try:
-        # Gradients and statistics lie on GPUs where there are any, and go over NCCL there.
+        # On GPUs, gradients and statistics use NCCL.
         distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise VcycleError(
-            f"WORLD_SIZE is {world}, and the {world} processes do not find each other ({str(error).splitlines()[0]}): "
-            "start them with torchrun"
+            f"WORLD_SIZE is {world}, but the {world} processes cannot connect ({str(error).splitlines()[0]}): start "
+            "them with torchrun"
         ) from error
     try:
         yield Ranks(
@@ -280,5 +280,5 @@ def _agree_first() -> None:
 
 
 def restarted() -> bool:
-    """Whether torchrun has started these processes again after one of them failed (`--max-restarts`)."""
+    """Whether torchrun has restarted these processes after one of them failed (`--max-restarts`)."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") not in ("", "0")

@@ -1,4 +1,4 @@
-"""Making every batch shape ready before the first step: compiled, or recorded, while no clock runs."""
+"""Compiles or records every batch shape before the first step, outside of training time."""
 
 from collections.abc import Callable
 
@@ -25,16 +25,16 @@ def make_ready(
     start: int,
     on_shape: Callable[[BatchShape], object] = lambda _: None,
 ) -> None:
-    """Take a step of noise at every batch shape from a step on that is not ready; nothing is learned by it.
+    """Run a dummy step at every batch shape, from `start` on, that is not ready; the model stays as it is.
 
     Args:
-        train_step: What takes it.
+        train_step: Computes the steps.
         objective: Makes the dummy batches.
-        state: What is trained.
-        device: Where.
-        ranks: Those that train together, all of which call this.
-        start: The step.
-        on_shape: Told of each before it.
+        state: The training state.
+        device: The training device.
+        ranks: The ranks that train together, all of which call this.
+        start: The first step.
+        on_shape: Called with each shape before it is prepared.
 
     Raises:
         VcycleError: naming a shape that cannot be compiled.

@@ -1,4 +1,4 @@
-"""The folder of a run: recipe, plan, log, bad samples and checkpoints, and what each file means."""
+"""The run folder: recipe, plan, log, bad samples and checkpoints, and the meaning of each file."""
 
 import json
 import shlex
@@ -20,14 +20,13 @@ __all__ = ["RunFolder"]
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where a run keeps what it needs to go on, and what it found.
+    """The folder with everything that a run needs to resume, and its results.
 
-    `recipe.yaml` and `plan.json`: what is being done, resolved. `classes.json`: the names of the classes, in the
-    order of the model's outputs. `videos.json`: which videos, by digests of their names and labels, and those left out
-    as they cannot be opened. `log.jsonl`: one line per step and per validation. `bad_samples.jsonl`: the journal of
-    replaced samples. `fit.json`: how each batch shape fits into memory. `environment.jsonl`: by which command, machine
-    and versions it was carried out, a line each time that it began or went on. `checkpoints/`: the newest two, and the
-    best.
+    `recipe.yaml` and `plan.json`: the resolved recipe and plan. `classes.json`: the names of the classes, in the order
+    of the model's outputs. `videos.json`: digests of the names and labels of the videos, and the videos that cannot be
+    opened. `log.jsonl`: one line per step and per validation. `bad_samples.jsonl`: the journal of
+    replaced samples. `fit.json`: the micro-batch size of each batch shape. `environment.jsonl`: command, machine and
+    versions, one line for each start or resume. `checkpoints/`: the newest two checkpoints, and the best weights.
     """
 
     path: Path
@@ -54,17 +53,17 @@ class RunFolder:
 
     @property
     def videos(self) -> Path:
-        """Digests of the names and labels of the videos, and which of them are left out."""
+        """Digests of the names and labels of the videos, and the videos left out."""
         return self.path / "videos.json"
 
     @property
     def fit(self) -> Path:
-        """What is known of the memory that each batch shape takes."""
+        """The micro-batch sizes and peak memory of each batch shape."""
         return self.path / "fit.json"
 
     @property
     def environment(self) -> Path:
-        """What the run was carried out by, each time that it began or went on."""
+        """Command, machine and versions of each start or resume."""
         return self.path / "environment.jsonl"
 
     @property
@@ -83,26 +82,26 @@ class RunFolder:
 
     @property
     def all_bad_samples(self) -> list[Path]:
-        """The journals of all ranks that the run has had."""
+        """The journals of all ranks, also of ranks from earlier starts."""
         return sorted(self.path.glob("bad_samples*.jsonl"))
 
     @property
     def started(self) -> bool:
-        """Whether the folder holds a run. One that ended before it had anything to tell does not count."""
+        """Whether the folder holds a run. A run that ended before its first step does not count."""
         first = Path(checkpoint_name(0))
         checkpoints = {path.name for path in self.checkpoints.glob("[sb]*")} - {first.name, first.stem}
         checkpoints = {name for name in checkpoints if not name.endswith(".tmp")}
         return bool(checkpoints) or self.log.exists() or self.bad_samples.exists()
 
     def prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None = None) -> bool:
-        """Make the folder and write down what is about to be done, unless it goes on with what is there.
+        """Create the folder and write plan, recipe and classes, unless the run resumes.
 
         Returns:
-            Whether it goes on.
+            Whether the run resumes.
 
         Raises:
-            VcycleError: if the folder holds a run and `resume` is false, or a recipe that no run has written, or cannot
-                be written, or another process trains in it.
+            VcycleError: if the folder holds a run and `resume` is false, holds a recipe that no run wrote, cannot be
+                written, or another process trains in it.
         """
         make_folder(self.path, "run folder")
         with training_lock(self.path):
@@ -115,8 +114,8 @@ class RunFolder:
                 raise VcycleError(f"{self.path} already holds a run: `{command}` resumes it, or choose another --out")
             return True
         if recipe is not None and self.recipe.exists() and not self.plan.exists():
-            raise VcycleError(f"{self.recipe} is there, and no run has written it: choose another --out")
-        atomic_text(self.plan, plan.to_json(indent=1) + "\n")  # first: beside it, a recipe is a run's
+            raise VcycleError(f"{self.recipe} exists but was not written by a run: choose another --out")
+        atomic_text(self.plan, plan.to_json(indent=1) + "\n")  # first: a recipe beside a plan was written by a run
         if recipe is not None:
             atomic_text(self.recipe, recipe)
         if classes is not None:
@@ -125,9 +124,9 @@ class RunFolder:
 
     @contextmanager
     def withdrawn(self) -> Iterator[None]:
-        """Within: an error before the first step leaves the disk as it was. An interruption is none.
+        """Restore the disk if an error occurs within the context before the first step. An interruption is no error.
 
-        What has been learned or written down of samples stays, and so does what lies here already.
+        Checkpoints, logs and journals stay, and so do files that existed before.
         """
         made = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         before = set(self.path.rglob("*"))
@@ -144,7 +143,7 @@ class RunFolder:
                 if self.started:
                     return
                 new = (path for path in self.path.rglob("*") if path not in before and path.name != LOCK)
-                for path in sorted(new, reverse=True):  # what lies in a folder, then the folder
+                for path in sorted(new, reverse=True):  # the contents of a folder, then the folder
                     path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
         for folder in made:
             folder.rmdir()
@@ -153,7 +152,7 @@ class RunFolder:
         """The names of the classes.
 
         Raises:
-            CheckpointError: if the run has not written them down, or they cannot be read.
+            CheckpointError: if the run has no such file, or it cannot be read.
         """
         try:
             names = json.loads(read_text(self.classes))
@@ -164,5 +163,5 @@ class RunFolder:
         except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"{self.classes} cannot be read: {error}") from None
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
-            raise CheckpointError(f"{self.classes} is no list of names of classes")
+            raise CheckpointError(f"{self.classes} is not a list of class names")
         return tuple(names)

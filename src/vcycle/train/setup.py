@@ -1,4 +1,4 @@
-"""What is trained and what trains it, put where it is to be trained."""
+"""Sets up training: moves the model to its device, and builds optimizer, EMA and training step."""
 
 from collections.abc import Callable
 
@@ -47,8 +47,8 @@ def set_up(
     else:
         for each in models:
             each.to(device)
-    # A fused SGD whose first step is skipped, as fp16's mostly is, leaves its momentum undefined.
-    # Of sharded parameters torch has no fused SGD, and on a CPU none of parameters that first learn at different steps.
+    # In a fused SGD, momentum is undefined if the first step is skipped, as it usually is in fp16.
+    # torch has no fused SGD for sharded parameters, nor on a CPU for parameters whose first steps differ.
     plain = config.optimizer.name == "sgd" and (empty is not None or device.type == "cpu")
     fused = options.precision != "fp16" and not plain
     optimizer = build_optimizer(config.optimizer, model, role_of, fused=fused)
@@ -68,9 +68,9 @@ def set_up(
 
 
 def _laid_out(model: nn.Module, device: torch.device) -> nn.Module:
-    """The model with the weights of its convolutions as its clips lie in memory: channels last.
+    """Convert the model to channels last, the memory format of its clips.
 
-    2-D ones on a CPU only, where a step of super-resolution takes 0.6 of the time so.
+    Models without 3-D convolutions only on a CPU, where it makes a super-resolution step 1.7× faster.
     """
     if any(parameter.ndim == 5 for parameter in model.parameters()):
         return model.to(memory_format=torch.channels_last_3d)

@@ -1,11 +1,11 @@
-"""Checkpoints of sharded runs: a folder that every rank writes its part of, by `torch.distributed.checkpoint`.
+"""Sharded checkpoints: a folder to which every rank writes its shards, with `torch.distributed.checkpoint`.
 
-No rank assembles the model. Tensors are copied to main memory, and written while training continues. The folder is
-written aside, flushed to disk and renamed once every rank has written its part, so that it is whole or absent. It is
-read by any number of ranks, or by one process without any.
+No rank assembles the model. Tensors are copied to main memory and written while training continues. Ranks write to a
+temporary folder, which is flushed to disk and renamed once all of them are done, so a checkpoint is complete or absent.
+Any number of ranks can read it, and so can a single process.
 
-A folder holds `header.pt` (all that is no tensor of the model, the optimizer or the average), a `.distcp` file of each
-rank, `.metadata` (which tensor is where), and `whole.json` (a checksum of that).
+A folder holds `header.pt` (everything but the tensors of the model, the optimizer and the EMA model), a `.distcp` file
+of each rank, `.metadata` (where each tensor is), and `whole.json` (a checksum of `.metadata`).
 """
 
 import hashlib
@@ -42,14 +42,14 @@ _ALLOWED = {
         *("StorageMeta", "_MEM_FORMAT_ENCODING"),
     },
 }
-"""What `.metadata` may name: nothing else in it is looked up, so nothing in it is run."""
+"""The names that `.metadata` may use: no others are looked up, so nothing in it is executed."""
 
 
 def split(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """A checkpoint's data as its header and its tensors by flat names; `joined` undoes it.
+    """Split a checkpoint's data into its header and its tensors by flat names; `joined` is the inverse.
 
     Args:
-        data: With `model` and perhaps `averaged`, each tensors by name, and `optimizer`, as its `state_dict` gives it.
+        data: Has `model` and optionally `averaged`, each tensors by name, and `optimizer`, a state dict of it.
     """
     tensors = {f"model.{name}": value for name, value in data["model"].items()}
     tensors |= {f"averaged.{name}": value for name, value in (data.get("averaged") or {}).items()}
@@ -68,7 +68,7 @@ def split(data: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def joined(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """What was `split`."""
+    """Undo `split`."""
     data = {key: value for key, value in header.items() if key != "averages"}
     state = {place: dict(values) for place, values in header["optimizer"]["state"].items()}
     parts: dict[str, dict[str, Tensor]] = {"model": {}, "averaged": {}}
@@ -87,24 +87,24 @@ class ShardedWriter:
     """Writes checkpoints from all ranks in the background, one at a time."""
 
     def __init__(self) -> None:
-        """Write nothing yet."""
+        """Create a writer; it makes its process group when it first saves."""
         self._group: Any = None
         self._pending: Future[Any] | None = None
 
     def save(self, path: Path, data: Mapping[str, Any], *, write: bool, on_saved: Callable[[], None]) -> None:
-        """Start to write a checkpoint; all ranks call this. What was started before is finished first.
+        """Start writing a checkpoint, after finishing the previous one; all ranks call this.
 
         Args:
-            path: The folder that it becomes.
-            data: See `split`; each rank's tensors are its own parts.
-            write: Whether this rank is the one that writes the header.
-            on_saved: Called on the first rank once the folder is there, in another thread.
+            path: The folder of the checkpoint.
+            data: See `split`; each rank's tensors are its own shards.
+            write: Whether this rank writes the header.
+            on_saved: Called in another thread on the first rank, once the checkpoint is complete.
 
         Raises:
-            OSError, RuntimeError: if it cannot be written, or the one before could not.
+            OSError, RuntimeError: if it cannot be written, or the previous one could not.
         """
         self.finish()
-        if self._group is None:  # of its own, so that the exchanges of another thread do not mix with training's
+        if self._group is None:  # a separate group: collectives of another thread must not mix with training's
             self._group = distributed.new_group(backend="gloo")
         aside = path.with_suffix(_ASIDE)
         header, tensors = split(data)
@@ -120,7 +120,7 @@ class ShardedWriter:
                     os.fsync(file.fileno())
             except (OSError, RuntimeError) as error:
                 failed, refusal = torch.ones(1, dtype=torch.uint8), error
-        distributed.broadcast(failed, src=0, group=self._group)  # the folder is there for the others, or for none
+        distributed.broadcast(failed, src=0, group=self._group)  # either all ranks write to the folder, or none
         if refusal is not None:
             raise refusal
         if failed:
@@ -129,7 +129,7 @@ class ShardedWriter:
         self._pending = found
 
     def finish(self) -> None:
-        """Wait until what was started is written.
+        """Wait until a checkpoint that was started is written.
 
         Raises:
             OSError, RuntimeError: if it could not be.
@@ -139,24 +139,24 @@ class ShardedWriter:
             return
         try:
             pending.result()
-        except CheckpointException as error:  # of any rank's, and no Exception
+        except CheckpointException as error:  # of any rank; it is not derived from Exception
             failure = next(iter(error.failures.values()))[0]
             raise OSError(str(failure)) from failure
 
 
 class _Writer(FileSystemWriter):
-    """Renames the folder once all of it is on disk."""
+    """Writes to a temporary folder, and renames it once all of it is on disk."""
 
     def __init__(self, aside: Path, path: Path, on_saved: Callable[[], None]) -> None:
         super().__init__(aside)
         self._aside, self._path, self._on_saved = aside, path, on_saved
 
     def storage_meta(self) -> None:
-        """Nothing: a path is not plain data."""
+        """Return None: the default metadata has a path, which is not plain data."""
         return None
 
     def finish(self, metadata: Metadata, results: Any) -> None:
-        """Finish the folder; called on the first rank, after the others have flushed their files."""
+        """Complete the folder; called on the first rank, after the others have flushed their files."""
         super().finish(metadata, results)
         digest = hashlib.sha256((self._aside / _METADATA).read_bytes()).hexdigest()
         with open(self._aside / _WHOLE, "w", encoding="utf-8") as file:
@@ -164,17 +164,17 @@ class _Writer(FileSystemWriter):
             file.flush()
             os.fsync(file.fileno())
         _sync(self._aside)
-        shutil.rmtree(self._path, ignore_errors=True)  # of a step that is done again
+        shutil.rmtree(self._path, ignore_errors=True)  # left over from a step that training repeats
         os.replace(self._aside, self._path)
         _sync(self._path.parent)
         self._on_saved()
 
 
 class _Reader(FileSystemReader):
-    """Reads a folder's `.metadata` without running anything that it names."""
+    """Reads a folder's `.metadata` without executing anything in it."""
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """What is where."""
+        """Read which tensor is where."""
         return _metadata(Path(self.path))
 
 
@@ -189,15 +189,15 @@ def _metadata(path: Path) -> Metadata:
     with open(path / _METADATA, "rb") as file:
         found = _PlainUnpickler(file).load()
     if not isinstance(found, Metadata):
-        raise TypeError("its metadata is none")
+        raise TypeError("its metadata is invalid")
     return found
 
 
 def verify_sharded(path: Path) -> None:
-    """Check that all of a folder is there as it was written, by its checksums.
+    """Verify the checksums of a folder.
 
     Raises:
-        OSError, ValueError, TypeError, zipfile.BadZipFile, pickle.UnpicklingError: if it is not.
+        OSError, ValueError, TypeError, zipfile.BadZipFile, pickle.UnpicklingError: if it is damaged or incomplete.
     """
     whole = json.loads((path / _WHOLE).read_text(encoding="utf-8"))
     if hashlib.sha256((path / _METADATA).read_bytes()).hexdigest() != whole["metadata"]:
@@ -207,7 +207,7 @@ def verify_sharded(path: Path) -> None:
         places.setdefault(info.relative_path, []).append(info)
     for name, infos in places.items():
         if Path(name).name != name:
-            raise ValueError(f"its metadata names the file {name!r} elsewhere")
+            raise ValueError(f"its metadata names the file {name!r} outside of the folder")
         with open(path / name, "rb") as file:
             for info in infos:
                 _verify_slice(file, info.offset, info.length, name)
@@ -224,16 +224,16 @@ def _verify_slice(file: IO[bytes], offset: int, length: int, name: str) -> None:
 
 
 def read_sharded(path: Path, like: Mapping[str, Tensor] | None = None, parameters: Sequence[Tensor] = ()) -> Any:
-    """The data of a checkpoint, as `split` took it.
+    """Read the data of a checkpoint, in the form that `split` takes.
 
     Args:
-        path: Its folder.
-        like: Tensors of the model and of its average by flat names (`model.…`, `averaged.…`): those that ranks hold
-            parts of are read as such parts. By default all are read whole.
-        parameters: The optimizer's parameters in its order, of whose shape its state is read in the same parts.
+        path: The folder.
+        like: Tensors of the model and of the EMA model by flat names (`model.…`, `averaged.…`): a tensor that is
+            sharded here is read as this rank's shard. By default all tensors are read in full.
+        parameters: The optimizer's parameters in its order; state of the shape of its parameter is sharded likewise.
 
     Raises:
-        Exception: whatever a damaged folder raises.
+        Exception: any error that a damaged folder causes.
     """
     header = torch.load(path / _HEADER, map_location="cpu", weights_only=True)
     wanted = dict(like or {})
@@ -241,7 +241,7 @@ def read_sharded(path: Path, like: Mapping[str, Tensor] | None = None, parameter
     skipped: dict[str, Tensor] = {}
     for name, stored in _metadata(path).state_dict_metadata.items():
         if not isinstance(stored, TensorStorageMetadata):
-            raise TypeError(f"its {name} is no tensor")
+            raise TypeError(f"its {name} is not a tensor")
         target = wanted.get(name)
         if name.startswith("optimizer.") and parameters:
             place = int(name.split(".")[1])
@@ -254,7 +254,7 @@ def read_sharded(path: Path, like: Mapping[str, Tensor] | None = None, parameter
         else:
             tensors[name] = torch.empty_like(target.detach(), dtype=stored.properties.dtype)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # each rank reads for itself
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # each rank reads on its own
         load(tensors, storage_reader=_Reader(path), no_dist=True)
     return joined(header, {**tensors, **skipped})
 

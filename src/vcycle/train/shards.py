@@ -1,9 +1,9 @@
-"""Weights, gradients and optimizer state in parts on the ranks, by PyTorch's `fully_shard`.
+"""Sharded data parallel (FSDP): weights, gradients and optimizer state in shards, with PyTorch's `fully_shard`.
 
-Each rank holds a slice of every parameter, and with it of its gradient and of what the optimizer keeps. A layer's
-parameters are put together when it computes, block by block, and taken apart again. Buffers, such as running
-statistics, are whole on every rank. The model that is evaluated is whole on every rank, too: ranks evaluate different
-numbers of clips, and a sharded forward pass needs all of them each time. Checkpoints are written in parts.
+Each rank holds a shard of every parameter, and so of its gradient and optimizer state. Parameters are gathered block by
+block when a block computes, and resharded afterwards. Buffers, such as running statistics, are complete on every rank.
+So is the model to evaluate: ranks evaluate different numbers of clips, and a sharded forward pass needs all ranks each
+time. Checkpoints are sharded.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,27 +32,27 @@ __all__ = [
 ]
 
 _LEAST = 2**20
-"""Parameters of a block from which on it is put together by itself: below, it costs more messages than it saves
+"""The fewest parameters of a block that is gathered by itself: smaller ones cost more messages than they save
 memory."""
 _DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16}
 _CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
 def shard(*models: nn.Module, device: torch.device, compress: Literal["fp16", "bf16"] | None = None) -> None:
-    """Cut the parameters of models between all ranks, in place; to be called before their optimizer is made.
+    """Shard the parameters of models over all ranks, in place; call this before making their optimizer.
 
     Args:
-        models: Equal on all ranks, anywhere. Their blocks are those of the first.
-        device: Of this rank, where they are put.
-        compress: What gradients are rounded to on their way between ranks.
+        models: The models, equal on all ranks, on any device. All use the blocks of the first.
+        device: The device of this rank, to which the models move.
+        compress: Dtype that gradients are rounded to when ranks exchange them.
 
     Raises:
-        VcycleError: if a parameter cannot be cut.
+        VcycleError: if a parameter cannot be sharded.
     """
     for name, parameter in models[0].named_parameters():
         if parameter.ndim == 0:
             raise VcycleError(
-                f"run.shard is true, and parameter {name} is a single number, which cannot be cut: false is accepted"
+                f"run.shard is true, but parameter {name} is a scalar, which cannot be sharded: set run.shard=false"
             )
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -60,22 +60,22 @@ def shard(*models: nn.Module, device: torch.device, compress: Literal["fp16", "b
     policy = MixedPrecisionPolicy(reduce_dtype=None if compress is None else _DTYPES[compress])
     for model in models:
         for parameter in model.parameters():
-            parameter.data = parameter.data.contiguous()  # channels last cannot be cut
+            parameter.data = parameter.data.contiguous()  # channels last cannot be sharded
         for module in [*blocks_of(model), model]:
-            # Not even the outermost layer's parameters stay together between forward and backward.
+            # Reshard even the outermost layer between forward and backward.
             fully_shard(module, mesh=mesh, reshard_after_forward=True, mp_policy=policy)
 
 
 def blocks_of(model: nn.Module, least: int | None = None) -> list[nn.Module]:
-    """The parts of a model that are put together one at a time, inner ones first.
+    """The blocks of a model that are gathered one at a time, inner ones first.
 
-    They are what repeats: children of one class in a sequence or a list, such as a network's residual blocks, or its
-    stages where those are small. Only sequences and lists are looked into once they repeat themselves. Parameters that
-    lie in several modules are left to the whole model.
+    Blocks are repeated modules: children of one class in a sequence or a list, such as a network's residual blocks, or
+    its stages if the blocks are small. Of repeated modules, only sequences and lists are searched for inner blocks.
+    Parameters that several modules share belong to the whole model.
 
     Args:
         model: Any module.
-        least: How many parameters a block has, those of blocks within it not counted; by default a million.
+        least: The fewest parameters of a block, without those of blocks inside it; by default a million.
     """
     least = _LEAST if least is None else least
     shared = _shared_parameters(model)
@@ -93,7 +93,7 @@ def blocks_of(model: nn.Module, least: int | None = None) -> list[nn.Module]:
                     take(child)
 
     def take(block: nn.Module) -> bool:
-        """Whether a part of the model is large enough, and then made a block."""
+        """Make a module a block if it is large enough; return whether it is."""
         sizes = {id(p): p.numel() for p in block.parameters() if id(p) not in taken}
         if sum(sizes.values()) < max(least, 1) or shared & sizes.keys():
             return False
@@ -106,7 +106,7 @@ def blocks_of(model: nn.Module, least: int | None = None) -> list[nn.Module]:
 
 
 def _shared_parameters(model: nn.Module) -> set[int]:
-    """Parameters of several modules, and of a module that lies in several places."""
+    """The ids of parameters that several modules share, or that belong to a module used in several places."""
     seen: set[int] = set()
     shared: set[int] = set()
     for _, parameter in model.named_parameters(remove_duplicate=False):
@@ -115,20 +115,20 @@ def _shared_parameters(model: nn.Module) -> set[int]:
 
 
 def is_sharded(model: nn.Module) -> bool:
-    """Whether ranks hold parts of a model's parameters."""
+    """Whether a model is sharded over ranks."""
     return isinstance(model, FSDPModule)
 
 
 def set_reshard(model: nn.Module, *, parted: bool, last: bool) -> None:
-    """Say what becomes of parameters and gradients in the next forward and backward.
+    """Set when the next forward and backward pass reshard parameters and reduce gradients.
 
-    Ranks may compute a step in different numbers of micro-batches, and still must put parameters together and exchange
-    gradients the same number of times: once each. Parameters are then whole during the step, and so are gradients.
+    Ranks may use different numbers of micro-batches in a step, but must gather parameters and reduce gradients the same
+    number of times: once each. With several micro-batches, parameters and gradients stay unsharded during the step.
 
     Args:
         model: The sharded model.
-        parted: Whether any rank computes the step in several micro-batches.
-        last: Whether this is the last of this rank's.
+        parted: Whether any rank splits the step into several micro-batches.
+        last: Whether this is this rank's last micro-batch.
     """
     if isinstance(model, FSDPModule):
         model.set_reshard_after_forward(not parted)
@@ -137,7 +137,7 @@ def set_reshard(model: nn.Module, *, parted: bool, last: bool) -> None:
 
 
 def local_shard(tensor: Tensor) -> Tensor:
-    """This rank's part of a tensor, on the same memory; all of one that is not sharded."""
+    """This rank's shard of a tensor, on the same memory; the tensor itself if it is not sharded."""
     if not isinstance(tensor, DTensor):
         return tensor
     with torch.no_grad():
@@ -145,11 +145,11 @@ def local_shard(tensor: Tensor) -> Tensor:
 
 
 def gather_state(state: Any, *, keep: bool) -> Any:
-    """A state with all that is sharded in one piece, in main memory; all ranks call this with their own.
+    """Gather the sharded tensors of a state in main memory; all ranks call this with their own state.
 
     Args:
         state: Tensors and plain values in dictionaries and lists.
-        keep: Whether this rank wants it; others are given the state without sharded tensors.
+        keep: Whether this rank keeps the result; other ranks get None in place of sharded tensors.
     """
     if isinstance(state, DTensor):
         whole = _whole(state)
@@ -162,12 +162,12 @@ def gather_state(state: Any, *, keep: bool) -> Any:
 
 
 def scatter_state(state: Mapping[str, Any], like: Mapping[str, Tensor]) -> dict[str, Any]:
-    """A state of whole tensors with those in parts that are so in another; what has another shape stays as it is."""
+    """Shard the tensors of a state that are sharded in `like`; tensors of another shape stay as they are."""
     return {key: _part(value, like[key]) if key in like else value for key, value in state.items()}
 
 
 def scatter_optimizer_state(saved: dict[str, Any], parameters: Sequence[Tensor]) -> dict[str, Any]:
-    """An optimizer's saved state with those of its tensors in parts that belong to such parameters."""
+    """Shard the tensors of an optimizer's saved state whose parameters are sharded."""
     states = {
         place: {
             key: _part(value, parameters[place]) if isinstance(value, Tensor) and place < len(parameters) else value
@@ -184,7 +184,7 @@ def _part(whole: Tensor, like: Tensor) -> Tensor:
     mesh = like.device_mesh
     parts = torch.chunk(whole, mesh.size())
     mine = parts[mesh.get_local_rank()] if mesh.get_local_rank() < len(parts) else whole[:0]
-    local = mine.to(local_shard(like).device, copy=True)  # no view: it would hold the whole
+    local = mine.to(local_shard(like).device, copy=True)  # a copy: a view would keep the full tensor alive
     found: Tensor = DTensor.from_local(
         local, mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
@@ -192,7 +192,7 @@ def _part(whole: Tensor, like: Tensor) -> Tensor:
 
 
 def meta_copy(model: nn.Module) -> nn.Module:
-    """A copy of a model without the memory of its parameters and buffers, to be unsharded_copy in later."""
+    """A copy of a model on the meta device, without memory for parameters and buffers; see `unsharded_copy`."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
@@ -203,7 +203,7 @@ def meta_copy(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 def unsharded_copy(model: nn.Module, empty: nn.Module) -> nn.Module:
-    """A plain model with all that a sharded one has learned; all ranks call this.
+    """An unsharded model with the weights and buffers of a sharded one; all ranks call this.
 
     Args:
         model: The sharded model.

@@ -1,6 +1,7 @@
-"""Steps that take less time: compiled for each batch shape, or recorded and played back. Results are equal to rounding.
+"""Faster steps: `torch.compile` and CUDA graphs for each batch shape. Results are equal to rounding.
 
-A plan has few batch shapes, known in advance, so each is made ready before the first step, and the clock does not run.
+A plan has few batch shapes, known in advance, so each is compiled or recorded before the first step. Training time does
+not include it.
 """
 
 import os
@@ -22,46 +23,47 @@ __all__ = ["Speed", "compile_failures", "compiled", "eagerly", "let_cudnn_choose
 
 _BACKEND = "inductor"
 _VARIANTS = 4
-"""Times that a batch shape may be compiled: a last micro-batch may be smaller, and memory may run out later."""
+"""How often a batch shape may be compiled: a last micro-batch may be smaller, and memory may run out later."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Speed:
-    """What makes steps faster."""
+    """Options that make steps faster."""
 
     compile: bool = False
     """Compile the model, once for each batch shape."""
     graphs: bool = False
-    """Record each batch shape's forward and backward as a CUDA graph."""
+    """Record the forward and backward pass of each batch shape as a CUDA graph."""
     compress: Literal["fp16", "bf16"] | None = None
-    """What gradients are rounded to on their way between ranks."""
+    """Dtype that gradients are rounded to when ranks exchange them."""
 
     @property
     def done(self) -> str | None:
-        """What is done to a batch shape, in a word; None for nothing."""
+        """How a batch shape is prepared, in a word; None if it is not."""
         words = ["compiled"] * self.compile + ["recorded"] * self.graphs
         return " and ".join(words) or None
 
     def refuse(self, device: torch.device, *, world: int, mixes: bool, sharded: bool = False) -> None:
-        """Refuse what cannot be done here.
+        """Reject options that this device or run does not support.
 
         Args:
-            device: Where it is trained.
-            world: How many ranks there are.
-            mixes: Whether clips are mixed with others.
-            sharded: Whether ranks have parts of the model.
+            device: The training device.
+            world: Number of ranks.
+            mixes: Whether the objective mixes clips (mixup, CutMix).
+            sharded: Whether the model is sharded over ranks.
 
         Raises:
             VcycleError: naming the key and what is accepted.
         """
         if self.compile and sharded:
             raise VcycleError(
-                "run.compile is true, and so is run.shard, which puts parameters together while the network computes: "
-                "false is accepted for one of them"
+                "run.compile and run.shard are both true, but sharding gathers parameters during the forward pass, "
+                "which cannot be compiled: set one of them to false"
             )
         if self.compile and device.type == "cpu" and shutil.which(compiler := os.environ.get("CXX", "g++")) is None:
             raise VcycleError(
-                f"run.compile is true, and there is no C++ compiler ({compiler}), which a CPU needs: false is accepted"
+                f"run.compile is true, but there is no C++ compiler ({compiler}), which compiling for a CPU needs: "
+                "install one, or set run.compile=false"
             )
         if not self.graphs:
             return
@@ -71,39 +73,39 @@ class Speed:
         elif world > 1:
             reason = f"gradients are exchanged between {world} ranks, which is not recorded"
         elif mixes:
-            reason = "augment.mixup and augment.cutmix draw anew at each step, which a recording does not"
+            reason = "augment.mixup and augment.cutmix draw anew at each step, which a recording cannot"
         if reason is not None:
-            raise VcycleError(f"run.graphs is true, and {reason}: false is accepted")
+            raise VcycleError(f"run.graphs is true, but {reason}: set run.graphs=false")
 
 
 def let_cudnn_choose() -> None:
-    """Have cuDNN try its algorithms at each new shape, of which a plan has few; not where a user wants determinism."""
+    """Enable cuDNN's benchmark mode, as a plan has few shapes, unless deterministic algorithms are on."""
     torch.backends.cudnn.benchmark = not torch.are_deterministic_algorithms_enabled()
 
 
 def compiled(model: nn.Module, shapes: int) -> Any:
-    """A model compiled for each batch shape as it comes; the model itself stays as it is.
+    """Compile a model separately for each batch shape; the model itself stays as it is.
 
     Args:
-        model: Any.
-        shapes: How many batch shapes there are.
+        model: Any module.
+        shapes: Number of batch shapes.
     """
     from torch._dynamo import config  # takes a second
 
     config.recompile_limit = max(config.recompile_limit, _VARIANTS * shapes)
     config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 64 * _VARIANTS * shapes)
-    # Dropout draws as it does uncompiled.
+    # Dropout draws as it does in eager mode.
     return torch.compile(model, dynamic=False, backend=_BACKEND, options={"fallback_random": True})
 
 
 def eagerly(speed: Speed) -> AbstractContextManager[Any]:
-    """Run what is compiled as it is written: for calls that are not worth compiling for."""
+    """Run a compiled model in eager mode, for calls that are not worth compiling."""
     return torch.compiler.set_stance("force_eager") if speed.compile else nullcontext()
 
 
 @contextmanager
 def compile_failures(cell: BatchShape) -> Iterator[None]:
-    """Say of a compiler's failure what helps.
+    """Report a compiler error with the batch shape and a remedy.
 
     Raises:
         VcycleError: naming the batch shape.
@@ -116,12 +118,12 @@ def compile_failures(cell: BatchShape) -> Iterator[None]:
         if not isinstance(error, TorchDynamoException):
             raise
         said = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise VcycleError(f"{cell} cannot be compiled ({said}): run.compile=false trains without") from error
+        raise VcycleError(f"{cell} cannot be compiled ({said}): set run.compile=false") from error
 
 
 @contextmanager
 def lists_kept_empty(norms: Sequence[SubBatchNorm]) -> Iterator[None]:
-    """Put what BatchNorms have gathered aside, for a while: code is compiled anew for every length of a list."""
+    """Empty the lists of pending BatchNorm moments within the context: each list length would compile anew."""
     gathered: list[list[Moments]] = [list(norm._pending or ()) for norm in norms]
     for norm in norms:
         if norm._pending is not None:

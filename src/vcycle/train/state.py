@@ -1,4 +1,4 @@
-"""What training has learned so far: put into checkpoints and taken out of them."""
+"""The training state: model, optimizer, EMA, scaler and totals, and how checkpoints save and restore it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ __all__ = ["TrainState"]
 
 @dataclass(kw_only=True)
 class TrainState:
-    """All that changes in training. Shapes, LR, samples and crops do not: they are functions of the step."""
+    """Everything that changes during training. Shapes, LR, samples and crops do not: they are functions of the step."""
 
     run: RunFolder
     plan: Plan
@@ -46,27 +46,27 @@ class TrainState:
     totals: Totals = field(default_factory=Totals)
 
     meta_copy: nn.Module | None = None
-    """The model without its weights, where ranks have parts of them."""
+    """The model without its weights, if it is sharded."""
     best_step: int | None = field(default=None, init=False)
-    """Steps after which the best validation's weights were, where they are kept."""
+    """The step of the best validation, if its weights are kept."""
     _noted: Checkpoint | None = field(default=None, init=False)
-    """These weights, where they came after the last checkpoint."""
+    """The weights of the best validation, if it came after the last checkpoint."""
     _writer: ShardedWriter = field(default_factory=ShardedWriter, init=False)
 
     def best(self) -> nn.Module:
-        """The model that is evaluated: the average of the weights, where there is one.
+        """The model to evaluate: the EMA model, if there is one.
 
-        Where ranks have parts of it, a copy in one piece; all of them call this.
+        For a sharded model this is an unsharded copy; all ranks call this.
         """
         best = self.model if self.ema is None else self.ema.model
         return best if self.meta_copy is None else unsharded_copy(best, self.meta_copy)
 
     def note_best(self, step: int, *, write: bool = True) -> None:
-        """Hold the weights of the best validation so far, until the next checkpoint is saved; all ranks call this.
+        """Keep the weights of the best validation until the next checkpoint is saved; all ranks call this.
 
         Args:
             step: Steps done.
-            write: Whether this rank is the one that writes.
+            write: Whether this rank writes.
         """
         self.best_step = step
         weights = gather_state((self.model if self.ema is None else self.ema).state_dict(), keep=write)
@@ -82,16 +82,16 @@ class TrainState:
             )
 
     def save(self, step: int, *, write: bool = True) -> None:
-        """Write a checkpoint of `step` steps done, and before it the best weights if they are new; all ranks call this.
+        """Write a checkpoint after `step` steps, and before it the best weights if they are new; all ranks call this.
 
-        Where ranks have parts of the model, each writes its own, in the background: `finish_saving` waits for it.
+        If the model is sharded, each rank writes its shards in the background; `finish_saving` waits for it.
 
         Args:
-            step: How many.
-            write: Whether this rank is the one that writes.
+            step: Steps done.
+            write: Whether this rank writes.
 
         Raises:
-            CheckpointError: if it cannot be written; those before it stay as they were.
+            CheckpointError: if it cannot be written; earlier checkpoints stay as they were.
         """
         if write:
             self.save_noted()
@@ -101,7 +101,7 @@ class TrainState:
             save_checkpoint(self.run.checkpoints, self._checkpoint(step))
 
     def finish_saving(self) -> None:
-        """Wait until a checkpoint that is being written is on disk.
+        """Wait until the checkpoint that is being written is on disk.
 
         Raises:
             CheckpointError: if it cannot be written.
@@ -112,10 +112,10 @@ class TrainState:
         """Write the best weights, if they are new.
 
         Raises:
-            CheckpointError: if they cannot be written; those before them stay as they were.
+            CheckpointError: if they cannot be written; the previous ones stay as they were.
         """
         if self._noted is not None:
-            self.finish_saving()  # which removes what lies aside
+            self.finish_saving()  # it removes temporary files
             save_best(self.run.checkpoints, self._noted)
             self._noted = None
 
@@ -135,12 +135,12 @@ class TrainState:
     def restore(
         self, on_message: Callable[[str], None], evaluation: Callable[..., Evaluation], ranks: Ranks = ALONE
     ) -> int:
-        """Take over the newest readable checkpoint: the step to resume at.
+        """Load the newest readable checkpoint; return the step to resume at.
 
         Args:
-            on_message: Called with checkpoints that are passed over, and where it resumes.
-            evaluation: Makes an evaluation of its fields.
-            ranks: Those that train together, all of which call this.
+            on_message: Called with checkpoints that are skipped, and with the step to resume at.
+            evaluation: Makes an evaluation from its fields.
+            ranks: The ranks that train together, all of which call this.
 
         Raises:
             CheckpointError: if it belongs to another plan, seed, model or optimizer, or none can be read.
@@ -194,13 +194,13 @@ class TrainState:
                 self.scaler.load_state_dict(checkpoint.scaler)
             self.totals = Totals.from_data(checkpoint.totals, evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"checkpoint {path} is of another version of vcycle: {error!r}") from error
+            raise CheckpointError(f"checkpoint {path} is from another version of vcycle: {error!r}") from error
         self.best_step = kept_best(self.run.checkpoints, self.totals.best)
         on_message(f"resuming at step {checkpoint.step:,} of {len(self.plan):,} from {path}")
         return checkpoint.step
 
     def _newest_in_parts(self, ranks: Ranks) -> tuple[Checkpoint, Path, list[str]] | None:
-        """The newest readable checkpoint, with this rank's parts alone where it is a folder; the first rank chooses."""
+        """The newest readable checkpoint, which the first rank chooses; of a folder, only this rank's shards."""
         found = ranks.from_first(lambda: newest_path(self.run.checkpoints))
         if found is None:
             return None
@@ -214,9 +214,9 @@ class TrainState:
 
 @torch.no_grad()
 def _lay_out(optimizer: torch.optim.Optimizer) -> None:
-    """Lay an optimizer's state out in memory as its parameters lie here: a fused one reads them side by side.
+    """Give optimizer state the memory layout of its parameters: a fused optimizer reads both side by side.
 
-    What another device wrote, or ranks that had parts of it, may lie otherwise: channels first, where these are last.
+    A checkpoint from another device or from a sharded run may differ: channels first instead of channels last.
     """
     for parameter, state in optimizer.state.items():
         for key, value in state.items():
@@ -227,7 +227,7 @@ def _lay_out(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _on_this_device(saved: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimizer's state that says how this one updates: fused or not is the device's matter, not the run's."""
+    """Set `fused` in a saved optimizer state as it is set here: it depends on the device, not on the run."""
     groups = [
         {**group, "fused": own["fused"]} if "fused" in own else group
         for group, own in zip(saved["param_groups"], optimizer.param_groups, strict=True)

@@ -1,8 +1,8 @@
-"""One training step: forward, backward, gradient exchange, clipping, the optimizer's step, the average of the weights.
+"""One training step: forward, backward, all-reduce of the gradients, clipping, optimizer step, EMA update.
 
-The batch is an ordered list, and everything is defined on it: BatchNorm's blocks, what is mixed with what, the mean
-that the loss is. Ranks take slices of it and micro-batches slices of those (gradient accumulation); gradients, running
-statistics and, without dropout, weights are those of one process that computes it at once, to rounding.
+The batch is an ordered list, and it defines everything: BatchNorm's blocks, which clips are mixed, the mean loss. Each
+rank takes a slice of the batch, and each micro-batch a slice of that (gradient accumulation). Gradients, running
+statistics and, without dropout, weights equal those of one process that computes the whole batch at once, to rounding.
 """
 
 import json
@@ -48,22 +48,22 @@ class TrainStep:
         speed: Speed = Speed(),  # noqa: B008 -- frozen
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take over a model on its device, and its optimizer.
+        """Set up steps for a model on its device and its optimizer.
 
         Args:
             accelerator: The device and the precision.
             objective: The loss.
-            state: What is trained.
-            ranks: Those that train together.
-            clip_grad_norm: The norm that gradients are scaled down to, where it is larger.
-            speed: What makes steps faster.
-            on_message: Called with each batch shape that is made ready for it.
+            state: The model, its optimizer and what belongs to them.
+            ranks: The ranks that train together.
+            clip_grad_norm: Gradients with a larger norm are scaled down to this one.
+            speed: Options that make steps faster.
+            on_message: Called with each batch shape that has been compiled or recorded.
 
         Raises:
-            VcycleError: if steps cannot be made faster in that way here.
+            VcycleError: if this device or run does not support an option of `speed`.
         """
         self.sharded = is_sharded(state.model)
-        """Whether ranks have parts of the model, so that all that is computed with it is computed by all together."""
+        """Whether the model is sharded over ranks, so that all of them must compute together."""
         speed.refuse(accelerator.device, world=ranks.world, mixes=objective.mixes, sharded=self.sharded)
         self._accelerator, self._objective, self._state, self._ranks = accelerator, objective, state, ranks
         state.scaler = accelerator.scaler
@@ -76,19 +76,20 @@ class TrainStep:
         if speed.compile and self._norms:
             _refuse_shared_compiled(state.plan, ranks)
         self._recorder = Recorder(model, on_cuda()) if speed.graphs else None
-        # The network alone is compiled: how ranks exchange its gradients stays as it is.
+        # Only the network is compiled, not the gradient exchange between ranks.
         self._shared = _over_ranks(compiled(model, shapes) if speed.compile else model, ranks, speed.compress)
         self._forward = MixedPrecision(self._shared, accelerator, model)
         self._forward.register_forward_pre_hook(self._reseed)
         self._dropout_seed: int | None = None
         self.micro: dict[tuple[int, Shape], int] = {}
-        """Clips of this rank in a micro-batch, whole blocks of them, by the global batch and its shape; all at once for
-        those that are not here."""
+        """Clips of this rank in a micro-batch (whole blocks), by the global batch and its shape. A shape that is not
+        listed is computed at once."""
 
     def __call__(self, step: Step, batch: Batch) -> StepResult:
-        """Learn from this rank's clips of a batch, unless what they would teach is not finite.
+        """Train on this rank's clips of a batch.
 
-        Then weights, the optimizer's state and running statistics stay as they are.
+        If the loss or a gradient is not finite, the update is skipped: weights, optimizer state and running statistics
+        stay as they are.
         """
         state, accelerator, optimizer = self._state, self._accelerator, self._state.optimizer
         scaler = accelerator.scaler
@@ -105,7 +106,7 @@ class TrainStep:
         if scaler is None:
             step_if(made, optimizer)
         else:
-            accelerator.step(optimizer)  # unless a gradient has overflowed, which lowers the scale
+            accelerator.step(optimizer)  # skips the step and lowers the scale if a gradient has overflowed
         optimizer.zero_grad()
         if state.ema is not None:
             state.ema.update(state.model, step.batch)
@@ -113,7 +114,7 @@ class TrainStep:
 
     @contextmanager
     def _gradients(self, step: Step, batch: Batch, *, exchange: bool = True) -> Iterator[tuple[Tensor, Commitment]]:
-        """Compute a step's gradients: its loss, and whether the running statistics are to be committed at the end."""
+        """Compute a step's gradients; yield its loss, and the flag that commits the running statistics at exit."""
         self._objective.check(batch.labels)
         apply(step, self._state.model, self._state.optimizer)
         clips, labels = (self._accelerator.to_device(tensor) for tensor in (batch.clips, batch.labels))
@@ -132,11 +133,11 @@ class TrainStep:
             yield total, commitment
 
     def _backward(self, step: Step, share: float, clips: Tensor, labels: Tensor) -> Tensor:
-        """Forward and backward of a share of the batch: its own mean loss."""
+        """Forward and backward pass of a share of the batch; return the mean loss of the share."""
 
         def work(clips: Tensor, labels: Tensor) -> Tensor:
             loss = self._objective.loss(self._forward, clips, labels, block=step.bn_batch)
-            # DistributedDataParallel takes the mean over ranks.
+            # DistributedDataParallel averages gradients over ranks.
             self._accelerator.backward(loss if share == 1 else loss * (share * self._ranks.world))
             return loss.detach()
 
@@ -146,15 +147,15 @@ class TrainStep:
                 stack.enter_context(lists_kept_empty(self._norms))
             if self._recorder is None:
                 return work(clips, labels)
-            self._reseed()  # here, as what is recorded draws from the generator as it finds it
+            self._reseed()  # here: a recording draws from the generator in its current state
             self._dropout_seed = None
             return self._recorder((clips.shape, step.bn_batch, share), work, clips, labels)
 
     def rehearse(self, step: Step, batch: Batch) -> None:
         """Compute a step's gradients and drop them.
 
-        DistributedDataParallel orders what it exchanges by its first step, and the order decides the last bits of sums:
-        after a rehearsal, a resumed run's are those of a run from the beginning. Sharded models need none.
+        DistributedDataParallel orders its gradient buckets by its first step, and the order decides the last bits of
+        sums. After a rehearsal, a resumed run has the same order as an uninterrupted one. Sharded models need none.
         """
         if self.sharded:
             return
@@ -163,10 +164,10 @@ class TrainStep:
         self._state.optimizer.zero_grad()
 
     def attempt(self, step: Step, batch: Batch) -> None:
-        """Take a step with this rank's clips, to see whether it fits; what it learns is for the caller to undo.
+        """Take a step with this rank's clips to see whether it fits into memory; the caller undoes the update.
 
-        Gradients are not exchanged, so that each rank may attempt what it likes; where blocks lie on several ranks, or
-        the model does, all must attempt the same together.
+        Gradients are not exchanged, so each rank may attempt any shape. If blocks span ranks or the model is sharded,
+        all ranks must attempt the same shape together.
         """
         with self._gradients(step, batch, exchange=self.sharded) as (_, commitment):
             commitment.keep = False
@@ -177,11 +178,11 @@ class TrainStep:
             self._tell(f"{self._speed.done} {len(self._ready)} of {len(self._state.plan.shapes)}: {_cell(step)}")
 
     def is_ready(self, cell: BatchShape) -> bool:
-        """Whether a batch shape has nothing left to be made ready, or was attempted."""
+        """Whether a batch shape needs no preparation, or was attempted already."""
         return self._speed.done is None or cell in self._ready
 
     def predict(self, step: Step, batch: Batch) -> Tensor:
-        """What the model makes of this rank's clips of a batch; running statistics stay as they are."""
+        """The model's output for this rank's clips of a batch; running statistics stay as they are."""
         with one_step(self._state.model, self._sharing(step)) as commitment:
             commitment.keep = False
             set_reshard(self._state.model, parted=False, last=True)
@@ -193,7 +194,7 @@ class TrainStep:
         return None if ranks.world == 1 else Sharing.of(step, rank=ranks.rank, world=ranks.world)
 
     def _exchanging(self, step: Step, last: bool) -> AbstractContextManager[Any]:
-        """Gradients are exchanged once, with those of the last micro-batch."""
+        """Exchange gradients only in the last micro-batch."""
         if self.sharded:
             set_reshard(self._state.model, parted=self._is_parted(step), last=last)
         return (
@@ -201,12 +202,12 @@ class TrainStep:
         )
 
     def _is_parted(self, step: Step) -> bool:
-        """Whether any rank computes a step in several micro-batches."""
+        """Whether any rank splits a step into several micro-batches."""
         sharing, micro = self._sharing(step), self.micro.get((step.batch, step.shape))
         return sharing is not None and micro is not None and max(sharing.clips) > micro
 
     def _seed(self, step: Step, place: int) -> None:
-        """Key what is drawn in a micro-batch: what is mixed as on any rank, dropout by rank and micro-batch."""
+        """Seed a micro-batch: mixing draws the same on every rank, dropout differs by rank and micro-batch."""
         torch.manual_seed(_step_seed(self._state.seed, step.index))
         rank = self._ranks.rank
         self._dropout_seed = _step_seed(self._state.seed, step.index, rank, place) if rank or place else None
@@ -217,12 +218,12 @@ class TrainStep:
 
 
 def _refuse_shared_compiled(plan: Plan, ranks: Ranks) -> None:
-    """Refuse to compile BatchNorm's exchange of statistics within a layer."""
+    """Reject `run.compile` if a BatchNorm layer would have to exchange statistics between ranks."""
     for cell in plan.shapes if ranks.world > 1 else ():
         if not Sharing.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
             raise VcycleError(
-                f"run.compile is true, and blocks of {cell.bn_batch} clips of a batch of {cell} lie on several of the "
-                f"{ranks.world} ranks: false, a smaller training.bn_batch or fewer ranks are accepted"
+                f"run.compile is true, but BatchNorm blocks of {cell.bn_batch} clips of the batch {cell} span several "
+                f"of the {ranks.world} ranks: set run.compile=false, reduce training.bn_batch or use fewer ranks"
             )
 
 
@@ -231,27 +232,27 @@ def _cell(step: Step) -> BatchShape:
 
 
 def refuse_shared_mixing(objective: Objective, plan: Plan, ranks: Ranks) -> None:
-    """Refuse to mix clips with others of their block where blocks lie on several ranks.
+    """Reject mixup and CutMix if BatchNorm blocks, within which clips are mixed, span several ranks.
 
     Raises:
-        VcycleError: naming the first batch of which they do.
+        VcycleError: naming the first such batch.
     """
     if ranks.world == 1 or not objective.mixes:
         return
     for cell in plan.shapes:
         if not Sharing.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
             raise VcycleError(
-                f"augment.mixup and augment.cutmix mix clips of one block of {cell.bn_batch} (training.bn_batch), and "
-                f"blocks of a batch of {cell} lie on several of the {ranks.world} ranks: a smaller training.bn_batch "
-                "or fewer ranks are accepted"
+                f"augment.mixup and augment.cutmix mix clips within a block of {cell.bn_batch} (training.bn_batch), "
+                f"but blocks of the batch {cell} span several of the {ranks.world} ranks: reduce training.bn_batch or "
+                "use fewer ranks"
             )
 
 
 def _over_ranks(model: nn.Module, ranks: Ranks, compress: Literal["fp16", "bf16"] | None) -> nn.Module:
-    """The model with its gradients exchanged between ranks."""
+    """Wrap the model in DistributedDataParallel if several ranks hold it."""
     if ranks.world == 1 or is_sharded(model):
         return model
-    # Buffers are equal on all ranks already: running statistics are committed from the same numbers.
+    # Buffers already agree on all ranks: running statistics are committed from the same numbers.
     renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters  # PyTorch 2.13 and newer
     unsynchronised: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
     shared = DistributedDataParallel(model, gradient_as_bucket_view=True, **unsynchronised)
@@ -264,5 +265,5 @@ def _over_ranks(model: nn.Module, ranks: Ranks, compress: Literal["fp16", "bf16"
 
 
 def _step_seed(seed: int, step: int, *place: int) -> int:
-    """The device generator's seed at a step: dropout is keyed too, so that nothing is left to save."""
+    """The seed of the device's generator at a step, for dropout: a function of the step, so nothing is saved."""
     return zlib.crc32(json.dumps([seed, step, *place]).encode()) | (step << 32)

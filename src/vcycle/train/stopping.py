@@ -1,8 +1,8 @@
-"""Ending early because a signal asks for it: at the edge of a step, which is saved, instead of anywhere.
+"""Graceful stops on a signal: training finishes the current step, saves a checkpoint and exits.
 
-Python's own way, an exception wherever the main thread happens to be, may tear a step apart. Here a signal within a
-step only leaves a wish, which the training looks at once the step is done. Whatever can be cut short without a loss,
-such as waiting for data or a validation, is cut short at once.
+Python's default, an exception wherever the main thread happens to be, may leave a step half done. Here a signal within
+a step records a stop request, which the training loop checks after each step. Work that can be dropped without a loss,
+such as waiting for data or a validation, is interrupted at once.
 """
 
 import os
@@ -17,45 +17,45 @@ from typing import NoReturn
 __all__ = ["SIGNALS", "Stop", "Stopped", "current", "signals"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
-"""Signals that ask for an end: Ctrl-C, a terminal that closes, and what job schedulers send before they kill."""
+"""Signals that request a stop: Ctrl-C, a closed terminal, and what job schedulers send before they kill a job."""
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has asked for an end."""
+    """Raised when a signal has requested a stop."""
 
     def __init__(self, number: signal.Signals, *, at_once: bool = False) -> None:
-        """Say which, and whether for an end wherever this process is."""
+        """Store the signal, and whether it stops the process without finishing the step."""
         super().__init__(number.name)
         self.signal, self.at_once = number, at_once
 
 
 class Stop:
-    """A wish to end, and whether it may be fulfilled at once."""
+    """A stop request, and whether it may take effect at once."""
 
     def __init__(self, on_wish: Callable[[signal.Signals], None] = lambda _: None) -> None:
-        """Begin without a wish.
+        """Start without a request.
 
         Args:
-            on_wish: Told of the first signal where it has to wait. It is called in a signal handler.
+            on_wish: Called in a signal handler with the first signal, if it has to wait for the end of the step.
         """
         self._on_wish = on_wish
         self._signal: signal.Signals | None = None
         self.struck: signal.Signals | None = None
-        """What has ended the code at hand, wherever that was: an import, say, that makes another error of it."""
+        """The signal that interrupted the running code: an import, for example, turns it into another error."""
         self._waits = False
         self._together = False
 
     @property
     def wanted(self) -> bool:
-        """Whether an end has been asked for."""
+        """Whether a stop has been requested."""
         return self._signal is not None
 
     def ask(self, number: int) -> None:
-        """Ask for an end, as a signal handler does.
+        """Request a stop, as a signal handler does.
 
         Raises:
-            Stopped: where nothing is lost by it; and on Ctrl-C, once any signal has been there before, or on SIGTERM
-                after Ctrl-C, which is how torchrun hands on a second one.
+            Stopped: if stopping at once loses nothing; on Ctrl-C after any earlier signal; or on SIGTERM after Ctrl-C,
+                which is how torchrun forwards a second Ctrl-C.
         """
         before = self._signal
         self._signal = before or signal.Signals(number)
@@ -63,7 +63,7 @@ class Stop:
             if number == signal.SIGINT or (before, number) == (signal.SIGINT, signal.SIGTERM):
                 self.struck = before
                 raise Stopped(before, at_once=True)
-            return  # a scheduler may tell both this process and its parent, who tells it once more
+            return  # a scheduler may signal both this process and its parent, which forwards the signal
         if not self._waits:
             self.struck = self._signal
             raise Stopped(self._signal)
@@ -71,13 +71,13 @@ class Stop:
 
     @contextmanager
     def deferred(self, *, together: bool = False) -> Iterator[None]:
-        """Within: a signal leaves a wish; at the end it is fulfilled.
+        """Defer a stop request to the end of the context.
 
         Args:
-            together: Whether other processes do the same, and none may leave on its own: then `allowed` allows nothing.
+            together: Whether several processes must stop together: `allowed` then has no effect.
 
         Raises:
-            Stopped: at the end, if it is wanted.
+            Stopped: at the end of the context, if a stop was requested.
         """
         self._waits, self._together = True, together
         try:
@@ -88,10 +88,10 @@ class Stop:
 
     @contextmanager
     def allowed(self) -> Iterator[None]:
-        """Within `deferred`: nothing is lost by an end at any moment.
+        """Within `deferred`, let a stop request take effect at once: nothing is lost by it here.
 
         Raises:
-            Stopped: if it is wanted, already or meanwhile.
+            Stopped: if a stop was requested before or while the context is open.
         """
         if self._together or not self._waits:
             yield
@@ -104,16 +104,16 @@ class Stop:
             self._waits = True
 
     def leave_if_wanted(self) -> None:
-        """End, if that has been asked for.
+        """Stop if a stop was requested.
 
         Raises:
-            Stopped: if so.
+            Stopped: if it was.
         """
         if self._signal is not None:
             raise Stopped(self._signal)
 
     def leave(self) -> NoReturn:
-        """End: another process has been asked to.
+        """Stop because another process has been asked to.
 
         Raises:
             Stopped: always.
@@ -122,23 +122,24 @@ class Stop:
 
 
 _current: Stop | None = None
-"""That of `signals`: handlers of signals are the whole process's, too."""
+"""Set by `signals`. Global because signal handlers belong to the whole process."""
 
 
 def current() -> Stop:
-    """What the signals of this process have asked for; without `signals`, nothing ever."""
+    """The stop request of this process; outside of `signals` it is never set."""
     return _current or Stop()
 
 
 @contextmanager
 def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator[Stop]:
-    """Within: signals ask for an end, wherever `current` is looked at, and raise `Stopped` everywhere else.
+    """Handle signals while the context is open: they set a stop request where `current` is checked.
 
-    Signals that this process was told to ignore (`nohup`, a shell's background) stay ignored. Only the main thread has
-    handlers: elsewhere nothing changes.
+    Everywhere else they raise `Stopped`. Signals that this process ignores (`nohup`, a background job of a shell) stay
+    ignored. Only the main thread can have handlers: in other threads this does nothing.
 
     Args:
-        on_wish: Told of the first signal where it has to wait, in a signal handler; by default standard error is.
+        on_wish: Called in a signal handler with the first signal, if it has to wait for the end of the step. By
+            default a message goes to standard error.
 
     Raises:
         Stopped: on a signal, outside of a step.
@@ -170,7 +171,7 @@ def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator
 
 
 def _leave_lost_terminal() -> None:
-    """Have what is still to be said go nowhere: a terminal that has closed refuses it, which would end the step."""
+    """Redirect output to the null device: writing to a closed terminal fails and would end the step."""
     for descriptor in (1, 2):
         with suppress(OSError):
             if stat.S_ISCHR(os.fstat(descriptor).st_mode) and not os.isatty(descriptor):
@@ -180,10 +181,10 @@ def _leave_lost_terminal() -> None:
 
 
 def _tell(number: signal.Signals) -> None:
-    # Straight to the descriptor: what the signal interrupted may be in the middle of writing to the stream.
-    if os.environ.get("RANK", "0") == "0":  # of several that are told, one says so
+    # Straight to the descriptor: the signal may have interrupted a write to the stream.
+    if os.environ.get("RANK", "0") == "0":  # every rank gets the signal, one reports it
         again = " again" if number == signal.SIGINT else ""
         with suppress(OSError):
             os.write(
-                2, f"\n{number.name}: the step at hand is finished and saved; Ctrl-C{again} ends at once\n".encode()
+                2, f"\n{number.name}: finishing and saving the current step; Ctrl-C{again} stops at once\n".encode()
             )

@@ -1,7 +1,7 @@
-"""How many threads compute in each process: chosen before a training, kept on resume, and watched.
+"""The number of compute threads of each process: chosen before training, kept on resume, and monitored.
 
-Threads that wait for one another cost more than they give where other programs use the cores: each part of a step waits
-for the thread that runs last. The number also decides the order of sums on a CPU, and so the last bits of a result.
+If other programs use the cores, more threads make a step slower: each part of it waits for the slowest thread. The
+number of threads also decides the order of sums on a CPU, and so the last bits of a result.
 """
 
 import os
@@ -26,11 +26,11 @@ Threads = int | Literal["auto"]
 
 _VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 _SLOWER = 1.3
-"""Times that several threads take of one's time, from which on one is used, or advised."""
+"""Slowdown of several threads against one, above which one thread is used or recommended."""
 _BUSY = 0.5
-"""Share of its threads' time that a process gets, below which they may be too many."""
+"""Share of its threads' time that a process gets, below which it may have too many threads."""
 _WINDOW = 20.0
-"""Seconds of computing over which that share is looked at first."""
+"""Seconds of computing before that share is first checked."""
 _TRIES = 5
 
 
@@ -42,17 +42,17 @@ def use_threads(
     resumed: RunFolder | None = None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """Set how many threads this process computes with, on all ranks the same number.
+    """Set the number of compute threads of this process, the same on all ranks.
 
     Args:
         wanted: The recipe's `run.threads`.
-        workers: Processes of each rank that load clips.
+        workers: Data workers of each rank.
         ranks: The ranks that compute together.
-        resumed: The run that is resumed, whose number is kept where the recipe leaves it open.
-        on_message: Told where there are fewer than cores because others use them, or more than are good.
+        resumed: The run to resume, whose number is kept if the recipe does not set one.
+        on_message: Called with a message if other programs reduce the number, or if the number is too high.
 
     Returns:
-        The number.
+        The number of threads.
     """
     local = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
     kept = None if resumed is None else _kept_by(resumed)
@@ -71,17 +71,17 @@ def threads_to_use(
     kept: int | None = None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> int:
-    """How many threads to compute with.
+    """Choose the number of compute threads.
 
-    A number that is wanted counts; else what the environment says (`OMP_NUM_THREADS`); else what the run had before;
-    else the idle cores less those of loaders, shared by the ranks of this machine, but one where that is faster.
+    In this order: the recipe's number; the environment's (`OMP_NUM_THREADS`); the number that the run had before; the
+    idle cores less those of data workers, shared by the ranks of this machine, or one thread if that is faster.
 
     Args:
         wanted: The recipe's `run.threads`.
-        workers: Processes of each rank that load clips.
+        workers: Data workers of each rank.
         local_ranks: Ranks on this machine.
-        kept: What the run had before; on a machine with fewer cores it does not count.
-        on_message: Told of a choice that a user may not expect.
+        kept: The number that the run had before; ignored on a machine with fewer cores.
+        on_message: Called with a choice that a user may not expect.
     """
     if wanted != "auto":
         _warn(wanted, on_message)
@@ -97,20 +97,20 @@ def threads_to_use(
     idle = _idle()
     threads = share_of(here if idle is None else min(here, round(idle)), workers=workers, local_ranks=local_ranks)
     if threads > 1 and (ratio := slowdown(threads)) > _SLOWER:
-        on_message(f"1 thread computes, as {threads} take {ratio:.1f}× its time here: run.threads sets another number")
+        on_message(f"using 1 thread: {threads} threads are {ratio:.1f}× slower here; run.threads sets another number")
         return 1
     if idle is not None and round(idle) <= here / 2:
         on_message(
-            f"{_count(threads)}, as other programs use {here - min(here, round(idle))} of {here} cores: run.threads "
+            f"using {_count(threads)}: other programs use {here - min(here, round(idle))} of {here} cores; run.threads "
             "sets another number"
         )
     return threads
 
 
 def share_of(available: int, *, workers: int, local_ranks: int) -> int:
-    """Threads of each rank: the cores that are left beside its loaders, but half of its cores and one at least.
+    """Threads of each rank: its cores less its data workers, at least half of its cores and at least one.
 
-    Loaders wait where computing is slow, as on a CPU, so they do not take all cores from it.
+    Data workers wait if computing is slow, as on a CPU, so they do not take all cores.
 
     Example:
         >>> share_of(16, workers=4, local_ranks=1), share_of(16, workers=4, local_ranks=2)
@@ -123,7 +123,7 @@ def share_of(available: int, *, workers: int, local_ranks: int) -> int:
 
 
 def slowdown(threads: int) -> float:
-    """How many times longer a small convolution takes on some threads than on one; draws no random numbers."""
+    """How many times slower a small convolution is on `threads` threads than on one; draws no random numbers."""
     before = torch.get_num_threads()
     clips, weight = torch.ones(2, 16, 8, 28, 28), torch.ones(16, 16, 3, 3, 3)
     took = {}
@@ -138,7 +138,7 @@ def slowdown(threads: int) -> float:
 
 
 class ThreadsWatch:
-    """Looks whether a process gets the cores that its threads need, and says once where one thread is faster."""
+    """Checks whether a process gets the cores that its threads need; reports once if one thread is faster."""
 
     def __init__(
         self,
@@ -148,13 +148,13 @@ class ThreadsWatch:
         on_message: Callable[[str], None],
         measure: Callable[[int], float] = slowdown,
     ) -> None:
-        """Watch a number of threads.
+        """Create the watch.
 
         Args:
-            threads: The number.
+            threads: The number of threads.
             resume: The command that resumes the run.
-            on_message: Told of too many.
-            measure: As `slowdown`.
+            on_message: Called with a message if there are too many threads.
+            measure: Measures the slowdown of a number of threads, as `slowdown` does.
         """
         self._threads = threads
         self._resume = resume
@@ -167,11 +167,11 @@ class ThreadsWatch:
         """Count a step.
 
         Args:
-            seconds: Of the wall clock, without waiting for data.
-            cpu_seconds: Of this process's processor time in it.
+            seconds: Wall-clock time, without waiting for data.
+            cpu_seconds: Processor time of this process in it.
 
         Returns:
-            Whether something was measured, which took a moment.
+            Whether the slowdown was measured, which takes a moment.
         """
         self._seconds += seconds
         self._cpu_seconds += cpu_seconds
@@ -181,34 +181,34 @@ class ThreadsWatch:
         self._seconds = self._cpu_seconds = 0.0
         if busy:
             return False
-        self._window *= 4  # small steps use few threads on an idle machine as well: that is asked ever less often
+        self._window *= 4  # small steps use few threads on an idle machine too: check less and less often
         ratio = self._measure(self._threads)
         if ratio > _SLOWER:
             self._window = float("inf")
             self._say(
-                f"{self._threads} threads take {ratio:.1f}× the time of one here, as other programs use the cores: "
-                f"`{self._resume} run.threads=1` continues faster"
+                f"{self._threads} threads are {ratio:.1f}× slower than one here, as other programs use the cores: "
+                f"`{self._resume} run.threads=1` is faster"
             )
         return True
 
 
 def _warn(threads: int, on_message: Callable[[str], None]) -> None:
-    """Say that a number that is given is too large for what is free."""
+    """Warn if a given number of threads is too high for the free cores."""
     if threads > 1 and (ratio := slowdown(threads)) > _SLOWER:
         on_message(
-            f"{threads} threads take {ratio:.1f}× the time of one here, as other programs use the cores: run.threads=1 "
+            f"{threads} threads are {ratio:.1f}× slower than one here, as other programs use the cores: run.threads=1 "
             "is faster"
         )
 
 
 @cache
 def _idle() -> float | None:
-    """Cores that others leave idle: looked at once, before this process computes itself."""
+    """Cores that other programs leave idle; measured once, before this process computes."""
     return idle_cores()
 
 
 def _kept_by(run: RunFolder) -> int | None:
-    """The number of threads that a run had last; None where it is not known."""
+    """The number of threads that a run had last; None if unknown."""
     threads = None
     with suppress(VcycleError):  # a record for people: nothing else depends on it
         for line in JsonLines(run.environment).read():
@@ -217,7 +217,7 @@ def _kept_by(run: RunFolder) -> int | None:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-    """Seconds that some work takes, the median of a few tries."""
+    """Median seconds of a few calls."""
     work()
     took = []
     for _ in range(_TRIES):
@@ -228,4 +228,4 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def _count(threads: int) -> str:
-    return "1 thread computes" if threads == 1 else f"{threads} threads compute"
+    return "1 thread" if threads == 1 else f"{threads} threads"

@@ -1,8 +1,7 @@
-"""Training a model under a plan, resumable at any step.
+"""Trains a model under a plan; training can resume at any step.
 
-Nothing that varies is kept as state: shapes, LR, samples, crops and dropout are functions of the step. What a
-checkpoint holds is what was *learned*. `fit` sets everything up; `vcycle.train.loop` takes the steps, each as
-`vcycle.train.step` says.
+Shapes, LR, samples, crops and dropout are functions of the step, so a checkpoint holds only what was *learned*. `fit`
+sets everything up, `vcycle.train.loop` runs the loop, and `vcycle.train.step` computes each step.
 """
 
 import shlex
@@ -60,26 +59,26 @@ def fit(
     """Train a model under a plan.
 
     Args:
-        config: All options of the training.
-        plan: What to do at every step.
-        model: What is trained; its BatchNorms are converted in place.
-        dataset: Gives a `vcycle.data.Sample` (or `PairedSample`) for a `SampleRequest`, as `VideoDataset` does.
+        config: All training options.
+        plan: The plan: shape, batch and LR of every step.
+        model: The model; its BatchNorms are converted in place.
+        dataset: Returns a `vcycle.data.Sample` (or `PairedSample`) for a `SampleRequest`, as `VideoDataset` does.
         objective: The loss.
-        run: The run's folder.
+        run: The run folder.
         validate: Evaluates the model, every `run.validate_every` epochs of samples and at the end.
-        evaluation: Rebuilds what `validate` returns from its fields, for a resume.
+        evaluation: Rebuilds the result of `validate` from its fields, to resume.
         role_of: The plan's role of a parameter, by its name.
-        monitor: A number of the step just done that training does not recover from, if there is one.
-        callbacks: What to report, and to whom.
+        monitor: Returns a number to check after each step; training stops if it exceeds its limit.
+        callbacks: Functions to call during training.
         resume: Resume from the newest checkpoint in the folder, or start if there is none.
-        ranks: The ranks that train together, all of which call this with the same; the first writes the run's folder.
+        ranks: The ranks that train together. All call this with the same arguments; the first writes the run folder.
 
     Raises:
         CheckpointError: if the checkpoint belongs to another plan or model, or cannot be written.
         DataError: if more samples are unreadable than `run.bad_limit` allows, or labels do not fit the objective.
         VcycleError: if the loss is not finite too many times in a row, or the folder already holds a run.
-        Abandoned: if another rank has ended.
-        Stopped: if a signal has asked for an end, within `vcycle.train.stopping.signals`.
+        Abandoned: if a peer process has exited.
+        Stopped: if a signal has requested a stop, within `vcycle.train.stopping.signals`.
     """
     callbacks = callbacks or Callbacks()
     on_any_rank = callbacks.on_message
@@ -119,7 +118,7 @@ def fit(
         if not resuming:
             if resume:
                 say(f"nothing to resume in {run.path}: starting from the beginning")
-            # A full disk or a folder that cannot be written to shows before anything is trained.
+            # Saving now reports a full disk or a read-only folder before the first step.
             state.save(0, write=ranks.first)
         stop = stopping.current()
         ranks.from_first(lambda: record_environment(run, start, device, world=ranks.world))
@@ -163,7 +162,7 @@ def fit(
         )
         stack.callback(fetcher.close)
         if config.precise_bn is not None and len(dataset) < config.precise_bn and start < len(plan):
-            say(f"precise_bn is {config.precise_bn:,} clips, and there are {len(dataset):,} to take them from")
+            say(f"precise_bn is {config.precise_bn:,} clips, but the training set has only {len(dataset):,}")
         validation = Validation(
             config=config,
             state=state,
@@ -206,7 +205,7 @@ def _open_log(
     device: Any,
     say: Callable[[str], None],
 ) -> RunLog:
-    """The log of a run, and on the first rank the loggers beside it."""
+    """Open the log of a run and, on the first rank, its loggers."""
     run = state.run
     skips = Skips(
         totals=state.totals,
@@ -226,12 +225,12 @@ def _open_log(
 
 
 def _refuse_unequal(start: int, ranks: Ranks, run: RunFolder) -> None:
-    """Refuse ranks that do not see the same run."""
+    """Reject ranks that do not see the same run folder."""
     starts = [row[0] for row in ranks.table([start])]
     if len(set(starts)) > 1:
         raise CheckpointError(
-            f"ranks resume at different steps ({', '.join(map(str, starts))}): the run's folder {run.path} must be on "
-            "a disk that all machines share"
+            f"ranks resume at different steps ({', '.join(map(str, starts))}): put the run folder {run.path} on a disk "
+            "that all machines share"
         )
 
 

@@ -1,4 +1,4 @@
-"""Validations of a training: when they are due, at which shapes, and which of them was the best."""
+"""Validation during training: when it runs, at which shapes, and which validation was the best."""
 
 import math
 from collections.abc import Callable
@@ -29,16 +29,16 @@ __all__ = ["Evaluator", "Validation", "precise_batchnorm"]
 
 
 class Evaluator(Protocol):
-    """Evaluates a model; called on every rank, where it gives the same."""
+    """Evaluates a model; called on every rank, and returns the same result on each."""
 
     def __call__(self, model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> Evaluation:
-        """What is found of a model: at full resolution, or at a shape (frames, height, width)."""
+        """Evaluate a model at full resolution, or at a shape (frames, height, width)."""
         ...
 
 
 @dataclass(kw_only=True)
 class Validation:
-    """What is done at each validation."""
+    """Runs the validations of a training run."""
 
     config: TrainConfig
     state: TrainState
@@ -55,8 +55,8 @@ class Validation:
     def is_due(self, done: int) -> bool:
         """Whether a validation is due after so many steps.
 
-        It is where the last step passed a multiple of `validate_every` epochs, and at the end; but not within half of
-        `validate_every` of the end.
+        It is due when the last step passed a multiple of `validate_every` epochs, and at the end; but not within half
+        of `validate_every` before the end.
         """
         plan, every = self.state.plan, self.config.run.validate_every
         if done == len(plan):
@@ -66,7 +66,7 @@ class Validation:
         return self.evaluator is not None and passed and plan.epochs - after >= every / 2
 
     def run(self, done: int) -> bool:
-        """Validate after so many steps; False where a request to stop has cut it short."""
+        """Validate after `done` steps; return False if a stop request interrupted it."""
         totals = self.state.totals
         totals.unevaluated = True
         self.watchdog.sign(done, EVALUATING)
@@ -78,7 +78,7 @@ class Validation:
                 found = None if self.evaluator is None else self._evaluated(self.evaluator, done)
         except Stopped as stopped:
             if stopped.at_once and self.ranks.world > 1:
-                raise  # the others know nothing of it, and do not save together with this rank
+                raise  # the other ranks do not know of it, and do not save together with this one
             return False
         totals.unevaluated = False
         if found is not None:
@@ -90,7 +90,7 @@ class Validation:
         return True
 
     def _evaluated(self, evaluator: Evaluator, done: int) -> Point:
-        """What a validation finds; on several ranks, a request to stop cuts it short on all of them."""
+        """Run the evaluator; a stop request on any rank interrupts it on all."""
         best, shape = self.state.best(), self._stage_shape(done)
         with ExitStack() as stack:
             stack.enter_context(self.watchdog.fed_by(best))
@@ -109,7 +109,7 @@ class Validation:
         )
 
     def _stage_shape(self, done: int) -> Shape | None:
-        """The shape of the stage just trained, where it is to be evaluated at and is not the full one."""
+        """The shape of the stage just trained; None if it is the full shape or `validate_stage_shape` is off."""
         if not self.config.run.validate_stage_shape:
             return None
         plan = self.state.plan
@@ -117,14 +117,14 @@ class Validation:
         return None if shape == plan.baseline_shape.shape else shape
 
     def report_best(self) -> None:
-        """Say where the training was at its best, if its end is not as good."""
+        """Report the best validation, if the last one is worse."""
         curve, best = self.state.totals.curve, self.state.totals.best
         if best is not None and not curve[-1].evaluation.value >= best.evaluation.value:
             kept = self.state.best_step == best.step
             self.callbacks.on_message(
-                f"the best validation was after step {best.step:,}, {best.evaluation.headline}, and the last is "
+                f"the best validation was after step {best.step:,}, {best.evaluation.headline}, the last one is "
                 f"{curve[-1].evaluation.headline}"
-                f"{f': {self.state.run.checkpoints / BEST} has the weights of then' if kept else ''}"
+                f"{f': {self.state.run.checkpoints / BEST} has the best weights' if kept else ''}"
             )
 
 
@@ -137,16 +137,16 @@ def precise_batchnorm(
     ranks: Ranks,
     stop: Stop,
 ) -> Callable[[], None] | None:
-    """What recomputes BatchNorm's running statistics, each time from the first clips of the stream; None if not asked.
+    """A function that recomputes BatchNorm's running statistics from the first clips of the stream; None if it is off.
 
     Args:
-        config: How many clips, and how they are loaded.
+        config: The number of clips, and how they are loaded.
         train_step: Computes the forward passes.
-        state: Of which model.
-        dataset: Where the clips are from.
-        journal: Names clips that cannot be read.
-        ranks: Those that compute it together.
-        stop: Cuts it short.
+        state: The training state, with the model.
+        dataset: The training set.
+        journal: Reports clips that cannot be read.
+        ranks: The ranks that compute together.
+        stop: A stop request interrupts the computation.
     """
     if config.precise_bn is None:
         return None

@@ -1,4 +1,4 @@
-"""Waiting for data: how long for each batch shape, and, once per stage, why and what helps."""
+"""Measures the wait for data per batch shape; reports a data-bound stage once, with cause and remedy."""
 
 from collections.abc import Callable
 
@@ -10,23 +10,23 @@ from vcycle.utils.cores import cores
 __all__ = ["Waiting", "cause_and_remedy"]
 
 _SHARE = 0.1
-"""Share of a stage's time above which waiting is worth a word."""
+"""Share of a stage's time above which waiting is reported."""
 _STEPS, _SECONDS = 8, 1.0
-"""Steps of a stage, and seconds of waiting in it, before a share means something."""
+"""Steps of a stage, and seconds of waiting in it, before the share is meaningful."""
 _LESS_TO_DECODE = "`vcycle prepare` makes videos that decode faster, and data.cache=SIDE decodes them only once"
 
 
 class Waiting:
-    """Counts what was waited, and tells when it was much."""
+    """Counts the time spent waiting for data, and reports it if it is long."""
 
     def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_slow: Callable[[Step, str], None]) -> None:
-        """Begin to count.
+        """Start counting.
 
         Args:
-            totals: Where it is counted by batch shape.
-            plan: What is trained.
-            workers: How many processes load.
-            on_slow: Told once for each stage that waits too much, at the step that showed it.
+            totals: Totals of the run; holds the counts by batch shape.
+            plan: The plan of the run.
+            workers: Number of data workers.
+            on_slow: Called once for each stage that waits too long, with the step at which that became clear.
         """
         self._shapes = totals.waiting
         self._plan = plan
@@ -35,14 +35,14 @@ class Waiting:
         self._stage = -1
 
     def count(self, step: Step, spent: Spent, *, data_seconds: float, seconds: float) -> None:
-        """Count a step: what loading its batch took, how long that was waited for, and how long the step took."""
+        """Count a step: the cost of loading its batch, the wait for it, and the time of the whole step."""
         shape = f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
         row = self._shapes.setdefault(shape, {"steps": 0, "seconds": 0.0, "data_seconds": 0.0})
         row["steps"] += 1
         row["seconds"] += seconds
         row["data_seconds"] += data_seconds
         if step.stage != self._stage:
-            # The first step of a stage is left out: the workers may only start, or a new shape be prepared for.
+            # Skip the first step of a stage: workers may only be starting, or adapting to the new shape.
             self._stage, self._told = step.stage, False
             self._steps, self._seconds, self._waited, self._spent = 0, 0.0, 0.0, Spent()
             return
@@ -64,26 +64,26 @@ class Waiting:
 
 
 def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: int, cores: int) -> tuple[str, str]:
-    """Why data was waited for, and what helps.
+    """Why training waited for data, and what helps.
 
     Args:
-        spent: What loading took.
-        seconds: On the clock, in all.
-        waited: Of it, waiting for data.
-        workers: How many processes load.
-        cores: How many this process may use.
+        spent: The cost of loading.
+        seconds: Wall-clock time in all.
+        waited: The part of it spent waiting for data.
+        workers: Number of data workers.
+        cores: Cores that this process may use.
     """
     if workers == 0:
-        return "the training process itself loads (data.workers is 0)", (
-            f"data.workers={max(cores, 1)} loads beside it, where cores are idle"
+        return "the training process loads the data itself (data.workers is 0)", (
+            f"data.workers={max(cores, 1)} loads in parallel on idle cores"
         )
     if spent.main_seconds > waited / 2:
-        return "batches are there, and the training process takes its time to put them together", (
-            "let the dataset give vcycle.data.Sample, whose clips need no copy"
+        return "clips are loaded, but the training process is slow to collate them", (
+            "return vcycle.data.Sample from the dataset: its clips need no copy"
         )
     busy = spent.seconds / (seconds * workers)
     if busy < 0.5:
-        return f"slow clips hold their batch up while the workers are idle {1 - busy:.0%} of the time", (
+        return f"slow clips hold up their batch while the workers are idle {1 - busy:.0%} of the time", (
             "data.prefetch=N loads further ahead"
         )
     computing = spent.cpu_seconds / spent.seconds
@@ -97,7 +97,7 @@ def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: in
         return f"{_processes(workers)} and the training share {shared}", _LESS_TO_DECODE
     return f"reading from the disk keeps {_processes(workers)} waiting", (
         f"data.workers={2 * workers} reads more at once, `vcycle prepare` makes smaller files, "
-        "and a disk of this machine may be faster"
+        "and a local disk may be faster"
     )
 
 

@@ -1,6 +1,6 @@
-"""A training that stands still says where: at which step, waiting for what, and in which lines of code.
+"""A watchdog for stalled training: reports the step, what training waits for, and where every thread is.
 
-It is not ended: what it waits for may come back. Said is what a user needs to find out what does not.
+It does not end the run, because the storage or the peer that it waits for may come back.
 """
 
 import faulthandler
@@ -18,38 +18,38 @@ from vcycle.plan import BatchShape, Plan
 
 __all__ = ["COMPUTING", "DATA", "EVALUATING", "OTHERS", "SAVING", "Watchdog", "preparing", "trying"]
 
-DATA = "waits for data: does the disk or the network that the videos lie on answer?"
-COMPUTING = "computes, or waits for the device or, where there are several, for another rank."
-OTHERS = "waits for the other ranks: what do they say?"
-EVALUATING = "evaluates, and waits for data or the device."
-SAVING = "writes to the run's folder: does its disk, or the network that it lies on, answer?"
+DATA = "is waiting for data: check the storage that holds the videos."
+COMPUTING = "is computing, or waiting for the device or another rank."
+OTHERS = "is waiting for the other ranks: check their output."
+EVALUATING = "is evaluating, or waiting for data or the device."
+SAVING = "is writing to the run folder: check the storage that holds it."
 
 _STDERR = 2
 
 
 def trying(cell: BatchShape) -> str:
-    """What it does while a batch shape is tried."""
-    return f"tries whether {cell} fits into memory, and waits for the device or, where there are several, another rank."
+    """The activity while a batch shape is tried."""
+    return f"is trying whether {cell} fits into memory, or waiting for the device or another rank."
 
 
 def preparing(cell: BatchShape) -> str:
-    """What it does while a batch shape is compiled or recorded."""
-    return f"makes {cell} ready: compiling may take minutes for each batch shape."
+    """The activity while a batch shape is compiled or recorded."""
+    return f"is preparing {cell}: compiling may take minutes for each batch shape."
 
 
 class Watchdog:
-    """Watches over a training's signs of life from a thread of its own.
+    """Monitors the progress of training from a separate thread.
 
-    The thread needs Python's global lock: code that keeps it for itself while it stands still is not seen.
+    The thread needs Python's global lock: it cannot report code that stalls while holding the lock.
     """
 
     def __init__(self, folder: Path, plan: Plan, *, minutes: float | None, rank: int = 0, world: int = 1) -> None:
-        """Prepare to watch.
+        """Create the watchdog; entering it starts its thread.
 
         Args:
-            folder: The run's; what is said on standard error is also written there.
-            plan: What is trained.
-            minutes: How long nothing may happen; None watches nothing.
+            folder: The run folder. Reports go to standard error and to a file here.
+            plan: The plan of the run.
+            minutes: Minutes without progress before a report; None disables the watchdog.
             rank: This rank.
             world: The number of ranks.
         """
@@ -63,18 +63,18 @@ class Watchdog:
         self._since = time.monotonic()
 
     def sign(self, step: int, doing: str) -> None:
-        """Give a sign of life, and say what comes next.
+        """Report progress, and name the next activity.
 
         Args:
             step: Steps done.
-            doing: Words such as `DATA`.
+            doing: The activity, such as `DATA`.
         """
         self._at, self._doing = step, doing
         self._since = time.monotonic()
 
     @contextmanager
     def fed_by(self, *models: nn.Module) -> Iterator[None]:
-        """Within: each forward pass of a model is a sign of life."""
+        """Count each forward pass of a model as progress while the context is open."""
 
         def live(*_: Any) -> None:
             self._since = time.monotonic()
@@ -87,7 +87,7 @@ class Watchdog:
                 hook.remove()
 
     def look(self, now: float) -> float:
-        """Speak up if it is time to, once for each standstill: how many seconds there are until the next look."""
+        """Report a stall if there is one, once per stall; return the seconds until the next check."""
         since, limit = self._since, self._limit or 0.0
         if now - since < limit:
             return limit - (now - since)
@@ -107,10 +107,10 @@ class Watchdog:
             step = self._plan[self._at]
             where += f" (next: {step.batch}×{step.shape.frames}×{step.shape.size}²)"
         text = (
-            f"{self._who}nothing has happened for {seconds / 60:.3g} min, {where}: it {self._doing} "
-            "It keeps waiting; every thread is here:\n"
+            f"{self._who}no progress for {seconds / 60:.3g} min, {where}: training {self._doing} "
+            "It keeps waiting; stack of every thread:\n"
         )
-        # Standard error first, and by its number: the folder's disk may be what does not answer.
+        # Standard error first, by its descriptor: the storage of the folder may be what does not respond.
         with suppress(OSError):
             os.write(_STDERR, text.encode())
             faulthandler.dump_traceback(_STDERR)
@@ -128,4 +128,4 @@ class Watchdog:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         if self._thread.is_alive():
-            self._thread.join(timeout=1)  # it may be writing to what does not answer
+            self._thread.join(timeout=1)  # it may be writing to storage that does not respond

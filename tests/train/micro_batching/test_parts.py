@@ -58,7 +58,7 @@ def test_a_run_that_does_not_fit_learns_what_one_that_does_would(noise, tmp_path
     told = []
     whole = run("whole")
     parted = run("parted", limit=8, on_message=told.append)
-    assert any("8 clips at a time" in message for message in told)
+    assert any("micro-batches of 8 clips" in message for message in told)
     assert largest_difference(whole.model, parted.model) < 1e-9
 
 
@@ -88,7 +88,9 @@ def test_under_a_real_limit_on_memory_a_batch_is_learned_in_parts(
     on_ranks, tmp_path, trainer, largest_difference, hungry_net
 ):
     (found,) = on_ranks(1, _under_a_limit, tmp_path, trainer, largest_difference, hungry_net)
-    assert found["told"] == ["batch shapes tried: 1; 64×4×8² is computed 32 clips at a time, with the same result"]
+    assert found["told"] == [
+        "batch shapes tried: 1; 64×4×8² is computed in micro-batches of 32 clips, with the same result"
+    ]
     assert found["seen"][-2:] == [32, 32]
     assert found["gradients"] < 1e-9
     assert found["model"] < 1e-9

@@ -26,7 +26,7 @@ def test_where_memory_runs_out_later_the_step_is_done_again_in_halves(tmp_path, 
         trained.steps()
     assert short.model.seen[:3] == [32, 16, 16]
     assert short.told == [
-        "memory ran out at step 0: from here on 32×2×4² is computed 16 clips at a time, with the same result"
+        "memory ran out at step 0: from now on 32×2×4² is computed in micro-batches of 16 clips, with the same result"
     ]
     assert short.logged == [(0, short.told[0])]
     assert largest_difference(whole.model, short.model) < 1e-9
@@ -37,7 +37,8 @@ def test_where_memory_runs_out_later_the_step_is_done_again_in_halves(tmp_path, 
 
 def test_parts_are_halved_until_they_fit_and_a_block_that_does_not_is_refused(tmp_path, trainer, net):
     trained = trainer(tmp_path, model=lambda: net(limit=3))
-    with pytest.raises(VcycleError, match=r"32×2×4² does not fit into memory at step 0 .* not even 4 of its clips"):
+    said = r"32×2×4² does not fit into memory at step 0 .* not even in micro-batches of 4 clips"
+    with pytest.raises(VcycleError, match=said):
         trained.steps()
     assert trained.model.seen == [32, 16, 8, 4]
 
@@ -120,7 +121,7 @@ def test_what_fits_on_one_rank_alone_is_refused_on_all(on_ranks, tmp_path, train
 def test_a_rank_that_runs_out_later_ends_and_the_restart_takes_smaller_parts(tmp_path, trainer, short_net):
     trained = trainer(tmp_path, model=lambda: short_net(above=16))
     trained.search._ranks = Ranks(rank=1, world=2)
-    with pytest.raises(VcycleError, match=r"16 clips at a time.* Rank 1 cannot do the step again .*--resume"):
+    with pytest.raises(VcycleError, match=r"micro-batches of 16 clips.* Rank 1 cannot redo the step .*--resume"):
         trained.steps()
     assert trainer(tmp_path, resumed=True).train_step.micro == {(32, COARSE.shape): 16}
 
@@ -135,7 +136,7 @@ def test_a_sharded_model_is_tried_all_at_once_and_a_rank_that_it_does_not_fit_on
     trained = trainer(tmp_path, model=lambda: net(limit=9))
     coarse = next(cell for cell in PLAN.shapes if cell.batch == COARSE.batch)
     trained.train_step.sharded, trained.search._ranks = True, Ranks(rank=1, world=2)
-    with pytest.raises(VcycleError, match=r"memory ran out at step 0: from here on 32×2×4² is .* Rank 1 cannot do"):
+    with pytest.raises(VcycleError, match=r"memory ran out at step 0: from now on 32×2×4² is .* Rank 1 cannot redo"):
         trained.search._try(COARSE, coarse, lambda _: None)
     assert trained.model.seen == [16]
     assert trained.logged == [(0, trained.told[0])]

@@ -49,8 +49,8 @@ def test_a_shape_that_does_not_fit_is_found_out_before_the_first_step_and_told(t
     assert COARSE.batch == 32
     assert trained.train_step.micro == {(32, COARSE.shape): 8, (16, PLAN.shapes[1].shape): 8}
     assert trained.told == [
-        "batch shapes tried: 4; 32×2×4² is computed 8 clips at a time, with the same result; 16×4×4² is computed 8 "
-        "clips at a time, with the same result"
+        "batch shapes tried: 4; 32×2×4² is computed in micro-batches of 8 clips, with the same result; 16×4×4² is "
+        "computed in micro-batches of 8 clips, with the same result"
     ]
     said = json.loads((tmp_path / "fit.json").read_text())
     assert said["devices"]["name"] == "CPU"
@@ -68,7 +68,8 @@ def test_every_shape_is_tried_once_where_all_fit(tmp_path, trainer):
 
 def test_a_shape_of_which_no_block_fits_is_refused_by_name(tmp_path, trainer, net):
     trained = trainer(tmp_path, model=lambda: net(limit=3))
-    with pytest.raises(VcycleError, match=r"8×4×6² does not fit into memory \(.* GiB\), not even 4 of its clips"):
+    said = r"8×4×6² does not fit into memory \(.* GiB\), not even in micro-batches of 4 clips"
+    with pytest.raises(VcycleError, match=said):
         trained.search.try_shapes(0)
 
 

@@ -36,7 +36,7 @@ for _name, _layout in {
 
 
 def layout_of(path: Path) -> str:
-    """The layout of a dataset, recognised by the files that are its own.
+    """Detect the layout of a dataset by its characteristic files.
 
     Raises:
         DataError: If there is no such folder or list file.
@@ -50,12 +50,12 @@ def layout_of(path: Path) -> str:
 
 
 def splits_of(path: Path, layout: str = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
-    """Splits that a dataset has, those cut from a share of another included; a list without a column of them is any.
+    """Return the splits of a dataset, including those cut from another; all for a list without a split column.
 
     Args:
         path: The list file or folder.
         layout: How the dataset lies.
-        videos: Where the videos lie, if not in ``path``.
+        videos: Folder of the videos, if not in ``path``.
 
     Raises:
         DataError: If there is no such folder or list file.
@@ -79,18 +79,17 @@ def read_videos(
 ) -> VideoList:
     """Find the videos of a split.
 
-    Without a layout it is recognised, in this order: a list file (taken whole for any split, unless it has a
-    column of splits); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; layouts
-    that users registered; lists
-    ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``) and perhaps ``classes.txt``; a folder per split, each with
+    If no layout is given, it is detected, in this order: a list file (used in full for any split, unless it has a split
+    column); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; layouts that
+    users registered; lists ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``), optionally with ``classes.txt``; a folder per split, each with
     a folder per class; a folder per class, split by a hash of each file's path. Folders and lists of splits may also
     be called ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all names.
 
     Args:
         path: The list file or folder.
         split: ``train``, ``val`` or ``test``.
-        layout: How the dataset lies; the modules of ``vcycle.data.layouts`` show each.
-        videos: Where the videos lie, if not in ``path``; not for folders per class.
+        layout: Layout of the dataset; the modules of ``vcycle.data.layouts`` show each.
+        videos: Folder of the videos, if not in ``path``; not for folders per class.
         fold: Which official fold, of a layout that has some (UCF101, HMDB51: 1 to 3); 1 by default.
         val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
         check_files: Whether to look for each listed file now: one that is not there is an error, or left out and
@@ -102,21 +101,21 @@ def read_videos(
     """
     path = Path(path)
     if split not in SPLITS:
-        raise DataError(f"no split is called {split!r}: {', '.join(SPLITS)} are accepted")
+        raise DataError(f"unknown split {split!r}: must be one of {', '.join(SPLITS)}")
     recognised = layout_of(path)
     found = recognised if layout == AUTO else layout
     known = LAYOUTS[found]
     if fold is not None and not known.folds:
         have = " and ".join(name for name in LAYOUTS if LAYOUTS[name].folds)
-        raise DataError(f"fold={fold}: the layout {found} of {path} has none, {have} have")
+        raise DataError(f"fold={fold}: layout {found} of {path} has no folds, only {have} have")
     if fold is not None and not 1 <= fold <= known.folds:
-        raise DataError(f"fold={fold}: {', '.join(map(str, range(1, known.folds + 1)))} are accepted")
+        raise DataError(f"fold={fold}: must be one of {', '.join(map(str, range(1, known.folds + 1)))}")
     if path.is_file():
         if found != "list":
-            raise DataError(f"{path}: a file, where the layout {found} is a folder")
+            raise DataError(f"{path}: a file, but the layout {found} needs a folder")
         return read_list(path, videos, split=split, check_files=check_files)
     if videos is not None and not known.takes("videos"):
-        raise DataError(f"{path}: the layout {found} has no lists whose videos could lie elsewhere, in {videos}")
+        raise DataError(f"{path}: with layout {found}, videos cannot be in another folder: {videos}")
     return LAYOUTS.read(
         VideoList,
         found,

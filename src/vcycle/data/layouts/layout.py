@@ -89,8 +89,8 @@ class LayoutRegistry(Registry[Layout]):
         if split not in splits and not layout.general:
             if not path.exists():
                 raise DataError(f"{path}: no such folder")
-            has = f"it has {', '.join(splits)}" if splits else "it has none of the set's lists"
-            raise DataError(f"{path}: no labelled {split} split of the layout {name}; {has}")
+            has = f"it has {', '.join(splits)}" if splits else "it has none of the dataset's lists"
+            raise DataError(f"{path}: no labelled {split} split for layout {name}; {has}")
         found = _call(layout.read, path, split, **options)
         if not isinstance(found, kind):
             raise DataError(f"{path}: layout {name!r} reads {type(found).__name__}; accepted: {kind.__name__}")

@@ -1,1 +1,1 @@
-"""Weights in and out: files read without running them, recognised by their names, loaded whole or refused."""
+"""Reads weight files without executing them, matches tensors by name, and loads all of them or fails."""

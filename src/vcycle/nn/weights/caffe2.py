@@ -1,4 +1,4 @@
-"""Caffe2's weights: the pickles of PySlowFast's model zoo, read without running them, under PySlowFast's names."""
+"""Reads the Caffe2 pickles of PySlowFast's model zoo, without executing them, with PySlowFast's names."""
 
 import os
 import re
@@ -45,7 +45,7 @@ def _pathway(match: re.Match[str]) -> int:
 
 
 def pyslowfast_name(blob: str) -> str | None:
-    """PySlowFast's name of a Caffe2 blob; None for one that it has none for, such as a momentum.
+    """PySlowFast's name of a Caffe2 blob; None if it has none, as for a momentum.
 
     Example:
         >>> pyslowfast_name("t_res4_5_branch2c_bn_subsample_w")
@@ -65,7 +65,7 @@ def pyslowfast_name(blob: str) -> str | None:
 
 
 def read_blobs(path: Path) -> dict[str, Tensor]:
-    """Read a Caffe2 pickle's blobs under PySlowFast's names; what is not known keeps its own.
+    """Read a Caffe2 pickle's blobs with PySlowFast's names; unknown blobs keep their own.
 
     Optimizer blobs (`*_momentum`), counters and everything else that is not an array of floats are left out.
 

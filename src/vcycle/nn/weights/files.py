@@ -1,6 +1,6 @@
-"""Files of weights, whoever wrote them, read without running anything in them.
+"""Reads weight files of several formats without executing anything in them.
 
-A file is recognised by its first bytes, not by its name: PyTorch's (`.pt`, `.pth`, `.pyth`), safetensors, and Caffe2's
+The first bytes of a file decide the format, not its name: PyTorch (`.pt`, `.pth`, `.pyth`), safetensors, or the Caffe2
 pickles (`.pkl`) of PySlowFast's model zoo.
 """
 
@@ -23,27 +23,27 @@ from vcycle.utils.reading import open_regular
 __all__ = ["Weights", "read_weights"]
 
 _CONTAINERS = ("model_state", "state_dict", "averaged", "model", "params_ema", "params")
-"""Where checkpoints keep the weights: PySlowFast's and pytorchvideo's, Lightning's and others', vcycle's own (averaged,
-where there are both), BasicSR's (the same)."""
+"""Keys under which checkpoints store weights: PySlowFast and pytorchvideo, Lightning and others, vcycle (EMA first),
+BasicSR (EMA first)."""
 _PREFIXES = ("module.", "_orig_mod.", "model.")
-"""What DistributedDataParallel, torch.compile and Lightning put before every name."""
+"""Prefixes that DistributedDataParallel, torch.compile and Lightning add to every name."""
 _LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""How PyTorch's files began before they were archives."""
+"""The first bytes of PyTorch's legacy format, before files were zip archives."""
 _PICKLES = (b"\x80", b"}q", b"(d")
-"""How a mapping begins in each of a pickle's protocols."""
+"""The first bytes of a pickled mapping in each protocol."""
 _PAGES = (b"<!doctype", b"<html", b"<?xml", b"<head", b"<!--")
 _MARK = b"\xef\xbb\xbf"
-"""What some programs put before text."""
+"""The UTF-8 byte order mark."""
 _FOLDER = 0x10
-"""The mark of a folder among the attributes of an archive's member."""
+"""The directory bit in the external attributes of a zip member."""
 _LONGEST = 60
-"""Characters of a text that are shown."""
+"""The most characters of a text to show."""
 
 
 class _Inert:
-    """What stands for a NumPy number or dtype in a checkpoint, none of which is a weight.
+    """A stand-in for NumPy numbers and dtypes in a checkpoint, none of which is a weight.
 
-    NumPy's own constructors trust what a file gives them, flags of memory among it, so they never see it.
+    NumPy's constructors trust the file, including memory flags, so they are never called.
     """
 
     def __new__(cls, *_: object) -> Self:
@@ -57,33 +57,33 @@ _HARMLESS: list[Any] = [
     argparse.Namespace,
     *((_Inert, f"numpy.{name}") for name in ("dtype", "core.multiarray.scalar", "_core.multiarray.scalar")),
 ]
-"""Beside tensors and plain values, what training scripts keep in checkpoints: their arguments and some numbers."""
+"""What training scripts store in checkpoints besides tensors and plain values: their arguments and some numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Named tensors, as a file has them."""
+    """The named tensors in a file."""
 
     state: Mapping[str, Tensor]
-    """The tensors under their names, without what wrappers put before them."""
+    """The tensors by name, without the prefixes of wrappers."""
     source: str
     """The file."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What a safetensors file says beside its tensors."""
+    """The metadata of a safetensors file."""
     config: str | None = None
-    """The text of the training's configuration, where a checkpoint keeps one (PySlowFast's: YAML)."""
+    """The training configuration as text, if the checkpoint has one (PySlowFast: YAML)."""
 
 
 def read_weights(path: Path) -> Weights:
-    """Read the weights in a file; nothing in it is executed.
+    """Read the weights in a file without executing anything in it.
 
     Args:
-        path: PyTorch's, safetensors' or Caffe2's file. A checkpoint may hold its weights under `model_state`,
-            `state_dict` or `model`, or be nothing else than weights.
+        path: A PyTorch, safetensors or Caffe2 file. A checkpoint may store its weights under `model_state`,
+            `state_dict` or `model`, or consist only of weights.
 
     Raises:
-        CheckpointError: if there is no such file, it is none of these, is damaged or cut short, holds no weights, or
-            would have to be run to be read.
+        CheckpointError: if the file is missing, has another format, is damaged or truncated, has no weights, or could
+            only be loaded by executing code.
     """
     try:
         with open_regular(path) as file:
@@ -102,7 +102,7 @@ def read_weights(path: Path) -> Weights:
 
 
 def _what_else(head: bytes) -> str:
-    """What a file is that holds no weights."""
+    """Describe a file that has no weights."""
     text = head.removeprefix(_MARK).lstrip()
     start = text.lower()
     if not head:
@@ -111,7 +111,7 @@ def _what_else(head: bytes) -> str:
         return "this is a web page, not weights: the download got a page in their place"
     if start.startswith(b"version https://git-lfs"):
         return "this is a pointer of Git LFS, not the file itself"
-    # What a server says in place of a file is worth reading; the last character may be cut.
+    # Show a server's reply that was saved instead of the file; its last character may be cut.
     words = text.decode("utf-8", "ignore").splitlines()[:1]
     if words and words[0].isprintable() and len(words[0].encode()) >= min(len(text), 8):
         return f"this is text, not weights: {words[0][:_LONGEST]!r}"
@@ -124,10 +124,10 @@ def _torch_archive(path: Path) -> Any:
             members = archive.infolist()
             names = {member.filename.partition("/")[2] for member in members}
             packed = any(member.compress_type != zipfile.ZIP_STORED for member in members)
-            # Its table says what an archive is; only one that PyTorch may have written is read whole.
+            # The member names identify the archive; only one that PyTorch may have written is read in full.
             whole = "data.pkl" in names and "constants.pkl" not in names and not packed
             damaged = archive.testzip() if whole else None
-            # PyTorch's reader leaves out what is marked as a folder, and takes whatever is in memory in its place.
+            # PyTorch's reader skips members marked as a folder, and returns uninitialized memory in their place.
             marked = (member.filename for member in members if member.external_attr & _FOLDER)
             damaged = damaged or next(marked, None)
     except Exception:  # a damaged archive can raise anything
@@ -139,7 +139,7 @@ def _torch_archive(path: Path) -> Any:
     if "data.pkl" not in names:
         raise CheckpointError(f"weights {path}: this is an archive (zip), and not one that PyTorch wrote")
     if packed:  # a few bytes may stand for more than memory holds
-        raise CheckpointError(f"weights {path}: its contents are packed, which those of PyTorch's files are not")
+        raise CheckpointError(f"weights {path}: its contents are compressed, which those of PyTorch's files are not")
     if damaged is not None:
         raise CheckpointError(f"weights {path}: the file is damaged: {damaged} has a wrong checksum")
     return _torch_load(path)
@@ -179,7 +179,7 @@ def _safetensors(path: Path) -> Weights:
 
 
 def _weights_in(data: Any, path: Path) -> Weights:
-    """Find the weights in what a PyTorch file holds."""
+    """Find the weights in the contents of a PyTorch file."""
     if not isinstance(data, Mapping):
         raise CheckpointError(f"weights {path}: the file holds {type(data).__name__}, not named tensors")
     for key in _CONTAINERS:
@@ -200,7 +200,7 @@ def _weights_in(data: Any, path: Path) -> Weights:
 
 
 def _unwrapped(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights without a prefix that all their names have."""
+    """Remove prefixes that all names share."""
     for prefix in _PREFIXES:
         if all(name.startswith(prefix) for name in state):
             return _unwrapped({name.removeprefix(prefix): value for name, value in state.items()})

@@ -1,4 +1,4 @@
-"""Pickles as data: what a file of arrays would call is recorded, never called.
+"""Reads pickles as data: the calls that a file of arrays contains are recorded, never executed.
 
 Python's own unpickler builds objects while it reads, and NumPy's constructors trust what they are given: a few hundred
 bytes corrupt memory, or take gigabytes. Here a small interpreter knows the opcodes of plain containers, text, numbers
@@ -36,13 +36,13 @@ _NAMES: Mapping[str, str] = {
     "numpy.core.multiarray scalar": _SCALAR,
     "numpy._core.multiarray scalar": _SCALAR,
 }
-"""All that a pickle may name: what arrays and plain containers are made of."""
+"""The names that a pickle may use: those that arrays and plain containers need."""
 _FLOATS: Mapping[str, int] = {"f2": 2, "f4": 4, "f8": 8}
 """The types of weights, and their bytes."""
 
 
 class RefusedError(Exception):
-    """A pickle asks for something that has no place in a file of weights."""
+    """Raised when a pickle contains something that does not belong in a weight file."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Name:
 
 @dataclass(eq=False)
 class Call:
-    """A call that a pickle asks for, and what it would then do with the result."""
+    """A call in a pickle, and the state and items that it would set on the result."""
 
     name: str
     arguments: tuple[Any, ...]
@@ -85,7 +85,7 @@ def read_pickle(file: BinaryIO) -> Any:
 
 
 class _Bounded:
-    """A file that gives no more bytes than it has: a claimed length reserves nothing."""
+    """A file that never returns more bytes than it has: a claimed length allocates nothing."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, os.fstat(file.fileno()).st_size - file.tell()
@@ -122,7 +122,7 @@ class _Reader:
             if opcode.name == "STRING":  # of Python 2: bytes, in quotes
                 argument: Any = _unquoted(self._file.readline())
             else:
-                # The readers ask for `read` and `readline` alone.
+                # The readers only call `read` and `readline`.
                 argument = None if opcode.arg is None else opcode.arg.reader(cast("BinaryIO", self._file))
             step(self, argument)
         raise ValueError(f"it has more than {_MOST:,} opcodes")
@@ -138,7 +138,7 @@ class _Reader:
         return value
 
     def _marked(self) -> list[Any]:
-        """The values from the last mark on, taken off the stack with it."""
+        """Pop the values from the last mark on, and the mark."""
         for index in range(len(self._stack) - 1, -1, -1):
             if self._stack[index] is _MARK:
                 values = self._stack[index + 1 :]
@@ -213,7 +213,7 @@ class _Reader:
         if type(items) is not dict or len(values) % 2:
             raise ValueError("a dictionary is missing, or a value of it")
         for key, value in zip(values[::2], values[1::2], strict=True):
-            # Others may take for ever to hash: tuples that share their parts.
+            # Other keys, such as tuples that share their parts, may take forever to hash.
             if type(key) not in (str, bytes, int):
                 raise ValueError(f"a key is {type(key).__name__}")
             items[key] = value
@@ -279,11 +279,11 @@ _STEPS: Mapping[str, Any] = {
     "REDUCE": _Reader.call,
     "BUILD": _Reader.build,
 }
-"""What each opcode does. Those that make objects of any class are missing, and those that refer to other data."""
+"""The supported opcodes. Opcodes that create objects of any class or refer to external data are missing."""
 
 
 def _unquoted(line: bytes) -> str:
-    """Python 2's text, which is bytes, as `STRING` writes it."""
+    """Decode a Python 2 string, which is bytes, as `STRING` writes it."""
     text = line.strip()
     if len(text) < 2 or text[:1] != text[-1:] or text[:1] not in (b"'", b'"'):
         raise ValueError("a text has no quotes")
@@ -291,7 +291,7 @@ def _unquoted(line: bytes) -> str:
 
 
 def mapping_of(value: Any) -> dict[str, Any] | None:
-    """A dictionary's items under their keys as text; None of anything else."""
+    """A dictionary's items with text keys; None for any other value."""
     if type(value) is Call and value.name == _ORDERED:
         pairs = value.arguments[0] if len(value.arguments) == 1 else []
         if not isinstance(pairs, list | tuple) or len(value.arguments) > 1:
@@ -309,12 +309,12 @@ def mapping_of(value: Any) -> dict[str, Any] | None:
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value stands for an array."""
+    """Whether a value describes an array."""
     return type(value) is Call and value.name == _ARRAY
 
 
 def array_of(value: Call) -> np.ndarray[Any, Any] | None:
-    """The array that a pickle describes, in this machine's byte order; None where it is not of floats.
+    """The array that a pickle describes, in this machine's byte order; None if it is not an array of floats.
 
     Raises:
         ValueError: if it is not of a plain numeric type, or its shape does not fit its bytes.

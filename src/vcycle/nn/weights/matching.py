@@ -1,4 +1,4 @@
-"""Tensors of a file beside those of a model: all of them fit, or the file is refused."""
+"""Loads the tensors of a file into a model: either all of them fit, or loading fails."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,11 +12,11 @@ __all__ = ["check_values", "load_matching", "load_state"]
 
 _SHOWN = 3
 _COUNTER = "num_batches_tracked"
-"""BatchNorm's counter, which not every library writes; it plays no part at a constant momentum."""
+"""BatchNorm's counter, which not every library saves; it has no effect at a constant momentum."""
 
 
 def load_matching(model: nn.Module, weights: Weights) -> None:
-    """Load weights under the model's own names, in place; on the meta device they are only checked.
+    """Load weights with the model's own names, in place; on the meta device they are only checked.
 
     Raises:
         CheckpointError: if a tensor is missing, unexpected or of another shape, or not finite.
@@ -35,7 +35,7 @@ def load_matching(model: nn.Module, weights: Weights) -> None:
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Copy tensors into a model, each known to have its place there.
+    """Copy tensors into a model that has all their names.
 
     Raises:
         CheckpointError: if one is not of real, finite numbers.
@@ -49,7 +49,7 @@ def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> No
 
 
 def check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source: str) -> None:
-    """Refuse tensors of another kind than a model's, and numbers that none can compute with.
+    """Check the layout and dtype of tensors against the model's, and reject values that are not finite.
 
     Raises:
         CheckpointError: naming the first.
