@@ -80,10 +80,11 @@ def read_videos(
     """Find the videos of a split.
 
     If no layout is given, it is detected, in this order: a list file (used in full for any split, unless it has a split
-    column); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; layouts that
-    users registered; lists ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``), optionally with ``classes.txt``; a folder per split, each with
-    a folder per class; a folder per class, split by a hash of each file's path. Folders and lists of splits may also
-    be called ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all names.
+    column); the official files of Charades, Something-Something V2, UCF101, HMDB51 and Kinetics; layouts that users
+    registered; lists ``train.csv``, ``val.csv``, ``test.csv`` (or ``.txt``), optionally with ``classes.txt``; a folder
+    per split, each with a folder per class; a folder per class, split by a hash of each file's path. Folders and lists
+    of splits may also be called ``Train``, ``valid``, ``validation`` and so on: ``vcycle.data.layouts.splits`` has all
+    names.
 
     Args:
         path: The list file or folder.
