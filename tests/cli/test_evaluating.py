@@ -147,7 +147,7 @@ def test_a_recipe_with_weights_is_evaluated_without_training(vcycle, run, here, 
     assert [json.loads(ran.out)[key] for key in ("top1", "loss")] == [own["top1"], own["loss"]]
     ran = vcycle("eval", "tiny.yaml", f"data={videos}")
     assert ran.code == 2
-    assert "a recipe's model is untrained: give the folder of a run" in ran.err
+    assert "the model of a recipe is untrained: give a run folder" in ran.err
 
 
 def test_a_run_that_never_made_a_step_is_not_evaluated(vcycle, run):

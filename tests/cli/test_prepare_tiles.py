@@ -140,7 +140,7 @@ def test_check_reads_every_split_of_a_recipe_of_super_resolution(vcycle, here, v
     assert "bad: " in ran.out
     assert "val/text.mp4" in ran.out
     refused = vcycle("check", "clips", *asked, "--quick")
-    assert (refused.code, "--quick goes with videos" in refused.err) == (2, True)
+    assert (refused.code, "--quick applies to videos only" in refused.err) == (2, True)
 
 
 def test_clips_are_not_prepared_as_videos(vcycle, here, videos):

@@ -119,7 +119,8 @@ def test_a_recipe_is_of_one_task():
     assert load_recipe("demo/digits").task == "recognition"
     assert load_recipe("reds/edvr_m").task == "superresolution"
     with pytest.raises(
-        RecipeError, match=r"^override 'task=denoising': key 'task' is 'denoising': recognition or superresolution is"
+        RecipeError,
+        match=r"^override 'task=denoising': key 'task' is 'denoising': must be recognition or superresolution",
     ):
         load("task=denoising")
 
@@ -129,7 +130,7 @@ def test_a_recipe_is_of_one_task():
     [
         ("training.epochs=3", r"unknown key 'training.epochs'.*known here: batch, frames, size, steps, lr"),
         ("training.minibach=3", r"unknown key 'training.minibach' \(did you mean 'minibatch'\?\)"),
-        ("training.minibatch=4", r"key 'training.minibatch' is 4: a section is accepted, with keys such as factor"),
+        ("training.minibatch=4", r"key 'training.minibatch' is 4: must be a section with keys such as factor"),
         ("plans.spatial.frames=[2, 4]", r"unknown key 'plans.spatial.frames'"),
         ("sampling.mirrored=3", r"key 'sampling.mirrored' is 3"),
         ("data.degradation=bicubical", r"key 'data.degradation' is 'bicubical': input should be 'bicubic' or 'bd'"),
