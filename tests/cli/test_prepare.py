@@ -46,7 +46,7 @@ def test_arrays_too(vcycle, here, videos):
     assert trained.code == 0, trained.err
     cached = vcycle("train", "tiny.yaml", "data=fast", "data.cache=16", "--out", "run2")
     assert (cached.code, "is an array already" in cached.err) == (2, True)
-    refused(vcycle("prepare", "fast", "again", "--short-side", "16"), "is prepared as arrays already")
+    refused(vcycle("prepare", "fast", "again", "--short-side", "16"), "is already prepared as arrays")
 
 
 def test_failures_are_said_listed_and_left_out(vcycle, here, spoilt):
@@ -200,9 +200,9 @@ def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["data", "fast"], ["how large?", "--recipe", "--short-side"]),
+        (["data", "fast"], ["the size is unknown: ", "--recipe", "--short-side"]),
         (["nowhere", "fast"], ["nowhere: no such folder or list file"]),
-        (["data", "fast", "--short-side", "16", "--levels", "16,32"], ["exclude each other"]),
+        (["data", "fast", "--short-side", "16", "--levels", "16,32"], ["mutually exclusive"]),
         (["data", "fast", "--levels", "16,x"], ["--levels 16,x"]),
         (["data", "fast", "--levels", "32,16"], ["ascending"]),
         (["data", "fast", "--short-side", "17"], ["short sides [17]: those of videos must be even"]),

@@ -91,14 +91,14 @@ def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--to", "tiles", "--resize", "2"], "--resize 2: a factor above 0 and below 1 is accepted"),
-        (["--to", "tiles", "--resize", "1/0"], "--resize 1/0: a factor above 0 and below 1 is accepted"),
-        (["--to", "tiles", "--resize", "half"], "--resize half: a factor above 0 and below 1 is accepted"),
+        (["--to", "tiles", "--resize", "2"], "--resize 2: must be a factor above 0 and below 1"),
+        (["--to", "tiles", "--resize", "1/0"], "--resize 1/0: must be a factor above 0 and below 1"),
+        (["--to", "tiles", "--resize", "half"], "--resize half: must be a factor above 0 and below 1"),
         (["--to", "tiles", "--timeout", "9"], "--timeout goes with --to video or array"),
         (["--short-side", "16", "--resize", "1/2"], "--resize goes with --to tiles"),
         (["--to", "tiles", "--short-side", "16"], "--short-side goes with --to video or array"),
         (["--to", "tiles", "--scale", "0"], "scale 0: a whole number from 2 to 16"),
-        (["--to", "tiles", "--degradation", "blur"], "--degradation blur: bicubic, bd or none"),
+        (["--to", "tiles", "--degradation", "blur"], "--degradation blur: must be bicubic, bd or none"),
         (["--short-side", "16", "--scale", "2"], "--scale goes with --to tiles"),
         (["--to", "film", "--short-side", "16"], "--to film: video, array or tiles"),
     ],
@@ -166,12 +166,12 @@ def test_a_store_lies_beside_its_set_and_splits_beside_each_other(vcycle, here, 
     shutil.copytree(videos, here / "clips")
     for out in ("clips", "clips/tiles"):
         ran = vcycle("prepare", "clips", out, "--to", "tiles")
-        assert (ran.code, f"{out} is the set itself, or lies in it" in ran.err) == (2, True)
+        assert (ran.code, f"{out} is the dataset itself or a folder in it" in ran.err) == (2, True)
     assert vcycle("prepare", "clips/train", "one", "--to", "tiles").code == 0
     assert vcycle("prepare", "clips", "three", "--to", "tiles").code == 0
     for data, out, store in (("clips", "one", "one"), ("clips/train", "three", "three/train")):
         ran = vcycle("prepare", data, out, "--to", "tiles")
-        assert (ran.code, f"{store} is a store of another preparation" in ran.err) == (2, True)
+        assert (ran.code, f"{store} is the store of another dataset" in ran.err) == (2, True)
 
 
 def test_a_split_that_cannot_be_read_keeps_no_other_from_being_written_and_is_told(vcycle, here, videos):

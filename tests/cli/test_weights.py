@@ -218,7 +218,7 @@ def test_a_new_classifier_is_drawn_by_the_seed(vcycle, here, videos, exported):
     options = [f"data={videos}", "init=model.safetensors", "init.head=new", *SHORT]
     for number in range(2):
         ran = vcycle("train", "tiny.yaml", *options, "--out", f"run{number}")
-        assert "; drawn anew: head" in ran.err
+        assert "; newly initialised: head" in ran.err
     first, second = (
         torch.load(here / f"run{number}/checkpoints/step-000000000.pt", weights_only=True)["model"] for number in (0, 1)
     )
@@ -299,8 +299,8 @@ def test_null_takes_the_first_weights_back(here):
         ("cut.safetensors", ["cut.safetensors: the file is cut short or damaged"]),
         ("tiny.yaml", ["tiny.yaml: this is text, not weights: 'description: Tiny'"]),
         ("narrow.safetensors", ["do not fit r3d_tiny: ", "shapes differ (stem.0.0.weight is 4×3×3×3×3"]),
-        ("classes.safetensors", ["class 1 of their classifier is 'up', and of the videos 'right': init.head=new"]),
-        ("three.safetensors", ["their classifier tells 3 classes apart, the data has 2: init.head=new"]),
+        ("classes.safetensors", ["class 1 of their classifier is 'up', but 'right' in the videos: init.head=new"]),
+        ("three.safetensors", ["their classifier has 3 classes, the data has 2: init.head=new"]),
         ("future.safetensors", ["unknown key 'futuristic'"]),
         ("other.safetensors", ["was exported by another version of vcycle"]),
     ],

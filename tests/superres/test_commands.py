@@ -101,7 +101,7 @@ def test_bicubic_stands_beside_every_psnr_and_a_network_below_it_is_warned_of(vc
     validations = re.findall(rf"epoch .* of 3\.2, step \d+: {beside} on validation", trained.err)
     assert validations
     assert set(validations) == {final}
-    warning = r"warning: the network is \d+\.\d\d dB below bicubic interpolation, \d+\.\d\d against " + re.escape(final)
+    warning = r"warning: the model is \d+\.\d\d dB below bicubic interpolation \(\d+\.\d\d against " + re.escape(final)
     assert len(re.findall(warning, trained.err)) == 1  # eight steps are too few
 
     logged = [json.loads(line) for line in (here / "run" / "log.jsonl").read_text().splitlines()]
@@ -278,7 +278,7 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
             ("train", "tiny.yaml", "data=CLIPS", "init.needed=true"),
             "error: training.flow.frozen_steps=3 freezes a flow",
         ),
-        (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, and training.fra"),
+        (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, but training.fra"),
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
         (
             ("predict", "run", "x.mp4"),
@@ -359,4 +359,4 @@ def test_a_network_of_ones_own_trains_evaluates_exports_and_initialises(here, cl
     assert "12 pixels, the model needs a multiple of 8" in refused.err
     flow = vcycle("plan", "tiny.yaml", *own, "training.flow={frozen_steps: 3}")
     assert flow.code == 2
-    assert "training.flow is given, and model own_sr:Net has no flow network" in flow.err
+    assert "training.flow is set, but model own_sr:Net has no flow network" in flow.err

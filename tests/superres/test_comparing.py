@@ -136,8 +136,7 @@ def test_a_freeze_that_outlasts_one_of_the_plans_is_told(make_training, tmp_path
         )
     warnings = [line for line in said if line.startswith("warning: ")]
     assert [line.partition(":")[2].partition(": ")[0].strip() for line in warnings] == [
-        f"training.flow.frozen_steps=8 lasts for all 8 steps of plan {name}"
-        for name in ("spatial", "control of spatial")
+        f"training.flow.frozen_steps=8 covers all 8 steps of plan {name}" for name in ("spatial", "control of spatial")
     ]
 
 
