@@ -84,7 +84,7 @@ def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
         imsave(here / folder / "a/0.png", np.zeros((side, side, 3), dtype=np.uint8))
     ran = vcycle("prepare", "clips", "out", "--to", "tiles", "--low", "low")
     assert ran.code == 2
-    assert "1 frames of 5 × 5 at low resolution, where 1 of 4 × 4 fit" in ran.err
+    assert "1 frames of 5 × 5 at low resolution; expected 1 of 4 × 4" in ran.err
     assert not (here / "out/frames.json").exists()
 
 
@@ -97,7 +97,7 @@ def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
         (["--to", "tiles", "--timeout", "9"], "--timeout goes with --to video or array"),
         (["--short-side", "16", "--resize", "1/2"], "--resize goes with --to tiles"),
         (["--to", "tiles", "--short-side", "16"], "--short-side goes with --to video or array"),
-        (["--to", "tiles", "--scale", "0"], "scale 0: a whole number from 2 to 16"),
+        (["--to", "tiles", "--scale", "0"], "scale 0: must be a whole number from 2 to 16"),
         (["--to", "tiles", "--degradation", "blur"], "--degradation blur: must be bicubic, bd or none"),
         (["--short-side", "16", "--scale", "2"], "--scale goes with --to tiles"),
         (["--to", "film", "--short-side", "16"], "--to film: video, array or tiles"),
@@ -179,10 +179,10 @@ def test_a_split_that_cannot_be_read_keeps_no_other_from_being_written_and_is_to
     for file in (here / "clips/val").rglob("*.mp4"):
         file.write_text("no video")
     ran = vcycle("prepare", "clips", "tiles", "--to", "tiles")
-    assert (ran.code, "not one clip can be read" in ran.err) == (2, True)
+    assert (ran.code, "no clip can be read" in ran.err) == (2, True)
     assert [len(TileStore(here / "tiles" / split)) for split in ("train", "test")] == [16, 8]
     ran = vcycle("check", "tiles")
-    assert (ran.code, "tiles/val: is not prepared yet: the same `vcycle prepare` goes on" in ran.err) == (2, True)
+    assert (ran.code, "tiles/val: the preparation is incomplete: run the same `vcycle prepare`" in ran.err) == (2, True)
 
 
 def test_low_resolution_clips_of_splits_are_taken_by_split(vcycle, here):

@@ -237,7 +237,9 @@ def test_output_that_is_not_numbers_ends_it_and_leaves_no_file(video, tmp_path):
     for parameter in network.head.parameters():
         torch.nn.init.constant_(parameter, 1e30)  # of two layers in a row: whatever comes in, what comes out is none
     torch.save(network.state_dict(), tmp_path / "large.pth")
-    with pytest.raises(DataError, match=rf"{video.name}: the network's output is not numbers: its weights are not, or"):
+    with pytest.raises(
+        DataError, match=rf"{video.name}: the model's output is not finite: its weights are not finite, or"
+    ):
         upscale(tmp_path / "large.pth", video, "-o", tmp_path / "x.mp4")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large.pth"]
 

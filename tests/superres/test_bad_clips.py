@@ -155,8 +155,8 @@ def test_low_resolution_of_another_scale_is_refused_and_named(ours, tmp_path):
     shutil.copytree(ours, tmp_path / "low")  # at a scale of 1
     with pytest.raises(
         DataError,
-        match=r"train0: 5 frames of 96 × 80 at low resolution, where 5 of 24 × 20 fit \(96 × 80 "
-        r"at a scale of 4; these are of a scale of 1\) \(and 4 more such clips\)",
+        match=r"train0: 5 frames of 96 × 80 at low resolution; expected 5 of 24 × 20 \(96 × 80 "
+        r"at a scale of 4; found a scale of 1\) \(and 4 more such clips\)",
     ):
         check_clips(paired, find_clips(paired))
 

@@ -232,7 +232,7 @@ def test_a_clip_that_cannot_be_read_is_left_out_and_counted():
 @pytest.mark.parametrize("how", [{}, {"chunk": 2, "overlap": 1}, {"mirrored": True}])
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
 def test_output_that_is_not_numbers_is_refused_and_not_measured_as_black(how, factor):
-    with pytest.raises(DataError, match=r"clip0: the network's output is not numbers: .* or are too large for fp32"):
+    with pytest.raises(DataError, match=r"clip0: the model's output is not finite: .* or too large for fp32"):
         measured(Enlarge(factor=factor), dataset(), **how)
 
 
