@@ -284,7 +284,7 @@ def test_weights_of_something_else_are_refused(tmp_path):
     torch.save({"weight": torch.zeros(3)}, tmp_path / "odd.pth")
     with pytest.raises(
         CheckpointError,
-        match="names that are not known here; accepted: the names of the model itself, of vcy",
+        match="unknown tensor names; accepted: the names of the model itself, of vcy",
     ):
         check_init(load(SMALL, f"init={tmp_path / 'odd.pth'}"))
     torch.save(other.flow.state_dict(), tmp_path / "flow.pth")

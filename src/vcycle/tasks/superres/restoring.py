@@ -23,13 +23,13 @@ __all__ = ["Restored", "restore_video"]
 
 
 class Restored(NamedTuple):
-    """What was written."""
+    """The result of restoring a video."""
 
     missing: int
-    """Frames that could not be decoded and show another instead."""
+    """Number of frames that could not be decoded and were replaced by another."""
 
     compared: NDArray[np.uint8]
-    """The middle frame, uint8 ``(4H, 8W, 3)``: enlarged by bicubic interpolation, and beside it as restored."""
+    """The middle frame, uint8 ``(4H, 8W, 3)``: bicubic interpolation next to the restored frame."""
 
 
 def restore_video(
