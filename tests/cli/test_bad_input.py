@@ -199,13 +199,13 @@ def test_every_checkpoint_damaged(vcycle, trained, here):
 
 def test_the_folder_of_a_run_that_is_none(vcycle, here):
     refused(vcycle("eval", "."), "not the folder of a run: it has no recipe.yaml")
-    refused(vcycle("eval", "nowhere"), "no recipe 'nowhere': neither a file, nor the folder of a run")
+    refused(vcycle("eval", "nowhere"), "no recipe 'nowhere': not a file, a run folder or a shipped recipe")
 
 
 @pytest.mark.parametrize("command", ["eval", "export", "report"])
 def test_a_folder_above_runs_names_one_of_them(vcycle, trained, command):
     run, _ = trained
-    refused(vcycle(command, run.parent), f"{run.parent} is not the folder of a run", f"(is {run} meant")
+    refused(vcycle(command, run.parent), f"{run.parent} is not the folder of a run", f"(did you mean {run}")
 
 
 def test_a_name_that_no_file_can_have(vcycle, here):
@@ -422,7 +422,7 @@ ODD = [
     ("training.size=1000000", ["'training.size'", "less than or equal to 16384"]),
     (
         "training={batch: 1000000, frames: 65536, size: 16, steps: 24, lr: 1}",
-        ["of memory for its clips alone"],
+        ["alone need"],
     ),
     ("training.batch=0x" + "f" * 500, ["the value is not valid YAML"]),
     ("sampling.short_side=[16, 1000000000]", ["'sampling.short_side.1'", "less than or equal to 16384"]),
@@ -482,7 +482,7 @@ def test_so_is_one_of_a_recipe(vcycle, here, videos, command, key, value):
 def test_a_model_that_this_machine_does_not_hold_is_refused_before_a_run_is_begun(vcycle, here, videos):
     huge = "model.options={widths: [65536, 65536, 65536], blocks: [900, 900, 900]}"
     ran = vcycle("train", "tiny.yaml", f"data={videos}", huge)
-    refused(ran, "its weights and gradients take", "of memory, and there are")
+    refused(ran, "its weights and gradients need", "of memory, the machine has")
     assert sorted(path.name for path in here.iterdir()) == ["tiny.yaml"]
 
 

@@ -147,7 +147,7 @@ def test_a_recipe_with_weights_is_evaluated_without_training(vcycle, run, here, 
     assert [json.loads(ran.out)[key] for key in ("top1", "loss")] == [own["top1"], own["loss"]]
     ran = vcycle("eval", "tiny.yaml", f"data={videos}")
     assert ran.code == 2
-    assert "a recipe's model is untrained: give the folder of a run" in ran.err
+    assert "the model of a recipe is untrained: give a run folder" in ran.err
 
 
 def test_a_run_that_never_made_a_step_is_not_evaluated(vcycle, run):
@@ -196,7 +196,7 @@ def test_videos_of_several_classes_are_judged_by_map_over_the_classes_that_they_
     assert {tuple(row["classes"]) for row in written["videos"]} == {("Left", "Square"), ("Square",)}
     ran = vcycle("eval", "run", "--figure", "confusion.png")
     assert ran.code == 2
-    assert "--figure: a confusion matrix needs one class a video" in ran.err
+    assert "--figure: a confusion matrix needs one class per video" in ran.err
     assert vcycle("predict", "run", "set/Charades_v1/test1.mp4").code == 0
 
 
@@ -207,7 +207,7 @@ def test_videos_of_several_classes_are_judged_by_map_over_the_classes_that_they_
         (["--views", "0x3"], "--views 0x3: clips x crops"),
         (["--figure", "confusion.doc"], "picture confusion.doc cannot be written: a name that ends in"),
         (["--split", "all"], "split 'all' is unknown: val, test or train"),
-        (["training.batch=4"], "changes of evaluation, data and run are accepted"),
+        (["training.batch=4"], "only keys of evaluation, data and run can be changed"),
         (["evaluation.clip=4"], "unknown key 'evaluation.clip' (did you mean 'clips'?)"),
         (["evaluation.short_side=8"], "evaluation.short_side is 8: crops of 16 pixels need 16 or more"),
     ],

@@ -31,7 +31,7 @@ def test_training_takes_a_prepared_folder_as_it_is(vcycle, here, videos):
     assert "of disk, where" in ran.err  # said before
     assert (here / "fast/20px/train/left/0.mp4").is_file()  # 1.15 times 16, and even
     planned = vcycle("plan", "tiny.yaml", "data=fast")
-    assert "16 videos in 2 classes, and 8 more for validation" in planned.err
+    assert "16 training videos in 2 classes and 8 validation videos" in planned.err
     trained = vcycle("train", "tiny.yaml", "data=fast", "--out", "run", "--json")
     assert trained.code == 0, trained.err
     assert json.loads(trained.out)["replaced"] == 0
@@ -46,7 +46,7 @@ def test_arrays_too(vcycle, here, videos):
     assert trained.code == 0, trained.err
     cached = vcycle("train", "tiny.yaml", "data=fast", "data.cache=16", "--out", "run2")
     assert (cached.code, "is an array already" in cached.err) == (2, True)
-    refused(vcycle("prepare", "fast", "again", "--short-side", "16"), "is prepared as arrays already")
+    refused(vcycle("prepare", "fast", "again", "--short-side", "16"), "is already prepared as arrays")
 
 
 def test_failures_are_said_listed_and_left_out(vcycle, here, spoilt):
@@ -62,7 +62,7 @@ def test_failures_are_said_listed_and_left_out(vcycle, here, spoilt):
     again = vcycle("prepare", "data", "fast", "--short-side", "16", "--json")
     assert again.code == 1
     assert json.loads(again.out)["kept"] == 32
-    assert "16 videos in 2 classes, and 8 more for validation" in vcycle("plan", "tiny.yaml", "data=fast").err
+    assert "16 training videos in 2 classes and 8 validation videos" in vcycle("plan", "tiny.yaml", "data=fast").err
 
 
 def test_few_failures_are_no_failure_of_the_command(vcycle, here, spoilt):
@@ -158,8 +158,8 @@ def test_check_names_every_video_that_has_vanished_from_kinetics_and_prepare_lea
     assert ran.code == 0
     assert "kinetics/train.csv: 2 of 8 videos have no file and are left out" in ran.err
     assert "13 of 13 files, 0 failed" in ran.out
-    assert "6 videos in 2 classes, and 7 more for validation" in vcycle("plan", "tiny.yaml", "data=fast").err
-    assert "6 videos in 2 classes, and 7 more for validation" in vcycle("plan", "tiny.yaml", "data=kinetics").err
+    assert "6 training videos in 2 classes and 7 validation videos" in vcycle("plan", "tiny.yaml", "data=fast").err
+    assert "6 training videos in 2 classes and 7 validation videos" in vcycle("plan", "tiny.yaml", "data=kinetics").err
 
 
 @pytest.mark.parametrize("command", [["check", "kinetics"], ["prepare", "kinetics", "fast", "--short-side", "16"]])
@@ -200,9 +200,9 @@ def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
-        (["data", "fast"], ["how large?", "--recipe", "--short-side"]),
+        (["data", "fast"], ["the size is unknown: ", "--recipe", "--short-side"]),
         (["nowhere", "fast"], ["nowhere: no such folder or list file"]),
-        (["data", "fast", "--short-side", "16", "--levels", "16,32"], ["exclude each other"]),
+        (["data", "fast", "--short-side", "16", "--levels", "16,32"], ["mutually exclusive"]),
         (["data", "fast", "--levels", "16,x"], ["--levels 16,x"]),
         (["data", "fast", "--levels", "32,16"], ["ascending"]),
         (["data", "fast", "--short-side", "17"], ["short sides [17]: must be even for videos"]),

@@ -84,21 +84,21 @@ def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
         imsave(here / folder / "a/0.png", np.zeros((side, side, 3), dtype=np.uint8))
     ran = vcycle("prepare", "clips", "out", "--to", "tiles", "--low", "low")
     assert ran.code == 2
-    assert "1 frames of 5 × 5 at low resolution, where 1 of 4 × 4 fit" in ran.err
+    assert "1 frames of 5 × 5 at low resolution; expected 1 of 4 × 4" in ran.err
     assert not (here / "out/frames.json").exists()
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--to", "tiles", "--resize", "2"], "--resize 2: a factor above 0 and below 1 is accepted"),
-        (["--to", "tiles", "--resize", "1/0"], "--resize 1/0: a factor above 0 and below 1 is accepted"),
-        (["--to", "tiles", "--resize", "half"], "--resize half: a factor above 0 and below 1 is accepted"),
+        (["--to", "tiles", "--resize", "2"], "--resize 2: must be a factor above 0 and below 1"),
+        (["--to", "tiles", "--resize", "1/0"], "--resize 1/0: must be a factor above 0 and below 1"),
+        (["--to", "tiles", "--resize", "half"], "--resize half: must be a factor above 0 and below 1"),
         (["--to", "tiles", "--timeout", "9"], "--timeout goes with --to video or array"),
         (["--short-side", "16", "--resize", "1/2"], "--resize goes with --to tiles"),
         (["--to", "tiles", "--short-side", "16"], "--short-side goes with --to video or array"),
-        (["--to", "tiles", "--scale", "0"], "scale 0: a whole number from 2 to 16"),
-        (["--to", "tiles", "--degradation", "blur"], "--degradation blur: bicubic, bd or none"),
+        (["--to", "tiles", "--scale", "0"], "scale 0: must be a whole number from 2 to 16"),
+        (["--to", "tiles", "--degradation", "blur"], "--degradation blur: must be bicubic, bd or none"),
         (["--short-side", "16", "--scale", "2"], "--scale goes with --to tiles"),
         (["--to", "film", "--short-side", "16"], "--to film: video, array or tiles"),
     ],
@@ -140,7 +140,7 @@ def test_check_reads_every_split_of_a_recipe_of_super_resolution(vcycle, here, v
     assert "bad: " in ran.out
     assert "val/text.mp4" in ran.out
     refused = vcycle("check", "clips", *asked, "--quick")
-    assert (refused.code, "--quick goes with videos" in refused.err) == (2, True)
+    assert (refused.code, "--quick applies to videos only" in refused.err) == (2, True)
 
 
 def test_clips_are_not_prepared_as_videos(vcycle, here, videos):
@@ -166,12 +166,12 @@ def test_a_store_lies_beside_its_set_and_splits_beside_each_other(vcycle, here, 
     shutil.copytree(videos, here / "clips")
     for out in ("clips", "clips/tiles"):
         ran = vcycle("prepare", "clips", out, "--to", "tiles")
-        assert (ran.code, f"{out} is the set itself, or lies in it" in ran.err) == (2, True)
+        assert (ran.code, f"{out} is the dataset itself or a folder in it" in ran.err) == (2, True)
     assert vcycle("prepare", "clips/train", "one", "--to", "tiles").code == 0
     assert vcycle("prepare", "clips", "three", "--to", "tiles").code == 0
     for data, out, store in (("clips", "one", "one"), ("clips/train", "three", "three/train")):
         ran = vcycle("prepare", data, out, "--to", "tiles")
-        assert (ran.code, f"{store} is a store of another preparation" in ran.err) == (2, True)
+        assert (ran.code, f"{store} is the store of another dataset" in ran.err) == (2, True)
 
 
 def test_a_split_that_cannot_be_read_keeps_no_other_from_being_written_and_is_told(vcycle, here, videos):
@@ -179,10 +179,10 @@ def test_a_split_that_cannot_be_read_keeps_no_other_from_being_written_and_is_to
     for file in (here / "clips/val").rglob("*.mp4"):
         file.write_text("no video")
     ran = vcycle("prepare", "clips", "tiles", "--to", "tiles")
-    assert (ran.code, "not one clip can be read" in ran.err) == (2, True)
+    assert (ran.code, "no clip can be read" in ran.err) == (2, True)
     assert [len(TileStore(here / "tiles" / split)) for split in ("train", "test")] == [16, 8]
     ran = vcycle("check", "tiles")
-    assert (ran.code, "tiles/val: is not prepared yet: the same `vcycle prepare` resumes it" in ran.err) == (2, True)
+    assert (ran.code, "tiles/val: the preparation is incomplete: run the same `vcycle prepare`" in ran.err) == (2, True)
 
 
 def test_low_resolution_clips_of_splits_are_taken_by_split(vcycle, here):

@@ -58,7 +58,7 @@ def test_other_labels(vcycle, run, moved):
 
 def test_another_number_of_videos(vcycle, run, moved):
     shutil.copy(moved / "train/left/0.mp4", moved / "train/left/9.mp4")
-    refused(vcycle("train", run, f"data={moved}", "--resume"), "17 of them, where the run has 16")
+    refused(vcycle("train", run, f"data={moved}", "--resume"), "found 17, the run has 16")
 
 
 def test_another_split_for_validation(vcycle, run, moved):
@@ -75,7 +75,7 @@ def test_a_damaged_note_of_what_was_begun(vcycle, run, name, content):
 
 def test_a_note_of_videos_with_other_values(vcycle, run):
     (run / "videos.json").write_text('{"train": {"videos": "x"}}')
-    refused(vcycle("train", run, "--resume"), "train videos", "16 of them, where the run has 'x'")
+    refused(vcycle("train", run, "--resume"), "train videos", "found 16, the run has 'x'")
 
 
 def test_a_damaged_recipe_of_a_run(vcycle, run):

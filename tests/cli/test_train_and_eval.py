@@ -54,7 +54,7 @@ def test_people_read_the_plan_where_the_run_is_and_how_to_go_on(vcycle, here, vi
     assert "plan constant (" in ran.out
     assert "top-1 " in ran.out
     assert "2 steps, 4 samples (0 replaced)" in ran.out
-    assert "16 videos in 2 classes, and 8 more for validation" in ran.err
+    assert "16 training videos in 2 classes and 8 validation videos" in ran.err
     assert "run: runs/tiny-constant" in ran.err
     assert "`vcycle train runs/tiny-constant --resume`" in ran.err
     assert (here / "runs/tiny-constant/checkpoints/step-000000002.pt").is_file()

@@ -185,11 +185,11 @@ def test_a_folder_of_pictures_is_restored_at_a_rate(model, tmp_path, capsys, rat
 def test_a_folder_without_a_rate_and_a_rate_of_a_file_are_refused(model, video, tmp_path):
     (tmp_path / "in").mkdir()
     out = ("-o", tmp_path / "out.mp4")
-    with pytest.raises(VcycleError, match=r"in is a folder: --frame-rate FPS says how many of its pictures are shown"):
+    with pytest.raises(VcycleError, match=r"in is a folder: give the frame rate of its images with --frame-rate FPS"):
         upscale(model, tmp_path / "in", *out)
-    with pytest.raises(VcycleError, match=r"--frame-rate 25 goes with a folder of pictures, and .* is none"):
+    with pytest.raises(VcycleError, match=r"--frame-rate 25 applies to image folders only; .* is a file"):
         upscale(model, video, *out, "--frame-rate", 25)
-    with pytest.raises(VcycleError, match=r"--frame-rate 0: above 0 and up to 1000 pictures a second are accepted"):
+    with pytest.raises(VcycleError, match=r"--frame-rate 0: must be above 0 and at most 1000 frames per second"):
         upscale(model, tmp_path / "in", *out, "--frame-rate", 0)
     with pytest.raises(DataError, match=r"in: no pictures; supported: "):
         upscale(model, tmp_path / "in", *out, "--frame-rate", 25)
@@ -235,7 +235,9 @@ def test_output_that_is_not_numbers_ends_it_and_leaves_no_file(video, tmp_path):
     for parameter in network.head.parameters():
         torch.nn.init.constant_(parameter, 1e30)  # of two layers in a row: whatever comes in, what comes out is none
     torch.save(network.state_dict(), tmp_path / "large.pth")
-    with pytest.raises(DataError, match=rf"{video.name}: the network's output is not numbers: its weights are not, or"):
+    with pytest.raises(
+        DataError, match=rf"{video.name}: the model's output is not finite: its weights are not finite, or"
+    ):
         upscale(tmp_path / "large.pth", video, "-o", tmp_path / "x.mp4")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["large.pth"]
 
@@ -246,6 +248,6 @@ def test_a_cut_file_is_restored_and_called_cut(model, write_cut_video, tmp_path,
     said = capsys.readouterr()
     info = probe(str(cut)).info
     assert info.incomplete.startswith("ends after 2.")
-    assert f"warning: {cut}: {info.incomplete}; what is there is restored" in said.err.replace("\n", " ")
+    assert f"warning: {cut}: {info.incomplete}; the readable part is restored" in said.err.replace("\n", " ")
     assert json.loads(said.out)["incomplete"] == info.incomplete
     assert probe(str(tmp_path / "out.mp4")).info.frames == info.frames

@@ -146,11 +146,14 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_told(vcycle, trained, he
     [
         (["nowhere"], ["nowhere is not the folder of a run"]),
         (["videos"], ["videos is not the folder of a run: it has no recipe.yaml"]),
-        (["run/checkpoints"], ["run/checkpoints is not the folder of a run: it has no recipe.yaml (is run meant?)"]),
+        (
+            ["run/checkpoints"],
+            ["run/checkpoints is not the folder of a run: it has no recipe.yaml (did you mean run?)"],
+        ),
         (["run/checkpoints/step-000000009.pt"], ["step-000000009.pt cannot be read: [Errno 2] No such file"]),
         (
             ["run", "--raw"],
-            ["has one set of weights: raw ones beside an average are in the numbered checkpoints"],
+            ["has no separate raw weights: only numbered checkpoints"],
         ),
         (["run", "--to", "onnx"], ["--to 'onnx' is unknown: vcycle, pyslowfast, pytorchvideo, basicsr or mmagic"]),
         (["run", "-o", "x.pth"], ["--out x.pth: a name that ends in .safetensors is accepted"]),
@@ -215,7 +218,7 @@ def test_a_new_classifier_is_drawn_by_the_seed(vcycle, here, videos, exported):
     options = [f"data={videos}", "init=model.safetensors", "init.head=new", *SHORT]
     for number in range(2):
         ran = vcycle("train", "tiny.yaml", *options, "--out", f"run{number}")
-        assert "; drawn anew: head" in ran.err
+        assert "; newly initialised: head" in ran.err
     first, second = (
         torch.load(here / f"run{number}/checkpoints/step-000000000.pt", weights_only=True)["model"] for number in (0, 1)
     )
@@ -296,8 +299,8 @@ def test_null_takes_the_first_weights_back(here):
         ("cut.safetensors", ["cut.safetensors: the file is cut short or damaged"]),
         ("tiny.yaml", ["tiny.yaml: this is text, not weights: 'description: Tiny'"]),
         ("narrow.safetensors", ["do not fit r3d_tiny: ", "shapes differ (stem.0.0.weight is 4×3×3×3×3"]),
-        ("classes.safetensors", ["class 1 of their classifier is 'up', and of the videos 'right': init.head=new"]),
-        ("three.safetensors", ["their classifier tells 3 classes apart, the data has 2: init.head=new"]),
+        ("classes.safetensors", ["class 1 of their classifier is 'up', but 'right' in the videos: init.head=new"]),
+        ("three.safetensors", ["their classifier has 3 classes, the data has 2: init.head=new"]),
         ("future.safetensors", ["unknown key 'futuristic'"]),
         ("other.safetensors", ["was exported by another version of vcycle"]),
     ],
@@ -327,5 +330,5 @@ def test_first_weights_that_do_not_fit_are_refused_before_anything_is_made(vcycl
 def test_weights_alone_can_be_trained_from_and_not_opened(vcycle, here, videos, exported):
     safetensors.torch.save_file(safetensors.torch.load_file(exported), here / "bare.safetensors")
     assert vcycle("train", "tiny.yaml", f"data={videos}", "init=bare.safetensors", *SHORT, "--out", "run").code == 0
-    with pytest.raises(CheckpointError, match=r"bare.safetensors holds weights and does not say of which model"):
+    with pytest.raises(CheckpointError, match=r"bare.safetensors holds weights without a recipe"):
         load_model(here / "bare.safetensors")

@@ -111,22 +111,20 @@ def test_the_resolved_recipe_has_no_base(load):
 
 def test_a_base_that_is_not_there_is_named_with_who_names_it(refusal):
     said = refusal("", base="bse.yaml")
-    assert said.startswith("own.yaml: key 'base': no recipe 'bse.yaml': neither a file, ")
+    assert said.startswith("own.yaml: key 'base': no recipe 'bse.yaml': not a file, ")
     assert "did you mean 'demo/digits'?" in refusal("", base="demo/digit")
-    assert (
-        refusal("", base="[a, b]") == "own.yaml: key 'base' is ['a', 'b']: the name or the path of a recipe is accepted"
-    )
+    assert refusal("", base="[a, b]") == "own.yaml: key 'base' is ['a', 'b']: must be the name or path of a recipe"
 
 
 def test_bases_that_go_round_in_a_circle_are_refused(refusal, tmp_path):
-    assert refusal("", base="own.yaml") == "own.yaml: key 'base' goes round in a circle: own.yaml → own.yaml"
+    assert refusal("", base="own.yaml") == "own.yaml: key 'base' is circular: own.yaml → own.yaml"
     (tmp_path / "other.yaml").write_text("base: own.yaml\n")
     said = refusal("", base="other.yaml")
-    assert said == "own.yaml: key 'base' goes round in a circle: own.yaml → other.yaml → own.yaml"
+    assert said == "own.yaml: key 'base' is circular: own.yaml → other.yaml → own.yaml"
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "other.yaml").write_text("base: ../own.yaml\n")
     said = refusal("", base="folder/other.yaml")
-    assert said.endswith("circle: own.yaml → folder/other.yaml → folder/../own.yaml")
+    assert said.endswith("circular: own.yaml → folder/other.yaml → folder/../own.yaml")
 
 
 def test_a_fault_is_blamed_on_whoever_says_it(refusal, tmp_path):
@@ -138,4 +136,4 @@ def test_a_fault_is_blamed_on_whoever_says_it(refusal, tmp_path):
     (tmp_path / "bad.yaml").write_text("training: [")
     assert refusal("", base="bad.yaml").startswith("bad.yaml: not valid YAML: ")
     (tmp_path / "bad.yaml").write_text("[1]")
-    assert refusal("", base="bad.yaml") == "bad.yaml: a recipe is a mapping of sections, this is list"
+    assert refusal("", base="bad.yaml") == "bad.yaml: a recipe is a mapping of sections, got list"

@@ -74,7 +74,7 @@ def test_a_recipe_is_named_by_its_name_its_file_or_a_run(tmp_path):
     assert recipe_text("demo/digits")[1] == "demo/digits"
     with pytest.raises(RecipeError, match=r"no recipe 'demo/digit': .*\(did you mean 'demo/digits'\?\)"):
         load_recipe("demo/digit")
-    with pytest.raises(RecipeError, match=r"neither a file, .* nor one of the shipped, which `vcycle recipes` lists"):
+    with pytest.raises(RecipeError, match=r"not a file, a run folder or a shipped recipe.*; `vcycle recipes` lists"):
         load_recipe(str(tmp_path))
 
 
@@ -82,7 +82,7 @@ def test_the_last_part_of_a_name_will_do_where_no_other_recipe_has_it():
     assert recipe_text("digits")[1] == "demo/digits"
     with pytest.raises(RecipeError, match=r"no recipe 'smal': .*\(did you mean 'small'\?\)"):
         load_recipe("smal")
-    with pytest.raises(RecipeError, match=r"recipe 'slowfast_16x8_r50' is one of several: charades/.*, ssv2/"):
+    with pytest.raises(RecipeError, match=r"recipe 'slowfast_16x8_r50' is ambiguous: charades/.*, ssv2/"):
         load_recipe("slowfast_16x8_r50")
 
 
@@ -122,7 +122,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
         ("training.batch=yes", "key 'training.batch' is True: true and false are accepted only for switches"),
         ("training.lr=.nan", "key 'training.lr' is nan: input should be a finite number"),
         ("training.lr=.inf", "key 'training.lr' is inf: input should be a finite number"),
-        ("training=5", "key 'training' is 5: a section is accepted, with keys such as batch, frames, size"),
+        ("training=5", "key 'training' is 5: must be a section with keys such as batch, frames, size"),
         ("sampling.short_side=16", "key 'sampling.short_side' is 16: input should be a valid tuple"),
         ("sampling.flip=maybe", "key 'sampling.flip' is 'maybe': input should be a valid boolean"),
         ("run.device=gpu", "key 'run.device' is 'gpu': input should be 'auto', 'cpu' or 'cuda'"),
@@ -152,8 +152,8 @@ def test_a_missing_key_is_named_and_further_faults_are_counted(refusal):
         ("a: [", "not valid YAML: "),
         ("a:\n\tb: 1", "not valid YAML: "),
         ("", "the file is empty; a recipe is a mapping of sections"),
-        ("[1, 2]", "a recipe is a mapping of sections, this is list"),
-        ("just words", "a recipe is a mapping of sections, this is str"),
+        ("[1, 2]", "a recipe is a mapping of sections, got list"),
+        ("just words", "a recipe is a mapping of sections, got str"),
         ("1: 2\n" + TEXT, "key '1' is 1: keys should be strings"),
         ("[" * 5000, "nested too deeply"),
     ],

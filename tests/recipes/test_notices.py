@@ -26,15 +26,15 @@ def prepared(digit_videos, tmp_path_factory):
 
 def test_a_prepared_set_that_is_smaller_than_the_crop_is_said_with_the_side_that_would_do(prepared, tmp_path):
     (said,) = told(tmp_path, f"data={prepared}", "training.size=22")
-    assert said.startswith(f"{prepared}: all videos are kept at a short side of 16 pixels or less, and a clip of ")
-    assert "training.size 22 is taken from 22 pixels or more: they are enlarged" in said
+    assert said.startswith(f"{prepared}: all videos are stored at a short side of 16 pixels or less, and a clip of ")
+    assert "training.size 22 needs a short side of 22 pixels or more: they are upscaled" in said
     assert "--short-side 26" in said
 
 
 def test_the_pictures_that_the_sampling_takes_clips_from_count(prepared, tmp_path):
     sides = ["sampling.field=null", "sampling.short_side=[20, 24]"]
     (said,) = told(tmp_path, f"data={prepared}", "training.size=16", *sides)
-    assert "training.size 16 is taken from 20 pixels or more" in said
+    assert "training.size 16 needs a short side of 20 pixels or more" in said
 
 
 def test_videos_that_have_no_more_pixels_need_not_be_prepared_again(digit_videos, tmp_path):
@@ -42,7 +42,7 @@ def test_videos_that_have_no_more_pixels_need_not_be_prepared_again(digit_videos
     prepare_videos(splits, tmp_path / "out", PrepareSettings(levels=(64,)), workers=1)
     (said,) = told(tmp_path, f"data={tmp_path / 'out'}", "training.size=48")
     assert "24 pixels or less" in said
-    assert "they have no more pixels" in said
+    assert "the originals have no more pixels" in said
 
 
 @pytest.mark.parametrize("size", [12, 16])
@@ -52,7 +52,7 @@ def test_a_prepared_set_that_is_large_enough_is_not_spoken_of(prepared, tmp_path
 
 def test_a_cache_that_is_smaller_than_the_crop_is_said(digit_videos, tmp_path):
     (said,) = told(tmp_path, f"data={digit_videos}", "training.size=22", "data.cache=16")
-    assert said.startswith("data.cache=16: a clip of training.size 22 is taken from 22 pixels or more")
+    assert said.startswith("data.cache=16: a clip of training.size 22 needs a short side of 22 pixels or more")
     assert said.endswith("data.cache=26 is enough")
     assert told(tmp_path, f"data={digit_videos}", "training.size=22", "data.cache=22") == []
 

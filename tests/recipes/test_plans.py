@@ -210,7 +210,8 @@ def test_a_longer_training_is_told_with_its_cause():
     recipe = load_recipe(DEMO, FEW)
     said = lengthened(recipe, 40)
     assert said == (
-        "training.min_steps=600: the baseline is 60 epochs long, as training.epochs=10 of so few videos are fewer steps"
+        "training.min_steps=600: the baseline is 60 epochs long, because training.epochs=10 gives fewer steps with so "
+        "few videos"
     )
     assert lengthened(recipe, 240) is None
     assert lengthened(load_recipe(DEMO), 40) is None
@@ -230,7 +231,11 @@ def test_a_length_in_steps_is_as_it_is_given():
             ["training.steps=100"],
             r"training\.epochs is .*training\.steps is 100: .*training\.epochs=null",
         ),
-        ("videos/small", ["training.epochs=null"], r"training\.epochs is null and training\.steps is null: exactly"),
+        (
+            "videos/small",
+            ["training.epochs=null"],
+            r"training\.epochs is null and training\.steps is null: set exactly",
+        ),
         ("videos/small", ["plans.cascade.shapes=[[1, 0.5], [1, 1]]"], r"plans\.cascade: 4 weights for 2 cascade"),
         ("demo/superresolution", ["plans.hierarchical.sizes=[64, 32]"], r"plans\.hierarchical: sizes \[64, 32\]"),
     ],

@@ -28,7 +28,7 @@ def test_a_confusion_matrix_shows_as_much_as_there_is_room_for(classes, named, n
     labels = [label.get_text() for label in axis.get_yticklabels()]
     assert (labels == [f"class {i}" for i in range(classes)]) is named
     assert len(axis.texts) == (2 * (classes - 1) if numbered else 0)
-    assert ("place in the list" in axis.get_xlabel()) is not named
+    assert ("index" in axis.get_xlabel()) is not named
 
 
 def test_rows_are_shares_of_the_classs_videos_and_empty_where_it_has_none():

@@ -111,7 +111,9 @@ def test_a_file_that_is_too_long_for_a_recipe_is_not_read(tmp_path):
     file = tmp_path / "long.yaml"
     with file.open("wb") as sparse:
         sparse.truncate(1 << 40)
-    with pytest.raises(RecipeError, match=r"long\.yaml: 1,099,511,627,776 bytes are no recipe: at most 1,048,576"):
+    with pytest.raises(
+        RecipeError, match=r"long\.yaml: too large for a recipe: 1,099,511,627,776 bytes; the limit is 1,048,576"
+    ):
         load_recipe(str(file))
 
 

@@ -50,8 +50,8 @@ def test_a_clip_that_is_too_short_is_named_and_too_many_are_refused(ours, make_c
     make_clip(ours / "train" / "short", seed=1, frames=3)
     found = find_clips(load(f"data={ours}"))
     (said,) = check_clips(load("run.bad_limit=0.2"), found)
-    assert "short has 3 frames of 96 × 80, and training.frames=4" in said
-    assert said.endswith("take 4 of 64 × 64: others take their places")
+    assert "short has 3 frames of 96 × 80, but training.frames=4" in said
+    assert said.endswith("need 4 of 64 × 64: replaced by other clips")
     with pytest.raises(DataError, match=r"short has 3 frames.*: of 6 clips, run.bad_limit=0.05 allows fewer"):
         check_clips(load(), found)
 
@@ -59,7 +59,7 @@ def test_a_clip_that_is_too_short_is_named_and_too_many_are_refused(ours, make_c
 def test_a_freeze_that_outlasts_the_training_is_told(clips):
     frozen = load("init.needed=false", "training.flow={frozen_steps: 9}", f"data={clips}")
     (said,) = never_learning(frozen, SUPERRESOLUTION.plan(frozen, 5, "constant"))
-    assert said == ("training.flow.frozen_steps=9 lasts for all 9 steps of plan constant: what it freezes never learns")
+    assert said == ("training.flow.frozen_steps=9 covers all 9 steps of plan constant: this part is never trained")
     assert never_learning(load("training.flow={frozen_steps: 8}"), SUPERRESOLUTION.plan(load(), 5, "constant")) == []
 
 
@@ -83,7 +83,7 @@ def test_what_never_learns_depends_on_the_plan_that_is_trained(changes, plan, le
 def test_a_validation_clip_that_is_too_small_for_ssim_is_named_before_training(ours, write_png):
     for number in range(2):
         write_png(ours / "val" / "tiny" / f"{number}.png", np.zeros((8, 40, 3), dtype=np.uint8))
-    with pytest.raises(DataError, match=r"tiny is 40 × 8, and SSIM with evaluation.crop=0 needs 11 pixels a side"):
+    with pytest.raises(DataError, match=r"tiny is 40 × 8, but SSIM with evaluation.crop=0 needs 11 pixels per side"):
         check_clips(load(), find_clips(load(f"data={ours}")))
 
 
@@ -96,10 +96,10 @@ def test_a_clip_with_a_missing_frame_is_named_before_training(ours):
 
 def test_a_window_longer_or_larger_than_every_clip_is_refused(clips):
     found = find_clips(load(f"data={clips}"))
-    with pytest.raises(DataError, match=r"train0 has 5 frames of 96 × 80, and training.frames=6.* \(and 4 more such"):
+    with pytest.raises(DataError, match=r"train0 has 5 frames of 96 × 80, but training.frames=6.* \(and 4 more such"):
         check_clips(load("training.frames=6"), found)
     check_clips(load("training.frames=10", "sampling.mirrored=true"), found)
-    with pytest.raises(DataError, match=r"has 5 frames of 96 × 80, and .*training.size=24 take 4 of 96 × 96"):
+    with pytest.raises(DataError, match=r"has 5 frames of 96 × 80, but .*training.size=24 need 4 of 96 × 96"):
         check_clips(load("training.size=24"), found)
 
 
@@ -127,7 +127,7 @@ def test_low_resolution_made_in_another_way_is_told(clips, tmp_path):
     blurred = replace(tiles.train, degradation=replace(tiles.train.degradation, kind="bd"))
     (said,) = notices(Splits(lambda split: blurred if split == "train" else tiles[split], ["train", "val"], source=""))
     assert said.startswith("train: the low-resolution frames of ")
-    assert "are not those that bd makes of" in said
+    assert "do not match bd of" in said
 
 
 def lows_of(clips, folder, write_png):
@@ -146,7 +146,7 @@ def test_low_resolution_of_another_clip_is_told_wherever_it_is(ours, tmp_path, w
     (train / "train3").rename(train / "train2")
     (tmp_path / "kept").rename(train / "train3")
     (said,) = notices(find_clips(paired))
-    assert "low/train/train2 are not those that bicubic makes of" in said
+    assert "low/train/train2 do not match bicubic of" in said
     assert said.endswith("dB): another degradation, or another clip")
 
 
@@ -155,8 +155,8 @@ def test_low_resolution_of_another_scale_is_refused_and_named(ours, tmp_path):
     shutil.copytree(ours, tmp_path / "low")  # at a scale of 1
     with pytest.raises(
         DataError,
-        match=r"train0: 5 frames of 96 × 80 at low resolution, where 5 of 24 × 20 fit \(96 × 80 "
-        r"at a scale of 4; these are of a scale of 1\) \(and 4 more such clips\)",
+        match=r"train0: 5 frames of 96 × 80 at low resolution; expected 5 of 24 × 20 \(96 × 80 "
+        r"at a scale of 4; found a scale of 1\) \(and 4 more such clips\)",
     ):
         check_clips(paired, find_clips(paired))
 

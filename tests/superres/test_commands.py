@@ -101,7 +101,7 @@ def test_bicubic_stands_beside_every_psnr_and_a_network_below_it_is_warned_of(vc
     validations = re.findall(rf"epoch .* of 3\.2, step \d+: {beside} on validation", trained.err)
     assert validations
     assert set(validations) == {final}
-    warning = r"warning: the network is \d+\.\d\d dB below bicubic interpolation, \d+\.\d\d against " + re.escape(final)
+    warning = r"warning: the model is \d+\.\d\d dB below bicubic interpolation \(\d+\.\d\d against " + re.escape(final)
     assert len(re.findall(warning, trained.err)) == 1  # eight steps are too few
 
     logged = [json.loads(line) for line in (here / "run" / "log.jsonl").read_text().splitlines()]
@@ -180,7 +180,7 @@ def test_what_was_exported_opens_as_what_the_run_holds_whosever_names_it_has(vcy
         assert (file.recipe, file.step, file.origin) == (run.recipe, 8, str(here / "moved" / "x.safetensors"))
         assert all(torch.equal(value, file.model.state_dict()[key]) for key, value in run.model.state_dict().items())
     ran = vcycle("export", "run", "--to", "pytorchvideo")
-    assert ran.err.endswith("have no names in pytorchvideo; accepted: vcycle\n")
+    assert ran.err.endswith("have no name in pytorchvideo; accepted: vcycle\n")
 
 
 def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trained):
@@ -199,8 +199,8 @@ def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trai
         assert torch.equal(started.head.last.weight, load_model(here / "run").model.head.last.weight)
     ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
     assert ran.err == (
-        "error: moved/x.safetensors is a model of superresolution, and this takes recognition: use `vcycle upscale`, "
-        "`vcycle eval`\n"
+        "error: moved/x.safetensors is a superresolution model, but this command needs recognition: use "
+        "`vcycle upscale`, `vcycle eval`\n"
     )
 
 
@@ -231,14 +231,14 @@ def test_published_weights_are_measured_by_a_recipe(vcycle, here, clips):
     assert ran.out.endswith(", whole clips), low resolution bicubic ×4, weights " + f"{here / 'basicvsr.pth'}\n")
     assert (here / "runs" / "tiny-init" / "eval-test.json").is_file()
     ran = vcycle("eval", "tiny.yaml", f"data={clips}", *QUICK)
-    assert ran.err.startswith("error: a recipe's model is untrained: give the folder of a run, ")
+    assert ran.err.startswith("error: the model of a recipe is untrained: give a run folder, ")
 
 
 def test_a_flow_network_alone_cannot_be_measured(vcycle, here, clips):
     flow = build_model(load_recipe("tiny.yaml", ["run.seed=5"])).flow.state_dict()
     torch.save(flow, "flow.pth")
     ran = vcycle("eval", "tiny.yaml", f"data={clips}", "init=flow.pth")
-    assert ran.err.endswith("flow.pth are not all of model basicvsr_m's\n")
+    assert ran.err.endswith("flow.pth do not cover the whole model basicvsr_m\n")
 
 
 def test_the_result_does_not_depend_on_the_ranks_even_if_they_are_more_than_the_clips(
@@ -264,10 +264,10 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
     )
     ran = vcycle("train", "run", "--resume", f"data.path={clips}", f"data.val={clips / 'test'}")
     assert ran.code == 2
-    assert "was started on other val videos than those of" in ran.err
+    assert "was started with other val videos than those in" in ran.err
     ran = vcycle("eval", "run", "training.lr=1")
     assert ran.code == 2
-    assert "the model in run is trained already; changes of evaluation, data and run are accepted" in ran.err
+    assert "the model in run is already trained; only keys of evaluation, data and run can be changed" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -278,11 +278,11 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
             ("train", "tiny.yaml", "data=CLIPS", "init.needed=true"),
             "error: training.flow.frozen_steps=3 freezes a flow",
         ),
-        (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, and training.fra"),
+        (("train", "tiny.yaml", "data=CLIPS", "training.frames=9"), "train0 has 5 frames of 96 × 80, but training.fra"),
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
         (
             ("predict", "run", "x.mp4"),
-            "error: run is a model of superresolution, and this takes recognition: use `vcycle upscale`",
+            "error: run is a superresolution model, but this command needs recognition: use `vcycle upscale`",
         ),
     ],
 )
@@ -299,7 +299,7 @@ def test_what_cannot_be_done_is_said_in_a_line(vcycle, here, clips, arguments, s
     ("options", "said"),
     [
         (["--views", "10x3"], "--views: an evaluation of superresolution has no views"),
-        (["--figure", "x.png"], "--figure: there is no figure of this evaluation"),
+        (["--figure", "x.png"], "--figure: this evaluation has no figure"),
     ],
 )
 def test_what_goes_with_another_task_is_refused_before_anything_is_restored(vcycle, here, trained, options, said):
@@ -359,4 +359,4 @@ def test_a_network_of_ones_own_trains_evaluates_exports_and_initialises(here, cl
     assert "12 pixels, the model needs a multiple of 8" in refused.err
     flow = vcycle("plan", "tiny.yaml", *own, "training.flow={frozen_steps: 3}")
     assert flow.code == 2
-    assert "training.flow is given, and model own_sr:Net has no flow network" in flow.err
+    assert "training.flow is set, but model own_sr:Net has no flow network" in flow.err

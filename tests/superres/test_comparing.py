@@ -135,7 +135,7 @@ def test_a_freeze_that_outlasts_one_of_the_plans_is_told(make_training, tmp_path
             on_message=said.append,
         )
     warnings = [line for line in said if line.startswith("warning: ")]
-    lasts = "warning: training.flow.frozen_steps=8 lasts for all 8 steps of plan"
+    lasts = "warning: training.flow.frozen_steps=8 covers all 8 steps of plan"
     assert [line.rpartition(":")[0] for line in warnings] == [f"{lasts} spatial", f"{lasts} control of spatial"]
 
 

@@ -257,7 +257,7 @@ def test_average_precision_is_that_of_scikit_learn():
 
 def test_scores_that_are_not_numbers_are_refused(task):
     model = Told(task, [[math.nan] * 3])
-    with pytest.raises(DataError, match="scores are not numbers"):
+    with pytest.raises(DataError, match="scores are not finite"):
         list(score_each(task, model, [batch_of([0], [0], [0])], CENTER, device=CPU))
 
 

@@ -66,18 +66,18 @@ def test_a_label_outside_the_classes_is_refused(label):
     task = Recognition(classes=4)
     task.check(torch.tensor([0, 3, 2]))
     task.check(torch.empty(0, dtype=torch.int64))
-    with pytest.raises(DataError, match=rf"label {label}: 0 to 3 are accepted"):
+    with pytest.raises(DataError, match=rf"label {label} is out of range; accepted: 0 to 3"):
         task.check(torch.tensor([0, label, 3]))
 
 
 def test_labels_of_the_other_kind_are_refused():
     one, many = Recognition(classes=3), Recognition(classes=3, multi_label=True)
     many.check(torch.zeros(2, 3))
-    with pytest.raises(DataError, match=r"gives any number of labels a clip, and the task \(multi_label=False\) takes"):
+    with pytest.raises(DataError, match=r"has any number of labels per clip, but the task \(multi_label=False\) needs"):
         one.check(torch.zeros(2, 3))
-    with pytest.raises(DataError, match=r"gives one label a clip, and the task \(multi_label=True\) takes float"):
+    with pytest.raises(DataError, match=r"has one label per clip, but the task \(multi_label=True\) needs float"):
         many.check(torch.zeros(2, dtype=torch.int64))
-    with pytest.raises(DataError, match="labels of 4 classes: 3 are accepted"):
+    with pytest.raises(DataError, match="labels of 4 classes; the model has 3"):
         many.check(torch.zeros(2, 4))
 
 

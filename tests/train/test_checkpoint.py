@@ -264,8 +264,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("training.steps=97", r"started under plan long\+short .* gives long\+short .*: resume with the run's own"),
-        ("plan=short", r"started under plan long\+short .* gives short .*: resume with the run's own"),
+        ("training.steps=97", r"started with plan long\+short .* gives long\+short .*: resume with the run's own"),
+        ("plan=short", r"started with plan long\+short .* gives short .*: resume with the run's own"),
         ("run.seed=1", r"step-000000003.pt .*with seed 0; .* with seed 1: resume with the run's own recipe"),
         (
             "model.options.widths=[4, 12]",

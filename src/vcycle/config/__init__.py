@@ -1,1 +1,1 @@
-"""Recipes: composed over their bases, overridden, each key with where it came from."""
+"""Recipes: merged with their bases and overrides, with the source of each key."""

@@ -1,4 +1,4 @@
-"""Recipes that name another as their `base` and say only what differs from it."""
+"""Merges a recipe with its `base`: a recipe with a base lists only what differs from it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,38 +10,38 @@ from vcycle.utils.reading import read_yaml, resolved
 __all__ = ["MAIN_KEYS", "Written", "resolve"]
 
 MAIN_KEYS = {"data": "path", "model": "name", "init": "path", "optimizer": "name", "decay": "law"}
-"""Sections that may be written as the value of their main key alone: `data=FOLDER`."""
+"""Sections that accept the value of their main key as a shorthand: `data=FOLDER`."""
 
 _DEPENDENT = {"model": ("options", "needs"), "decay": ("milestones", "gamma", "factors", "floor")}
-"""Keys that belong to one value of the main key, and are laid aside with it."""
+"""Keys that belong to one value of the main key: changing it resets them."""
 
 
 class Written(NamedTuple):
-    """A recipe as it is written."""
+    """A recipe before parsing."""
 
     text: str
     """YAML."""
     source: str
-    """Where it came from, for messages."""
+    """Where the text comes from, for messages."""
     folder: Path | None
-    """Where the path of its base starts; none where only shipped recipes can be meant."""
+    """The folder that a path in `base` is relative to; None if the base must be a shipped recipe."""
 
 
 def resolve(written: Written, find: Callable[[str, Path | None], Written]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The recipe's data over that of its bases, and where each value came from.
+    """Merge a recipe with its bases, and record the source of each value.
 
-    A section is merged key by key, at any depth; anything else, a list too, replaces what the base has. Options belong
-    to one model and milestones to one law: naming another lays them aside.
+    Sections are merged key by key, recursively. Any other value, including a list, replaces the value of the base.
+    Changing the model resets its options; changing the LR schedule resets its milestones.
 
     Args:
         written: The recipe.
-        find: Finds a base by its name or path, given the folder that a path starts from.
+        find: Finds a base by name or path; called with the base and the folder that a path is relative to.
 
     Returns:
         The data, without `base`, and the source of each value by its dotted key.
 
     Raises:
-        RecipeError: if a text is no recipe, or a base is not there or leads back to where it was named.
+        RecipeError: if a text is not a recipe, or a base is missing or circular.
     """
     chain = [written]
     while True:
@@ -50,16 +50,14 @@ def resolve(written: Written, find: Callable[[str, Path | None], Written]) -> tu
         if named is None:
             break
         if not isinstance(named, str):
-            raise RecipeError(
-                f"{chain[-1].source}: key 'base' is {named!r}: the name or the path of a recipe is accepted"
-            )
+            raise RecipeError(f"{chain[-1].source}: key 'base' is {named!r}: must be the name or path of a recipe")
         try:
             base = find(named, chain[-1].folder)
         except RecipeError as error:
             raise RecipeError(f"{chain[-1].source}: key 'base': {error}") from None
         if _identity(base) in map(_identity, chain):
             way = " → ".join(known.source for known in (*chain, base))
-            raise RecipeError(f"{written.source}: key 'base' goes round in a circle: {way}")
+            raise RecipeError(f"{written.source}: key 'base' is circular: {way}")
         chain.append(base)
     data, sources = {}, dict[str, str]()
     for recipe in reversed(chain):
@@ -70,7 +68,7 @@ def resolve(written: Written, find: Callable[[str, Path | None], Written]) -> tu
 
 
 def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """A section of a recipe over that of its base."""
+    """Merge a section of a recipe into that of its base."""
     result = dict(base)
     for key, value in own.items():
         below, above = _whole(key, base.get(key)), _whole(key, value)
@@ -85,14 +83,14 @@ def merged(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _whole(key: str, value: Any) -> Any:
-    """A section that is written as its main value alone, as a section."""
+    """Expand the shorthand of a section, the value of its main key, to a section."""
     if key not in MAIN_KEYS or value is None or isinstance(value, Mapping):
         return value
     return {MAIN_KEYS[key]: value}
 
 
 def _identity(written: Written) -> str | Path:
-    """One value for each recipe, however the way to its file is written."""
+    """The identity of a recipe, whatever the spelling of its path."""
     return written.source if written.folder is None else resolved(Path(written.source))
 
 
@@ -104,12 +102,12 @@ def _read(written: Written) -> dict[str, Any]:
     if data is None:
         raise RecipeError(f"{written.source}: the file is empty; a recipe is a mapping of sections")
     if not isinstance(data, dict):
-        raise RecipeError(f"{written.source}: a recipe is a mapping of sections, this is {type(data).__name__}")
+        raise RecipeError(f"{written.source}: a recipe is a mapping of sections, got {type(data).__name__}")
     return data
 
 
 def _leaves(data: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """The dotted keys of all values that are no sections."""
+    """The dotted keys of all values that are not sections."""
     for key, value in data.items():
         if isinstance(value, Mapping):
             yield from _leaves(value, f"{prefix}{key}.")

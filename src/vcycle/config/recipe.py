@@ -1,4 +1,4 @@
-"""What the recipe of every task has. The string under a field is its documentation."""
+"""Recipe sections that every task shares. The string under a field is its documentation."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -11,69 +11,68 @@ __all__ = ["ModelSection", "NeedsSection", "PlansBase", "RecipeBase"]
 
 
 class PlansBase(Section):
-    """Options of a task's own plans; a registered plan adds a section under its name, checked by that plan."""
+    """Options of the task's plans. A registered plan adds a section with its name, which that plan validates."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class NeedsSection(Section):
-    """What a model needs of a clip's shape, beyond what it says itself; plans are checked against it."""
+    """Constraints on a clip's shape, beyond those that the model declares; plans are checked against them."""
 
     min_frames: PositiveInt = 1
-    """Least number of frames."""
+    """Minimum number of frames."""
     frames_multiple: PositiveInt = 1
-    """What the number of frames is a multiple of."""
+    """The number of frames must be a multiple of this."""
     min_size: PositiveInt = 1
-    """Least short side in pixels."""
+    """Minimum short side in pixels."""
     size_multiple: PositiveInt = 1
-    """What height and width are multiples of."""
+    """Height and width must be multiples of this."""
 
 
 class ModelSection(Section):
-    """The network."""
+    """The model."""
 
     name: Annotated[str, Field(min_length=1)]
-    """A registered model, such as `slowfast_8x8_r50` or torchvision's `r3d_18`; or `module:Class`, a network of your
-    own."""
+    """A registered model, such as `slowfast_8x8_r50` or torchvision's `r3d_18`; or `module:Class`, your own model."""
     options: dict[str, Any] = Field(default={})
     """Options of that model."""
     needs: NeedsSection | None = None
-    """What it needs of a clip's shape, beyond what it says itself: every shape of a plan is checked against it."""
+    """Constraints on a clip's shape, beyond those that the model declares: every shape of a plan is checked."""
 
 
 class RecipeBase(Section):
-    """A whole training. A task's recipe gives the sections their schemas, and may add sections."""
+    """A complete recipe. A task's recipe defines the schemas of the sections, and may add sections."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     task: str
-    """What is learned."""
+    """The task."""
     imports: Annotated[
         tuple[str, ...],
         Field(alias="import"),
         BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
     ] = ()
-    """Modules to import first, one or several: they may register models, dataset layouts, plans and tasks."""
+    """Modules to import first, one or a list: they may register models, dataset layouts, plans and tasks."""
     description: str = ""
-    """What the recipe is, in a line."""
+    """A description in one line."""
     data: Any
     """The data."""
     model: Annotated[ModelSection, as_mapping("name")]
-    """The network."""
+    """The model."""
     init: Any
-    """The weights to start from."""
+    """The initial weights."""
     training: Any
     """The baseline that plans are derived from."""
     optimizer: Any
     """The optimizer."""
     plan: str
-    """Which plan."""
+    """The name of the plan."""
     plans: Any
     """Options of the plans."""
     evaluation: Any
-    """How a trained model is evaluated."""
+    """The evaluation of a trained model."""
     run: RunSection = RunSection()
-    """How the run is carried out."""
+    """The execution of the run: seed, device, validation, checkpoints."""
 
     paths: ClassVar[tuple[str, ...]] = ("data.path", "data.val", "data.test", "init.path")
-    """Keys whose values are paths; relative ones start from the current folder."""
+    """Keys whose values are paths; relative paths start from the current folder."""

@@ -1,4 +1,4 @@
-"""A model evaluated on any number of ranks, and what was found written down; of any task."""
+"""Evaluates models of any task on any number of ranks, and writes the results."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -30,15 +30,15 @@ def validator(
     ranks: "Ranks",
     on_progress: Progress = lambda *_: None,
 ) -> "Validate":
-    """A function that evaluates a model during training, at full resolution or at the shape of a stage.
+    """Build a function that evaluates a model during training, at full resolution or at a stage's shape.
 
-    All ranks call it, and each gets the result.
+    All ranks call the function, and each gets the result.
 
     Args:
-        evaluator: What to evaluate.
-        on_message: Called with each item that is damaged or cannot be read, once.
-        ranks: The ranks that evaluate together, each its share.
-        on_progress: Called with how far each evaluation is.
+        evaluator: The evaluator.
+        on_message: Called once for each item that is damaged or cannot be read.
+        ranks: The ranks that evaluate together; each takes a share of the items.
+        on_progress: Called with the progress of each evaluation.
     """
     named: set[int] = set()
     faults: set[str] = set()
@@ -74,7 +74,7 @@ def evaluate_all(
     on_message: Callable[[str], None] = lambda _: None,
     on_progress: Progress = lambda *_: None,
 ) -> list[Any] | None:
-    """What all ranks found, on the first; None on the others. Items that cannot be read are reported."""
+    """Evaluate on all ranks. Returns all results on the first rank, None on the others; reports unreadable items."""
     report = partial(on_progress, evaluator.doing)
     own = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
     shares = ranks.gather(own)
@@ -87,7 +87,7 @@ def evaluate_all(
 
 
 def unreadable(found: Sequence[Any]) -> list[Replacement]:
-    """The items that could not be read, each once, in the dataset's order."""
+    """The items that cannot be read, without duplicates, in the dataset's order."""
     bad = {item.video: item for item in found if isinstance(item, Replacement)}
     return [bad[video] for video in sorted(bad)]
 
@@ -97,16 +97,16 @@ def _left_out(evaluator: Evaluator, bad: Replacement) -> str:
 
 
 def check_classes(own: Sequence[str], classes: Sequence[str], source: object, origin: str) -> None:
-    """Check that data has the classes that a model was trained for, in their order.
+    """Check that the data has the classes of the model, in the same order.
 
     Args:
-        own: The data's.
-        classes: The model's.
-        source: Where the data is from.
-        origin: Where the model is from.
+        own: The classes of the data.
+        classes: The classes of the model.
+        source: Source of the data, for messages.
+        origin: Source of the model, for messages.
 
     Raises:
-        DataError: if it has others.
+        DataError: if they differ.
     """
     if tuple(own) == tuple(classes):
         return
@@ -119,7 +119,7 @@ def check_classes(own: Sequence[str], classes: Sequence[str], source: object, or
 
 
 def write_result(file: Path, data: Mapping[str, Any]) -> None:
-    """Write one JSON object, whole or not at all, with a line for each value and for each item of a list.
+    """Write one JSON object atomically, with one line per value and per list item.
 
     Raises:
         VcycleError: if it cannot be written.

@@ -1,4 +1,4 @@
-"""A recipe with its data found: what `train`, `eval`, `compare` and `bench` start from, whichever the task."""
+"""Defines `Experiment`: a recipe with its task and data, used by `train`, `eval`, `compare` and `bench`."""
 
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -19,7 +19,7 @@ __all__ = ["Experiment"]
 
 
 class Experiment:
-    """A recipe, its task and its data. Data are found once, datasets made once."""
+    """A recipe, its task and its data. Data is found once; each dataset is built once."""
 
     def __init__(
         self,
@@ -29,13 +29,13 @@ class Experiment:
         on_progress: Progress = lambda *_: None,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take a recipe; nothing is looked for yet.
+        """Create an experiment; the data is not read yet.
 
         Args:
-            recipe: Of any task.
-            work: Folder for embedded sets and caches.
-            on_progress: Called with what is being done, how much of it is done, and how much there is.
-            on_message: Called with what a user should know.
+            recipe: A recipe of any task.
+            work: Folder for embedded datasets and caches.
+            on_progress: Called with the name of the operation, the number of items done, and the total.
+            on_message: Called with notes for the user.
         """
         self.recipe = recipe
         self.task: Task[Any, Any] = tasks[recipe.task]
@@ -46,7 +46,7 @@ class Experiment:
         self._evaluators: dict[tuple[str, bool], Evaluator] = {}
 
     def with_recipe(self, recipe: RecipeBase) -> "Experiment":
-        """The same data under a recipe that differs in what does not change them, such as the seed."""
+        """The same data with another recipe, which may differ only in keys that do not affect it, such as the seed."""
         other = copy(self)
         other.recipe = recipe
         return other
@@ -58,19 +58,19 @@ class Experiment:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, where the data has classes."""
+        """Class names; empty if the data has no classes."""
         return self.splits.classes
 
     def plan(self, name: str | None = None) -> Plan:
-        """The plan of that name, by default the recipe's, for the data, checked against the model.
+        """Build the plan of that name, by default the recipe's, for the data, and check it against the model.
 
         Raises:
             RecipeError: for an unknown name.
-            PlanError: if it cannot be built, or the model cannot take its shapes.
+            PlanError: if it cannot be built, or the model does not support its shapes.
         """
         check_names(self.task.plans, [name or self.recipe.plan])
         if (length := self.task.length(self.recipe)) is not None:
-            self._planned(length, name)  # refused before data are looked for, or made
+            self._planned(length, name)  # errors show before the data is searched or generated
         return self._planned(len(self.splits.train), name)
 
     def _planned(self, samples: int, name: str | None) -> Plan:
@@ -79,23 +79,23 @@ class Experiment:
         return planned
 
     def leave_out(self, known: Mapping[str, str] | None = None) -> Mapping[str, str]:
-        """Leave training items out that cannot be opened, before anything is planned.
+        """Leave out training items that cannot be opened. Call it before planning.
 
         Args:
-            known: Those that were left out when the run started; looked for where it is None.
+            known: The items that were left out when the run started; if None, they are searched.
 
         Returns:
-            Those left out, and why.
+            The items left out, with the reasons.
 
         Raises:
-            DataError: if they are more than `run.bad_limit` allows.
+            DataError: if there are more of them than `run.bad_limit` allows.
         """
         dead = self.task.unopenable(self.recipe, self.splits, self.on_progress) if known is None else known
         self.splits.without(dead)
         return dead
 
     def check_init(self) -> None:
-        """Check that the weights that the recipe starts from fit its model, without building it.
+        """Check that the recipe's initial weights fit its model, on the meta device.
 
         Raises:
             CheckpointError: if they cannot be read, or do not fit.
@@ -104,20 +104,20 @@ class Experiment:
             self.task.init_weights(self._meta_model(), self.recipe, self.classes)
 
     def check(self, plan: Plan, *, fresh: bool, world: int = 1) -> list[str]:
-        """Check that the recipe can be trained on its data by this machine, and starts from weights that fit.
+        """Check that the recipe can be trained on its data on this machine, and that its initial weights fit.
 
         Args:
-            plan: What is to be trained.
-            fresh: Whether the training starts, rather than resumes.
-            world: Processes that share a step.
+            plan: The plan to train.
+            fresh: Whether the training starts from step 0, instead of resuming.
+            world: Number of processes that share a step.
 
         Returns:
-            What a user should know of the data.
+            Notes about the data for the user.
 
         Raises:
-            RecipeError: if it cannot.
-            DataError: if the data is at fault.
-            CheckpointError: if the weights that it starts from cannot be read, or do not fit.
+            RecipeError: if the recipe is wrong, or needs too much memory.
+            DataError: if the data is wrong.
+            CheckpointError: if the initial weights cannot be read, or do not fit.
         """
         notes = self.task.check(self.recipe, self.splits, fresh=fresh)
         if fresh:
@@ -133,28 +133,28 @@ class Experiment:
             return self.task.build_model(self.recipe, len(self.classes), download=False)
 
     def dataset(self, split: str) -> Any:
-        """The dataset of a split; frames are cached where the recipe says so.
+        """The dataset of a split; frames are cached if the recipe sets a cache.
 
         Raises:
-            RecipeError: if there is no such split.
+            RecipeError: if the split does not exist.
         """
         if split not in self._datasets:
             self._datasets[split] = self.task.dataset(self.recipe, self.splits, split, self.work, self.on_progress)
         return self._datasets[split]
 
     def evaluator(self, split: str, *, final: bool = False) -> Evaluator:
-        """What evaluates on a split: by the protocol of a finished training (`final`), or the cheap one."""
+        """The evaluator of a split, with the full protocol (`final`) or the cheap one of validations."""
         if (split, final) not in self._evaluators:
             made = self.task.evaluator(self.recipe, self.dataset(split), self.classes, final=final)
             self._evaluators[split, final] = made
         return self._evaluators[split, final]
 
     def build_model(self, *, initialise: bool, on_message: Callable[[str], None] = lambda _: None) -> "nn.Module":
-        """The recipe's model, with what is frozen frozen.
+        """Build the recipe's model and freeze its frozen parts.
 
         Args:
-            initialise: Whether to load the weights that the recipe starts from; a resumed run has its own.
-            on_message: Called with what was loaded.
+            initialise: Whether to load the recipe's initial weights; a resumed run loads its checkpoint instead.
+            on_message: Called with a summary of the weights that were loaded.
         """
         download = initialise and self.recipe.init.path is None
         model = self.task.build_model(self.recipe, len(self.classes), download=download)

@@ -1,4 +1,4 @@
-"""A trained model as one file: safetensors, with what made it in its metadata."""
+"""Exports a trained model to one safetensors file, with its recipe, plan and evaluation in the metadata."""
 
 import json
 from collections.abc import Mapping
@@ -21,30 +21,30 @@ OWN = "vcycle"
 
 
 def namings() -> tuple[str, ...]:
-    """Whose names exported tensors may get: vcycle's, or a library's that the key map of a model knows."""
+    """Naming schemes for exported tensors: vcycle's, or that of a library in a model's key map."""
     maps = [found for task in tasks for found in models_of(task).key_maps()]
     return (OWN, *dict.fromkeys(name for found in maps for name in found.libraries if name != OWN))
 
 
 def export(saved: SavedWeights, file: Path, *, naming: str = OWN) -> int:
-    """Write weights and what made them into a safetensors file, which is whole or absent.
+    """Write weights and their provenance to a safetensors file, atomically.
 
     Args:
-        saved: From `vcycle.runs.loaded_model.read_saved`.
-        file: Where to; replaced if it is there.
-        naming: Whose names the tensors get. Whichever it is, vcycle opens the file again.
+        saved: From `vcycle.tasks.saved_weights.read_saved`.
+        file: The output file; replaced if it exists.
+        naming: The naming scheme of the tensors. vcycle can load each of them.
 
     Returns:
         The number of tensors.
 
     Raises:
-        CheckpointError: if it is not known how the weights came about, they have no such names, or the file cannot be
-            written.
+        CheckpointError: if the provenance of the weights is unknown, a tensor has no name in the scheme, or the file
+            cannot be written.
     """
     trained = saved.trained
     if trained is None:
         raise CheckpointError(
-            f"weights {saved.weights.source} do not say how they came about; accepted: the folder of a run"
+            f"weights {saved.weights.source} have no record of their training; accepted: a run folder"
         )
     tensors = {name: value.contiguous() for name, value in _renamed(saved.weights.state, trained, naming).items()}
     content = safetensors.torch.save(tensors, _metadata(trained))
@@ -58,7 +58,7 @@ def export(saved: SavedWeights, file: Path, *, naming: str = OWN) -> int:
 
 
 def _metadata(trained: Provenance) -> dict[str, str]:
-    """What is written beside the tensors. All but the first key is ours; that one is what other libraries look for."""
+    """The metadata. All keys but the first are vcycle's; other libraries expect the first."""
     said = {
         "version": vcycle.__version__,
         "recipe": dump_recipe(trained.recipe),
@@ -72,7 +72,7 @@ def _metadata(trained: Provenance) -> dict[str, str]:
 
 
 def _names(state: Mapping[str, Tensor], trained: Provenance, naming: str) -> Mapping[str, str]:
-    """Another library's name of each tensor that has one there."""
+    """The name of each tensor in another library, if it has one."""
     model = trained.recipe.model
     spec = models_of(trained.recipe.task).find(model.name)
     key_map = spec.loaded_key_map()
@@ -86,7 +86,7 @@ def _renamed(state: Mapping[str, Tensor], trained: Provenance, naming: str) -> M
     nameless = [key for key in state if key not in theirs]
     if nameless:
         raise CheckpointError(
-            f"{len(nameless):,} tensors of model {trained.recipe.model.name}, such as {nameless[0]}, have no names in "
+            f"{len(nameless):,} tensors of model {trained.recipe.model.name}, such as {nameless[0]}, have no name in "
             f"{naming}; accepted: vcycle"
         )
     return {theirs[key]: value for key, value in state.items()}

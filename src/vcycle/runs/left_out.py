@@ -1,4 +1,4 @@
-"""Items of a training set that cannot be opened: left out from the start, and by whoever resumes."""
+"""Records training items that cannot be opened, so that a resumed run leaves out the same ones."""
 
 import json
 from collections.abc import Mapping
@@ -14,10 +14,10 @@ __all__ = ["dead_in", "left_out_by", "left_out_in", "record_left_out"]
 
 
 def left_out_by(run: RunFolder) -> dict[str, str]:
-    """What a run has left out since its start: as it was then, whether or not it can be opened by now.
+    """Items that a run left out when it started, whether or not they can be opened now.
 
     Raises:
-        CheckpointError: if its record is damaged.
+        CheckpointError: if the record is damaged.
     """
     if not run.videos.is_file():
         return {}
@@ -27,10 +27,10 @@ def left_out_by(run: RunFolder) -> dict[str, str]:
 
 
 def left_out_in(file: Path, found: Found) -> dict[str, str] | None:
-    """What a study of this data has left out since its start; None where it has no record of them.
+    """Items that a study on this data left out when it started; None if there is no record.
 
     Raises:
-        CheckpointError: if its record is damaged.
+        CheckpointError: if the record is damaged.
     """
     if not file.is_file():
         return None
@@ -39,7 +39,7 @@ def left_out_in(file: Path, found: Found) -> dict[str, str] | None:
 
 
 def record_left_out(file: Path, found: Found) -> None:
-    """Write down for a study which of its items are left out.
+    """Record the items that a study leaves out.
 
     Raises:
         VcycleError: if it cannot be written.
@@ -49,7 +49,7 @@ def record_left_out(file: Path, found: Found) -> None:
 
 
 def dead_in(found: Found) -> dict[str, str]:
-    """Items that were left out of what was found, and why."""
+    """Items that were left out, with the reasons."""
     return dict(getattr(found, "dead", {}))
 
 
@@ -63,5 +63,5 @@ def _read(file: Path) -> Mapping[str, Any]:
 
 def _checked(found: object, file: Path) -> dict[str, str]:
     if not isinstance(found, Mapping) or not all(isinstance(text, str) for text in found.values()):
-        raise CheckpointError(f"{file} is damaged: left_out is no object of paths and causes")
+        raise CheckpointError(f"{file} is damaged: left_out must map paths to causes")
     return dict(found)

@@ -1,4 +1,4 @@
-"""A run resumes by the recipe and on the data that it started with, or not at all."""
+"""Checks that a run resumes with the recipe, plan and data that it started with."""
 
 import contextlib
 import json
@@ -20,32 +20,32 @@ __all__ = ["prepare_run_folder", "refuse_missing_run"]
 
 _FREE = (
     "description",
-    # Which data these give is compared itself; how they are loaded changes nothing.
+    # The data itself is compared; how it is loaded does not change the result.
     *("data.path", "data.val", "data.test", "data.workers", "data.timeout", "data.prefetch"),
-    "plans",  # what they make of the chosen plan is compared itself
+    "plans",  # the resulting plan is compared
     *("run.device", "run.validate_every", "run.save_every", "run.bad_limit", "run.loggers", "run.fit", "run.threads"),
     *("run.bad_steps", "run.watchdog", "run.compile", "run.graphs", "run.shard", "run.validate_stage_shape"),
 )
-"""Keys that a resume may change in any task, beside `Task.free_keys`: none of them changes what is learned, or how it
-is measured meanwhile."""
+"""Keys that a resume may change in any task, beside `Task.free_keys`: they change neither the training nor its
+validations."""
 
 
 def prepare_run_folder(run: RunFolder, recipe: RecipeBase, plan: Plan, splits: Splits[Any], *, resume: bool) -> bool:
-    """Make a run's folder and write down what starts and on which data, or check that a run resumes as it started.
+    """Create a run folder and record its recipe, plan and data; or check that the run resumes with the same ones.
 
     Args:
         run: The run.
-        recipe: What it is to be carried out by.
-        plan: The plan that this gives.
-        splits: The data that this gives.
+        recipe: The recipe of the run.
+        plan: The plan from the recipe.
+        splits: The data of the recipe.
         resume: Whether the run may resume.
 
     Returns:
         Whether it resumes.
 
     Raises:
-        CheckpointError: if it started with anything else, naming the first difference.
-        VcycleError: as `RunFolder.prepare`.
+        CheckpointError: if the run started with others; names the first difference.
+        VcycleError: as in `RunFolder.prepare`.
     """
     found = {"train": splits.train.digest(), "val": splits.val.digest()}
     if not run.prepare(plan, dump_recipe(recipe), resume=resume, classes=splits.classes or None):
@@ -54,26 +54,26 @@ def prepare_run_folder(run: RunFolder, recipe: RecipeBase, plan: Plan, splits: S
         atomic_text(run.videos, json.dumps(found, indent=1) + "\n")
         return False
     _refuse_others(run, recipe, plan, found)
-    # What it resumes by, such as where its data is now.
+    # Record the recipe that it resumes with, such as the new path of its data.
     if run.recipe.is_file() and read_text(run.recipe) != (now := dump_recipe(recipe)):
         atomic_text(run.recipe, now)
     return True
 
 
 def _refuse_others(run: RunFolder, recipe: RecipeBase, plan: Plan, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse to resume a run by anything but what it started with.
+    """Refuse to resume a run with another recipe, plan or data.
 
-    Data is compared by names below the folder or list that it is found in, and by labels: it may have moved. Contents
-    are not looked at.
+    Data is compared by labels and by names relative to its folder or list, so that it may move. File contents are not
+    compared.
 
     Args:
-        run: The run; one that wrote nothing down is not compared.
-        recipe: What it is to resume by.
-        plan: The plan that this gives.
-        found: Digests of the data that this gives, by split.
+        run: The run; missing records are not compared.
+        recipe: The recipe to resume with.
+        plan: The plan from the recipe.
+        found: Digests of the recipe's data, by split.
 
     Raises:
-        CheckpointError: naming the first difference.
+        CheckpointError: if something differs; names the first difference.
     """
     own = load_recipe(str(run.path)) if run.recipe.is_file() else recipe
     remedy = f"resume with the run's own recipe ({run.recipe}), or choose another --out"
@@ -86,24 +86,24 @@ def _refuse_others(run: RunFolder, recipe: RecipeBase, plan: Plan, found: Mappin
         for split, digest in found.items():
             if (how := _how_others(started.get(split), digest)) is not None:
                 raise CheckpointError(
-                    f"{run.path} was started on other {split} videos than those of data.path {recipe.data.path}: "
-                    f"{how}; its own are those of {own.data.path}"
+                    f"{run.path} was started with other {split} videos than those in data.path {recipe.data.path}: "
+                    f"{how}; the run used those in {own.data.path}"
                 )
     if run.plan.is_file() and (started_under := _plan_in(run.plan)) != plan:
         options = [difference for difference in _differences(own, recipe) if difference[0].startswith("plans.")]
         if options:
             raise CheckpointError(f"{run.path} was started with {_told(options)}: {remedy}")
         raise CheckpointError(
-            f"{run.path} was started under plan {started_under.name} {started_under.fingerprint}, and this recipe "
+            f"{run.path} was started with plan {started_under.name} {started_under.fingerprint}, but this recipe "
             f"gives {plan.name} {plan.fingerprint}: {remedy}"
         )
 
 
 def refuse_missing_run(name: str) -> None:
-    """Refuse to resume a run that is not there; anything else that a recipe may be is let through.
+    """Refuse to resume a run that does not exist. Shipped recipes and recipe files are allowed.
 
     Raises:
-        RecipeError: naming a run that may be meant.
+        RecipeError: if there is no such run or recipe; suggests existing runs.
     """
     if Path(name).is_file() or RunFolder(Path(name)).recipe.is_file():
         return
@@ -111,12 +111,12 @@ def refuse_missing_run(name: str) -> None:
         recipe_text(name)
         return
     runs = sorted(str(folder.parent) for folder in Path("runs").glob("*/recipe.yaml"))
-    there = f"; there are {', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}" if runs else ""
-    raise RecipeError(f"{name}: no run to resume: its folder has a recipe.yaml{did_you_mean(name, runs)}{there}")
+    there = f"; existing runs: {', '.join(runs[:5])}{', ...' if len(runs) > 5 else ''}" if runs else ""
+    raise RecipeError(f"{name}: no run to resume: a run folder has a recipe.yaml{did_you_mean(name, runs)}{there}")
 
 
 def _differences(own: RecipeBase, other: RecipeBase) -> Iterator[tuple[str, Any, Any]]:
-    """Keys in which two recipes differ, with the value of each."""
+    """Keys in which two recipes differ, with both values."""
     ours, theirs = (dict(_flat(recipe.model_dump(mode="json", by_alias=True))) for recipe in (own, other))
     for key in dict.fromkeys([*theirs, *ours]):
         if ours.get(key) != theirs.get(key):
@@ -148,12 +148,12 @@ def _value(value: Any) -> str:
 
 
 def _how_others(started: Any, now: Mapping[str, Any]) -> str | None:
-    """In what the videos of a split differ, in words; None where they are the same."""
+    """Describe how the videos of a split differ; None if they are the same."""
     if not isinstance(started, Mapping) or all(started.get(key) == value for key, value in now.items()):
         return None
     had = started.get("videos")
     if had != now["videos"]:
-        return f"{now['videos']:,} of them, where the run has {f'{had:,}' if isinstance(had, int) else repr(had)}"
+        return f"found {now['videos']:,}, the run has {f'{had:,}' if isinstance(had, int) else repr(had)}"
     what = [name for name in ("names", "labels") if started.get(name) != now.get(name)]
     return f"their {' and '.join(what)} differ"
 

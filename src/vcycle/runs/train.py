@@ -1,4 +1,4 @@
-"""A training in a run's folder, of any task."""
+"""Trains a model of any task in a run folder."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -29,22 +29,22 @@ def start(
     resume: bool,
     ranks: "Ranks | None" = None,
 ) -> bool:
-    """Enter the run's folder: write down what starts, or check that what is there can be resumed.
+    """Prepare the run folder: record a new run, or check that the existing run can be resumed.
 
     Args:
         experiment: The recipe and its data.
-        plan: What is to be done at every step.
-        run: The run's folder.
+        plan: The schedule of shapes, batches and LRs.
+        run: The run folder.
         recipe: As in `train`.
-        resume: Whether to resume what the folder holds.
+        resume: Whether to resume the run in the folder.
         ranks: The ranks that train together.
 
     Returns:
         Whether it resumes.
 
     Raises:
-        CheckpointError: if the folder's run started with anything else.
-        VcycleError: if it holds a run that is not to be resumed, or cannot be written.
+        CheckpointError: if the run in the folder started with another recipe, plan or data.
+        VcycleError: if the folder holds a run and `resume` is not set, or cannot be written.
     """
     from vcycle.train.ranks import ALONE
 
@@ -64,19 +64,19 @@ def train(
     on_start: Callable[[], None] = lambda: None,
     callbacks: "Callbacks | None" = None,
 ) -> "Fitted":
-    """Train an experiment's model under a plan; see `vcycle.train.trainer.fit`.
+    """Train an experiment's model with a plan; see `vcycle.train.trainer.fit`.
 
     Args:
         experiment: The recipe and its data.
-        plan: What to do at every step.
-        run: The run's folder.
-        recipe: What is trained by and written beside the run, where it differs from the experiment's: in its seed,
-            the plan's name and where embedded data is.
-        resume: Whether to resume what the folder holds.
-        resumed: What `start` returned, where the caller has called it.
+        plan: The schedule of shapes, batches and LRs.
+        run: The run folder.
+        recipe: The recipe to train with and to store in the run folder, if it differs from the experiment's: in its
+            seed, the plan's name or the path of embedded data.
+        resume: Whether to resume the run in the folder.
+        resumed: What `start` returned, if the caller has called it.
         ranks: The ranks that train together.
-        on_start: Called when the datasets are made, and training is about to start.
-        callbacks: What to report, and to whom.
+        on_start: Called after the datasets are built, just before training starts.
+        callbacks: Receive progress, messages and results.
     """
     from vcycle.train.callbacks import Callbacks
     from vcycle.train.ranks import ALONE
@@ -90,7 +90,7 @@ def train(
     own_experiment = experiment if recipe is None else experiment.with_recipe(own)
     on_message = callbacks.on_message if ranks.first else lambda _: None
     model = own_experiment.build_model(initialise=not resumed, on_message=on_message)
-    with ranks.one_after_another():  # a cache of frames is built once
+    with ranks.one_after_another():  # so that the frame cache is built once
         dataset, evaluator = experiment.dataset("train"), experiment.evaluator("val")
     on_start()
     return fit(
@@ -111,7 +111,7 @@ def train(
 
 
 def config_of(recipe: RecipeBase) -> "TrainConfig":
-    """The options of the recipe's training."""
+    """The training options of a recipe."""
     from vcycle.train.config import EmaSpec, TrainConfig
 
     training, decay = recipe.training, recipe.training.ema
@@ -119,7 +119,7 @@ def config_of(recipe: RecipeBase) -> "TrainConfig":
         run=recipe.run,
         loading=recipe.data,
         optimizer=recipe.optimizer,
-        # The decay is stated for the baseline's batch, before a larger minibatch.
+        # The decay refers to the baseline's batch, before a larger minibatch.
         ema=None if decay is None else EmaSpec(decay=decay, clips=training.batch),
         precise_bn=tasks[recipe.task].precise_bn(recipe),
         clip_grad_norm=training.clip_grad_norm,

@@ -1,8 +1,8 @@
-"""What a task is: all that training, evaluation, comparison and export ask of it.
+"""Defines the `Task` interface, which training, evaluation, comparison and export use.
 
-A task is one object in one folder. What is the same for every task (the flow of `train`, `eval`, `compare`, `bench`,
-`export`) is in `vcycle.runs`, `vcycle.bench` and `vcycle.cli`, which know no task by name. Nothing here imports torch:
-planning answers at once.
+A task is one object in one folder. The flow of `train`, `eval`, `compare`, `bench` and `export` is the same for every
+task: `vcycle.runs`, `vcycle.bench` and `vcycle.cli` know no task by name. This module imports no torch, so that
+planning starts fast.
 """
 
 from abc import ABC, abstractmethod
@@ -55,7 +55,7 @@ __all__ = [
 ]
 
 Progress = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is done, and how much there is."""
+"""Called with the name of the operation, the number of items done, and the total."""
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
@@ -65,35 +65,35 @@ F = TypeVar("F", bound="Found")
 
 
 class Found(Protocol):
-    """The videos, clips or pictures of one split, found but not decoded."""
+    """The videos, clips or images of one split, found but not decoded."""
 
     @property
     def source(self) -> "Path | str":
-        """Where they were found."""
+        """The folder or list that they were found in."""
         ...
 
     def __len__(self) -> int:
-        """How many."""
+        """Number of items."""
         ...
 
     def digest(self) -> dict[str, Any]:
-        """What identifies them wherever they are stored: `videos` (how many) and hashes of names and labels."""
+        """Identifies the items, wherever they are stored: `videos` (their number) and hashes of names and labels."""
         ...
 
 
 class Splits(Generic[F]):
-    """The data of a recipe, by split; each is read when it is first asked for."""
+    """The data of a recipe, by split. Each split is read on first access."""
 
     def __init__(
         self, read: Callable[[Split], F], has: Collection[str], *, source: str, layout: str = "folder"
     ) -> None:
-        """Hold what reads the splits.
+        """Create the splits; nothing is read yet.
 
         Args:
-            read: Reads one.
-            has: Those that are there.
+            read: Reads one split.
+            has: The splits that exist.
             source: Where the data was found, for messages.
-            layout: The layout it was found in.
+            layout: The dataset layout.
         """
         self._read = read
         self._has = has
@@ -102,14 +102,14 @@ class Splits(Generic[F]):
         self._found: dict[str, F] = {}
 
     def __contains__(self, split: str) -> bool:
-        """Whether there is such a split."""
+        """Whether the split exists."""
         return split in self._has
 
     def __getitem__(self, split: str) -> F:
         """One split.
 
         Raises:
-            RecipeError: if there is no such split.
+            RecipeError: if the split does not exist.
             DataError: if it cannot be read.
         """
         if split not in SPLITS:
@@ -121,7 +121,7 @@ class Splits(Generic[F]):
         return self._found[split]
 
     def without(self, dead: Mapping[str, str]) -> None:
-        """Leave items out of the training split, which has a method `without` for that."""
+        """Remove unreadable items from the training split, by its method `without`."""
         if dead:
             train: Any = self["train"]
             self._found["train"] = train.without(dead)
@@ -143,35 +143,35 @@ class Splits(Generic[F]):
 
     @cached_property
     def classes(self) -> tuple[str, ...]:
-        """Names of the classes, where the data has classes."""
+        """Class names; empty if the data has no classes."""
         return tuple(getattr(self.train, "classes", ()))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """The number that a task is judged by; higher is better."""
+    """The metric that a task reports; higher is better."""
 
     name: str
-    """As an evaluation calls it: `top-1`."""
+    """Its name in an evaluation: `top-1`."""
     key: str
     """The field of an evaluation that holds it: `top1`."""
     words: str
-    """As a table calls it: `accuracy`."""
+    """Its name in a table: `accuracy`."""
     unit: str
-    """Written after a value."""
+    """The unit of a value."""
     points: str
-    """Written after a difference."""
+    """The unit of a difference."""
     scale: float
-    """A value is multiplied by it to be written."""
+    """Factor from a value to the displayed number, such as 100 for per cent."""
     digits: int
     """Decimals."""
     margin: float
-    """The usual non-inferiority margin, in the number's own scale."""
+    """The usual non-inferiority margin, before `scale`."""
     samples: str
-    """What it is the mean over: `videos`."""
+    """The items that it averages over: `videos`."""
 
     def text(self, value: float) -> str:
-        """A value for people.
+        """Format a value with its unit.
 
         Example:
             >>> accuracy = Measure(name="top-1", key="top1", words="accuracy", unit="%", points="points", scale=100.0,
@@ -183,19 +183,18 @@ class Measure:
 
 
 class Evaluator(ABC):
-    """Evaluates models on one dataset, item by item: a share of the items on each rank, the result from all of them."""
+    """Evaluates models on one dataset, item by item. Each rank takes a share of the items; the result uses all."""
 
     doing: ClassVar[str] = "evaluating"
-    """What progress is reported as."""
+    """Name of the operation in progress reports."""
     item: ClassVar[str] = "item"
-    """What one item is: `video`, `clip`."""
+    """Name of one item: `video`, `clip`."""
 
     on_fault: Callable[[str], None]
-    """Called with what is wrong with an item that counts all the same, such as a cut file; once for each in an
-    evaluation."""
+    """Called with the fault of an item that still counts, such as a truncated file; once per item and evaluation."""
 
     def __init__(self) -> None:
-        """Report no faults, unless `on_fault` is set."""
+        """Ignore faults until `on_fault` is set."""
         self.on_fault = lambda _: None
 
     @abstractmethod
@@ -208,40 +207,43 @@ class Evaluator(ABC):
         world: int = 1,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> "Iterator[Any | Replacement]":
-        """Evaluate a rank's share; what comes of an item, or why it could not be read."""
+        """Evaluate a rank's share of the items: yields each item's result, or the reason that it cannot be read."""
 
     @abstractmethod
     def at(self, shape: Shape) -> "Evaluator":
-        """The evaluator of clips of this shape, as a stage of training takes them, rather than of full resolution."""
+        """An evaluator on clips of this shape, as in a training stage, instead of full resolution."""
 
     @abstractmethod
     def result(self, found: Sequence[Any]) -> "Evaluation":
-        """What all ranks found, as numbers.
+        """Compute the metrics from the results of all ranks.
 
         Raises:
             DataError: if no item could be read.
         """
 
     def line(self, result: "Evaluation", split: str) -> str:
-        """The result in a line, with its protocol."""
+        """Format the result and its protocol in one line."""
         return f"{result.headline} on {split}"
 
     def warning(self, result: "Evaluation") -> str | None:
-        """What is wrong with a result that looks like one: that it is worse than doing nothing."""
+        """A warning if the result is worse than a trivial baseline; None otherwise."""
         del result
         return None
 
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
-        """The measure of each item in the dataset's order, None for one without; None if it is no mean over items."""
+        """The metric of each item in the dataset's order, None for an item without one.
+
+        Returns None if the metric is not a mean over items.
+        """
         del found
         return None
 
     def conditions(self) -> dict[str, Any]:
-        """What was evaluated on, beside model and split, to be printed and written with the numbers."""
+        """The conditions beside model and split that are printed and written with the metrics."""
         return {}
 
     def details(self, found: Sequence[Any]) -> dict[str, Any]:
-        """What is written beside the numbers, such as a row for each item."""
+        """Details to write with the metrics, such as a row per item."""
         del found
         return {}
 
@@ -251,62 +253,62 @@ class Evaluator(ABC):
         return None
 
     def check_figure(self) -> None:
-        """Check that a figure can be drawn, before hours of evaluation.
+        """Check that a figure can be drawn, before the evaluation starts.
 
         Raises:
             RecipeError: if it cannot.
         """
-        raise RecipeError("--figure: there is no figure of this evaluation")
+        raise RecipeError("--figure: this evaluation has no figure")
 
     def figure(self, found: Sequence[Any], title: str) -> "Figure":
-        """Draw what was found."""
+        """Draw the results."""
         raise NotImplementedError
 
     @property
     def suffix(self) -> str:
-        """What the name of a result's file ends with: the views of each item."""
+        """Suffix of the result file's name: the views per item."""
         return ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """A comparison on data made on the spot, in minutes and without a network."""
+    """A comparison on generated data; it takes minutes and needs no network connection."""
 
     recipe: str
     """The shipped recipe."""
     plans: tuple[str, ...]
-    """What is compared."""
+    """The plans to compare."""
     title: str
     folder: str
-    """Where, by default."""
+    """The default output folder."""
     seeds: int
-    """How many, by default."""
+    """The default number of seeds."""
     fixed_names: bool = False
     """Whether `--json` also gives the best plan and its control as `multigrid` and `control`, and values as
     `accuracy`."""
     make: "Callable[[Path, Progress], Sequence[str]]" = lambda folder, progress: ()
-    """Makes the data under a folder; returns overrides of the recipe that find it."""
+    """Generates the data in a folder; returns the recipe overrides that point to it."""
     draw: "Callable[[Mapping[str, Path], Path], None]" = lambda runs, file: None
-    """Draws what the trained networks do into a file, given the folder of a run of each plan."""
+    """Draws the output of the trained models into a file. Called with one run folder per plan, and the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """How a dataset's files are checked."""
+    """Options of `vcycle check`."""
 
     folder: "Path"
     quick: bool
-    """Whether to read packets alone."""
+    """Whether to read packets without decoding."""
     workers: int | None
     timeout: float | None
-    """As given."""
+    """The command-line value."""
     patience: float
-    """Seconds without progress after which a file is given up."""
+    """Seconds without progress after which a file counts as unreadable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions:
-    """How a dataset is prepared: the options of `vcycle prepare`, as given."""
+    """The command-line options of `vcycle prepare`."""
 
     data: str
     out: "Path"
@@ -327,14 +329,14 @@ class PrepareOptions:
 
 
 class Task(ABC, Generic[R, F]):
-    """One task. A subclass names its recipe, its plans, its models and its data; the defaults suit plain tasks."""
+    """Base class of tasks. A subclass sets its recipe, plans, models and data; the defaults suit simple tasks."""
 
     name: ClassVar[str]
-    """As a recipe's `task` has it."""
+    """The value of a recipe's `task` key."""
     recipe: ClassVar[type[RecipeBase]]
     """The schema of its recipes."""
     recipes: ClassVar[str | None] = None
-    """The package that holds its shipped recipes, in folders."""
+    """The package with its shipped recipes, in folders."""
     plans: ClassVar[Registry[PlanSpec]]
     """Its plans by name; `constant` is one of them."""
     models: "ClassVar[ModelRegistry | None]" = None
@@ -344,32 +346,32 @@ class Task(ABC, Generic[R, F]):
     compared: ClassVar[tuple[str, ...]] = ("constant",)
     """The plans that `vcycle compare` trains by default."""
     measures: ClassVar[tuple[Measure, ...]]
-    """What it can be judged by."""
+    """The metrics that it supports."""
     commands: ClassVar[Mapping[str, str]] = {}
-    """Commands of its own: name, and `module:function`."""
+    """Task-specific commands: maps a name to `module:function`."""
     preparers: ClassVar[Mapping[str, str]] = {}
-    """What `vcycle prepare --to NAME` writes: name, and `module:function` of `PrepareOptions` that returns the share of
-    files that failed."""
+    """Formats of `vcycle prepare --to NAME`: maps a name to `module:function`. The function is called with
+    `PrepareOptions` and returns the share of files that failed."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1
-    """How many times larger than a plan's shapes the sides of the largest pictures are."""
+    """Ratio of the sides of the largest images to the sides of a plan's shapes."""
     free_keys: ClassVar[tuple[str, ...]] = ()
-    """Keys of its sections that a resume may change, beside those that every task has: they change no result."""
+    """Recipe keys of this task that a resume may change, beside those of every task: they do not change the result."""
 
-    # What planning needs: no torch.
+    # Planning. These methods import no torch.
 
     @abstractmethod
     def find(self, recipe: R, work: "Path", progress: Progress = lambda *_: None) -> Splits[F]:
-        """Find the recipe's data; embedded sets are made under `work`.
+        """Find the recipe's data; generate an embedded dataset under `work`.
 
         Raises:
-            RecipeError: if the recipe names none.
-            DataError: if it is not there, or malformed.
+            RecipeError: if the recipe sets no data.
+            DataError: if the data is missing or malformed.
         """
 
     @abstractmethod
     def baseline(self, recipe: R, samples: int | None) -> Baseline:
-        """The recipe's training of constant shape, for a training set of so many samples.
+        """The recipe's baseline of constant shape, for a training set with this number of samples.
 
         Raises:
             RecipeError: if the length of the training set is needed and unknown, or the training is too short.
@@ -377,15 +379,15 @@ class Task(ABC, Generic[R, F]):
 
     @abstractmethod
     def check_plan(self, recipe: R, plan: Plan) -> None:
-        """Check that the recipe's model and sampling can take every shape of a plan.
+        """Check that the recipe's model and sampling support every shape of a plan.
 
         Raises:
-            PlanError: naming the first stage and step whose shape they cannot take.
+            PlanError: if they do not support a shape; names its first stage and step.
             RecipeError: for an unknown model or option.
         """
 
     def plan(self, recipe: R, samples: int | None = None, name: str | None = None) -> Plan:
-        """The plan of that name, by default the recipe's own; see `vcycle.tasks.plans`.
+        """Build the plan of that name, by default the recipe's own; see `vcycle.tasks.plans`.
 
         Raises:
             RecipeError: for an unknown name.
@@ -394,122 +396,122 @@ class Task(ABC, Generic[R, F]):
         return build_plan(self.plans, recipe, self.baseline(recipe, samples), recipe.plan if name is None else name)
 
     def length(self, recipe: R) -> int | None:
-        """Length of the training set where the recipe states it."""
+        """Length of the training set if the recipe states it, else None."""
         del recipe
         return None
 
     def outputs(self, recipe: R) -> int:
-        """Classes of the model where no data is at hand; 0 for a task without classes."""
+        """Number of classes of the model if no data is available; 0 for a task without classes."""
         del recipe
         return 0
 
     def measure(self, recipe: R) -> Measure:
-        """What the recipe's trainings are judged by."""
+        """The metric of the recipe."""
         del recipe
         return self.measures[0]
 
     def check(self, recipe: R, splits: Splits[F], *, fresh: bool) -> list[str]:
-        """Check before a run folder is made that the recipe can be trained on its data.
+        """Check that the recipe can be trained on its data, before the run folder is created.
 
         Args:
             recipe: The recipe.
             splits: Its data.
-            fresh: Whether the training starts, rather than resumes.
+            fresh: Whether the training starts from step 0, instead of resuming.
 
         Returns:
-            What a user should know of the data, such as clips that will be replaced.
+            Notes about the data for the user, such as clips that will be replaced.
 
         Raises:
-            RecipeError: if it cannot.
-            DataError: if the data is at fault.
+            RecipeError: if the recipe is wrong.
+            DataError: if the data is wrong.
         """
         del recipe, splits, fresh
         return []
 
     def describe(self, recipe: R, splits: Splits[F]) -> str:
-        """The data in a line."""
+        """Describe the data in one line."""
         del recipe
-        return f"{len(splits.train):,} items, and {len(splits.val):,} more for validation"
+        return f"{len(splits.train):,} training items and {len(splits.val):,} validation items"
 
     def owns(self, folder: "Path") -> bool:
-        """Whether a folder holds what this task alone has prepared."""
+        """Whether a folder holds data that this task, and no other, has prepared."""
         del folder
         return False
 
     def check_files(
         self, recipe: R | None, options: CheckOptions, progress: Progress, on_message: Callable[[str], None]
     ) -> "tuple[CheckReport, str]":
-        """Look through the files of a dataset, for `vcycle check`.
+        """Check the files of a dataset, for `vcycle check`.
 
         Args:
-            recipe: The recipe that the data is meant for; None of a folder that the task `owns`.
-            options: How.
-            progress: Called with how far it is.
-            on_message: Called with what a user should know.
+            recipe: The recipe for the data; None for a folder that the task `owns`.
+            options: The options of the command.
+            progress: Called with the progress.
+            on_message: Called with notes for the user.
 
         Returns:
-            What was found, and what one file is called.
+            The report, and the name of one item.
         """
         del recipe, options, progress, on_message
-        raise RecipeError(f"task {self.name} has no check of its files")
+        raise RecipeError(f"task {self.name} cannot check its files")
 
     def video_files(self, recipe: R) -> "Mapping[str, VideoList]":
-        """The video files that a recipe's data lists, by split."""
+        """The video files in the recipe's data, by split."""
         del recipe
         raise RecipeError(f"task {self.name} has no list of videos")
 
     def grids(self, recipe: R) -> "GridSampler":
-        """How clips are sampled from videos."""
+        """The sampler of clips from videos."""
         del recipe
-        raise RecipeError(f"task {self.name} samples no grids from videos")
+        raise RecipeError(f"task {self.name} does not sample grids from videos")
 
     def unopenable(self, recipe: R, splits: Splits[F], progress: Progress) -> Mapping[str, str]:
-        """Items of the training split that cannot be opened, and why; they are left out of the training.
+        """Training items that cannot be opened, with the reason; the training leaves them out.
 
         Raises:
-            DataError: if they are more than `run.bad_limit` allows.
+            DataError: if there are more of them than `run.bad_limit` allows.
         """
         del recipe, splits, progress
         return {}
 
     def chance(self, recipe: R, found: F) -> Chance | None:
-        """What guessing scores on a split; None where there is no such level."""
+        """The chance level on a split; None if the task has none."""
         del recipe, found
         return None
 
     def embedded_data(self, recipe: R, work: "Path") -> Section | None:
-        """The data section of a run on an embedded set, which names where it was made; None for other data."""
+        """The data section of a run on an embedded dataset, with the path of that dataset; None for other data."""
         del recipe, work
         return None
 
     def notices(self, recipe: R, splits: Splits[F], plan: Plan | None) -> list[str]:
-        """What a user should know before the training starts."""
+        """Notes for the user before the training starts."""
         del recipe, splits, plan
         return []
 
-    # What training and evaluation need.
+    # Training and evaluation.
 
     @abstractmethod
     def dataset(
         self, recipe: R, splits: Splits[F], split: str, work: "Path", progress: Progress = lambda *_: None
     ) -> Any:
-        """The dataset of a split, as `vcycle.loader` takes it; caches are kept under `work`."""
+        """The dataset of a split for `vcycle.loader`; its caches are stored under `work`."""
 
     @abstractmethod
     def build_model(self, recipe: R, classes: int, *, download: bool = True) -> "nn.Module":
-        """The recipe's model, its weights drawn under `run.seed`; without `download` no pretrained ones are fetched."""
+        """Build the recipe's model, initialised with `run.seed`. Pretrained weights are fetched only if `download`."""
 
     @abstractmethod
     def objective(self, recipe: R, classes: int) -> "Objective":
-        """The loss, and what a batch is to the model."""
+        """The loss, and how a batch is fed to the model."""
 
     @abstractmethod
     def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
-        """Evaluates on a dataset: the protocol of a finished training (`final`), or the cheap one of validations."""
+        """Build the evaluator: the full protocol for a trained model (`final`), or the cheap one of validations."""
 
     @abstractmethod
     def result(self, **fields: Any) -> "Evaluation":
-        """A result of an evaluation from its fields, as a log has them."""
+        """Build an evaluation result from its fields, as read from a log."""
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: R) -> None:
         """Load a trained model's weights, in place.
@@ -525,10 +527,10 @@ class Task(ABC, Generic[R, F]):
     def init_weights(
         self, model: "nn.Module", recipe: R, classes: Sequence[str], on_message: Callable[[str], None] = lambda _: None
     ) -> bool:
-        """Load the weights that the recipe starts from, in place; a model on the meta device is only checked.
+        """Load the recipe's initial weights, in place. A model on the meta device is only checked.
 
         Returns:
-            Whether all of the model was loaded.
+            Whether the whole model was loaded.
 
         Raises:
             CheckpointError: if they cannot be read, or do not fit.
@@ -546,27 +548,27 @@ class Task(ABC, Generic[R, F]):
         return True
 
     def prepare_model(self, model: "nn.Module", recipe: R) -> "nn.Module":
-        """Freeze what is not trained."""
+        """Freeze the parts that the recipe does not train."""
         del recipe
         return model
 
     def precise_bn(self, recipe: R) -> int | None:
-        """Clips over which BatchNorm's statistics are recomputed before validations; None for training's own."""
+        """Number of clips for precise BN before validations; None to use the running statistics of training."""
         del recipe
         return None
 
     def role_of(self, recipe: R) -> Callable[[str], str | None]:
-        """The role in the baseline of a parameter, by its name: parts with an LR of their own."""
+        """Maps a parameter's name to its role in the baseline, such as a part with its own LR."""
         del recipe
         return lambda _: None
 
     def monitor(self, model: "nn.Module") -> "Watched | None":
-        """A number of the step just done from which a training does not recover, if there is one."""
+        """A value to watch after each step, beyond which training does not recover; None if there is none."""
         del model
         return None
 
     def flop_counts(self) -> Mapping[Any, Callable[..., int]]:
-        """FLOPs of operators that PyTorch's counter does not know."""
+        """FLOP counts of operators that PyTorch's FLOP counter does not support."""
         return {}
 
 
@@ -588,15 +590,15 @@ def register_task(task: Task[Any, Any]) -> Task[Any, Any]:
 def register_plan(
     name: str, *, task: str = "recognition", options: type[Section] | None = None
 ) -> Callable[[Callable[[Any, Baseline, Any, float | None], Plan]], Callable[..., Plan]]:
-    """Add a plan to a task, by decorating what builds it.
+    """Register a plan for a task; a decorator of the function that builds it.
 
-    The function is called with the recipe, its baseline, the options, and the length that the plan's name gives
-    (`NAME@2`, in lengths of the baseline), None where it gives none. Recipes choose it with `plan: NAME`, and set its
-    options under `plans.NAME`; `control:NAME` is its LR-matched control.
+    The function is called with the recipe, its baseline, the options, and the length from the plan's name (`NAME@2`,
+    in lengths of the baseline; None without `@`). Recipes choose it with `plan: NAME`, and set its options under
+    `plans.NAME`; `control:NAME` is its LR-matched control.
 
     Args:
-        name: Of the plan.
-        task: The task that it is for.
+        name: Name of the plan.
+        task: Name of the task.
         options: The schema of its options.
 
     Raises:
@@ -650,5 +652,5 @@ def register_layout(
 
 
 def measures() -> dict[str, Measure]:
-    """What any task is judged by, by name."""
+    """The metrics of all tasks, by name."""
     return {measure.name: measure for name in tasks for measure in tasks[name].measures}

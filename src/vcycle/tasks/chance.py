@@ -1,4 +1,4 @@
-"""What guessing scores: the level that a plan has to beat before its speed says anything."""
+"""Computes the chance level. A plan must beat it before its speed means anything."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 __all__ = ["Chance"]
 
 _LEVEL = 0.05
-"""How often guessing would look better than chance."""
+"""Significance level of the test against chance."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,17 +14,17 @@ class Chance:
     """The accuracy of the best constant answer on a split."""
 
     share: float
-    """Share of its videos that are of its largest class."""
+    """Share of the largest class among its videos."""
     videos: int
-    """How many videos it has."""
+    """Number of videos."""
 
     def beaten_by(self, accuracy: float) -> bool:
-        """Whether an accuracy is above chance by more than these few videos give by luck.
+        """Whether an accuracy is significantly above chance, given the number of videos.
 
-        A one-sided binomial test at 5 %. Seeds share the videos, so they do not count as more of them.
+        A one-sided binomial test at 5 %. Seeds share the videos, so they do not add samples.
 
         Args:
-            accuracy: A share, the mean over seeds.
+            accuracy: The mean over seeds, in 0..1.
 
         Example:
             >>> Chance(share=1 / 6, videos=30).beaten_by(0.2), Chance(share=1 / 6, videos=30).beaten_by(0.5)

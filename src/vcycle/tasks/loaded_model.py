@@ -1,4 +1,4 @@
-"""A trained model, loaded with the recipe it was trained by."""
+"""Loads trained models together with their recipes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ class LoadedModel:
     """In evaluation mode, on the CPU."""
     task: Task[Any, Any]
     recipe: RecipeBase
-    """The recipe that it was trained by, resolved."""
+    """The resolved recipe that it was trained with."""
     classes: tuple[str, ...]
-    """Names of the classes, in the order of its outputs; none where the task has none."""
+    """Class names, in the order of its outputs; empty for a task without classes."""
     origin: str
     """The file of its weights."""
     step: int
-    """Steps that it was trained for; 0 where that is not known."""
+    """Number of training steps; 0 if unknown."""
 
 
 def load_model(
@@ -39,25 +39,24 @@ def load_model(
     """Load a trained model.
 
     Args:
-        path: The folder of a run, of which the newest readable checkpoint is taken, one of its checkpoints, or what
-            `vcycle export` wrote; averaged weights where there are some.
+        path: A run folder (its newest readable checkpoint is loaded), a checkpoint of a run, or the output of `vcycle
+            export`. Averaged weights (EMA) are preferred.
         on_message: Called with each checkpoint that cannot be read and is skipped.
-        raw: Whether to take the weights themselves all the same.
-        task: The only task that will do.
+        raw: Whether to load the raw weights instead of their average.
+        task: The required task, if any.
 
     Raises:
-        CheckpointError: if there is no trained model, it cannot be read, is of another task, or its file does not say
-            what it is.
+        CheckpointError: if the model is missing, untrained, unreadable or of another task, or the file has no recipe.
         RecipeError: if its recipe cannot be read.
     """
     if (run := run_of(path)) is not None:
-        _refuse_other(load_recipe(str(run)), path, task)  # before what a run of another task may lack
+        _refuse_other(load_recipe(str(run)), path, task)  # before reading files that another task may lack
     saved = read_saved(path, on_message, raw=raw)
     trained = saved.trained
     if trained is None:
         raise CheckpointError(
-            f"{path} holds weights and does not say of which model: it can be trained from (init={path}); to be "
-            f"opened, the folder of a run or a file that vcycle export wrote is accepted{run_meant(path)}"
+            f"{path} holds weights without a recipe: train from it with init={path}; to load a model, give a run "
+            f"folder or the output of vcycle export{run_meant(path)}"
         )
     recipe = trained.recipe
     _refuse_other(recipe, path, task)
@@ -78,36 +77,36 @@ def load_model(
 def load_initial(
     recipe: RecipeBase, classes: Sequence[str], on_message: Callable[[str], None] = lambda _: None
 ) -> LoadedModel:
-    """A recipe's model with the weights that the recipe starts from, such as published ones.
+    """Load a recipe's model with its initial weights, such as published ones.
 
     Raises:
-        RecipeError: if it names none.
-        CheckpointError: if they do not fit, or are not all of the model's.
+        RecipeError: if the recipe sets no initial weights.
+        CheckpointError: if they do not fit, or do not cover the whole model.
     """
     refuse_no_init(recipe)
     task = tasks[recipe.task]
     model = task.build_model(recipe, len(classes), download=False)
     if not task.init_weights(model, recipe, classes, on_message):
-        raise CheckpointError(f"weights {recipe.init.path} are not all of model {recipe.model.name}'s")
+        raise CheckpointError(f"weights {recipe.init.path} do not cover the whole model {recipe.model.name}")
     return LoadedModel(
         model=model.eval(), task=task, recipe=recipe, classes=tuple(classes), origin=str(recipe.init.path), step=0
     )
 
 
 def refuse_no_init(recipe: RecipeBase) -> None:
-    """Refuse to evaluate a recipe whose model has no weights, before its data is looked for.
+    """Refuse to evaluate a recipe without pretrained weights, before its data is read.
 
     Raises:
-        RecipeError: if it names none, or draws a new classifier.
+        RecipeError: if the recipe sets no weights, or a new classifier.
     """
     if recipe.init.path is None or getattr(recipe.init, "head", "keep") == "new":
         raise RecipeError(
-            "a recipe's model is untrained: give the folder of a run, what `vcycle export` wrote, or all of a model's "
-            "weights with init=FILE"
+            "the model of a recipe is untrained: give a run folder, the output of `vcycle export`, or weights of the "
+            "whole model with init=FILE"
         )
 
 
 def _refuse_other(recipe: RecipeBase, path: Path, task: str | None) -> None:
     if task is not None and recipe.task != task:
         others = ", ".join(f"`vcycle {name}`" for name in (*tasks[recipe.task].commands, "eval"))
-        raise CheckpointError(f"{path} is a model of {recipe.task}, and this takes {task}: use {others}")
+        raise CheckpointError(f"{path} is a {recipe.task} model, but this command needs {task}: use {others}")

@@ -1,4 +1,4 @@
-"""What a training takes of memory at the least: refused before anything is made where a machine has not as much."""
+"""Checks the minimum memory of a training before it starts, to avoid an out-of-memory error later."""
 
 from typing import TYPE_CHECKING
 
@@ -12,38 +12,38 @@ __all__ = ["check_extent", "check_memory"]
 
 _CHANNELS, _BYTES = 3, 4
 _MOST = 1 << 44
-"""Bytes of a step's clips that no machine holds; beyond them, sizes overflow."""
+"""Upper limit in bytes on the clips of a step: more than any machine has; beyond it, sizes overflow."""
 
 
 def check_extent(plan: Plan, *, scale: int = 1) -> None:
-    """Check that a machine may hold the clips of each step. Needs no torch.
+    """Check that the clips of each step can fit in any machine's memory. Imports no torch.
 
     Args:
         plan: The plan.
-        scale: How many times larger than the plan's the sides of the largest pictures are.
+        scale: Ratio of the sides of the largest images to the sides of the plan's shapes.
 
     Raises:
-        RecipeError: naming the shape of batch that none can hold.
+        RecipeError: if a batch is too large for any machine; names its shape.
     """
     for cell in plan.shapes:
         if (size := _bytes_of(cell.voxels * scale**2)) > _MOST:
             raise RecipeError(
-                f"training.batch, training.frames and training.size: a step of {cell} takes {_shown(size)} of memory "
-                f"for its clips alone; at most {_shown(_MOST)} are accepted"
+                f"training.batch, training.frames and training.size: the clips of a step of {cell} alone need "
+                f"{_shown(size)} of memory; the limit is {_shown(_MOST)}"
             )
 
 
 def check_memory(model: "nn.Module", plan: Plan, *, world: int = 1, scale: int = 1) -> None:
-    """Check that this machine holds a model with its gradients, and the clips of a step.
+    """Check that this machine has memory for the model with its gradients, and for the clips of a step.
 
     Args:
-        model: On the meta device.
+        model: The model, on the meta device.
         plan: The plan.
-        world: Processes that share a step.
+        world: Number of processes that share a step.
         scale: As in `check_extent`.
 
     Raises:
-        RecipeError: if it does not, by a wide margin: what activations take is not counted.
+        RecipeError: if it does not. This is a lower bound: activations are not counted.
     """
     import torch
 
@@ -53,14 +53,14 @@ def check_memory(model: "nn.Module", plan: Plan, *, world: int = 1, scale: int =
     weights = 2 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     if weights // world > there:
         raise RecipeError(
-            f"model: its weights and gradients take {_shown(weights)} of memory, and there are {_shown(there)}: "
-            "smaller model.options are accepted"
+            f"model: its weights and gradients need {_shown(weights)} of memory, the machine has {_shown(there)}: "
+            "reduce model.options"
         )
     largest = max(plan.shapes, key=lambda cell: cell.voxels)
     if (clips := _bytes_of(largest.voxels * scale**2) // world) > there:
         raise RecipeError(
-            f"training: a step of {largest} takes {_shown(clips)} of memory for its clips alone, and there are "
-            f"{_shown(there)}: a smaller training.batch, training.frames or training.size is accepted"
+            f"training: the clips of a step of {largest} alone need {_shown(clips)} of memory, the machine has "
+            f"{_shown(there)}: reduce training.batch, training.frames or training.size"
         )
 
 

@@ -1,4 +1,4 @@
-"""Options of models: one class per family of models says their types, ranges and defaults. Imports no torch.
+"""Validates model options: one class per model family declares types, ranges and defaults. Imports no torch.
 
 Example:
     >>> class Options(ModelOptions):
@@ -44,7 +44,7 @@ _Options = TypeVar("_Options", bound=Section)
 
 @dataclass(frozen=True)
 class Accepted:
-    """What values a type takes, in words: metadata of an ``Annotated`` type, for messages."""
+    """The accepted values of a type in words, as metadata of an ``Annotated`` type, for messages."""
 
     text: str
 
@@ -60,7 +60,7 @@ Wholes = Annotated[
     tuple[Whole, ...], Field(min_length=1, max_length=64), Accepted("a list of whole numbers from 1 to 65,536")
 ]
 Depth = Annotated[int, Field(ge=1, le=1_000), Accepted("a whole number from 1 to 1,000")]
-"""How many layers or blocks."""
+"""Number of layers or blocks."""
 Depths = Annotated[
     tuple[Depth, ...], Field(min_length=1, max_length=64), Accepted("a list of whole numbers from 1 to 1,000")
 ]
@@ -71,13 +71,13 @@ Extents = Annotated[
     Field(min_length=1),
     Accepted("a list with an odd whole number, or a list of them, for each stage"),
 ]
-"""Extents in time of each stage's convolutions; a list for a stage whose blocks differ, which repeats over them."""
+"""Temporal kernel size of each stage's convolutions; a list for a stage cycles through its blocks."""
 Kernel = Annotated[tuple[Odd, Odd, Odd], Accepted("three odd whole numbers")]
 Share = Annotated[float, Field(ge=0, lt=1), Accepted("a number from 0 to below 1")]
 
 
 class ModelOptions(Section):
-    """Options of a family of models: a subclass has a field for each, with its default.
+    """Base class of the options of a model family: one field per option, with its default.
 
     Types are strict: 2.0 is not a whole number and 1 is not true. Lists become tuples.
     """
@@ -91,21 +91,21 @@ class ModelOptions(Section):
 
     @classmethod
     def of(cls, model: str, options: Mapping[str, Any]) -> Any:
-        """Read options that a network is built with directly; see :func:`read_options`."""
+        """Validate options given directly to a model; see :func:`read_options`."""
         return read_options(cls, model, options)
 
 
 def read_options(kind: type[_Options], model: str, given: Mapping[str, Any]) -> _Options:
-    """Check options against their class.
+    """Validate options against their class.
 
     Args:
         kind: The options class of the model.
         model: The model's name, for messages.
-        given: Values by name, as a recipe has them.
+        given: Values by name, as in a recipe.
 
     Raises:
-        RecipeError: naming the first option that is unknown or has a value that is not accepted, or options that
-            contradict each other.
+        RecipeError: if an option is unknown or has an invalid value, or options contradict each other; names the
+            first.
     """
     check_names(model, given, kind.model_fields)
     try:
@@ -125,7 +125,7 @@ def check_names(model: str, given: Iterable[str], known: Iterable[str]) -> None:
     """Refuse an option that a model does not have.
 
     Raises:
-        RecipeError: naming the option, the nearest, and all that are accepted.
+        RecipeError: if an option is unknown; names it, a suggestion, and all accepted options.
     """
     known = list(known)
     for option in given:
@@ -137,10 +137,10 @@ def check_names(model: str, given: Iterable[str], known: Iterable[str]) -> None:
 
 
 def check_per_stage(**lists: Sequence[object] | None) -> None:
-    """Check that per-stage lists have one length; for a ``model_validator``. None stands for the default of any length.
+    """Check that per-stage lists have equal lengths; for a ``model_validator``. None, the default, fits any length.
 
     Raises:
-        PydanticCustomError: they do not.
+        PydanticCustomError: if they do not.
     """
     given = {name: values for name, values in lists.items() if values is not None}
     if len({len(values) for values in given.values()}) > 1:
@@ -149,7 +149,7 @@ def check_per_stage(**lists: Sequence[object] | None) -> None:
 
 
 def options_error(text: str) -> PydanticCustomError:
-    """An error of options that contradict each other; for a ``model_validator``."""
+    """Build an error for options that contradict each other; for a ``model_validator``."""
     return PydanticCustomError("options", "{text}", {"text": text})
 
 
@@ -162,7 +162,7 @@ def _accepted_by(kind: type[Section], option: str) -> str | None:
 
 
 def _words(annotation: Any) -> str | None:
-    """What an annotation accepts in words, None where it does not say."""
+    """The accepted values of an annotation in words; None if unknown."""
     if annotation is bool:
         return "true or false"
     if annotation is str:

@@ -1,4 +1,4 @@
-"""Plans by name: `PLAN`, `control:PLAN`, either with `@FACTOR` at the end. Needs no torch.
+"""Builds plans by name: `PLAN`, `control:PLAN`, either with a suffix `@FACTOR`. Imports no torch.
 
 A task registers its plans; `control:` (the constant shape under a plan's LR schedule) and `@FACTOR` (the length) work
 with each of them.
@@ -33,36 +33,36 @@ __all__ = [
 
 CONTROL = "control:"
 CONSTANT = ("constant", "baseline")
-"""Plans of one shape, which have no control."""
+"""Plans of constant shape, which have no control."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlanSpec:
-    """A plan that recipes can name."""
+    """A registered plan."""
 
     build: Callable[[Any, Baseline, Any, float | None], Plan]
-    """Makes it of the recipe, its baseline, the options, and the length that its name gives, if it does."""
+    """Builds the plan. Called with the recipe, its baseline, the options, and the length from the name or None."""
     section: str
-    """Where the recipe's `plans` has its options."""
+    """The key of its options in the recipe's `plans` section."""
     options: type[Section] | None = None
-    """The schema of its options, where the task's own `plans` section does not list them."""
+    """The schema of its options, if the task's `plans` section does not define them."""
 
 
 class PlanName(NamedTuple):
-    """What a plan's name says."""
+    """A parsed plan name."""
 
     base: str
     """The registered plan."""
     is_control: bool
     factor: float | None
-    """The length that the name gives, in lengths of the baseline."""
+    """The length from the name, in lengths of the baseline; None without `@`."""
 
 
 def parse_name(plans: Registry[PlanSpec], name: str) -> PlanName:
-    """Read a plan's name.
+    """Parse a plan's name.
 
     Raises:
-        RecipeError: if there is no such plan, naming those that there are.
+        RecipeError: if the plan does not exist; lists those that do.
     """
     whole, at, factor = name.partition("@")
     base = whole.removeprefix(CONTROL)
@@ -70,16 +70,16 @@ def parse_name(plans: Registry[PlanSpec], name: str) -> PlanName:
         known = plans.names()
         raise RecipeError(
             f"plan {name!r} is unknown{did_you_mean(base, known)}: {', '.join(known)}, or {CONTROL}PLAN; "
-            "@FACTOR at the end sets its length"
+            "a suffix @FACTOR sets its length"
         )
     return PlanName(base, base != whole, _factor(factor, name) if at else None)
 
 
 def check_names(plans: Registry[PlanSpec], names: Iterable[str]) -> None:
-    """Check that there are plans of these names, before any data is looked for.
+    """Check that the plans exist, before any data is read.
 
     Raises:
-        RecipeError: for the first that there is not.
+        RecipeError: for the first plan that does not exist.
     """
     for name in names:
         parse_name(plans, name)
@@ -96,11 +96,11 @@ def control_name(name: str) -> str:
 
 
 def build_plan(plans: Registry[PlanSpec], recipe: "RecipeBase", baseline: Baseline, name: str) -> Plan:
-    """The plan of that name.
+    """Build the plan of that name.
 
     Raises:
         RecipeError: for an unknown name.
-        PlanError: if the plan cannot be built, naming the recipe's section of its options.
+        PlanError: if the plan cannot be built; names the section of its options.
     """
     base, is_control, factor = parse_name(plans, name)
     spec = plans[base]
@@ -116,7 +116,7 @@ def build_plan(plans: Registry[PlanSpec], recipe: "RecipeBase", baseline: Baseli
 
 
 def options_of(spec: PlanSpec, recipe: "RecipeBase") -> Any:
-    """The options of a plan: the recipe's section of them, or defaults."""
+    """The options of a plan from the recipe, or the defaults."""
     found = getattr(recipe.plans, spec.section, None)
     if spec.options is None or isinstance(found, spec.options):
         return found
@@ -129,10 +129,10 @@ def options_of(spec: PlanSpec, recipe: "RecipeBase") -> Any:
 
 
 def check_sections(plans: Registry[PlanSpec], recipe: "RecipeBase") -> None:
-    """Check the options of registered plans, and refuse options of plans that there are not.
+    """Check the options of registered plans, and refuse options of unknown plans.
 
     Raises:
-        RecipeError: naming the key.
+        RecipeError: if an option is wrong or a section is unknown; names the key.
     """
     specs = {spec.section: spec for spec in (plans[name] for name in plans)}
     for section in recipe.plans.model_extra or {}:

@@ -1,4 +1,4 @@
-"""Recipe files: found by name or path, overridden from the command line, checked whole."""
+"""Finds recipes by name or path, applies overrides, and validates them."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 RUN_RECIPE = "recipe.yaml"
-"""The resolved recipe's name in a run's folder."""
+"""File name of the resolved recipe in a run folder."""
 
 _Recipe = TypeVar("_Recipe", bound=RecipeBase)
 
 _ANY_RECIPE = "videos/small"
-"""Where no recipe is given, only its `data` section is used, with the user's overrides."""
+"""The default recipe of commands on data: they use only its `data` section, with the user's overrides."""
 
 _CHANGEABLE = ("evaluation", "data", "run")
-"""Sections of a trained model's recipe that may be changed for an evaluation; the others decide what was trained."""
+"""Sections of a trained model's recipe that an evaluation may change; the others define what was trained."""
 
 _MODEL_NAMES = ("model=", "model.name=")
 
@@ -63,47 +63,47 @@ def _shipped(task: str | None = None) -> dict[str, Traversable]:
 
 
 def recipe_text(name: str) -> tuple[str, str]:
-    """The text of a recipe as it is written, and where it came from.
+    """The text of a recipe file, and its source.
 
     Args:
-        name: A shipped recipe's name, or its last part where no other has it; a YAML file, or the folder of a run.
+        name: A shipped recipe's name, or its last part if that is unique; a YAML file; or a run folder.
 
     Raises:
-        RecipeError: if there is no such recipe.
+        RecipeError: if the recipe does not exist.
     """
     found = _find(name)
     return found.text, found.source
 
 
 def load_recipe(name: str, overrides: Sequence[str] = ()) -> RecipeBase:
-    """A recipe over its bases, with dotted overrides applied; of any task.
+    """Load a recipe of any task: merge it with its bases and apply dotted overrides.
 
     Args:
         name: As in `recipe_text`.
-        overrides: Such as `training.batch=512` or `data=videos/`; values are read as YAML.
+        overrides: Such as `training.batch=512` or `data=videos/`; values are parsed as YAML.
 
     Raises:
-        RecipeError: naming the key or override, what was found and what is accepted.
+        RecipeError: if a key or override is wrong; names it, its value and the accepted values.
     """
     return _parse(_find(name), overrides)
 
 
 def parse_recipe(text: str, source: str, overrides: Sequence[str] = ()) -> RecipeBase:
-    """A recipe from its text, with dotted overrides applied. Its base, if any, is a shipped one.
+    """Parse a recipe from text and apply dotted overrides. Its base, if any, must be a shipped recipe.
 
     Args:
         text: YAML.
-        source: Where it came from, for messages.
+        source: Where the text comes from, for messages.
         overrides: As in `load_recipe`.
 
     Raises:
-        RecipeError: as `load_recipe`.
+        RecipeError: as in `load_recipe`.
     """
     return _parse(Written(text, source, None), overrides)
 
 
 def _find(name: str, folder: Path | None = Path()) -> Written:
-    """A recipe by its name or path; paths start from `folder`, and are not looked for where it is none."""
+    """Find a recipe by name or path. Paths are relative to `folder`; if it is None, only names are looked up."""
     if folder is not None:
         path = folder / name
         if path.is_dir() and (path / RUN_RECIPE).is_file():
@@ -111,7 +111,7 @@ def _find(name: str, folder: Path | None = Path()) -> Written:
         if path.is_file():
             try:
                 if (size := path.stat().st_size) > LONGEST:
-                    raise RecipeError(f"{path}: {size:,} bytes are no recipe: at most {LONGEST:,} are accepted")
+                    raise RecipeError(f"{path}: too large for a recipe: {size:,} bytes; the limit is {LONGEST:,}")
                 return Written(path.read_text(encoding="utf-8"), str(path), path.parent)
             except (OSError, UnicodeDecodeError) as error:
                 raise RecipeError(f"{path}: cannot be read as a recipe: {error}") from None
@@ -121,11 +121,11 @@ def _find(name: str, folder: Path | None = Path()) -> Written:
         text = _shipped()[full[0]].read_text(encoding="utf-8")
         return Written(text, full[0], None)
     if full:
-        raise RecipeError(f"recipe {name!r} is one of several: {', '.join(full)}")
+        raise RecipeError(f"recipe {name!r} is ambiguous: {', '.join(full)}")
     near = did_you_mean(name, names) or did_you_mean(name, [known.rpartition("/")[2] for known in names])
     raise RecipeError(
-        f"no recipe {name!r}: neither a file, nor the folder of a run, nor one of the shipped, "
-        f"which `vcycle recipes` lists{near}"
+        f"no recipe {name!r}: not a file, a run folder or a shipped recipe{near}; `vcycle recipes` lists the "
+        "shipped recipes"
     )
 
 
@@ -134,7 +134,7 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
     schema: type[RecipeBase] = RecipeBase
     try:
         data, origins = resolve(written, _find)
-        # The model's name comes first: it resets the options of the one before, not those that are given with it.
+        # Apply the model's name first: it resets the options of the previous model, not those given with it.
         for override in sorted(overrides, key=lambda override: not override.startswith(_MODEL_NAMES)):
             key = _override(data, override)
             origins = {known: source for known, source in origins.items() if not known.startswith(f"{key}.")}
@@ -143,7 +143,7 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
         task = data.get("task", "recognition")
         if not isinstance(task, str) or task not in tasks:
             source = origins.get("task", written.source)
-            raise RecipeError(f"{source}: key 'task' is {task!r}: {' or '.join(tasks)} is accepted")
+            raise RecipeError(f"{source}: key 'task' is {task!r}: must be {' or '.join(tasks)}")
         schema = tasks[task].recipe
         recipe = schema.model_validate(data)
         try:
@@ -158,10 +158,10 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
 
 
 def _import(modules: Any, source: str) -> None:
-    """Import the modules that a recipe names: they may register models, layouts, plans and tasks."""
+    """Import the modules listed in a recipe: they may register models, layouts, plans and tasks."""
     for module in [modules] if isinstance(modules, str) else modules or ():
         if not isinstance(module, str):
-            raise RecipeError(f"{source}: key 'import' is {modules!r}: names of modules are accepted")
+            raise RecipeError(f"{source}: key 'import' is {modules!r}: must be module names")
         import_attribute(module, f"{source}: key 'import'", here=True)
 
 
@@ -172,7 +172,7 @@ def dump_recipe(recipe: RecipeBase) -> str:
 
 
 def _in_order(data: Mapping[str, Any], section: BaseModel) -> dict[str, Any]:
-    """A section's data in the order of `ordered_fields`, at any depth; keys of registered plans come last."""
+    """A section's data in the order of `ordered_fields`, recursively; keys of registered plans come last."""
     found = {}
     for name, field in ordered_fields(type(section)).items():
         key, value = field.alias or name, getattr(section, name)
@@ -181,7 +181,7 @@ def _in_order(data: Mapping[str, Any], section: BaseModel) -> dict[str, Any]:
 
 
 def with_absolute_paths(recipe: _Recipe) -> _Recipe:
-    """The recipe as it can be used from any folder."""
+    """A copy of the recipe with absolute paths, for use from any folder."""
     update: dict[str, dict[str, str]] = {}
     for key in recipe.paths:
         section, _, name = key.partition(".")
@@ -193,12 +193,12 @@ def with_absolute_paths(recipe: _Recipe) -> _Recipe:
 
 
 def _override(data: dict[str, Any], override: str) -> str:
-    """Put a value into a recipe's data, at the dotted key that is returned."""
+    """Apply an override to a recipe's data; returns its dotted key."""
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r} is not of the form key=value, such as training.batch=32")
     if key in ("data", "init") and text != "null" and not text.lstrip().startswith("{"):
-        value: Any = text  # a path is taken as it stands
+        value: Any = text  # a path is not parsed
     else:
         try:
             value = read_yaml(text)
@@ -216,27 +216,27 @@ def _override(data: dict[str, Any], override: str) -> str:
             node[part] = below
         node = below
     if parts == ["model", "name"] and node.get("name") != value:
-        node.pop("options", None)  # options and needs are those of one model
+        node.pop("options", None)  # options and needs belong to one model
         node.pop("needs", None)
     node[parts[-1]] = value
     return ".".join(parts)
 
 
 def _explain(error: ValidationError, source: str, origins: Mapping[str, str], kind: type[BaseModel]) -> str:
-    """The first fault in one line: where it comes from, the key, what it holds, what is accepted.
+    """Format the first error in one line: source, key, value, accepted values.
 
     Args:
-        error: What pydantic found.
+        error: The error from pydantic.
         source: The recipe.
-        origins: The base, the recipe or the override that set a key.
-        kind: What it was checked against.
+        origins: The base, recipe or override that set each key.
+        kind: The schema.
     """
-    # A misspelt key is missing under its right name: the spelling is what to mend.
+    # A misspelt key is also reported as missing under its right name: report the misspelling.
     fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     where = [str(p) for p in fault["loc"]]
     key = ".".join(where)
     unknown = fault["type"] == "extra_forbidden"
-    set_by = [start for start in origins if start.startswith(f"{key}.")]  # a key below one that has none
+    set_by = [start for start in origins if start.startswith(f"{key}.")]  # a key with sub-keys
     set_by = set_by or [start for start in origins if f"{key}.".startswith(f"{start}.")]
     source = origins[max(set_by, key=len)] if set_by else source
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -250,12 +250,12 @@ def _explain(error: ValidationError, source: str, origins: Mapping[str, str], ki
         return f"{source}: key {key!r} is missing{more}"
     accepted = _lower(fault["msg"])
     if fault["type"] == "model_type":
-        accepted = f"a section is accepted, with keys such as {', '.join(_keys(kind, where)[:4])}"
+        accepted = f"must be a section with keys such as {', '.join(_keys(kind, where)[:4])}"
     return f"{source}: key {key!r} is {fault['input']!r}: {accepted}{more}"
 
 
 def _meant(key: str, kind: type[BaseModel], *, exactly: bool) -> str:
-    """The keys of other sections that may be meant, such as `run.seed` by `seeds`, to follow it in a message."""
+    """Suggest keys of other sections, such as `run.seed` for `seeds`; a suffix for messages."""
     sections = [name for name, field in kind.model_fields.items() if _model_in(field.annotation) is not None]
     inner = {section: _keys(kind, [section]) for section in sections}
     names = list(dict.fromkeys(name for keys in inner.values() for name in keys))
@@ -278,7 +278,7 @@ def _keys(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    """The section class within an annotation such as `Section | None`."""
+    """The section class in an annotation such as `Section | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     for part in getattr(annotation, "__args__", ()):
@@ -293,10 +293,10 @@ def _lower(text: str) -> str:
 
 
 def load_given(recipe: str, overrides: Sequence[str] | None) -> RecipeBase:
-    """A recipe as a command is given it, with its paths absolute; `~` is the home folder in overrides.
+    """Load a recipe given on the command line, with absolute paths; `~` in overrides expands to the home folder.
 
     Raises:
-        RecipeError: as `load_recipe`; or for a path without a key.
+        RecipeError: as in `load_recipe`; or if an override is a path without a key.
     """
     for override in overrides or ():
         if "=" not in override and Path(override).exists():
@@ -305,16 +305,16 @@ def load_given(recipe: str, overrides: Sequence[str] | None) -> RecipeBase:
 
 
 def recipe_of_data(data: str, recipe: str | None, layout: str | None, overrides: Sequence[str] | None) -> RecipeBase:
-    """The recipe that a command's data is meant for, with its paths absolute; `videos/small` where none is named.
+    """Load the recipe for a command's data, with absolute paths; `videos/small` if no recipe is given.
 
     Args:
-        data: What its key `data` becomes.
-        recipe: Its name.
-        layout: What its key `data.layout` becomes.
+        data: The value of `data.path`.
+        recipe: The recipe's name.
+        layout: The value of `data.layout`.
         overrides: The user's overrides.
 
     Raises:
-        RecipeError: if it or an override is wrong.
+        RecipeError: if the recipe or an override is wrong.
     """
     given = list(overrides or ())
     if wrong := next((text for text in given if recipe is None and not text.startswith("data.")), None):
@@ -325,17 +325,17 @@ def recipe_of_data(data: str, recipe: str | None, layout: str | None, overrides:
 
 
 def override_trained(recipe: RecipeBase, overrides: Sequence[str], source: str) -> RecipeBase:
-    """A trained model's recipe, with overrides of what an evaluation may change.
+    """Apply overrides to a trained model's recipe, in the sections that an evaluation may change.
 
     Raises:
-        RecipeError: for a key that decides what was trained, or one that is wrong.
+        RecipeError: if a key defines what was trained, or is wrong.
     """
     for override in overrides:
         section = override.partition("=")[0].partition(".")[0]
         if section not in _CHANGEABLE:
             raise RecipeError(
-                f"override {override!r}: the model in {source} is trained already; changes of "
-                f"{', '.join(_CHANGEABLE[:-1])} and {_CHANGEABLE[-1]} are accepted, such as evaluation.clips=10"
+                f"override {override!r}: the model in {source} is already trained; only keys of "
+                f"{', '.join(_CHANGEABLE[:-1])} and {_CHANGEABLE[-1]} can be changed, such as evaluation.clips=10"
             )
     if not overrides:
         return with_absolute_paths(recipe)
@@ -343,6 +343,6 @@ def override_trained(recipe: RecipeBase, overrides: Sequence[str], source: str) 
 
 
 def _expand_home(override: str) -> str:
-    """Not every shell replaces the ~ of `data=~/videos`."""
+    """Expand the ~ in `data=~/videos`, which not every shell does."""
     key, equals, value = override.partition("=")
     return f"{key}{equals}{Path(value).expanduser()}" if value.startswith("~/") else override

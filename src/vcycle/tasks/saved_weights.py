@@ -1,4 +1,4 @@
-"""Weights as they are saved, and how they were trained: the folder of a run, a checkpoint, an exported file."""
+"""Reads saved weights and their provenance from a run folder, a checkpoint or an exported file."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -30,58 +30,58 @@ __all__ = [
 ]
 
 METADATA = "vcycle."
-"""What the names of our own metadata in a safetensors file begin with."""
+"""Prefix of vcycle's metadata keys in a safetensors file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Provenance:
-    """How a model came about."""
+    """How a model was trained."""
 
     recipe: RecipeBase
-    """The recipe that it was trained by, resolved."""
+    """The resolved recipe that it was trained with."""
     plan: Plan
-    """The plan that it was trained under."""
+    """The plan that it was trained with."""
     classes: tuple[str, ...]
-    """Names of the classes, in the order of its outputs; none where the task has none."""
+    """Class names, in the order of its outputs; empty for a task without classes."""
     step: int
-    """Steps that it was trained for."""
+    """Number of training steps."""
     evaluation: Mapping[str, Any] | None = None
-    """Its last evaluation in training: numbers, and the protocol that they were found by."""
+    """Its last validation during training: metrics and protocol."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SavedWeights:
-    """Weights, and how they came about where that is known."""
+    """Weights with their provenance, if known."""
 
     weights: Weights
     trained: Provenance | None
 
 
 def read_saved(path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False) -> SavedWeights:
-    """Read weights, and how they came about where that is known.
+    """Read weights, with their provenance if known.
 
     Args:
-        path: The folder of a run, of which the newest readable checkpoint is taken, one of its checkpoints, or any file
-            of weights.
-        on_message: Told of checkpoints that cannot be read and are passed over.
-        raw: Whether the weights themselves are wanted where a run keeps an average of them too, which is what is
-            evaluated.
+        path: A run folder (its newest readable checkpoint is read), a checkpoint of a run, or any weights file.
+        on_message: Called with each checkpoint that cannot be read and is skipped.
+        raw: Whether to read the raw weights of a run that also stores their average (EMA).
 
     Raises:
-        CheckpointError: if there are no weights, or they cannot be read, or there is no average for `raw` to go past.
-        RecipeError: if their recipe is not one that can be read here.
+        CheckpointError: if the weights are missing or cannot be read, or `raw` is set and there is no average.
+        RecipeError: if their recipe cannot be read.
     """
     if path.is_dir() or run_of(path) is not None:
         return _of_run(path, on_message, raw=raw)
     if raw:
-        raise CheckpointError(f"{path} is not of a run with training.ema: only the checkpoints of one have raw weights")
+        raise CheckpointError(
+            f"{path} is not of a run with training.ema: only checkpoints of such a run have raw weights"
+        )
     weights = read_weights(path)
     own = f"{METADATA}recipe" in weights.metadata
     return SavedWeights(weights=weights, trained=_trained_in(weights.metadata, path) if own else None)
 
 
 def is_exported(path: Path) -> bool:
-    """Whether a file is one that `vcycle export` wrote. Its tensors are not read."""
+    """Whether `vcycle export` wrote a file. Its tensors are not read."""
     try:
         check_regular(path)
         with safetensors.safe_open(path, framework="pt") as file:
@@ -91,7 +91,7 @@ def is_exported(path: Path) -> bool:
 
 
 def run_of(path: Path) -> Path | None:
-    """The run that a path names: its folder, or one of its checkpoints; None where it names something else."""
+    """The run folder of a path that is a run folder or a checkpoint of a run; None for other paths."""
     if path.is_dir():
         return path if RunFolder(path).recipe.is_file() else None
     whole = resolved(path)
@@ -107,18 +107,18 @@ def refuse_untrained(path: Path, origin: str, step: int) -> None:
     """
     if step == 0:
         remedy = f"; `vcycle train {path} --resume` trains it" if path.is_dir() else ""
-        raise CheckpointError(f"the model in {path} is untrained: {origin} is from before its first step{remedy}")
+        raise CheckpointError(f"the model in {path} is untrained: {origin} is from step 0{remedy}")
 
 
 def run_meant(path: Path) -> str:
-    """The run that a checkpoint or its folder is of, or those that a folder holds, to follow it in a message."""
+    """Suggest the run of a checkpoint or checkpoint folder, or the runs in a folder; a suffix for messages."""
     for folder in (path.parent, path.parent.parent):
         run = RunFolder(folder)
         if run.recipe.is_file() and (path == run.checkpoints or path.parent == run.checkpoints):
-            return f" (is {folder} meant?)"
+            return f" (did you mean {folder}?)"
     held = [run for inner in (".", "runs") for run in sorted((path / inner).glob(f"*/{RunFolder(path).recipe.name}"))]
     if held:
-        return f" (is {held[0].parent} meant{', or another of the runs there' if held[1:] else ''}?)"
+        return f" (did you mean {held[0].parent}{' or another run there' if held[1:] else ''}?)"
     return ""
 
 
@@ -133,8 +133,8 @@ def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> Save
     checkpoint, source = _newest(run, on_message) if path.is_dir() else (load_checkpoint(path), path)
     if raw and checkpoint.averaged is None:
         raise CheckpointError(
-            f"{source} has one set of weights: raw ones beside an average are in the numbered checkpoints of a run "
-            "with training.ema"
+            f"{source} has no separate raw weights: only numbered checkpoints of a run with training.ema store them "
+            "beside the average"
         )
     curve = checkpoint.totals.get("curve")
     trained = Provenance(
@@ -159,7 +159,7 @@ def _newest(run: RunFolder, on_message: Callable[[str], None]) -> tuple[Checkpoi
 
 
 def _trained_in(metadata: Mapping[str, str], path: Path) -> Provenance:
-    """How weights came about, as `vcycle export` wrote it."""
+    """The provenance of weights from the metadata of `vcycle export`."""
     said = {key.removeprefix(METADATA): value for key, value in metadata.items() if key.startswith(METADATA)}
     recipe = parse_recipe(said["recipe"], f"the recipe in {path}")
     try:

@@ -148,8 +148,8 @@ def test_bicubic_frames_of_vid4_have_the_psnr_that_is_published(shared_data: Pat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"kind": "lanczos"}, "degradation 'lanczos' is unknown: bicubic, bd are accepted"),
-        ({"scale": 1}, "scale 1: a whole number from 2 to 16 is accepted"),
+        ({"kind": "lanczos"}, "degradation 'lanczos' is unknown: must be bicubic or bd"),
+        ({"scale": 1}, "scale 1: must be a whole number from 2 to 16"),
     ],
 )
 def test_a_degradation_that_does_not_exist_is_refused(settings: dict[str, object], message: str) -> None:

@@ -70,7 +70,7 @@ def test_reds_names_what_is_missing(tmp_path: Path) -> None:
     (root / "train_sharp" / "017").rmdir()
     with pytest.raises(DataError, match="train_sharp/017: no such folder, for clip 017 of REDS"):
         read_reds(root, "train")
-    with pytest.raises(DataError, match="split 'test' is unknown: train or val is accepted"):
+    with pytest.raises(DataError, match="split 'test' is unknown: must be train or val"):
         read_reds(root, "test")
     with pytest.raises(DataError, match=r"no folder train_sharp or train/train_sharp"):
         read_reds(tmp_path / "nowhere", "train")
@@ -98,7 +98,7 @@ def test_vimeo_sequences_come_from_the_lists(tmp_path: Path, write_clip: Write, 
 @pytest.mark.parametrize(
     ("train", "test", "message"),
     [
-        (["00001/0001", "1/2"], [], r"sep_trainlist\.txt, line 2: '1/2' is no sequence; '00001/0001' is accepted"),
+        (["00001/0001", "1/2"], [], r"sep_trainlist\.txt, line 2: '1/2' is not a sequence such as '00001/0001'"),
         (["00001/0001", "00001/0002"], ["00001/0002"], r"sequence 00001/0002 is in sep_testlist\.txt too \(1 in all\)"),
         ([], ["00001/0001"], r"sep_trainlist\.txt: the list is empty"),
     ],
@@ -157,7 +157,7 @@ def test_low_resolution_of_another_size_or_length_is_refused(tmp_path: Path, wri
     write_clip(tmp_path / "high" / "a", noise(3, 32, 48))
     write_clip(tmp_path / "low" / "a", noise(2, 8, 12))
     pairs = read_pairs(tmp_path / "high", low=tmp_path / "low")
-    with pytest.raises(VideoError, match="2 frames of 12 × 8 at low resolution, where 3 of 12 × 8 fit"):
+    with pytest.raises(VideoError, match="2 frames of 12 × 8 at low resolution; expected 3 of 12 × 8"):
         pairs.info(0)
 
 
@@ -169,5 +169,5 @@ def test_a_prepared_store_is_read_like_a_folder(tmp_path: Path, write_clip: Writ
     assert pairs.low is not None
     with pytest.raises(DataError, match=r"kind='bd', scale=4.*, not .*kind='bicubic', scale=4"):
         read_pairs(tmp_path / "store", degradation=Degradation())
-    with pytest.raises(DataError, match="has no use"):
+    with pytest.raises(DataError, match="a prepared store contains its low-resolution frames"):
         read_pairs(tmp_path / "store", low=tmp_path)

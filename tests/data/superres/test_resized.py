@@ -76,5 +76,5 @@ def test_frames_are_not_enlarged_and_do_not_leave_low_resolution_frames_behind(t
         with pytest.raises(DataError, match="above 0 and below 1"):
             resized_pairs(read_pairs(clips), factor)
     prepare_frames(clips, tmp_path / "store", scale=2)
-    with pytest.raises(DataError, match="do not fit the low-resolution frames that are there already"):
+    with pytest.raises(DataError, match="do not fit the existing low-resolution frames"):
         resized_pairs(read_pairs(tmp_path / "store"), HALF)

@@ -243,7 +243,7 @@ def test_nor_is_one_whose_clips_cannot_be_read_any_more(tmp_path: Path, clips: P
     prepare_frames(clips, tmp_path / "store")
     for picture in clips.rglob("*.png"):
         picture.write_bytes(b"")
-    with pytest.raises(DataError, match="not one clip can be read"):
+    with pytest.raises(DataError, match="no clip can be read"):
         prepare_frames(clips, tmp_path / "store")
     with pytest.raises(DataError, match=r"frames\.json: not a readable index"):
         TileStore(tmp_path / "store")
@@ -268,7 +268,7 @@ def test_a_store_without_its_journal_or_with_a_damaged_one_is_left_alone(tmp_pat
     with pytest.raises(DataError, match=r"journal\.jsonl: damaged \('film'\): name another folder, or delete this one"):
         prepare_frames(clips, tmp_path / "store")
     journal.unlink()
-    with pytest.raises(DataError, match=r"store: holds frames, and no journal\.jsonl that says what they were made of"):
+    with pytest.raises(DataError, match=r"store: holds frames but no journal\.jsonl with their settings"):
         prepare_frames(clips, tmp_path / "store")
     assert files_in(tmp_path / "store") == before
     assert len(TileStore(tmp_path / "store")) == 3
@@ -325,7 +325,7 @@ def test_clips_that_cannot_be_read_are_reported_left_out_and_tried_again(tmp_pat
 def test_not_one_readable_clip_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "source" / "a").mkdir(parents=True)
     (tmp_path / "source" / "a" / "0.png").write_bytes(b"")
-    with pytest.raises(DataError, match=r"not one clip can be read, the first: .*0\.png"):
+    with pytest.raises(DataError, match=r"no clip can be read; the first error: .*0\.png"):
         prepare_frames(tmp_path / "source", tmp_path / "store")
 
 
@@ -375,7 +375,7 @@ def test_a_full_disk_is_told_before_anything_is_written(
     monkeypatch.setattr(
         "vcycle.tasks.superres.pairs.prepare.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000})
     )
-    with pytest.raises(DataError, match=r"GB are needed and 0\.0 GB free"):
+    with pytest.raises(DataError, match=r"GB needed, 0\.0 GB free"):
         prepare_frames(clips, tmp_path / "store")
 
 

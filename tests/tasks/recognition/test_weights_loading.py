@@ -118,9 +118,7 @@ def test_on_the_meta_device_all_is_checked_and_nothing_copied():
 def test_a_classifier_of_another_size_is_refused_unless_a_new_one_is_asked_for():
     model, other = narrow("slow_r50"), narrow("slow_r50", classes=7, seed=1)
     said = refused(other, weights_of(model), name="slow_r50")
-    assert (
-        said == "weights x.pth: their classifier tells 5 classes apart, the data has 7: init.head=new draws a new one"
-    )
+    assert said == "weights x.pth: their classifier has 5 classes, the data has 7: init.head=new initialises a new one"
     head = {key: value.clone() for key, value in other.head.state_dict().items()}
     taken = take_weights(other, weights_of(model), head="new")
     assert taken.new == ("head",)
@@ -138,7 +136,7 @@ def test_a_file_without_a_classifier_needs_a_new_one():
     model, other = narrow("slow_r50"), narrow("slow_r50", seed=1)
     state = {key: value for key, value in model.state_dict().items() if not key.startswith("head.")}
     weights = Weights(state=state, source="x.pth")
-    assert refused(other, weights) == "weights x.pth: they have no classifier: init.head=new draws a new one"
+    assert refused(other, weights) == "weights x.pth: they have no classifier: init.head=new initialises a new one"
     assert take_weights(other, weights, head="new").new == ("head",)
 
 
@@ -157,7 +155,7 @@ def test_what_is_missing_and_unexpected_is_counted_and_named():
 def test_names_that_nobody_has_are_refused_with_what_is_accepted():
     state = {f"backbone.{index}.w": torch.ones(1) for index in range(9)}
     said = refused(narrow("slow_r50"), Weights(state=state, source="x.pth"))
-    assert "names that are not known here (backbone.0.w, backbone.1.w, backbone.2.w, …); accepted: the names of" in said
+    assert "unknown tensor names (backbone.0.w, backbone.1.w, backbone.2.w, …); accepted: the names of" in said
 
 
 @pytest.fixture(scope="module")
@@ -255,7 +253,7 @@ def test_blue_before_red_is_warned_of(tmp_path):
     config = CONFIG.format(dataset="ssv2", reverse=False, location="[]")
     torch.save({"model_state": renamed(model, "pyslowfast", False), "cfg": config}, tmp_path / "x.pyth")
     (warning,) = take_weights(other, read_weights(tmp_path / "x.pyth")).warnings
-    assert "in the order blue, green, red, and vcycle's are red, green, blue" in warning
+    assert "trained on BGR frames, but vcycle uses RGB" in warning
 
 
 # Image networks ---------------------------------------------------------------------------------------------
@@ -324,7 +322,7 @@ def test_of_a_slowfast_the_slow_pathway_is_filled_and_what_fuses_stays(image_net
 def test_an_image_networks_classifier_is_refused(image_network):
     said = refused(shallow("slow_r50"), image_weights(image_network))
     assert said == (
-        "weights resnet.pth: an image network's classifier does not fit clips: init.head=new draws a new one"
+        "weights resnet.pth: the classifier of an image model does not fit clips: init.head=new initialises a new one"
     )
 
 

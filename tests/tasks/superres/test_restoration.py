@@ -73,7 +73,7 @@ def test_a_mirrored_clip_is_told_to_the_network():
 
 def test_labels_are_no_truth():
     Restoration().check(pair()[1])
-    with pytest.raises(DataError, match=r"a truth of shape \(4,\): frames at high resolution"):
+    with pytest.raises(DataError, match=r"targets of shape \(4,\); accepted: high-resolution frames"):
         Restoration().check(torch.zeros(4))
 
 
@@ -215,7 +215,7 @@ def test_bicubic_stands_beside_the_number_and_is_computed_once_for_each_clip(mon
 def test_a_network_below_bicubic_is_warned_of_and_one_above_is_not():
     worse, better = (measured(Enlarge(factor=factor), dataset())[1] for factor in (0.3, 1.0))
     below = worse.bicubic_psnr - worse.psnr
-    assert f"the network is {below:.2f} dB below bicubic interpolation, {worse.psnr:.2f} against" in worse.warning
+    assert f"the model is {below:.2f} dB below bicubic interpolation ({worse.psnr:.2f} against" in worse.warning
     assert better.warning is None
     assert replace(worse, bicubic_psnr=None).warning is None
 
@@ -232,7 +232,7 @@ def test_a_clip_that_cannot_be_read_is_left_out_and_counted():
 @pytest.mark.parametrize("how", [{}, {"chunk": 2, "overlap": 1}, {"mirrored": True}])
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
 def test_output_that_is_not_numbers_is_refused_and_not_measured_as_black(how, factor):
-    with pytest.raises(DataError, match=r"clip0: the network's output is not numbers: .* or are too large for fp32"):
+    with pytest.raises(DataError, match=r"clip0: the model's output is not finite: .* or too large for fp32"):
         measured(Enlarge(factor=factor), dataset(), **how)
 
 

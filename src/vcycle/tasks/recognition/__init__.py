@@ -1,6 +1,6 @@
-"""Recognition: what a clip's class is (Wu et al. 2020).
+"""Recognition: video classification (Wu et al. 2020).
 
-Names are loaded when first used: planning needs no torch.
+Names are imported on first use, so that planning does not import torch.
 """
 
 from importlib import import_module

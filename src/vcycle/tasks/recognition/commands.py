@@ -1,4 +1,4 @@
-"""`vcycle predict`: what a trained model sees in any videos."""
+"""Implements `vcycle predict`, which classifies videos with a trained model."""
 
 import os
 from pathlib import Path
@@ -13,15 +13,15 @@ __all__ = ["predict"]
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The folder of a run, or what `vcycle export` wrote.")],
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder, or the output of `vcycle export`.")],
     videos: Annotated[list[Path], typer.Argument(metavar="VIDEO...", help="Video files, of any length and size.")],
-    top: Annotated[int, typer.Option(min=1, help="Classes to print for each.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes to print per video.")] = 5,
     views: ViewsOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Print the most likely classes of videos.
 
-    A file that cannot be read is reported in a line, and the others are predicted; the exit code is then 2.
+    An unreadable file is reported, the others are still predicted, and the exit code is 2.
     """
     from vcycle.data import Replacement, VideoDataset, VideoList
     from vcycle.tasks.loaded_model import load_model
@@ -37,7 +37,7 @@ def predict(
     recipe = override_trained(loaded.recipe, views_as_overrides(views), str(model))
     assert isinstance(recipe, RecognitionRecipe)
     taken = views_of(recipe)
-    # No more processes than there are clips; but one even for a single file, which may kill the one that reads it.
+    # At most one process per clip; but at least one, because a broken file may kill the process that reads it.
     workers = min(recipe.data.workers, len(videos) * taken.clips)
     recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
     listed = VideoList(

@@ -1,4 +1,4 @@
-"""Datasets of a recipe's videos: where frames come from, sampling grids, augmentation."""
+"""Builds the datasets of a recipe: frame source, clip sampling and augmentation."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,13 +20,13 @@ __all__ = ["dataset_of", "grids_of"]
 def dataset_of(
     recipe: RecognitionRecipe, found: VideoList, split: str, work: Path, progress: Progress = lambda *_: None
 ) -> "VideoDataset":
-    """A dataset of some of the recipe's videos; frames are cached under `work` where the recipe says so."""
+    """Build the dataset of a split; frames are cached under `work` if the recipe sets a cache."""
     from vcycle.data import FileSource, FrameCache, KeptIndexes, PreparedSource, VideoDataset, load_index
 
     grids = grids_of(recipe)
     transform = _transform(recipe) if split == "train" else None
     if recipe.data.cache is None:
-        source: FrameSource | None = None  # pictures in folders
+        source: FrameSource | None = None  # image folders
         if was_prepared(recipe):
             source = PreparedSource(load_index(found.root), split)
         elif found.frame_rate is None:
@@ -42,7 +42,7 @@ def dataset_of(
 
 
 def _transform(recipe: RecognitionRecipe) -> "Callable[[torch.Tensor], torch.Tensor] | None":
-    """What changes a clip to train on."""
+    """The augmentation of training clips."""
     wanted = recipe.augment.randaugment
     if wanted is None:
         return None
@@ -52,7 +52,7 @@ def _transform(recipe: RecognitionRecipe) -> "Callable[[torch.Tensor], torch.Ten
 
 
 def grids_of(recipe: RecognitionRecipe) -> "GridSampler":
-    """The recipe's sampling grids."""
+    """The recipe's clip sampler."""
     from vcycle.data import GridSampler
 
     options = recipe.sampling.model_dump(exclude={"mean", "std"})

@@ -1,4 +1,4 @@
-"""A small set of real video files made on the spot: handwritten digits moving over a textured background.
+"""Generates a small demo dataset of real video files: handwritten digits that move over a textured background.
 
 A class is a pair (digit, motion), so that both must be seen: the shape of the digit, which coarse pixels
 blur, and the order of the frames, which a single frame does not show. The digits are scikit-learn's 1,797
@@ -50,7 +50,7 @@ MOTIONS = (
 
 SPLITS = ("train", "val", "test")
 MARKER = "digits.json"
-"""The file at the root of a set that holds its settings, and whether the set is finished."""
+"""The file at the root of a dataset with its settings, and whether it is complete."""
 
 _SHARES = (0.6, 0.2, 0.2)
 _CELLS = 8

@@ -1,4 +1,4 @@
-"""The rows of an evaluation: each class, and each video."""
+"""Builds the rows of an evaluation report: one per class and one per video."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,13 +9,13 @@ if TYPE_CHECKING:
 __all__ = ["class_rows", "top_classes", "video_rows"]
 
 _TOP = 5
-"""Classes that are written down for each video."""
+"""Number of classes to report per video."""
 
 
 def class_rows(scores: "Scores", classes: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Each class: how many videos it has, how many of them were recognised, and what they were most taken for.
+    """One row per class: number of videos, accuracy, and the class most often confused with it.
 
-    Where a video may have several classes it is the average precision instead.
+    For multi-label videos, the average precision replaces accuracy and confusion.
     """
     from vcycle.tasks.recognition import class_results
 
@@ -34,15 +34,15 @@ def top_classes(scores: Any, classes: tuple[str, ...], top: int = _TOP) -> dict[
 
     Args:
         scores: A tensor `(classes,)`.
-        classes: Their names.
-        top: How many.
+        classes: The class names.
+        top: The number of classes.
     """
     values, places = scores.topk(min(top, len(classes)))
     return {classes[place]: round(value, 6) for value, place in zip(values.tolist(), places.tolist(), strict=True)}
 
 
 def video_rows(scores: "Scores", dataset: "VideoDataset") -> list[dict[str, Any]]:
-    """Each video: its class or classes, whether the model put one of them first, and its highest scores."""
+    """One row per video: its class or classes, whether the top-1 prediction is right, and its highest scores."""
     classes = dataset.videos.classes
     rows: list[dict[str, Any]] = []
     for video, own, label in zip(scores.videos.tolist(), scores.scores, scores.labels, strict=True):

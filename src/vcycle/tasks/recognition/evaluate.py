@@ -1,6 +1,6 @@
-"""How recognition is evaluated: views of each video, their scores combined, accuracy of all.
+"""Evaluates recognition: scores several views per video, combines them, and computes the accuracy.
 
-During training that is one center clip of each video, at full resolution.
+Validations during training use one center clip per video, at full resolution.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 __all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
 _FEWEST_BATCHES = 8
-"""Batches that even a small set is cut into, so that as many ranks have something to do. Their size must not depend on
-the number of ranks: a model's arithmetic depends on it, in the last digits."""
+"""Minimum number of batches of a small dataset, so that as many ranks have work. The batch size must not depend on the
+number of ranks, because it affects the last digits of the results."""
 
 
 class VideoEvaluator(Evaluator):
-    """Scores videos, each counted once."""
+    """Scores videos; each counts once."""
 
     doing: ClassVar[str] = "evaluating videos"
     item: ClassVar[str] = "video"
@@ -41,16 +41,16 @@ class VideoEvaluator(Evaluator):
     def __init__(
         self, recipe: RecognitionRecipe, dataset: "VideoDataset", classes: Sequence[str], *, final: bool
     ) -> None:
-        """Evaluate on a dataset.
+        """Create an evaluator of a dataset.
 
         Args:
             recipe: The recipe.
             dataset: The videos.
-            classes: Names of the classes.
-            final: Whether to take all of the recipe's views, or the center clip alone.
+            classes: The class names.
+            final: Whether to use all of the recipe's views, instead of the center clip alone.
 
         Raises:
-            RecipeError: as `views_of`.
+            RecipeError: as in `views_of`.
         """
         super().__init__()
         self.views = views_of(recipe) if final else center_view(recipe)
@@ -58,7 +58,7 @@ class VideoEvaluator(Evaluator):
         self._objective = objective_of(recipe, len(self._classes))
 
     def at(self, shape: Shape) -> "VideoEvaluator":
-        """The evaluator of a center clip of this shape; never fully convolutional."""
+        """An evaluator on the center clip at this shape; never fully convolutional."""
         from vcycle.data import Views
 
         other = copy(self)
@@ -69,12 +69,12 @@ class VideoEvaluator(Evaluator):
 
     @property
     def suffix(self) -> str:
-        """Clips and crops of each video."""
+        """The clips and crops per video."""
         return f"-{self.views.clips}x{self.views.crops}"
 
     @property
     def protocol(self) -> str:
-        """How scores come about, in words."""
+        """The evaluation protocol in words."""
         words = scoring_of(self._recipe).words(self._objective, self.views)
         return f"{words}, fully convolutional" if self._recipe.evaluation.fully_convolutional else words
 
@@ -87,12 +87,12 @@ class VideoEvaluator(Evaluator):
         world: int = 1,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> "Iterator[Scored | Replacement]":
-        """Score a rank's share of the videos, one after another; see `vcycle.tasks.recognition.score_each`.
+        """Score a rank's share of the videos, one by one; see `vcycle.tasks.recognition.score_each`.
 
-        Of several ranks' shares, which are of whole batches, `progress` is told about how many there are.
+        With several ranks, the total in `progress` is approximate, because ranks take whole batches.
 
         Raises:
-            RecipeError: if the model has no fully convolutional test, and one is asked for.
+            RecipeError: if the recipe asks for a fully convolutional test and the model does not support it.
         """
         from vcycle.tasks.recognition.scores import score_each
 
@@ -112,7 +112,7 @@ class VideoEvaluator(Evaluator):
             progress(total, total)
 
     def _report_faults(self, batches: "Iterable[Batch]") -> "Iterator[Batch]":
-        """The batches; the first fault of each damaged video is reported."""
+        """Pass the batches on; report the first fault of each damaged video."""
         named: set[str] = set()
         for batch in batches:
             for fault in batch.faults:
@@ -129,14 +129,14 @@ class VideoEvaluator(Evaluator):
         return evaluate(_scores(found), self.protocol)
 
     def line(self, result: "EvalResult", split: str) -> str:
-        """The number that an evaluation is about, over how many videos, and its protocol."""
+        """The main metric, the number of videos, and the protocol."""
         from vcycle.tasks.recognition.metrics import Evaluation
 
         assert isinstance(result, Evaluation)
         return f"{accuracy_line(result, split, len(self._classes))}, loss {result.loss:.3f}"
 
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
-        """1 for each of the videos that was recognised, 0 for others; None for those that could not be read."""
+        """1 for each video whose top-1 prediction is right, 0 for others; None for unreadable videos."""
         scores = _scores(found)
         if scores.labels.ndim > 1:
             return None
@@ -145,7 +145,7 @@ class VideoEvaluator(Evaluator):
         return [known.get(video) for video in range(len(self._dataset))]
 
     def details(self, found: Sequence[Any]) -> dict[str, Any]:
-        """A row for each class and each video, and the videos that cannot be read."""
+        """One row per class and per video, and the unreadable videos."""
         from vcycle.tasks.recognition.eval_report import class_rows, video_rows
 
         scores = _scores(found)
@@ -156,16 +156,16 @@ class VideoEvaluator(Evaluator):
         }
 
     def table(self, found: Sequence[Any]) -> "Table | None":
-        """The classes that are recognised worst."""
+        """The classes with the lowest accuracy."""
         from vcycle.tasks.recognition.eval_report import class_rows
         from vcycle.tasks.recognition.figures import weakest_table
 
         return weakest_table(class_rows(_scores(found), self._classes))
 
     def check_figure(self) -> None:
-        """Refuse a confusion matrix of videos with several labels."""
+        """Refuse a confusion matrix of multi-label videos."""
         if self._recipe.training.multi_label:
-            raise RecipeError("--figure: a confusion matrix needs one class a video, and these may have several")
+            raise RecipeError("--figure: a confusion matrix needs one class per video, but the videos are multi-label")
 
     def figure(self, found: Sequence[Any], title: str) -> "Figure":
         """The confusion matrix."""
@@ -176,10 +176,10 @@ class VideoEvaluator(Evaluator):
 
 
 def accuracy_line(evaluation: "Evaluation", split: str, classes: int) -> str:
-    """The number that an evaluation is about, over how many videos, and its protocol."""
+    """Format the main metric, the number of videos, and the protocol."""
     if evaluation.map is None:
         numbers = f"top-1 {evaluation.top1:.1%}"
-        numbers += f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # else it is 100 %
+        numbers += f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # with 5 or fewer it is 100 %
     else:
         numbers = f"mAP {evaluation.map:.1%}"
         if evaluation.map_classes != classes:
@@ -189,7 +189,7 @@ def accuracy_line(evaluation: "Evaluation", split: str, classes: int) -> str:
 
 
 def objective_of(recipe: RecognitionRecipe, classes: int) -> "Recognition":
-    """The recipe's loss, and what clips are to its model."""
+    """The recipe's objective: input normalisation and loss."""
     from vcycle.tasks.recognition.objective import Recognition
 
     return Recognition(
@@ -210,16 +210,16 @@ def _scores(found: Sequence[Any]) -> "Scores":
 
 
 def views_of(recipe: RecognitionRecipe) -> "Views":
-    """The views that the recipe evaluates a finished training on. Needs no torch.
+    """The views per video for the evaluation of a trained model. Imports no torch.
 
     Raises:
-        RecipeError: if they cannot be had, or the recipe's model cannot take them.
+        RecipeError: if the sizes contradict each other, or the model does not support them.
     """
     return _views(recipe, clips=recipe.evaluation.clips, crops=recipe.evaluation.crops)
 
 
 def center_view(recipe: RecognitionRecipe) -> "Views":
-    """The one view that is evaluated during training."""
+    """The single view per video in validations during training."""
     return _views(recipe, clips=1, crops=1)
 
 
@@ -232,10 +232,11 @@ def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
     if short_side is None and e.size is not None and s.field is None:
         if size < t.size:
             raise RecipeError(
-                f"evaluation.size is {size}, below training.size {t.size}: it would be cut from a picture as large as "
-                f"in training, and show a smaller part of it; say which picture, such as evaluation.short_side={size}"
+                f"evaluation.size is {size}, below training.size {t.size}: it would be cropped from a frame as large "
+                "as in training and show a smaller part of it; set the frame size, such as "
+                f"evaluation.short_side={size}"
             )
-        # A larger crop of the same picture, as where a net trained at 224 pixels is tested at 256.
+        # A larger crop of the same frame, as for a model trained at 224 pixels and tested at 256.
         short_side = max(size, s.short_side[0] if s.short_side else t.size)
     if short_side is not None and short_side < size:
         raise RecipeError(f"evaluation.short_side is {short_side}: crops of {size} pixels need {size} or more")
@@ -250,7 +251,7 @@ def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
 
 
 def scoring_of(recipe: RecognitionRecipe) -> "Scoring":
-    """How the recipe makes a video's scores of its views'."""
+    """How the recipe computes a video's scores from its views."""
     from vcycle.tasks.recognition import Scoring
 
     e = recipe.evaluation

@@ -1,4 +1,4 @@
-"""An evaluation for people: the weakest classes as a table, and who is taken for whom as a picture."""
+"""Displays an evaluation: a table of the weakest classes, and the confusion matrix as a figure."""
 
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 __all__ = ["confusion_figure", "weakest_table"]
 
 _NUMBERED = 16
-"""Classes up to which each cell of a confusion matrix shows its number."""
+"""Maximum number of classes for which the cells of a confusion matrix show their counts."""
 _NAMED = 60
-"""Classes up to which each row and column has its name."""
+"""Maximum number of classes for which rows and columns show class names."""
 _LONG = 24
-"""Characters of a name that are shown beside a picture."""
+"""Maximum length of a class name in a figure."""
 
 
 def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5) -> "Table | None":
-    """The classes that are recognised worst; None if all are recognised.
+    """A table of the classes with the lowest accuracy; None if all are perfect.
 
     Args:
-        rows: Each class with its `class`, `videos`, `accuracy` or `average_precision`, and `taken_for`.
-        count: How many.
+        rows: One per class, with `class`, `videos`, `accuracy` or `average_precision`, and `taken_for`.
+        count: Number of classes to show.
     """
     from rich import box
     from rich.table import Table
@@ -40,7 +40,7 @@ def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5) -> "Table |
     table.add_column("weakest classes")
     table.add_column("videos", justify="right")
     table.add_column("accuracy" if measure == "accuracy" else "AP", justify="right")
-    table.add_column("most taken for" if measure == "accuracy" else "")
+    table.add_column("most often confused with" if measure == "accuracy" else "")
     for row in weak:
         other = row.get("taken_for")
         taken = f"{other['class']} ({other['videos']})" if other else ""
@@ -49,14 +49,14 @@ def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5) -> "Table |
 
 
 def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], title: str) -> "Figure":
-    """Who is taken for whom: a row for each class, the share of its videos that were taken for each.
+    """Draw the confusion matrix: each row shows the shares of a class's videos by predicted class.
 
-    Cells are numbered while they are large enough to read, and rows named while there is room for it.
+    Cells show counts, and rows names, as long as they are readable.
 
     Args:
-        matrix: Videos of each class (row) taken for each (column).
-        classes: Names, in the order of both.
-        title: Above the picture.
+        matrix: The confusion matrix; rows are true classes, columns are predictions.
+        classes: Class names, in the order of rows and columns.
+        title: The title above the figure.
     """
     import numpy as np
 
@@ -67,7 +67,7 @@ def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], ti
     side = min(max(3.2, 1.2 + 0.42 * number), 9.0)
     figure = new_figure(figsize=(side + 3.2, side + 2.2), layout="compressed")
     axis = figure.subplots()
-    # Shades grow with the root of the share: among many classes, a tenth taken for one other is much.
+    # The color follows the square root of the share: with many classes, a tenth in one other class is much.
     picture = axis.imshow(
         shares, cmap="Blues", norm=require("matplotlib.colors").PowerNorm(0.5, 0, 1), interpolation="nearest"
     )
@@ -80,7 +80,7 @@ def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], ti
         axis.set_xticks(range(number), names, rotation=90, fontsize=size)
         axis.set_yticks(range(number), names, fontsize=size)
     else:
-        # Too many for names: the numbers are the classes' places in their list.
+        # Too many for names: show class indices.
         axis.tick_params(labelsize=8)
     if number <= _NUMBERED:
         for row in range(number):
@@ -89,9 +89,9 @@ def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], ti
                     color = "white" if shares[row, column] > 0.35 else "black"
                     text = f"{counts[row, column]:.0f}"
                     axis.text(column, row, text, ha="center", va="center", color=color, fontsize=9)
-    unit = "" if number <= _NAMED else " (place in the list of classes)"
-    axis.set_xlabel(f"taken for{unit}")
-    axis.set_ylabel(f"class{unit}")
-    # A title does not break its lines, and would leave the picture.
+    unit = "" if number <= _NAMED else " (index)"
+    axis.set_xlabel(f"predicted class{unit}")
+    axis.set_ylabel(f"true class{unit}")
+    # matplotlib does not wrap titles.
     axis.set_title("\n".join(wrap(title, round(13 * side))), fontsize=9, loc="left")
     return figure

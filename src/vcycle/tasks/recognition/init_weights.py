@@ -1,4 +1,4 @@
-"""The weights that a training begins with: a recipe's section `init`."""
+"""Builds recognition models and loads their initial weights, from a recipe's section `init`."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ from vcycle.tasks.saved_weights import Provenance, read_saved
 __all__ = ["build_model", "initialise"]
 
 _NEAR = 0.02
-"""How far means and deviations of colours may be apart and still count as the same, in values of 0..1."""
+"""Tolerance for differences in the mean and standard deviation of colors, for values in 0..1."""
 
 
 def initialise(
@@ -26,16 +26,16 @@ def initialise(
     classes: Sequence[str],
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Taken | None:
-    """Load a recipe's first weights into its model, in place.
+    """Load a recipe's initial weights into its model, in place.
 
     Args:
         model: The recipe's model.
         recipe: The recipe.
-        classes: Names of the classes of its videos, in the order of the model's outputs.
-        on_message: Told what was taken, and what should be known of it.
+        classes: The class names of its videos, in the order of the model's outputs.
+        on_message: Called with a summary of what was loaded, and with warnings.
 
     Returns:
-        What was taken; None where the recipe names no weights.
+        The report; None if the recipe sets no weights.
 
     Raises:
         CheckpointError: if the weights cannot be read or do not fit.
@@ -53,8 +53,8 @@ def initialise(
         for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
             if theirs != own:
                 raise CheckpointError(
-                    f"weights {weights.source}: class {label} of their classifier is {theirs!r}, and of the videos "
-                    f"{own!r}: init.head=new draws a new one"
+                    f"weights {weights.source}: class {label} of their classifier is {theirs!r}, but {own!r} in the "
+                    "videos: init.head=new initialises a new one"
                 )
     on_message(f"init: {taken.summary}")
     for warning in (*taken.warnings, *_colours(weights.source, record, recipe)):
@@ -63,7 +63,7 @@ def initialise(
 
 
 def _colours(source: str, record: Record, recipe: RecognitionRecipe) -> list[str]:
-    """Colours that are scaled otherwise than those that the weights were trained on."""
+    """Warn if the input normalisation differs from that in the weights' training."""
     sampling = recipe.sampling
     return [
         f"weights {source}: they were trained with sampling.{key}={list(theirs)}, this is {list(own)}"
@@ -73,10 +73,10 @@ def _colours(source: str, record: Record, recipe: RecognitionRecipe) -> list[str
 
 
 def _record_of(trained: Provenance, source: str) -> Record:
-    """What the recipe says that the weights do not show."""
+    """The settings of the training that the weights do not show."""
     recipe = trained.recipe
     if not isinstance(recipe, RecognitionRecipe):
-        raise CheckpointError(f"{source} is a model of {recipe.task}: one of recognition is accepted")
+        raise CheckpointError(f"{source} is a {recipe.task} model; accepted: a recognition model")
     with torch.device("meta"):
         model = build_model(recipe, len(trained.classes), download=False)
     unseen: dict[str, Any] = {what: getattr(model, what, None) for what in UNSEEN}
@@ -84,12 +84,12 @@ def _record_of(trained: Provenance, source: str) -> Record:
 
 
 def build_model(recipe: RecognitionRecipe, classes: int, *, download: bool = True) -> nn.Module:
-    """The recipe's model, its weights drawn under `run.seed`.
+    """Build the recipe's model, initialised with `run.seed`.
 
     Args:
         recipe: The recipe.
-        classes: Outputs.
-        download: Whether pretrained weights that an option names may be downloaded.
+        classes: Number of outputs.
+        download: Whether pretrained weights set in an option may be downloaded.
     """
     torch.manual_seed(recipe.run.seed)
     downloads = None if download else MODELS.find(recipe.model.name).downloads

@@ -1,4 +1,4 @@
-"""How good scores are: accuracy and mAP over videos, each counted once, with the protocol beside the number."""
+"""Computes accuracy and mAP over videos. Each video counts once; results carry their protocol."""
 
 from dataclasses import dataclass
 
@@ -13,71 +13,70 @@ __all__ = ["ClassResult", "Evaluation", "class_results", "confusion", "evaluate"
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What an evaluation found, with its protocol."""
+    """The result of an evaluation, with its protocol."""
 
     top1: float
-    """Share of samples whose class came first, in 0..1; where a sample may have several, any of them."""
+    """Top-1 accuracy in 0..1; for multi-label videos, any of the labels counts."""
     top5: float
-    """Share of samples whose class was among the first five, in 0..1."""
+    """Top-5 accuracy in 0..1."""
     loss: float
-    """Mean cross-entropy of the scores, without label smoothing; binary, and the mean over classes too, where a sample
-    may have several."""
+    """Mean cross-entropy of the scores, without label smoothing; for multi-label videos, mean binary cross-entropy over
+    videos and classes."""
     samples: int
-    """Videos counted, each once."""
+    """Number of videos, each counted once."""
     unreadable: int
-    """Videos that could not be read, and do not count."""
+    """Number of unreadable videos, which do not count."""
     protocol: str
-    """How clips were taken, and how their scores were combined."""
+    """How clips were sampled and their scores combined."""
     map: float | None = None
-    """Where a sample may have several classes: mean over classes of the average precision, in 0..1."""
+    """For multi-label videos: mean average precision over classes, in 0..1."""
     map_classes: int | None = None
-    """The classes of that mean: those that some sample has."""
+    """Number of classes in that mean: those with at least one video."""
 
     @property
     def measure(self) -> str:
-        """What the evaluation is about: `mAP` where a sample may have several classes, else `top-1`."""
+        """The name of the main metric: `mAP` for multi-label videos, else `top-1`."""
         return "top-1" if self.map is None else "mAP"
 
     @property
     def value(self) -> float:
-        """The number of that name, in 0..1."""
+        """The value of the main metric, in 0..1."""
         return self.top1 if self.map is None else self.map
 
     @property
     def headline(self) -> str:
-        """Both in words."""
+        """Name and value of the main metric."""
         return f"{self.measure} {self.value:.1%}"
 
     @property
     def numbers(self) -> dict[str, float]:
-        """All numbers that are worth a curve, by name."""
+        """All metrics to plot over training, by name."""
         found = {"top1": self.top1, "top5": self.top5, "loss": self.loss}
         return found if self.map is None else found | {"map": self.map}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassResult:
-    """How good the scores are for one class."""
+    """The result for one class."""
 
     index: int
-    """Which class."""
+    """Index of the class."""
     videos: int
-    """Videos of the class."""
+    """Number of videos of the class."""
     value: float | None
-    """Share of them that were recognised, in 0..1; average precision where a video may have several classes. None
-    without videos."""
+    """Accuracy on them in 0..1; average precision for multi-label videos. None without videos."""
     taken_for: int | None = None
-    """The other class that most of them were taken for; None where there is none, or with several classes a video."""
+    """The class that they are most often confused with; None if there is none, or for multi-label videos."""
     taken: int = 0
-    """How many were."""
+    """Number of these confusions."""
 
 
 def evaluate(scores: Scores, protocol: str) -> Evaluation:
-    """Accuracy, loss and, where a video may have several classes, mAP.
+    """Compute accuracy, loss and, for multi-label videos, mAP.
 
     Args:
-        scores: Of the videos.
-        protocol: How they came about.
+        scores: The scores of the videos.
+        protocol: The evaluation protocol in words.
     """
     multi_label = scores.labels.ndim > 1
     precision = _average_precision(scores) if multi_label else None
@@ -95,7 +94,7 @@ def evaluate(scores: Scores, protocol: str) -> Evaluation:
 
 
 def class_results(scores: Scores) -> list[ClassResult]:
-    """How good the scores are for each class."""
+    """Compute the result for each class."""
     if scores.labels.ndim > 1:
         videos = scores.labels.sum(0).long().tolist()
         values = _average_precision(scores).tolist()
@@ -123,14 +122,14 @@ def class_results(scores: Scores) -> list[ClassResult]:
 
 
 def confusion(scores: Scores) -> Tensor:
-    """How many videos of each class (row) were taken for each (column): int64 `(classes, classes)`."""
+    """The confusion matrix, int64 `(classes, classes)`: rows are true classes, columns are predictions."""
     classes = scores.scores.shape[1]
     pairs = scores.labels * classes + scores.scores.argmax(1)
     return torch.bincount(pairs, minlength=classes**2).view(classes, classes)
 
 
 def _hits(scores: Scores, first: int) -> float:
-    """Share of the videos with a class of theirs among the first few."""
+    """Top-k accuracy with k = `first`."""
     top = scores.scores.topk(min(first, scores.scores.shape[1]), dim=1).indices
     multi_label = scores.labels.ndim > 1
     hits = scores.labels.gather(1, top) > 0 if multi_label else top == scores.labels[:, None]
@@ -141,20 +140,20 @@ def _loss(scores: Scores) -> float:
     if scores.labels.ndim > 1:
         return float(functional.binary_cross_entropy(scores.scores, scores.labels.double()))
     own = scores.scores.gather(1, scores.labels[:, None])
-    smallest = torch.finfo(torch.float64).tiny  # a score of 0 is not the end of the world
+    smallest = torch.finfo(torch.float64).tiny  # avoid an infinite loss at a score of 0
     return float(-own.clamp_min(smallest).log().mean())
 
 
 def _average_precision(scores: Scores) -> Tensor:
-    """Average precision of each class, `(classes,)`; NaN of those that no video has, for which there is none.
+    """Average precision of each class, `(classes,)`; NaN for a class without videos.
 
-    The mean precision at each threshold, weighted by the videos of the class that it adds, without interpolation.
+    The mean of the precision at each threshold, weighted by the increase in recall, without interpolation.
     """
     precision = torch.full((scores.labels.shape[1],), torch.nan, dtype=torch.float64)
     for known in scores.labels.any(0).nonzero().flatten().tolist():
         ranked, order = scores.scores[:, known].sort(descending=True)
         found = (scores.labels[order, known] > 0).cumsum(0).double()
-        # Videos of equal scores are found together: a threshold lies between two scores.
+        # Videos with equal scores share a threshold.
         last = torch.cat([ranked[1:] != ranked[:-1], ranked.new_ones(1, dtype=torch.bool)]).nonzero().flatten()
         new = found[last].diff(prepend=found.new_zeros(1))
         precision[known] = (found[last] / (last + 1) * new).sum() / found[-1]

@@ -1,4 +1,4 @@
-"""What a user should know before a training begins that is allowed, and perhaps not what was meant. Needs no torch."""
+"""Warns about settings that are allowed but probably unintended, before a training starts. Imports no torch."""
 
 from pathlib import Path
 
@@ -15,12 +15,12 @@ __all__ = ["notices"]
 
 
 def notices(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str]:
-    """Lines to tell, once: of the videos found, of one split given as a whole, of stored pictures too small."""
+    """Warnings about the videos found, a single split given as the dataset, and stored frames that are too small."""
     return [*notes(splits), *_one_split(recipe, splits), *_too_small(recipe)]
 
 
 def _one_split(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str]:
-    """`data=videos/train` trains, and cuts its validation from there."""
+    """`data=videos/train` is allowed: it takes the validation videos from the training split."""
     path = Path(recipe.data.path or "").absolute()
     if recipe.data.path is None or splits.layout != "folder" or split_called(path.name) is None:
         return []
@@ -31,16 +31,16 @@ def _one_split(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str
 
 
 def _too_small(recipe: RecognitionRecipe) -> list[str]:
-    """Whether the pictures that are kept have fewer pixels than any clip of the full shape shows."""
+    """Warn if the stored frames have fewer pixels than any clip at full resolution needs."""
     size = recipe.training.size
     needed = _least_short_side(recipe)
     room = max(needed, short_side_for(size))
-    clips = f"a clip of training.size {size} is taken from {needed} pixels or more"
+    clips = f"a clip of training.size {size} needs a short side of {needed} pixels or more"
     kept = recipe.data.cache
     if kept is not None:
         if kept >= needed:
             return []
-        return [f"data.cache={kept}: {clips}, so that every clip is enlarged; data.cache={room} is enough"]
+        return [f"data.cache={kept}: {clips}, so every clip is upscaled; data.cache={room} is enough"]
     path = Path(recipe.data.path or "")
     if recipe.data.digits is not None or recipe.data.path is None or not is_prepared(path):
         return []
@@ -54,16 +54,16 @@ def _too_small(recipe: RecognitionRecipe) -> list[str]:
         return []
     count = f"{small.sum():,} of {len(stored):,} videos" if not small.all() else "all videos"
     said = (
-        f"{path}: {count} are kept at a short side of {stored[small].max()} pixels or less, and {clips}: they are "
-        "enlarged"
+        f"{path}: {count} are stored at a short side of {stored[small].max()} pixels or less, and {clips}: they are "
+        "upscaled"
     )
     if (shown > stored)[small].any():
-        return [f"{said}; `vcycle prepare` with --short-side {room + room % 2}, into another folder, keeps enough"]
-    return [f"{said}; they have no more pixels, so a smaller training.size loses nothing"]
+        return [f"{said}; run `vcycle prepare` with --short-side {room + room % 2} into another folder"]
+    return [f"{said}; the originals have no more pixels, so a smaller training.size loses nothing"]
 
 
 def _least_short_side(recipe: RecognitionRecipe) -> int:
-    """Short side in pixels of the smallest picture that a clip of the full shape is taken from."""
+    """Minimum short side in pixels of the frames that a clip at full resolution is sampled from."""
     sampling, size = recipe.sampling, recipe.training.size
     if sampling.field is not None:
         return int(size / sampling.field[1])

@@ -1,7 +1,7 @@
-"""The task of recognition: a clip as a model takes it, and the loss.
+"""Defines recognition's objective: input normalisation and the loss.
 
-Clips arrive as uint8 `(B, T, H, W, C)`; models take float `(B, C, T, H, W)`. Channels come last in memory
-throughout: moving from one to the other copies nothing.
+Clips arrive as uint8 `(B, T, H, W, C)`; models take float `(B, C, T, H, W)`. The memory format stays channels-last, so
+the permutation copies nothing.
 """
 
 from collections.abc import Callable
@@ -20,51 +20,51 @@ __all__ = ["Recognition"]
 
 @dataclass(frozen=True, kw_only=True)
 class Recognition:
-    """The task: which class a clip is of or, with `multi_label`, which classes are in it."""
+    """Classification of clips: one class per clip or, with `multi_label`, any number of classes."""
 
     classes: int
     """Number of classes."""
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
-    """Mean per channel, of values in 0..1."""
+    """Mean per channel, for values in 0..1."""
     std: tuple[float, float, float] = (0.225, 0.225, 0.225)
     """Standard deviation per channel."""
     label_smoothing: float = 0.0
-    """Label smoothing of the training loss, where a clip has one label."""
+    """Label smoothing of the training loss, for single-label clips."""
     multi_label: bool = False
     """Whether a clip may have any number of labels."""
     mixup: float | None = None
-    """Mixup in training: α of the share's distribution Beta(α, α)."""
+    """Mixup in training: α of the weight's distribution Beta(α, α)."""
     cutmix: float | None = None
-    """CutMix in training: α of the share's distribution Beta(α, α)."""
+    """CutMix in training: α of the weight's distribution Beta(α, α)."""
 
     def __post_init__(self) -> None:
         if self.classes < 2 and not self.multi_label:
-            raise DataError(f"the videos are of {self.classes} class: at least 2 are needed to tell apart")
+            raise DataError(f"found {self.classes} class; classification needs at least 2")
 
     def check(self, labels: Tensor) -> None:
-        """Refuse labels that the task cannot learn from. To be asked before they are moved: it reads them.
+        """Refuse invalid labels. Call it while they are on the CPU: it reads their values.
 
         Args:
-            labels: Of a batch.
+            labels: The labels of a batch.
 
         Raises:
-            DataError: if they are not of this task or out of range.
+            DataError: if their shape does not fit the task, or they are out of range.
         """
         if labels.ndim != 1 + self.multi_label:
-            kinds = ("one label a clip, int64 (B,)", f"float (B, {self.classes}), any number of labels a clip")
+            kinds = ("one label per clip, int64 (B,)", f"float (B, {self.classes}), any number of labels per clip")
             wanted, other = kinds[self.multi_label], "one label" if self.multi_label else "any number of labels"
             raise DataError(
-                f"labels of shape {tuple(labels.shape)}: the dataset gives {other} a clip, and the task "
-                f"(multi_label={self.multi_label}) takes {wanted}"
+                f"labels of shape {tuple(labels.shape)}: the dataset has {other} per clip, but the task "
+                f"(multi_label={self.multi_label}) needs {wanted}"
             )
         if self.multi_label:
             if labels.shape[1] != self.classes:
-                raise DataError(f"labels of {labels.shape[1]} classes: {self.classes} are accepted")
+                raise DataError(f"labels of {labels.shape[1]} classes; the model has {self.classes}")
         elif len(labels) and not 0 <= (low := int(labels.min())) <= (high := int(labels.max())) < self.classes:
-            raise DataError(f"label {low if low < 0 else high}: 0 to {self.classes - 1} are accepted")
+            raise DataError(f"label {low if low < 0 else high} is out of range; accepted: 0 to {self.classes - 1}")
 
     def noise(self, batch: int, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Clips and labels as a batch has them, of no meaning: to measure with."""
+        """A dummy batch of clips and labels, for warm-up and profiling."""
         clips = torch.randint(0, 256, (batch, *shape, 3), dtype=torch.uint8, device=device)
         labels = torch.randint(0, self.classes, (batch,), device=device)
         return clips, functional.one_hot(labels, self.classes).float() if self.multi_label else labels
@@ -75,13 +75,13 @@ class Recognition:
         return clips.float().sub_(mean).mul_(scale).permute(0, 4, 1, 2, 3)
 
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
-        """Logits `(B, classes)`, float, that a model gives for clips, uint8 `(B, T, H, W, C)`."""
+        """The model's logits, float `(B, classes)`, for clips, uint8 `(B, T, H, W, C)`."""
         logits: Tensor = model(self.inputs(clips)).float()
         return logits
 
     @property
     def mixes(self) -> bool:
-        """Whether training mixes clips with others of their block."""
+        """Whether training mixes clips with others in their block."""
         return self.mixup is not None or self.cutmix is not None
 
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
@@ -91,7 +91,7 @@ class Recognition:
             model: Maps `(B, C, T, H, W)` to logits `(B, classes)`.
             clips: uint8 `(B, T, H, W, C)`.
             labels: int64 `(B,)`; float `(B, classes)` of ones and zeros with `multi_label`.
-            block: Mixup and CutMix mix within blocks of so many clips; by default all of the batch.
+            block: Number of clips within which Mixup and CutMix mix; by default the whole batch.
         """
         x = self.inputs(clips)
         if self._mixing is not None:
@@ -112,9 +112,9 @@ class Recognition:
 
 @cache
 def _colours(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """What is subtracted from values in 0..255, and what they are then multiplied by: sent to a device only once.
+    """The mean and the reciprocal of the standard deviation, for values in 0..255; copied to a device only once.
 
-    Sending waits for all that the device has still to do, and steps shall not.
+    The copy synchronises with the device, which must not happen at every step.
     """
-    with torch.inference_mode(False):  # whoever asks first, others train with it
+    with torch.inference_mode(False):  # the cached tensors must also work in training
         return torch.tensor(mean, device=device).mul_(255), torch.tensor(std, device=device).mul_(255).reciprocal_()

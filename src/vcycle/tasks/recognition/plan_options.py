@@ -1,4 +1,4 @@
-"""What a recipe of recognition may say of its plans. The string under a field is its documentation."""
+"""Options of recognition's plans in a recipe. The string under a field is its documentation."""
 
 from typing import Annotated, Literal
 
@@ -14,33 +14,33 @@ Fractions = Annotated[list[tuple[float, float]], Field(min_length=1)]
 
 
 class PlanOptions(Section):
-    """Options that every plan has."""
+    """Options of every plan."""
 
     control_epoch_factor: Factor | None = None
     """Length of the plan's LR-matched control in `vcycle compare`, in lengths of the baseline; by default 1."""
 
 
 class ConstantPlan(PlanOptions):
-    """One shape throughout."""
+    """One shape for the whole training."""
 
     epoch_factor: Factor = 1.0
     """Length, in lengths of the baseline."""
     steps: PositiveInt | None = None
-    """The length in steps instead."""
+    """Instead of `epoch_factor`: the length in steps."""
     shape: tuple[float, float] | None = None
-    """A smaller shape for the whole training, as fractions `[frames, side]`, its batch grown so that a step costs the
-    same; evaluation stays at the full one."""
+    """A smaller shape for the whole training, as fractions `[frames, side]`. The batch grows so that a step costs the
+    same; the evaluation stays at full resolution."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the LR follows the batch of a smaller shape."""
+    """How the LR scales with the batch of a smaller shape."""
 
 
 class CycledPlan(PlanOptions):
     """Options of every plan with cycles."""
 
     epoch_factor: Factor = 1.5
-    """Samples, in samples of the baseline."""
+    """Number of samples, as a multiple of the baseline's."""
     steps: PositiveInt | None = None
-    """The budget in steps instead."""
+    """Instead of `epoch_factor`: the budget in steps."""
 
 
 class ShortPlan(CycledPlan):
@@ -56,11 +56,11 @@ class LongPlan(CycledPlan):
     long_shapes: Fractions | None = None
     """Base shapes of a long cycle as fractions `[frames, side]`, coarse to fine; by default the paper's four."""
     cycles: PositiveInt = 3
-    """Long cycles, where the LR has no drops."""
+    """Number of long cycles, if the LR schedule has no drops."""
     fine_tune: bool = True
     """End with a phase at the full shape."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the LR follows the long cycle's batch."""
+    """How the LR scales with the long cycle's batch."""
 
 
 class MultigridPlan(ShortPlan, LongPlan):
@@ -68,27 +68,27 @@ class MultigridPlan(ShortPlan, LongPlan):
 
 
 class CascadePlan(PlanOptions):
-    """Each shape once, coarse to fine."""
+    """Each shape once, coarse to fine (progressive resizing)."""
 
     epoch_factor: Factor = 1.0
-    """Samples, in samples of the baseline."""
+    """Number of samples, as a multiple of the baseline's."""
     steps: PositiveInt | None = None
-    """The budget in steps instead."""
+    """Instead of `epoch_factor`: the budget in steps."""
     shapes: Fractions | None = None
     """Shapes as fractions `[frames, side]`, coarse to fine; by default space first."""
     weights: list[PositiveFloat] | None = None
-    """Relative numbers of steps per shape; by default equal."""
+    """Relative number of steps per shape; by default equal."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
-    """How the LR follows the batch."""
+    """How the LR scales with the batch."""
     batch_growth: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """How the batch follows the shrinking of a clip: 1 keeps the work of a step, 0 the batch; between, there are more
-    and cheaper updates."""
+    """How the batch grows as clips shrink: 1 keeps the work per step constant, 0 keeps the batch constant; values in
+    between give more and cheaper updates."""
     finish: Literal["law", "cosine"] = "law"
-    """How the LR decays at the full shape: by the baseline's law squeezed into its steps, or as half a cosine."""
+    """The LR schedule at the full shape: the baseline's, compressed into these steps, or a half cosine."""
 
 
 class PlansSection(PlansBase):
-    """Options of the plans, used by whichever is chosen."""
+    """Options of the plans; a training uses those of its plan."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -101,4 +101,4 @@ class PlansSection(PlansBase):
     short: ShortPlan = ShortPlan()
     """The short cycle alone."""
     cascade: CascadePlan = CascadePlan()
-    """Coarse to fine, once."""
+    """Each shape once, coarse to fine."""

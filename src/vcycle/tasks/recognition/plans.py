@@ -1,4 +1,4 @@
-"""The plans of recognition, and the baseline that they are derived from. Needs no torch."""
+"""Builds recognition's plans and their baseline from a recipe. Imports no torch."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -22,8 +22,8 @@ def baseline_of(recipe: RecognitionRecipe, clips: int | None = None) -> Baseline
     """The recipe's baseline, for a training set of `clips` samples.
 
     Raises:
-        RecipeError: if the length of the training set is neither given nor in the recipe, or the training is too
-            short for its warm-up or its milestones.
+        RecipeError: if the length of the training set is unknown, or the training is too short for its warmup or
+            milestones.
         PlanError: if the baseline's values contradict each other.
     """
     clips = _clips(recipe, clips)
@@ -45,14 +45,14 @@ def baseline_of(recipe: RecognitionRecipe, clips: int | None = None) -> Baseline
 
 
 def lengthened(recipe: RecognitionRecipe, clips: int | None = None) -> str | None:
-    """What to tell of a training that `training.min_steps` made longer; None of others."""
+    """A note if `training.min_steps` makes the training longer; None otherwise."""
     length = recipe.training.epochs
     longer = _long_enough(recipe.training, _clips(recipe, clips)).epochs
     if length is None or longer is None or longer <= length:
         return None
     return (
-        f"training.min_steps={recipe.training.min_steps}: the baseline is {longer:.4g} epochs long, as "
-        f"training.epochs={length:g} of so few videos are fewer steps"
+        f"training.min_steps={recipe.training.min_steps}: the baseline is {longer:.4g} epochs long, because "
+        f"training.epochs={length:g} gives fewer steps with so few videos"
     )
 
 
@@ -61,14 +61,14 @@ def _clips(recipe: RecognitionRecipe, clips: int | None) -> int:
     clips = clips if clips is not None else recipe.data.clips
     if clips is None:
         raise RecipeError(
-            "the length of the training set is unknown: give the videos (data=FOLDER), or to plan without them their "
-            "number (data.clips=N)"
+            "the length of the training set is unknown: give the videos (data=FOLDER), or their number to plan without "
+            "them (data.clips=N)"
         )
     return clips
 
 
 def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
-    """The training stretched to its least number of steps, with its milestones and its warm-up."""
+    """Lengthen the training to its minimum number of steps; scale milestones and warmup along."""
     if training.epochs is None or training.min_steps is None:
         return training
     stretch = training.min_steps * training.batch / (training.epochs * clips)
@@ -149,27 +149,28 @@ PLANS.register("cascade", PlanSpec(build=_cascade, section="cascade"))
 
 
 def _check_lengths(training: TrainingSection) -> None:
-    """Refuse a training that ends before its warm-up or its last milestone: mostly one that was shortened for a try."""
+    """Refuse a training that ends before its warmup or last milestone, usually one shortened for a test."""
     unit, length = ("epochs", training.epochs) if training.epochs is not None else ("steps", training.steps)
     if length is None or (training.epochs is not None and training.steps is not None):
         given = f"{training.epochs} and training.steps is {training.steps}".replace("None", "null")
         raise RecipeError(
-            f"training.epochs is {given}: exactly one of the two is needed, and the other is null: "
-            "training.epochs=null or training.steps=null"
+            f"training.epochs is {given}: set exactly one of the two and the other to null: training.epochs=null or "
+            "training.steps=null"
         )
     asked = f"training.{unit}={length:g}"
     warmup = 0.0 if training.warmup is None else training.warmup.length
     if warmup >= length:
         raise RecipeError(
-            f"training.warmup.length is {warmup:g} {unit}, which does not end within the training ({asked}): give a "
-            f"shorter one, such as training.warmup.length={length / 10:g}, or none: training.warmup=null"
+            f"training.warmup.length is {warmup:g} {unit}, longer than the training ({asked}): set a shorter warmup, "
+            f"such as training.warmup.length={length / 10:g}, or none: training.warmup=null"
         )
     last = training.decay.milestones[-1:]
     if training.decay.law == "steps" and last and last[0] >= length:
         scaled = ", ".join(f"{length * milestone / last[0] * 0.8:.3g}" for milestone in training.decay.milestones)
         raise RecipeError(
-            f"training.decay.milestones: milestone {last[0]:g} lies at or past the end of training ({asked}): give "
-            f"earlier ones, such as 'training.decay.milestones=[{scaled}]', or another law: training.decay=cosine"
+            f"training.decay.milestones: milestone {last[0]:g} lies at or past the end of training ({asked}): set "
+            f"earlier milestones, such as 'training.decay.milestones=[{scaled}]', or another LR schedule: "
+            "training.decay=cosine"
         )
 
 

@@ -1,4 +1,4 @@
-"""`vcycle prepare --to video|array`: videos written in a form that trains fast."""
+"""Implements `vcycle prepare --to video|array`, which writes videos in a form that loads fast."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -28,10 +28,10 @@ def prepare_videos(given: PrepareOptions) -> float:
     """Write videos at one or several sizes.
 
     Returns:
-        The share of the files that failed.
+        The share of files that failed.
 
     Raises:
-        DataError: if the data or an option is at fault.
+        DataError: if the data or an option is wrong.
         RecipeError: if the recipe is of another task.
     """
     of_tiles = {
@@ -51,9 +51,9 @@ def prepare_videos(given: PrepareOptions) -> float:
         raise RecipeError(f"--recipe {given.recipe} is of {found.task}{hint}")
     loaded = without_digits(found)
     folder = Path(loaded.data.path or given.data)
-    layout_of(folder)  # is it there at all? Only then is it worth asking for more
+    layout_of(folder)  # check first that the data exists
     if is_prepared(folder) and load_index(folder).settings.to == "array":
-        raise DataError(f"{folder}: is prepared as arrays already; prepare from the videos that it was made of")
+        raise DataError(f"{folder}: is already prepared as arrays; prepare from the original videos")
     settings = _settings(loaded if given.recipe is not None else None, given)
     videos = every_video(loaded)
     for note in left_out(videos.values()):
@@ -86,24 +86,24 @@ def _settings(recipe: RecognitionRecipe | None, given: PrepareOptions) -> "Prepa
 
     levels, short_side = given.levels, given.short_side
     if levels is not None and short_side is not None:
-        raise DataError(f"--levels {levels} and --short-side {short_side} exclude each other: give one")
+        raise DataError(f"--levels {levels} and --short-side {short_side} are mutually exclusive: give one")
     if levels is not None:
         try:
             sides = tuple(int(side) for side in levels.split(","))
         except ValueError:
-            raise DataError(f"--levels {levels}: short sides in pixels are accepted, such as 128,256") from None
+            raise DataError(f"--levels {levels}: must be short sides in pixels, such as 128,256") from None
     elif short_side is not None:
         sides = (short_side,)
     elif recipe is not None:
         sides = (short_side_for(recipe.training.size),)
     else:
-        raise DataError("how large? Give --recipe RECIPE, whose largest crop is made room for, or --short-side PIXELS")
+        raise DataError("the size is unknown: give --recipe RECIPE, to fit its largest crop, or --short-side PIXELS")
     return PrepareSettings(to="video" if given.to == "video" else "array", levels=sides)
 
 
 def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
     if estimate is None:
-        return "nothing is left to be done, or no file can be read"
+        return "nothing left to do, or no file can be read"
     from vcycle.data.prepare.estimate import free_bytes
 
     tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
@@ -111,7 +111,7 @@ def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
     free = as_size(free_bytes(preparation.out))
     time = f"{duration(estimate.seconds[0])} to {duration(estimate.seconds[1])}"
     processes = f"{preparation.workers} process{'es' if preparation.workers > 1 else ''}"
-    return f"{files(estimate.files)} to do{tried}: about {disk}, where {free} are free, and {time} with {processes}"
+    return f"{files(estimate.files)} to do{tried}: about {disk} ({free} free) and {time} with {processes}"
 
 
 def _tell(out: Path, report: "PrepareReport") -> None:
@@ -122,14 +122,14 @@ def _tell(out: Path, report: "PrepareReport") -> None:
     if len(report.failed) > _SHOWN:
         message(f"failed: {len(report.failed) - _SHOWN:,} more, listed in {out / REPORT}")
     for path, frames in list(report.damaged.items())[:_SHOWN]:
-        message(f"damaged: {path}: {frames} frames cannot be decoded and show the ones before")
+        message(f"damaged: {path}: {frames} frames cannot be decoded and repeat the previous frame")
     for path, cause in list(report.incomplete.items())[:_SHOWN]:
         message(f"damaged: {path}: {cause}")
     if report.left_over:
-        message(f"{report.left_over:,} files in {out} belong to no video any more and are not used")
+        message(f"{report.left_over:,} files in {out} no longer belong to a video and are ignored")
     done = report.videos - len(report.failed)
     damaged = len(report.damaged.keys() | report.incomplete.keys())
-    kept = f" ({report.kept:,} of them before)" if report.kept else ""
+    kept = f" ({report.kept:,} from an earlier run)" if report.kept else ""
     result(
         f"{out}: {done:,} of {report.videos:,} files{kept}, {len(report.failed):,} failed, {damaged:,} "
         f"damaged; {as_size(report.source_bytes)} became {as_size(report.bytes)} in {duration(report.seconds)}"

@@ -1,8 +1,7 @@
-"""What a recipe file may say. The string under a field is its documentation.
+"""The recipe schema of recognition. The string under a field is its documentation.
 
-Sections mirror the rooms: `data` and `sampling` (what a clip is), `model`, `training` (the recipe a user has
-today: the baseline), `optimizer`, and `plan` (how the training moves through its grids). Keys that are not
-listed here are refused.
+Sections: `data` and `sampling` (the clips), `model`, `training` (the baseline: the hyperparameters of a user's usual
+training), `optimizer`, and `plan` (the schedule of shapes). Unknown keys are errors.
 """
 
 from typing import Annotated, ClassVar, Literal
@@ -31,41 +30,41 @@ __all__ = [
 
 Views = Annotated[int, Field(ge=1, le=1000)]
 BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
-"""α of a Beta distribution; outside of this range its draws are 0 and 1, or 1/2, in 32-bit floats."""
+"""α of a Beta distribution. Outside this range, 32-bit draws are always 0 or 1, or always 1/2."""
 
 
 class DigitsSection(Section):
-    """The embedded demonstration set: digit scans moving over textures, written as H.264 files.
+    """The embedded demo dataset: scanned digits that move over textures, written as H.264 files.
 
     The fields are those of `vcycle.tasks.recognition.digits.DigitSettings`.
     """
 
     digits: tuple[int, ...] = (2, 7)
-    """Which digits; the class is the pair of digit and motion."""
+    """The digits. A class is a pair of digit and motion."""
     motions: tuple[str, ...] = ("left", "right", "up", "down", "clockwise", "counterclockwise")
-    """Which motions."""
+    """The motions."""
     clips: dict[str, Clips] = Field(default={"train": 100, "val": 25, "test": 50})
-    """Clips of each class in each split."""
+    """Clips per class in each split."""
     frames: Frames = 24
-    """Frames of each file."""
+    """Frames per file."""
     size: Side = 40
-    """Side of each file in pixels."""
+    """Side of the frame in pixels."""
     digit_size: PositiveFloat = 18.0
     """Side of the digit in pixels."""
     speed: tuple[PositiveFloat, PositiveFloat] = (0.02, 0.04)
-    """Sides of the frame that the digit moves in one frame."""
+    """Range of the digit's speed, in frame sides per frame."""
     radius: tuple[PositiveFloat, PositiveFloat] = (0.1, 0.16)
-    """Radius of the turning motions, in sides of the frame."""
+    """Range of the radius of circular motions, in frame sides."""
     jitter: NonNegativeFloat = 0.01
-    """Shake of the digit from frame to frame, in sides."""
+    """Jitter of the digit's position per frame, in frame sides."""
     contrast: tuple[PositiveFloat, PositiveFloat] = (0.25, 0.5)
-    """How far the digit's luma is from the background's, in 0..1."""
+    """Range of the luma difference between digit and background, in 0..1."""
     texture: NonNegativeFloat = 0.1
-    """Strength of the background's texture, in 0..1."""
+    """Strength of the background texture, in 0..1."""
     noise: NonNegativeFloat = 0.02
-    """Strength of the noise of each frame, in 0..1."""
+    """Strength of the noise per frame, in 0..1."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Keys every draw."""
+    """Random seed."""
 
     @property
     def train_clips(self) -> int:
@@ -78,204 +77,206 @@ class DataSection(LoadingSection):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files or with
-    a set's official files, a list file, or what `vcycle prepare` wrote."""
+    a dataset's official files, a list file, or the output of `vcycle prepare`."""
     layout: str = "auto"
-    """How the videos lie: `folder`, `list`, `kinetics`, `ssv2`, `charades`, `ucf101`, `hmdb51` or a layout of your own;
-    `auto` recognises it by the files in the folder."""
+    """The dataset layout: `folder`, `list`, `kinetics`, `ssv2`, `charades`, `ucf101`, `hmdb51` or one that you have
+    registered; `auto` detects it from the files in the folder."""
     fold: PositiveInt | None = None
-    """Which official fold, of UCF101 or HMDB51 1 to 3; by default 1."""
+    """The official fold, of UCF101 or HMDB51 1 to 3; by default 1."""
     val: str | None = None
-    """A list file of validation videos, where `path` is a list file without a column `split`."""
+    """A list file of validation videos, if `path` is a list file without a `split` column."""
     test: str | None = None
-    """A list file of test videos, where `path` is a list file."""
+    """A list file of test videos, if `path` is a list file."""
     root: str | None = None
-    """Where the videos of lists lie; by default beside them."""
+    """The folder of the videos in list files; by default the folder of the list file."""
     digits: DigitsSection | None = None
-    """Make the embedded demonstration set instead."""
+    """Generate the embedded demo dataset instead."""
     clips: PositiveInt | None = None
-    """Length of the training set, for plans where the videos are not at hand; counted otherwise."""
+    """Length of the training set, to plan without the videos; counted otherwise."""
     val_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    """Share of each class for validation, where the data has no split of its own: in UCF101 and HMDB51, of the
+    """Share of each class for validation, if the data has no validation split; in UCF101 and HMDB51, a share of the
     training list."""
     cache: Annotated[int, Field(ge=1, le=16384)] | None = None
-    """Decode every video once, to this short side in pixels, into a file that is mapped into memory."""
+    """Decode every video once, at this short side in pixels, into a memory-mapped file."""
 
 
 class SamplingSection(Section):
-    """How a clip is taken from a video."""
+    """How a clip is sampled from a video."""
 
     stride: PositiveFloat | None = None
-    """Distance of a clip's frames at the baseline's shape, in frames at `fps`."""
+    """Distance between the frames of a clip at the baseline's shape, in frames at `fps`."""
     fps: PositiveFloat | None = None
-    """Frame rate that `stride` is counted in; by default the video's own."""
+    """Frame rate of `stride`; by default the video's frame rate."""
     span: tuple[PositiveFloat, PositiveFloat] | None = None
-    """Instead of a stride: the range of the clip's duration, as fractions of the video's."""
+    """Instead of `stride`: the range of a clip's duration, as fractions of the video's."""
     segments: bool = False
-    """Draw each frame at random from its own share of the clip, rather than take the middle of every share."""
+    """Divide the clip into equal segments, one per frame, and draw each frame at random from its segment, instead of
+    taking the middle."""
     short: Literal["hold", "loop"] = "hold"
-    """What a clip shows once a shorter video is over: its last frame, or the video again from its start."""
+    """What fills a clip that is longer than its video: the last frame, or the video again from its start."""
     short_side: tuple[Side, Side] | None = None
     """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340).
-    A coarse crop of the same picture may show less of it, as in the paper."""
+    A coarse crop of the same frame may show less of it, as in the paper."""
     field: tuple[PositiveFloat, PositiveFloat] | None = None
-    """Instead of `short_side`: the fraction of the picture's short side that a crop shows, at any size."""
+    """Instead of `short_side`: the range of a crop's size, as a fraction of the frame's short side, at any
+    resolution."""
     flip: bool = True
-    """Mirror half of the clips; off where left and right differ in meaning."""
+    """Flip half of the clips horizontally. Turn it off if left and right differ in meaning."""
     antialias: bool = False
-    """Low-pass before shrinking; the papers' bilinear interpolation does not."""
+    """Low-pass filter before downscaling; the papers' bilinear interpolation does not."""
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
-    """Mean per channel that is subtracted, of values in 0..1."""
+    """Mean per channel to subtract, for values in 0..1."""
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.225, 0.225, 0.225)
-    """Standard deviation per channel that is divided by."""
+    """Standard deviation per channel to divide by."""
 
 
 class InitSection(Section):
-    """The weights to begin with; drawn by the seed where nothing is given."""
+    """The initial weights; without a file, a random initialisation from the seed."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """A file of weights, the folder of a run, or what `vcycle export` wrote."""
+    """A weights file, a run folder, or the output of `vcycle export`."""
     head: Literal["keep", "new"] = "keep"
-    """Keep the file's classifier, or draw a new one."""
+    """Keep the file's classifier, or initialise a new one."""
     needed: bool = False
     """Refuse to train without a file."""
 
 
 class DecaySection(Section):
-    """How the LR falls."""
+    """The decay of the LR schedule."""
 
     law: Literal["steps", "cosine", "constant"]
-    """Drops at milestones, half a cosine, or none."""
+    """The LR schedule: drops at milestones, a half cosine, or a constant."""
     milestones: tuple[PositiveFloat, ...] = ()
-    """Where the LR drops, in the unit of the training's length."""
+    """When the LR drops, in the unit of the training's length."""
     gamma: PositiveFloat = 0.1
-    """What each drop multiplies it by."""
+    """The factor on the LR at each drop."""
     factors: tuple[PositiveFloat, ...] | None = None
-    """Instead of `gamma`: what the LR is multiplied by from each milestone on."""
+    """Instead of `gamma`: the factor on the peak LR from each milestone on."""
     floor: NonNegativeFloat = 0.0
-    """Where a cosine ends."""
+    """The final LR of a cosine."""
 
 
 class WarmupSection(Section):
-    """How the LR starts: a straight line up to the LR that is due."""
+    """Linear warmup: the LR rises to the value of the LR schedule."""
 
     length: NonNegativeFloat
-    """In the unit of the training's length; 0 for none. A plan keeps it in samples."""
+    """Length in the unit of the training's length; 0 for none. A plan keeps it in samples."""
     start_lr: NonNegativeFloat = 0.0
-    """Where it starts; scaled to the batch as `training.lr` is."""
+    """The LR at the start; scaled with the batch as `training.lr` is."""
 
 
 class TrainingSection(Section):
-    """The baseline: the training of constant shape that a plan is derived from."""
+    """The baseline of constant shape that a plan is derived from."""
 
     batch: Clips
-    """Clips in a step."""
+    """Clips per step (the global batch)."""
     frames: Frames
-    """Frames of a clip."""
+    """Frames per clip."""
     size: Side
     """Side of the crop in pixels."""
     epochs: PositiveFloat | None = None
-    """Length in epochs; either this or `steps`."""
+    """Length in epochs; set this or `steps`."""
     steps: PositiveInt | None = None
-    """Length in steps; either this or `epochs`."""
+    """Length in steps; set this or `epochs`."""
     min_steps: PositiveInt | None = None
-    """The least length in steps, where `epochs` of few videos come to less; milestones and warm-up move along."""
+    """Minimum length in steps, for small datasets whose `epochs` have fewer; milestones and warmup are scaled along."""
     lr: PositiveFloat
     """Peak learning rate."""
     lr_batch: PositiveInt | None = None
-    """The batch that `lr` and `warmup.start_lr` are stated for; another batch scales both linearly."""
+    """The batch that `lr` and `warmup.start_lr` refer to; both are scaled linearly to another batch."""
     decay: Annotated[DecaySection, as_mapping("law")] = DecaySection(law="constant")
-    """How the LR falls."""
+    """The LR decay."""
     warmup: WarmupSection | None = None
-    """How it starts."""
+    """The LR warmup."""
     bn_batch: PositiveInt = 8
-    """Clips over which BatchNorm takes its statistics."""
+    """Clips over which BatchNorm computes its statistics."""
     multi_label: bool = False
-    """Whether a video may have any number of labels (Charades): each class is then told by itself, by binary
-    cross-entropy in place of the softmax's."""
+    """Whether a video may have any number of labels (Charades): binary cross-entropy per class replaces the softmax
+    cross-entropy."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Label smoothing of the cross-entropy, where a video has one label."""
+    """Label smoothing of the cross-entropy, for single-label videos."""
     freeze: Literal["none", "batchnorm", "backbone"] = "none"
-    """What is not trained: each BatchNorm (its statistics, scale and shift), or everything but the classifier."""
+    """What to freeze: each BatchNorm (its statistics, scale and shift), or everything but the classifier."""
     precise_bn: PositiveInt | None = None
-    """Clips over which BatchNorm's running statistics are recomputed before each validation and at the end; by
-    default they are those that training keeps."""
+    """Precise BN: clips over which BatchNorm's running statistics are recomputed before each validation and at the end;
+    by default the running statistics of training are used."""
     clip_grad_norm: GradNorm | None = None
-    """Scale the gradients of a step down to this norm, where theirs is larger (gradient clipping); the log has the norm
-    before it as `grad_norm`."""
+    """Gradient clipping: scale the gradients of a step down to this norm if theirs is larger. The log records the norm
+    before clipping as `grad_norm`."""
     ema: Average | None = None
-    """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
-    larger batch looks back over as many samples, not steps."""
+    """Decay of an exponential moving average of the weights (EMA) per step of `batch` clips; the average is evaluated.
+    With a larger batch it spans the same number of samples, not steps."""
 
 
 class RandAugmentSection(Section):
-    """RandAugment: a few operations on the picture for each clip, the same for all of its frames. Needs torchvision."""
+    """RandAugment: a few image operations per clip, the same for all of its frames. Needs torchvision."""
 
     ops: Annotated[int, Field(gt=0, le=100)] = 2
-    """Operations in a row."""
+    """Number of operations per clip."""
     magnitude: Annotated[int, Field(ge=0, le=30)] = 9
-    """Strength of each, of 30."""
+    """Magnitude of each operation, out of 30."""
 
 
 class AugmentSection(Section):
-    """Augmentation beyond crops and mirroring; all of it is off unless given."""
+    """Augmentation beyond crops and flips; off by default."""
 
     randaugment: RandAugmentSection | None = None
-    """Operations drawn for each clip."""
+    """Random image operations per clip."""
     mixup: BetaShape | None = None
-    """Blend each clip and its label with its neighbour's in the batch; α of the share's distribution Beta(α, α). Needs
+    """Mixup: blend each clip and its label with its neighbour in the batch, with a weight from Beta(α, α). Needs
     torchvision."""
     cutmix: BetaShape | None = None
-    """Paste a rectangle of its neighbour, through all frames, into each clip; α as for `mixup`. With both given, each
-    step takes one, by an even chance."""
+    """CutMix: paste a rectangle of the neighbour, through all frames, into each clip; α as for `mixup`. If both are
+    set, each step uses one of them with equal probability."""
 
 
 class EvaluationSection(Section):
-    """How a finished training is evaluated; during training it is one center clip of each video.
+    """The evaluation of a trained model; validations during training use one center clip per video.
 
     Published protocols: `clips: 10, crops: 3` (Kinetics); the same with `combine: max` (Charades).
     """
 
     clips: Views = 1
-    """Clips of a video, spread from its beginning to its end; one is the middle."""
+    """Clips per video, spread from its start to its end; a single clip is taken from the middle."""
     crops: Views = 1
-    """Crops of a clip, spread along the longer side of its picture; one is the center."""
+    """Crops per clip, spread along the longer side of its frames; a single crop is the center."""
     size: Side | None = None
-    """Side of a crop in pixels, in the validations of a training as well; by default that of the baseline."""
+    """Side of a crop in pixels, also in validations during training; by default that of the baseline."""
     short_side: Side | None = None
-    """Short side in pixels of the picture that crops are taken from; by default the lower end of
+    """Short side in pixels of the frames that crops are taken from; by default the lower end of
     `sampling.short_side`."""
     fully_convolutional: bool = False
-    """Where `size` is above the baseline's: classify each place of a crop at which one of the baseline's size fits, and
-    average, rather than pool over the whole crop."""
+    """If `size` is above the baseline's: classify every position of a window of the baseline's size in the crop and
+    average the scores, instead of pooling over the whole crop."""
     scores: Literal["auto", "softmax", "sigmoid"] = "auto"
-    """What makes scores of logits; `auto` is `sigmoid` with `training.multi_label`, else `softmax`."""
+    """The activation on the logits; `auto` is `sigmoid` with `training.multi_label`, else `softmax`."""
     combine: Literal["mean", "max"] = "mean"
-    """What a video's views give together: the mean of their scores, or the highest for each class."""
+    """How the scores of a video's views are combined: the mean, or the maximum per class."""
 
 
 class RecognitionRecipe(RecipeBase):
-    """A whole training, from videos to accuracy."""
+    """A complete recipe of recognition, from videos to accuracy."""
 
     task: Literal["recognition"] = "recognition"
-    """What is learned."""
+    """The task."""
     data: Annotated[DataSection, as_mapping("path")] = DataSection()
     """The videos."""
     sampling: SamplingSection
-    """How clips are taken."""
+    """How clips are sampled."""
     init: Annotated[InitSection, as_mapping("path")] = InitSection()
-    """The weights to start from."""
+    """The initial weights."""
     training: TrainingSection
     """The baseline."""
     augment: AugmentSection = AugmentSection()
-    """Augmentation beyond crops and mirroring."""
+    """Augmentation beyond crops and flips."""
     optimizer: Annotated[OptimizerSection, as_mapping("name")] = OptimizerSection()
     """The optimizer."""
     plan: str = "long+short"
-    """Which plan: `constant`, `long+short`, `long`, `short`, `cascade` or a registered one, or `control:PLAN`; `@2` at
-    the end sets its epoch factor."""
+    """The plan: `constant`, `long+short`, `long`, `short`, `cascade`, a registered plan, or `control:PLAN`; a suffix
+    such as `@2` sets its epoch factor."""
     plans: PlansSection = PlansSection()
     """Options of the plans."""
     evaluation: EvaluationSection = EvaluationSection()
-    """How a finished training is evaluated."""
+    """The evaluation of a trained model."""
 
     paths: ClassVar[tuple[str, ...]] = (*RecipeBase.paths, "data.root")

@@ -1,4 +1,4 @@
-"""What a model says of videos: a score for each class, combined over the views of a video."""
+"""Computes a model's class scores of videos, combined over the views of each video."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,18 +17,17 @@ __all__ = ["Scored", "Scores", "Scoring", "score_each"]
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """How a video's scores come about."""
+    """How a video's scores are computed."""
 
     scores: Literal["auto", "softmax", "sigmoid"] = "auto"
-    """What makes scores of a view's logits: `auto` is `sigmoid` where a video may have several labels, else `softmax`.
-    """
+    """The activation on a view's logits: `auto` is `sigmoid` for multi-label videos, else `softmax`."""
     combine: Literal["mean", "max"] = "mean"
-    """What the views of a video give together: the mean of their scores, or the highest for each class."""
+    """How the scores of a video's views are combined: the mean, or the maximum per class."""
     precision: str = "fp32"
-    """What the model computes in: `fp32`, `bf16` or `fp16`."""
+    """The precision of the forward pass: `fp32`, `bf16` or `fp16`."""
 
     def words(self, task: Recognition, views: Views) -> str:
-        """The protocol of an evaluation in words."""
+        """Describe the evaluation protocol in words."""
         kind = self.kind(task)
         words = [str(views)]
         if len(views) > 1:
@@ -38,14 +37,14 @@ class Scoring:
         return ", ".join([*words, self.precision] if self.precision != "fp32" else words)
 
     def kind(self, task: Recognition) -> Literal["softmax", "sigmoid"]:
-        """`softmax` or `sigmoid`."""
+        """The activation: `softmax` or `sigmoid`."""
         if self.scores != "auto":
             return self.scores
         return "sigmoid" if task.multi_label else "softmax"
 
 
 class Scored(NamedTuple):
-    """A video whose views have all been looked at."""
+    """The scores of a video over all of its views."""
 
     video: int
     """Its index in the dataset."""
@@ -57,26 +56,26 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Scores of many videos, in the dataset's order, each once."""
+    """Scores of many videos, in the dataset's order, without duplicates."""
 
     videos: Tensor
     """int64 `(N,)`: indices in the dataset."""
     scores: Tensor
     """float64 `(N, classes)`, in 0..1."""
     labels: Tensor
-    """int64 `(N,)`; float32 `(N, classes)` of ones and zeros where a video may have several labels."""
+    """int64 `(N,)`; for multi-label videos, float32 `(N, classes)` of ones and zeros."""
     unreadable: tuple[Replacement, ...] = ()
-    """Videos that could not be read, in any of their views; each once."""
+    """Videos with an unreadable view, without duplicates."""
 
     @classmethod
     def of(cls, found: Iterable["Scored | Replacement"]) -> "Scores":
-        """Put videos in order, such as those of several ranks.
+        """Merge and sort the results of `score_each`, such as those of several ranks.
 
         Args:
-            found: What `score_each` gave.
+            found: The results.
 
         Raises:
-            DataError: if none could be read.
+            DataError: if no video could be read.
         """
         found = list(found)
         rows = sorted((row for row in found if isinstance(row, Scored)), key=lambda row: row.video)
@@ -111,21 +110,21 @@ def score_each(
     device: torch.device,
     scoring: Scoring | None = None,
 ) -> Iterator[Scored | Replacement]:
-    """Score videos one after another, each as soon as its views have been looked at.
+    """Score videos one by one, each as soon as all of its views are scored.
 
     Args:
-        task: What the model was trained for.
-        model: The model; left in the mode in which it came.
-        batches: All views of some videos, as `vcycle.data.evaluation_loader` gives them.
-        views: What is taken of each video.
-        device: Where the model is.
-        scoring: How a video's scores come about.
+        task: The model's objective.
+        model: The model; its training or evaluation mode is restored.
+        batches: All views of some videos, from `vcycle.data.evaluation_loader`.
+        views: The views of each video.
+        device: The device of the model.
+        scoring: How a video's scores are computed.
 
     Yields:
-        The video's scores or, where a view cannot be read, why.
+        The video's scores or, if a view cannot be read, the reason.
 
     Raises:
-        DataError: if some views of a video are not there, or the model's scores of them are not numbers.
+        DataError: if views of a video are missing, or the model's scores are not finite.
     """
     scoring = scoring or Scoring()
     kind = scoring.kind(task)
@@ -139,7 +138,7 @@ def score_each(
                 seen.views += views.crops
                 seen.bad = seen.bad or bad
             if len(batch.labels):
-                # In double precision no score is rounded to 0, which has no logarithm.
+                # Double precision, so that no score rounds to 0, whose logarithm is infinite.
                 with at_precision(scoring.precision, device):
                     logits = task.predict(model, batch.clips.to(device)).double()
                 scores = (logits.softmax(1) if kind == "softmax" else logits.sigmoid()).cpu()
@@ -158,10 +157,10 @@ def score_each(
 
 
 def _whole(video: int, seen: _Seen, combine: str) -> Scored | Replacement:
-    """What all views of a video give together; those of a video of which one cannot be read give nothing."""
+    """Combine the views of a video; a video with an unreadable view has no scores."""
     if seen.bad is not None:
         return seen.bad
     scores = torch.cat(seen.scores)
     if not bool(scores.isfinite().all()):
-        raise DataError("the model's scores are not numbers: its weights are not, or are too large")
+        raise DataError("the model's scores are not finite: its weights are not finite, or too large")
     return Scored(video, scores.mean(0) if combine == "mean" else scores.amax(0), seen.label)

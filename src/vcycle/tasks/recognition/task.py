@@ -1,4 +1,4 @@
-"""Recognition: which class a video is of (Wu et al. 2020)."""
+"""Defines the recognition task: video classification (Wu et al. 2020)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -42,7 +42,7 @@ def _share(name: str, key: str, words: str) -> Measure:
 
 
 class RecognitionTask(Task[RecognitionRecipe, VideoList]):
-    """The task: one class a video or, with `training.multi_label`, any number of them."""
+    """Video classification: one class per video or, with `training.multi_label`, any number."""
 
     name = "recognition"
     recipe = RecognitionRecipe
@@ -76,51 +76,51 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     )
 
     def find(self, recipe: RecognitionRecipe, work: Path, progress: Progress = lambda *_: None) -> Splits[VideoList]:
-        """Find the recipe's videos, or make the embedded set."""
+        """Find the recipe's videos, or generate the embedded dataset."""
         return find_videos(recipe, work, progress)
 
     def baseline(self, recipe: RecognitionRecipe, samples: int | None) -> Baseline:
-        """The recipe's training of constant shape."""
+        """The recipe's baseline of constant shape."""
         return baseline_of(recipe, samples)
 
     def check_plan(self, recipe: RecognitionRecipe, plan: Plan) -> None:
-        """Check a plan against what the model needs, the sampling, and the views of evaluation."""
+        """Check a plan against the model's shape constraints, the sampling, and the views of the evaluation."""
         from vcycle.tasks.recognition.datasets import grids_of
         from vcycle.tasks.recognition.evaluate import views_of
 
         plan.require(MODELS.needs_of(recipe.model), recipe.model.name)
         try:
             grids_of(recipe)
-        except DataError as error:  # starts with the names of fields, which are those of the section
+        except DataError as error:  # starts with field names, which equal the section's keys
             raise RecipeError(f"sampling.{error}") from None
         views_of(recipe)
         check_extent(plan)
 
     def length(self, recipe: RecognitionRecipe) -> int | None:
-        """Length of the training set where the recipe states it."""
+        """Length of the training set if the recipe states it, else None."""
         return recipe.data.clips if recipe.data.digits is None else recipe.data.digits.train_clips
 
     def outputs(self, recipe: RecognitionRecipe) -> int:
-        """Classes of the embedded set; else as many as Kinetics has."""
+        """Number of classes of the embedded dataset; 400, as in Kinetics, for other data."""
         digits = recipe.data.digits
         return 400 if digits is None else len(digits.digits) * len(digits.motions)
 
     def measure(self, recipe: RecognitionRecipe) -> Measure:
-        """Accuracy; mAP where a video may have several classes."""
+        """Accuracy, or mAP for multi-label videos."""
         return self.measures[1 if recipe.training.multi_label else 0]
 
     def check(self, recipe: RecognitionRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
-        """Check that the task and the cache take the videos."""
+        """Check that the videos fit the task and the cache."""
         del fresh
         _ = splits.val
         check_videos(recipe, splits)
         return []
 
     def describe(self, recipe: RecognitionRecipe, splits: Splits[VideoList]) -> str:
-        """How many videos and classes."""
+        """The numbers of videos and classes."""
         del recipe
         classes = len(splits.classes)
-        return f"{len(splits.train):,} videos in {classes} classes, and {len(splits.val):,} more for validation"
+        return f"{len(splits.train):,} training videos in {classes} classes and {len(splits.val):,} validation videos"
 
     def check_files(
         self,
@@ -132,7 +132,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         """Decode every video."""
         from vcycle.data import check_videos as check_all
 
-        assert recipe is not None  # it owns no folder
+        assert recipe is not None  # this task owns no folder
         listed = every_video(without_digits(recipe), cut=False, vanished=True)
         for note in left_out(listed.values()):
             on_message(note)
@@ -142,11 +142,11 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         return report, "file"
 
     def video_files(self, recipe: RecognitionRecipe) -> Mapping[str, VideoList]:
-        """The videos, whether or not their files are there."""
+        """The videos, whether or not their files exist."""
         return every_video(without_digits(recipe))
 
     def grids(self, recipe: RecognitionRecipe) -> "GridSampler":
-        """The recipe's sampling grids."""
+        """The recipe's clip sampler."""
         from vcycle.tasks.recognition.datasets import grids_of
 
         return grids_of(recipe)
@@ -158,19 +158,19 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         return unopenable(recipe, splits, progress)
 
     def chance(self, recipe: RecognitionRecipe, found: VideoList) -> Chance | None:
-        """The share of the largest class; multi-label videos have no such level."""
+        """The share of the largest class; None for multi-label videos."""
         del recipe
         return chance_of(found)
 
     def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:
-        """The digits, where they were made."""
+        """The digits, with the path where they were written."""
         data = recipe.data
         if data.digits is None or data.path is not None:
             return None
         return data.model_copy(update={"path": str(work / "digits")})
 
     def notices(self, recipe: RecognitionRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
-        """Videos left out or in two splits, pictures too small, a training made longer."""
+        """Notes on videos left out or in two splits, frames that are too small, and a training made longer."""
         longer = None if plan is None else lengthened(recipe, len(splits.train))
         return [*notices(recipe, splits), *([] if longer is None else [longer])]
 
@@ -194,13 +194,13 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         return build_model(recipe, classes, download=download)
 
     def objective(self, recipe: RecognitionRecipe, classes: int) -> "Recognition":
-        """Cross-entropy, with mixup and label smoothing where the recipe has them."""
+        """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
         from vcycle.tasks.recognition.evaluate import objective_of
 
         return objective_of(recipe, classes)
 
     def evaluator(self, recipe: RecognitionRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
-        """Accuracy over videos: the recipe's views, or one center clip each."""
+        """Accuracy over videos, with the recipe's views, or one center clip per video."""
         from vcycle.tasks.recognition.evaluate import VideoEvaluator
 
         return VideoEvaluator(recipe, dataset, classes, final=final)
@@ -212,7 +212,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         return Evaluation(**fields)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
-        """Load weights under vcycle's, PySlowFast's or pytorchvideo's names."""
+        """Load weights with the parameter names of vcycle, PySlowFast or pytorchvideo."""
         from vcycle.tasks.recognition.weights.loading import take_weights
 
         take_weights(model, weights, name=recipe.model.name)
@@ -224,7 +224,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         classes: Sequence[str],
         on_message: Callable[[str], None] = lambda _: None,
     ) -> bool:
-        """Load pretrained weights; the classifier too, or a new one."""
+        """Load pretrained weights; the classifier is loaded too, or new."""
         from vcycle.tasks.recognition.init_weights import initialise
 
         taken = initialise(model, recipe, classes, on_message)
@@ -237,7 +237,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         return freeze(model, recipe.training.freeze)
 
     def precise_bn(self, recipe: RecognitionRecipe) -> int | None:
-        """Clips over which running statistics are recomputed."""
+        """Number of clips for precise BN."""
         return recipe.training.precise_bn
 
 

@@ -1,4 +1,4 @@
-"""Videos that cannot be opened: found before a training starts, and left out of it. Needs no torch."""
+"""Finds videos that cannot be opened before a training starts, and leaves them out. Imports no torch."""
 
 import math
 
@@ -10,22 +10,23 @@ from vcycle.tasks.recognition.recipe import RecognitionRecipe
 __all__ = ["unopenable"]
 
 _MOST_OPENED = 2_000
-"""Training videos that are opened one by one, some seconds' worth. In a larger set a few dead files are a small share,
-and are replaced as they come."""
+"""Maximum number of training videos to open one by one, which takes seconds. In a larger dataset, a few dead files are
+a small share and are replaced during training."""
 _FEW = 3
-"""Dead files that are left out whatever share of a small set they are, but for half of it."""
+"""Number of dead files that is always tolerated in a small dataset, up to half of it."""
 
 
 def unopenable(
     recipe: RecognitionRecipe, splits: Splits[VideoList], progress: Progress = lambda *_: None
 ) -> dict[str, str]:
-    """The training videos that cannot be opened, by their paths in the list, and why.
+    """Training videos that cannot be opened: maps their paths in the list to the reason.
 
-    Only headers are read. Folders of pictures, prepared sets and sets of more than 2,000 videos are not looked at: what
-    cannot be read there is replaced in training. Neither are videos to evaluate on, which an evaluation leaves out.
+    Only headers are read. Image folders, prepared datasets and datasets of more than 2,000 videos are not checked:
+    unreadable videos there are replaced during training. Evaluation videos are not checked either: an evaluation leaves
+    unreadable ones out.
 
     Raises:
-        DataError: if they are more than ``run.bad_limit`` allows, and more than 3 or half of the set.
+        DataError: if there are more than ``run.bad_limit`` allows, and more than 3 or half of the dataset.
     """
     train = splits.train
     names = list(dict.fromkeys(train.paths))
@@ -50,7 +51,6 @@ def unopenable(
         share = min(1.0, math.ceil(100 * len(dead) / len(names)) / 100)
         raise DataError(
             f"{len(dead):,} of {len(names):,} training videos cannot be opened, such as {train.root / name}: {cause}; "
-            f"run.bad_limit={limit:g} allows fewer. `vcycle check` lists them, and run.bad_limit={share:g} leaves them "
-            "out"
+            f"run.bad_limit={limit:g} allows fewer. `vcycle check` lists them; run.bad_limit={share:g} leaves them out"
         )
     return dead

@@ -1,6 +1,6 @@
-"""Super-resolution: every frame of a clip, four times as large (Lin et al. 2022).
+"""Super-resolution: ×4 upscaling of every frame of a clip (Lin et al. 2022).
 
-Names are loaded when first used: planning needs no torch.
+Names are imported on first use, so that planning does not import torch.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""`vcycle upscale`: a video four times as wide and high."""
+"""Implements `vcycle upscale`, which upscales a video ×4."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -26,40 +26,40 @@ _FASTEST = 1000
 
 def upscale(
     model: Annotated[
-        Path, typer.Argument(metavar="MODEL", help="A run's folder, or weights: exported, BasicSR's, mmagic's.")
+        Path, typer.Argument(metavar="MODEL", help="A run folder, or weights: exported, from BasicSR or mmagic.")
     ],
-    video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file, or a folder of pictures.")],
+    video: Annotated[Path, typer.Argument(metavar="VIDEO", help="A video file, or an image folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The file to write: .mp4, .mov or .mkv.")],
     frame_rate: Annotated[
-        float | None, typer.Option("--frame-rate", help="Pictures a second, of a folder of pictures.")
+        float | None, typer.Option("--frame-rate", help="Frame rate of an image folder, in frames per second.")
     ] = None,
     chunk: Annotated[
         int, typer.Option("--chunk", min=1, help="Frames restored at a time; fewer need less memory.")
     ] = 15,
     overlap: Annotated[
-        int, typer.Option("--overlap", min=0, help="Frames more that the network sees on either side.")
+        int, typer.Option("--overlap", min=0, help="Extra frames on either side of a chunk, as context for the model.")
     ] = 4,
     crf: Annotated[
-        int, typer.Option("--crf", min=0, max=51, help="Quality of the H.264: 17 looks lossless, 23 is smaller.")
+        int, typer.Option("--crf", min=0, max=51, help="H.264 quality: 17 looks lossless, 23 is smaller.")
     ] = 17,
     compare: Annotated[
-        Path | None, typer.Option("--compare", help="Save the middle frame, bicubic beside restored, as a picture.")
+        Path | None, typer.Option("--compare", help="Save the middle frame as an image: bicubic next to restored.")
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU where there is one.")] = "auto",
+    device: Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU if available.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Restore a video by a factor of four; its frame rate, time stamps, colours, pixel shape and sound are kept.
+    """Upscale a video ×4. Frame rate, time stamps, colors, pixel aspect ratio and audio are kept.
 
-    Memory does not grow with the video's length. What was cut short leaves no file. A GPU computes at the precision
-    that a run was trained at, a CPU in fp32.
+    Memory does not grow with the video's length. An interrupted command leaves no output file. A GPU uses the precision
+    of the training, a CPU uses fp32.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
     if resolved(out) == resolved(video):
-        raise VcycleError(f"--out {out} is the video itself: another file is needed")
+        raise VcycleError(f"--out {out} is the video itself: choose another file")
     _check_rate(video, frame_rate)
     if compare is not None:
-        check_figure(compare)  # before what may take hours
+        check_figure(compare)  # before the long part
 
     import torch
 
@@ -68,15 +68,15 @@ def upscale(
     from vcycle.train.threads import use_threads
 
     if device == "cuda" and not torch.cuda.is_available():
-        raise VcycleError("--device is cuda, and torch finds no CUDA device: cpu or auto")
+        raise VcycleError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
     use_threads("auto", on_message=message)
     network, description, precision = _opened(model)
     message(f"{model}: {description}")
     info = open_whole(str(video), frame_rate).info
-    message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} a second")
+    message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} per second")
     if info.incomplete:
-        message(f"warning: {video}: {info.incomplete}; what is there is restored")
+        message(f"warning: {video}: {info.incomplete}; the readable part is restored")
     with progress() as shown:
         missing, compared = restore_video(
             cast("Restorer", network.to(where)),
@@ -91,7 +91,7 @@ def upscale(
             progress=lambda done, total: shown.count("restoring frames", done, total),
         )
     if missing:
-        message(f"{missing:,} frames of {video} cannot be decoded: the ones before them are shown")
+        message(f"{missing:,} frames of {video} cannot be decoded and repeat the previous frame")
     if compare is not None:
         from matplotlib.image import imsave
 
@@ -99,8 +99,8 @@ def upscale(
             compare.parent.mkdir(parents=True, exist_ok=True)
             imsave(compare, compared)
         except (OSError, ValueError) as error:
-            raise VcycleError(f"picture {compare} cannot be written: {error}") from error
-        message(f"picture: {compare} (bicubic, restored)")
+            raise VcycleError(f"image {compare} cannot be written: {error}") from error
+        message(f"image: {compare} (bicubic, restored)")
     if json:
         print_json(
             {
@@ -117,19 +117,19 @@ def upscale(
 
 
 def _check_rate(video: Path, frame_rate: float | None) -> None:
-    """Refuse a folder of pictures without a rate, and a rate of a file."""
+    """Refuse an image folder without a frame rate, and a frame rate for a video file."""
     if video.is_dir() and frame_rate is None:
-        raise VcycleError(f"{video} is a folder: --frame-rate FPS says how many of its pictures are shown a second")
+        raise VcycleError(f"{video} is a folder: give the frame rate of its images with --frame-rate FPS")
     if frame_rate is None:
         return
     if not video.is_dir():
-        raise VcycleError(f"--frame-rate {frame_rate:g} goes with a folder of pictures, and {video} is none")
+        raise VcycleError(f"--frame-rate {frame_rate:g} applies to image folders only; {video} is a file")
     if not 0 < frame_rate <= _FASTEST:
-        raise VcycleError(f"--frame-rate {frame_rate:g}: above 0 and up to {_FASTEST} pictures a second are accepted")
+        raise VcycleError(f"--frame-rate {frame_rate:g}: must be above 0 and at most {_FASTEST} frames per second")
 
 
 def _opened(model: Path) -> "tuple[nn.Module, str, str]":
-    """A network, what it is in a line, and its precision: of a run or what was exported, or of weights alone."""
+    """Load a model from a run, an exported file or bare weights; returns it with a description and its precision."""
     from vcycle.tasks.saved_weights import is_exported, run_of
 
     if not model.is_dir() and run_of(model) is None and not is_exported(model):

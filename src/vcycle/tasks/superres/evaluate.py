@@ -1,6 +1,6 @@
-"""How super-resolution is evaluated: whole clips restored, PSNR and SSIM of each.
+"""Evaluates super-resolution: restores whole clips, and measures PSNR and SSIM.
 
-During training that is a few clips, spread over the validation split.
+Validations during training use a few clips, spread over the validation split.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,25 +27,25 @@ __all__ = ["ClipEvaluator", "measuring_of"]
 
 
 class ClipEvaluator(Evaluator):
-    """Restores whole clips, and measures how near they are to the truth."""
+    """Restores whole clips, and measures PSNR and SSIM against the ground truth."""
 
     doing: ClassVar[str] = "restoring frames"
     item: ClassVar[str] = "clip"
 
     def __init__(self, recipe: SuperresRecipe, dataset: PairedDataset, *, final: bool) -> None:
-        """Evaluate on a dataset.
+        """Create an evaluator of a dataset.
 
         Args:
             recipe: The recipe.
             dataset: The clips.
-            final: Whether to take all of them, or a few spread over the dataset.
+            final: Whether to use all clips, instead of a few spread over the dataset.
         """
         super().__init__()
         self._dataset = dataset
         self._measuring = measuring_of(recipe)
         wanted = len(dataset) if final else min(recipe.evaluation.validation_clips, len(dataset))
         self._clips = [place * len(dataset) // wanted for place in range(wanted)]
-        self._bicubic: dict[int, float] = {}  # of each clip, the same for every network
+        self._bicubic: dict[int, float] = {}  # by clip; the same for every model
         self._shape: Shape | None = None
 
     def each(
@@ -57,7 +57,7 @@ class ClipEvaluator(Evaluator):
         world: int = 1,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> Iterator[Measured | Replacement]:
-        """Restore and measure a rank's share of the clips; ranks may be more than clips."""
+        """Restore and measure a rank's share of the clips; there may be more ranks than clips."""
         own = [self._clips[place] for place in rank_slice(len(self._clips), 1, rank, world)]
         yield from restore_each(
             model,
@@ -71,7 +71,7 @@ class ClipEvaluator(Evaluator):
         )
 
     def at(self, shape: Shape) -> "ClipEvaluator":
-        """The evaluator of the middle of each clip, at this shape in low-resolution pixels."""
+        """An evaluator on the center of each clip, at this shape in low-resolution pixels."""
         other = copy(self)
         other._shape, other._bicubic = shape, {}
         return other
@@ -81,9 +81,9 @@ class ClipEvaluator(Evaluator):
         return quality_of(found, self._measuring)
 
     def line(self, result: Evaluation, split: str) -> str:
-        """PSNR beside bicubic's and SSIM, over how many clips and frames, and the protocol."""
+        """PSNR with that of bicubic interpolation, SSIM, the numbers of clips and frames, and the protocol."""
         assert isinstance(result, Quality)
-        equal = f", {result.identical:,} of them equal to the truth" if result.identical else ""
+        equal = f", {result.identical:,} of them equal to the ground truth" if result.identical else ""
         unread = f"; {result.unreadable} more cannot be read" if result.unreadable else ""
         return (
             f"{result.headline}, SSIM {result.ssim:.4f} on {result.samples:,} {split} clips "
@@ -91,20 +91,20 @@ class ClipEvaluator(Evaluator):
         )
 
     def warning(self, result: Evaluation) -> str | None:
-        """Whether the network restores less than bicubic interpolation does."""
+        """A warning if the model is worse than bicubic interpolation."""
         return getattr(result, "warning", None)
 
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
-        """PSNR of each clip; a clip that equals the truth has no finite one, and is not in the mean."""
+        """PSNR of each clip; None if a clip equals the ground truth: its PSNR is infinite and not in the mean."""
         ratios = [None if isinstance(clip, Replacement) else clip.quality.psnr for clip in found]
         return [ratio if ratio is not None and isfinite(ratio) else None for ratio in ratios]
 
     def conditions(self) -> dict[str, Any]:
-        """What made the low-resolution frames."""
+        """The degradation of the low-resolution frames."""
         return {"low_resolution": self._low}
 
     def details(self, found: Sequence[Any]) -> dict[str, Any]:
-        """A row for each clip."""
+        """One row per clip."""
         names = self._dataset.pairs.high.names
         rows = [
             {"clip": names[clip.clip], **asdict(clip.quality), "bicubic_psnr": clip.bicubic_psnr}
@@ -119,7 +119,7 @@ class ClipEvaluator(Evaluator):
 
 
 def measuring_of(recipe: SuperresRecipe) -> Measuring:
-    """How the recipe measures clips."""
+    """How the recipe restores and measures clips."""
     e = recipe.evaluation
     return Measuring(
         protocol=Protocol(channels=e.channels, crop=e.crop, frames=e.frames),

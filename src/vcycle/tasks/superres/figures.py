@@ -1,4 +1,4 @@
-"""One place in a test clip as each of several trained networks restores it: what a number of dB looks like."""
+"""Draws one region of a test clip as restored by several trained models, to show what a difference in dB looks like."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,21 +25,21 @@ _LUMA = Protocol(channels="y")
 
 
 def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -> list[tuple[str, NDArray[np.uint8]]]:
-    """A crop of a test clip's middle frame: enlarged by bicubic interpolation, by each network, and the truth.
+    """Crop a test clip's middle frame: bicubic interpolation, the output of each model, and the ground truth.
 
-    The crop is where bicubic interpolation is furthest from the truth.
+    The crop is where bicubic interpolation differs most from the ground truth.
 
     Args:
-        runs: What to call a network, and the folder of its run; of one recipe, whose test split is taken.
-        clip: Which clip of it.
-        side: Of the crop, in pixels; less where the frame is smaller.
+        runs: Maps a label to a run folder. All runs have the same recipe, whose test split is used.
+        clip: Index of the clip.
+        side: Side of the crop in pixels; smaller if the frame is.
 
     Returns:
         Titles, with the luma PSNR of the whole clip, and pixels, uint8 `(side, side, 3)`.
 
     Raises:
-        CheckpointError: if a run has no trained network.
-        DataError: if what a network makes of the clip is not all numbers.
+        CheckpointError: if a run has no trained model.
+        DataError: if a model's output is not finite.
         VideoError: if the clip cannot be read.
     """
     opened = {name: load_model(path) for name, path in runs.items()}
@@ -56,7 +56,7 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
     middle = len(truth) // 2
     side = min(side, *truth.shape[-2:])
     error = (bicubic[middle].double() - truth[middle].double()).square().sum(dim=0).numpy()
-    # The mean about a pixel, where a crop about it lies within the frame.
+    # The mean error around each pixel whose crop lies within the frame.
     room = uniform_filter(error, side)[side // 2 :, side // 2 :][
         : error.shape[0] - side + 1, : error.shape[1] - side + 1
     ]
@@ -69,10 +69,10 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
 
 
 def restored_figure(crops: Sequence[tuple[str, NDArray[np.uint8]]]) -> "Figure":
-    """Crops of one size beside each other, each below its title.
+    """Draw crops of equal size side by side, with titles.
 
     Args:
-        crops: Title and pixels, uint8 `(H, W, 3)`.
+        crops: Titles and pixels, uint8 `(H, W, 3)`.
     """
     figure = new_figure(figsize=(_INCHES * len(crops), _INCHES + 0.3), layout="constrained")
     for axis, (title, pixels) in zip(figure.subplots(1, len(crops), squeeze=False)[0], crops, strict=True):

@@ -1,4 +1,4 @@
-"""The weights that a training of super-resolution begins with: a flow network, or a whole network."""
+"""Builds super-resolution models and loads their initial weights: a flow network or a whole model."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,13 +22,13 @@ _SHOWN = 3
 
 
 def build_model(recipe: SuperresRecipe) -> nn.Module:
-    """The recipe's model, its weights drawn under `run.seed`."""
+    """Build the recipe's model, initialised with `run.seed`."""
     torch.manual_seed(recipe.run.seed)
     return MODELS.build(recipe.model.name, **recipe.model.options)
 
 
 def load_trained(model: nn.Module, weights: Weights, recipe: SuperresRecipe) -> None:
-    """Load a trained network's weights under vcycle's, BasicSR's or mmagic's names, in place.
+    """Load a trained model's weights in place, with the parameter names of vcycle, BasicSR or mmagic.
 
     Raises:
         CheckpointError: if they do not fit.
@@ -38,13 +38,13 @@ def load_trained(model: nn.Module, weights: Weights, recipe: SuperresRecipe) -> 
 
 
 def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[str], None] = lambda _: None) -> bool:
-    """Load a recipe's first weights into its model, in place; without any, it stays as it is.
+    """Load a recipe's initial weights, if it sets any, into its model, in place.
 
     Returns:
-        Whether all of the model was loaded.
+        Whether the whole model was loaded.
 
     Raises:
-        CheckpointError: if the weights cannot be read, do not fit or are no numbers to compute with.
+        CheckpointError: if the weights cannot be read, do not fit or are not finite.
     """
     if recipe.init.path is None:
         return False
@@ -55,7 +55,7 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
         if is_part(state):
             found = getattr(model, name, None)
             if not isinstance(found, nn.Module):
-                raise CheckpointError(f"weights {path} are a {name} network's, and model {recipe.model.name} has none")
+                raise CheckpointError(f"weights {path} are for a {name} network; model {recipe.model.name} has none")
             whole, part = found, f"the {name} network"
     new_parts = tuple(f"{name}." for name in spec.new_parts)
     own = whole.state_dict()
@@ -81,7 +81,7 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
 
 
 def _read(path: Path, model: nn.Module, spec: ModelSpec) -> Mapping[str, Tensor]:
-    """Tensors by our names: of a run the newest checkpoint's, averaged where there is an average."""
+    """Read tensors by our names; of a run, those of the newest checkpoint, averaged (EMA) if available."""
     if path.is_dir():
         found = latest_checkpoint(RunFolder(path).checkpoints)
         if found is None:

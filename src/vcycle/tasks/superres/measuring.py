@@ -1,4 +1,4 @@
-"""How near restored clips are to the truth: whole clips, each counted once, with the protocol beside the number."""
+"""Measures the quality of restored clips. Each whole clip counts once; results carry their protocol."""
 
 import math
 from collections import deque
@@ -32,25 +32,25 @@ from vcycle.tasks.superres.pairs.degrade import imresize
 __all__ = ["Measured", "Measuring", "Quality", "quality_of", "restore_each"]
 
 _LEAST = 0.005
-"""dB: less is not seen in two decimals."""
+"""Smallest difference in dB that shows in two decimals."""
 _READ = 16
-"""Frames that are read together: a decoder starts at a keyframe each time."""
+"""Number of frames per read: a decoder starts at a keyframe each time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measuring:
-    """How clips are restored, and what of them counts."""
+    """How clips are restored and measured."""
 
     protocol: Protocol = Protocol()  # noqa: RUF009 -- frozen
-    """What counts."""
+    """The protocol of the metrics."""
     mirrored: bool = False
-    """Restore each clip followed by its mirror image, and take the mean of both."""
+    """Restore each clip followed by itself reversed, and average both results."""
     chunk: int | None = None
-    """Frames restored at a time, which bounds memory; None for all of a clip."""
+    """Frames restored at a time, to bound memory; None for the whole clip."""
     overlap: int = 4
-    """Frames more on either side of a chunk."""
+    """Extra frames on either side of a chunk."""
     precision: str = "fp32"
-    """What the network computes in: `fp32`, `bf16` or `fp16`."""
+    """The precision of the forward pass: `fp32`, `bf16` or `fp16`."""
 
     def __str__(self) -> str:
         how = "whole clips" if self.chunk is None else f"chunks of {self.chunk} + 2 × {self.overlap} frames"
@@ -60,66 +60,66 @@ class Measuring:
 
 @dataclass(frozen=True, kw_only=True)
 class Quality:
-    """What an evaluation found, with its protocol."""
+    """The result of an evaluation, with its protocol."""
 
     psnr: float
-    """Mean over clips of the mean over their frames, in dB."""
+    """PSNR in dB: mean over clips of the mean over their frames."""
     ssim: float
-    """The same of SSIM."""
+    """SSIM, averaged in the same way."""
     samples: int
-    """Clips counted, each once."""
+    """Number of clips, each counted once."""
     frames: int
-    """Frames of them that count."""
+    """Number of their frames that count."""
     identical: int
-    """Frames among them that equal the truth, such as black ones, and are not in the mean of PSNR."""
+    """Number of frames that equal the ground truth, such as black ones; they are excluded from the mean PSNR."""
     unreadable: int
-    """Clips that could not be read, and do not count."""
+    """Number of unreadable clips, which do not count."""
     protocol: str
-    """What it was measured on."""
+    """The evaluation protocol in words."""
     bicubic_psnr: float | None = None
     """PSNR of bicubic interpolation of the low-resolution frames, over the same clips, in dB; None if unknown."""
 
     @property
     def measure(self) -> str:
-        """What the evaluation is about."""
+        """The name of the main metric."""
         return "PSNR"
 
     @property
     def value(self) -> float:
-        """The number of that name, in dB."""
+        """The value of the main metric, in dB."""
         return self.psnr
 
     @property
     def headline(self) -> str:
-        """Both in words, with what bicubic interpolation reaches."""
+        """Name and value of the main metric, with the PSNR of bicubic interpolation."""
         beside = "" if self.bicubic_psnr is None else f" (bicubic {self.bicubic_psnr:.2f} dB)"
         return f"PSNR {self.psnr:.2f} dB{beside}"
 
     @property
     def numbers(self) -> dict[str, float]:
-        """All numbers that are worth a curve, by name."""
+        """All metrics to plot over training, by name."""
         return {"psnr": self.psnr, "ssim": self.ssim}
 
     @property
     def warning(self) -> str | None:
-        """What to know of a network that is worse than bicubic interpolation; None if it is not."""
+        """A warning if the model is worse than bicubic interpolation; None otherwise."""
         below = 0.0 if self.bicubic_psnr is None else self.bicubic_psnr - self.psnr
         if not below >= _LEAST:
             return None
         return (
-            f"the network is {below:.2f} dB below bicubic interpolation, {self.psnr:.2f} against "
-            f"{self.bicubic_psnr:.2f} dB: it has not learned to restore. Train for more steps (for a short training "
-            "set training.epsilon=0.03), and check that the low-resolution frames are those of the clips"
+            f"the model is {below:.2f} dB below bicubic interpolation ({self.psnr:.2f} against "
+            f"{self.bicubic_psnr:.2f} dB). Train for more steps (for a short training, set training.epsilon=0.03), "
+            "and check that the low-resolution frames match the clips"
         )
 
 
 class Measured(NamedTuple):
-    """A clip that was restored."""
+    """The result for a restored clip."""
 
     clip: int
     quality: ClipQuality
     bicubic_psnr: float
-    """What bicubic interpolation reaches on it, in dB."""
+    """PSNR of bicubic interpolation on it, in dB."""
 
 
 @torch.no_grad()
@@ -134,27 +134,27 @@ def restore_each(
     shape: Shape | None = None,
     progress: Callable[[int, int], None] = lambda *_: None,
 ) -> Iterator[Measured | Replacement]:
-    """Restore whole clips, or the middle of each, one after another, and measure them.
+    """Restore and measure clips one by one.
 
-    With `measuring.chunk` memory does not grow with a clip's length, on the device or beside it: frames are read,
-    restored and measured as they come.
+    With `measuring.chunk`, memory on host and device does not grow with a clip's length: frames are read, restored and
+    measured as a stream.
 
     Args:
-        model: A network, on the device; left in the mode in which it came.
+        model: The model, on the device; its training or evaluation mode is restored.
         dataset: The clips.
-        clips: Which of them.
-        device: Where the model is.
-        measuring: How.
-        bicubic: The PSNR of bicubic interpolation by clip, where it is known; that of other clips is added.
-        shape: What is taken of the middle of each clip, in low-resolution pixels, as training at this shape takes it;
-            by default the whole clip.
-        progress: Called with how many frames are done, of how many; from the start, as a clip may take minutes.
+        clips: Indices of the clips to restore.
+        device: The device of the model.
+        measuring: How clips are restored and measured.
+        bicubic: Known PSNRs of bicubic interpolation by clip; those of other clips are added.
+        shape: Shape in low-resolution pixels of the center part of each clip to use, as in training at this shape; by
+            default the whole clip.
+        progress: Called with the number of frames done and the total, from the start, because a clip may take minutes.
 
     Yields:
-        How near the clip is to the truth or, where it cannot be read, why.
+        The quality of the clip or, if it cannot be read, the reason.
 
     Raises:
-        DataError: if what the network makes of a clip is not all numbers.
+        DataError: if the model's output is not finite.
     """
     training = model.training
     frames = [(clip, _frames(dataset, clip)) for clip in clips]
@@ -181,10 +181,10 @@ def restore_each(
 
 
 def quality_of(found: Iterable[Measured | Replacement], measuring: Measuring) -> Quality:
-    """The mean over clips.
+    """Average the quality over clips.
 
     Raises:
-        DataError: if none could be read.
+        DataError: if no clip could be read.
     """
     found = list(found)
     measured = [clip for clip in found if isinstance(clip, Measured)]
@@ -205,7 +205,7 @@ def quality_of(found: Iterable[Measured | Replacement], measuring: Measuring) ->
 
 
 class _Clip:
-    """A clip's frames, read a few at a time; none is kept once it has been taken."""
+    """Streams a clip's frames, a few at a time; frames are dropped once taken."""
 
     def __init__(self, dataset: PairedDataset, item: int, measuring: Measuring, shape: Shape | None) -> None:
         self._dataset = dataset
@@ -214,7 +214,7 @@ class _Clip:
         self.scale = dataset.pairs.degradation.scale
         self.frames = total = dataset.pairs.info(item).frames
         self._size: tuple[int, int] | None = None
-        if shape is not None:  # the middle; all of a dimension that is shorter
+        if shape is not None:  # crop to the center; a shorter dimension stays whole
             self.frames = min(total, shape.frames // 2 if measuring.mirrored else shape.frames)
             self._size = (shape.height, shape.width)
         self._first = (total - self.frames) // 2
@@ -227,18 +227,18 @@ class _Clip:
         return video_of(self._part(frames)[0])
 
     def lows(self) -> Iterator[Tensor]:
-        """All low-resolution frames in order, `(3, H, W)` in 0..1; `take` is to follow."""
+        """All low-resolution frames in order, `(3, H, W)` in 0..1; call `take` afterwards."""
         while self._read < self.frames:
             yield from video_of(self._more())
 
     def take(self) -> tuple[Tensor, Tensor]:
-        """The next frame as it is on file, uint8 `(H, W, 3)` and `(4H, 4W, 3)`."""
+        """The next pair of frames, uint8 `(H, W, 3)` and `(4H, 4W, 3)`."""
         if not self._waiting:
             self._more()
         return self._waiting.popleft()
 
     def _more(self) -> Tensor:
-        """Read some more frames: those at low resolution."""
+        """Read the next frames; returns the low-resolution ones."""
         low, high = self._part(range(self._read, min(self.frames, self._read + self._at_once)))
         self._read += len(low)
         self._waiting += zip(low, high, strict=True)
@@ -256,7 +256,7 @@ class _Clip:
 
 
 def _frames(dataset: PairedDataset, clip: int) -> int:
-    """Frames of a clip; none of one that cannot be read."""
+    """Number of frames of a clip; 0 if it cannot be read."""
     try:
         return dataset.pairs.info(clip).frames
     except VideoError:
@@ -264,7 +264,7 @@ def _frames(dataset: PairedDataset, clip: int) -> int:
 
 
 def _told_within(progress: Callable[[int, int], None], before: int, total: int, done: int) -> None:
-    """Tell how far a clip is; that it is done is told once it is measured, too."""
+    """Report progress within a clip; its end is reported after it is measured."""
     if before + done < total:
         progress(before + done, total)
 
@@ -277,7 +277,7 @@ def _measured(
     bicubic: dict[int, float],
     progress: Callable[[int], None],
 ) -> Measured:
-    """Restore a clip, and compare its frames with the truth as they come."""
+    """Restore a clip, and compare its frames with the ground truth as a stream."""
     counting = measuring.protocol.counting(clip.frames)
     meter, plain = ClipMeter(measuring.protocol), ClipMeter(measuring.protocol, similarity=False)
     restored = _restored(model, clip, device, measuring, progress)

@@ -1,10 +1,10 @@
-"""PSNR and SSIM as the tables of video super-resolution have them: of uint8 frames, RGB or luma.
+"""Computes PSNR and SSIM as in the video super-resolution literature: on uint8 frames, RGB or luma.
 
-Frames are uint8 ``(T, 3, H, W)``, RGB. A metric is one number a frame; a clip's is the mean over its frames, a
-dataset's the mean over its clips.
+Frames are uint8 ``(T, 3, H, W)``, RGB. A metric is one number per frame; the value of a clip is the mean over its
+frames, that of a dataset the mean over its clips.
 
-PSNR of equal frames is infinite. Such frames (black ones, mostly) are counted, and left out of the mean of the
-others, so that one of them does not make a table infinite.
+The PSNR of equal frames is infinite. Such frames (mostly black ones) are counted and excluded from the mean, which
+would be infinite otherwise.
 """
 
 import math
@@ -38,9 +38,9 @@ __all__ = [
 Channels = Literal["rgb", "y"]
 
 SMALLEST = 11
-"""Pixels a side of the windows of SSIM."""
+"""Side in pixels of SSIM's windows."""
 FRAMES_AT_ONCE = 8
-"""Frames that are measured together: in double precision, a clip of REDS would take gigabytes."""
+"""Number of frames measured together: in double precision, a whole clip of REDS would take gigabytes."""
 _SIGMA = 1.5
 _PEAK = 255.0
 _C1, _C2 = (0.01 * _PEAK) ** 2, (0.03 * _PEAK) ** 2
@@ -48,7 +48,7 @@ _C1, _C2 = (0.01 * _PEAK) ** 2, (0.03 * _PEAK) ** 2
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """What a number was measured on: to be printed beside it.
+    """The protocol of a metric, printed with its value.
 
     Example:
         >>> print(Protocol(channels="y", frames="centre"))
@@ -58,9 +58,9 @@ class Protocol:
     channels: Channels = "rgb"
     """`rgb`, or `y`: the luma of BT.601, 16 to 235, not rounded."""
     crop: int = 0
-    """Pixels that are left out along each border."""
+    """Border in pixels to leave out on each side."""
     frames: Literal["all", "centre"] = "all"
-    """Frames of a clip that count: `centre` is number `T // 2` (Vimeo-90K)."""
+    """Frames per clip that count: `centre` is frame `T // 2` (Vimeo-90K)."""
 
     def __post_init__(self) -> None:
         if self.channels not in get_args(Channels):
@@ -71,7 +71,7 @@ class Protocol:
             raise DataError(f"crop is {self.crop}; accepted: 0 or more pixels")
 
     def counting(self, frames: int) -> range:
-        """Numbers of the frames that count, of a clip of so many."""
+        """Indices of the frames that count, for a clip with this number of frames."""
         return range(frames) if self.frames == "all" else range(frames // 2, min(frames, frames // 2 + 1))
 
     def __str__(self) -> str:
@@ -82,20 +82,20 @@ class Protocol:
 
 @dataclass(frozen=True, kw_only=True)
 class ClipQuality:
-    """How near a clip is to the truth."""
+    """The quality of a clip compared with the ground truth."""
 
     psnr: float
-    """Mean over the frames that differ from the truth, in dB; infinite if none does."""
+    """Mean over the frames that differ from the ground truth, in dB; infinite if none does."""
     ssim: float
     """Mean over all frames."""
     frames: int
-    """Frames that count."""
+    """Number of frames that count."""
     identical: int
-    """Those among them that equal the truth, and are not in the mean of PSNR."""
+    """Number of frames that equal the ground truth; they are excluded from the mean PSNR."""
 
 
 def to_uint8(frames: Tensor) -> Tensor:
-    """Return frames as they are written to a file: clamped to 0..1, times 255, rounded half to even.
+    """Convert frames to uint8: clamp to 0..1, multiply by 255, round half to even.
 
     Example:
         >>> to_uint8(torch.tensor([0.5, 1.5, 2.5, -25, 306]) / 255).tolist()
@@ -105,19 +105,19 @@ def to_uint8(frames: Tensor) -> Tensor:
 
 
 def check_restored(frames: Tensor, clip: str, precision: str) -> None:
-    """Refuse what a network made of a clip where it is not all numbers: as uint8 it would be black.
+    """Refuse non-finite output of a model: as uint8, it would be black.
 
     Args:
-        frames: Any of the restored frames.
-        clip: What they were made of.
-        precision: What the network computed in.
+        frames: Restored frames.
+        clip: The source clip, for messages.
+        precision: The precision of the forward pass.
 
     Raises:
-        DataError: naming the clip.
+        DataError: if a value is not finite; names the clip.
     """
     if not frames.isfinite().all():
         raise DataError(
-            f"{clip}: the network's output is not numbers: its weights are not, or are too large for {precision}"
+            f"{clip}: the model's output is not finite: its weights are not finite, or too large for {precision}"
         )
 
 
@@ -133,11 +133,11 @@ def psnr(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: in
     Args:
         output: uint8 ``(T, 3, H, W)``.
         target: of the same shape.
-        channels: over all three jointly, or the luma's.
-        crop: pixels left out along each border.
+        channels: all three channels jointly, or luma.
+        crop: border in pixels to leave out on each side.
 
     Raises:
-        DataError: the frames are no such frames, or nothing is left of them.
+        DataError: if the frames have another shape or dtype, or nothing is left after the crop.
     """
     output, target = _compared(output, target, channels, crop)
     return 10 * torch.log10(_PEAK**2 / (output - target).square().mean(dim=(1, 2, 3)))
@@ -146,38 +146,38 @@ def psnr(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: in
 def ssim(output: Tensor, target: Tensor, *, channels: Channels = "rgb", crop: int = 0) -> Tensor:
     """Structural similarity of each frame: float64 ``(T,)``, on the CPU; 1 for equal frames.
 
-    As Wang et al. 2004 and MATLAB have it: Gaussian windows of 11 × 11 pixels and σ = 1.5 where they lie within the
-    frame, biased covariances, the mean over channels. scikit-image's defaults differ, and torchmetrics averages over
-    windows that reach beyond the border.
+    As in Wang et al. 2004 and MATLAB: Gaussian windows of 11 × 11 pixels with σ = 1.5 that lie within the frame, biased
+    covariances, the mean over channels. scikit-image's defaults differ, and torchmetrics averages over windows that
+    reach beyond the border.
 
     Args:
-        output: uint8 ``(T, 3, H, W)``, of at least 11 pixels a side without what is cropped.
+        output: uint8 ``(T, 3, H, W)``, at least 11 pixels per side after the crop.
         target: of the same shape.
-        channels: each by itself, or the luma's.
-        crop: pixels left out along each border.
+        channels: each channel separately, or luma.
+        crop: border in pixels to leave out on each side.
 
     Raises:
-        DataError: the frames are no such frames, or too small.
+        DataError: if the frames have another shape or dtype, or are too small.
     """
     output, target = _compared(output, target, channels, crop)
     if min(output.shape[-2:]) < SMALLEST:
         raise DataError(
-            f"frames of {output.shape[-1]} × {output.shape[-2]} pixels; accepted: at least {SMALLEST} a side for SSIM"
+            f"frames of {output.shape[-1]} × {output.shape[-2]} pixels; accepted: at least {SMALLEST} per side for SSIM"
         )
     pairs = zip(output.cpu().numpy(), target.cpu().numpy(), strict=True)
     return torch.tensor([_ssim(*pair) for pair in pairs], dtype=torch.float64)
 
 
 def clip_quality(output: Tensor, target: Tensor, protocol: Protocol) -> ClipQuality:
-    """Return how near a clip is to the truth.
+    """Measure the quality of a clip.
 
     Args:
-        output: uint8 ``(T, 3, H, W)``, as :func:`to_uint8` makes it.
+        output: uint8 ``(T, 3, H, W)``, from :func:`to_uint8`.
         target: of the same shape.
-        protocol: what counts.
+        protocol: the protocol.
 
     Raises:
-        DataError: the frames are no such frames, or too small.
+        DataError: if the frames have another shape or dtype, or are too small.
     """
     if output.shape != target.shape:
         raise DataError(f"output {tuple(output.shape)} and target {tuple(target.shape)}; accepted: equal shapes")
@@ -190,7 +190,7 @@ def clip_quality(output: Tensor, target: Tensor, protocol: Protocol) -> ClipQual
 
 
 class ClipMeter:
-    """How near a clip is to the truth, of frames that come a few at a time: it keeps two numbers a frame.
+    """Measures the quality of a clip from a stream of frames; stores two numbers per frame.
 
     Example:
         >>> meter = ClipMeter(Protocol())
@@ -201,11 +201,11 @@ class ClipMeter:
     """
 
     def __init__(self, protocol: Protocol, *, similarity: bool = True) -> None:
-        """Begin without frames.
+        """Create a meter without frames.
 
         Args:
-            protocol: Which channels count, and which pixels; which frames do is up to the caller.
-            similarity: Whether to take SSIM as well, which takes longer than PSNR.
+            protocol: The channels and pixels that count; the caller selects the frames.
+            similarity: Whether to compute SSIM as well, which takes longer than PSNR.
         """
         self._protocol = protocol
         self._similarity = similarity
@@ -213,10 +213,10 @@ class ClipMeter:
         self._similarities: list[float] = []
 
     def add(self, output: Tensor, target: Tensor) -> None:
-        """Count frames, uint8 ``(T, 3, H, W)`` each.
+        """Add frames, uint8 ``(T, 3, H, W)`` each.
 
         Raises:
-            DataError: the frames are no such frames, or too small.
+            DataError: if the frames have another shape or dtype, or are too small.
         """
         self._ratios += psnr(output, target, channels=self._protocol.channels, crop=self._protocol.crop).tolist()
         if self._similarity:
@@ -226,13 +226,13 @@ class ClipMeter:
 
     @property
     def psnr(self) -> float:
-        """Mean over the frames that differ from the truth, in dB; infinite if none does."""
+        """Mean over the frames that differ from the ground truth, in dB; infinite if none does."""
         differs = self._differing()
         return float(differs.mean()) if len(differs) else math.inf
 
     @property
     def quality(self) -> ClipQuality:
-        """What the frames come to so far."""
+        """The quality of the frames so far."""
         frames = len(self._ratios)
         return ClipQuality(
             psnr=self.psnr,
@@ -247,12 +247,12 @@ class ClipMeter:
 
 
 def mean_quality(clips: Sequence[ClipQuality]) -> ClipQuality:
-    """Return the mean over clips, each counting once; frames are summed.
+    """Average the quality over clips, each with equal weight; frame counts are summed.
 
-    Clips that equal the truth in every frame are not in the mean of PSNR.
+    Clips that equal the ground truth in every frame are excluded from the mean PSNR.
 
     Raises:
-        DataError: there are no clips.
+        DataError: if there are no clips.
     """
     if not clips:
         raise DataError("no clips; accepted: at least one to take the mean of")
@@ -266,7 +266,7 @@ def mean_quality(clips: Sequence[ClipQuality]) -> ClipQuality:
 
 
 def _compared(output: Tensor, target: Tensor, channels: Channels, crop: int) -> tuple[Tensor, Tensor]:
-    """What is compared: float64 ``(T, C, H, W)``, cropped."""
+    """The cropped frames to compare, float64 ``(T, C, H, W)``."""
     for frames in (output, target):
         if frames.dim() != 4 or frames.shape[1] != 3 or frames.dtype != torch.uint8:
             raise DataError(f"frames {tuple(frames.shape)}, {frames.dtype}; accepted: uint8 (T, 3, H, W)")
@@ -281,7 +281,7 @@ def _compared(output: Tensor, target: Tensor, channels: Channels, crop: int) -> 
 
 
 def _ssim(output: NDArray[np.float64], target: NDArray[np.float64]) -> float:
-    """Of one frame ``(C, H, W)``."""
+    """SSIM of one frame ``(C, H, W)``."""
     from scipy.ndimage import gaussian_filter
 
     margin = SMALLEST // 2

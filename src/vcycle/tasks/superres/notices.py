@@ -1,4 +1,4 @@
-"""Whether a recipe of super-resolution can be trained on its clips, and what should be known of them before."""
+"""Checks the clips of a super-resolution recipe before training, and warns about unintended settings."""
 
 import math
 import time
@@ -23,15 +23,15 @@ __all__ = ["check_clips", "check_every", "described", "never_learning", "notices
 
 
 def check_clips(recipe: SuperresRecipe, splits: Splits[ClipPairs]) -> list[str]:
-    """Check that the recipe's training can take its clips, and begins with what it needs.
+    """Check that the clips fit the recipe, and that frozen parts have pretrained weights.
 
     Returns:
-        What a user should know: clips that will be replaced by others.
+        Notes for the user about clips that will be replaced by others.
 
     Raises:
-        RecipeError: if what is frozen at first has no weights.
-        DataError: if a validation clip is too small to be measured, or more of the clips than the recipe allows cannot
-            be read, or are too short or small: it would show when training comes to the full shape.
+        RecipeError: if a part that starts frozen has no weights.
+        DataError: if a validation clip is too small for SSIM, or more clips than the recipe allows are unreadable, too
+            short or too small. Otherwise training would only fail once it reaches the full shape.
     """
     _refuse_frozen(recipe)
     _refuse_unmeasurable(recipe, splits.val)
@@ -45,17 +45,17 @@ def check_clips(recipe: SuperresRecipe, splits: Splits[ClipPairs]) -> list[str]:
     if len(faults) > recipe.run.bad_limit * len(found):
         share = math.ceil(100 * len(faults) / len(found)) / 100
         raise DataError(
-            f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer; "
-            f"run.bad_limit={share:g} trains, with others in their places"
+            f"{told}: of {len(found):,} clips, run.bad_limit={recipe.run.bad_limit:g} allows fewer; set "
+            f"run.bad_limit={share:g} to replace them by other clips"
         )
-    return [f"{told}: others take their places"]
+    return [f"{told}: replaced by other clips"]
 
 
 def check_every(recipe: SuperresRecipe | None, folder: Path, progress: Progress) -> CheckReport:
-    """Read every clip of a recipe's data, or of the stores of tiles in a folder.
+    """Read every clip of a recipe's data, or of the tile stores in a folder.
 
     Raises:
-        DataError: if a store is not finished.
+        DataError: if a store is incomplete.
     """
     stores = stores_in(folder) if recipe is None else []
     splits = {str(store): read_pairs(store) for store in stores} if recipe is None else every_clip(recipe)
@@ -68,10 +68,10 @@ def check_every(recipe: SuperresRecipe | None, folder: Path, progress: Progress)
 
 
 def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
-    """What a user should know: parts of the network that are frozen for all of a plan of the recipe."""
+    """Warn about parts of the model that are frozen for all steps of a plan."""
     return [
-        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} lasts for all {len(plan):,} steps "
-        f"of plan {plan.name}: what it freezes never learns"
+        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} covers all {len(plan):,} steps of "
+        f"plan {plan.name}: this part is never trained"
         for name, role in plan.baseline.roles.items()
         if role.frozen_until * plan.baseline.batch >= plan.samples
     ]
@@ -82,14 +82,14 @@ def _refuse_frozen(recipe: SuperresRecipe) -> None:
     if not recipe.init.needed or recipe.init.path is not None:
         return
     for name, section, what, whose in (
-        ("flow", training.flow, "a flow network", "SpyNet's or a whole network's"),
-        ("backbone", training.backbone, "all but the fusion of a network", "those of an EDVR without attention"),
+        ("flow", training.flow, "a flow network", "those of SpyNet or of a whole model"),
+        ("backbone", training.backbone, "all but the fusion of a model", "those of an EDVR without attention"),
     ):
         if section is not None and section.frozen_steps:
             raise RecipeError(
-                f"training.{name}.frozen_steps={section.frozen_steps} freezes {what} that has no weights: give "
-                f"{whose} with init=FILE; training.{name}.frozen_steps=0 trains it from the first step, and "
-                "init.needed=false freezes it as it is drawn"
+                f"training.{name}.frozen_steps={section.frozen_steps} freezes {what} without pretrained weights: give "
+                f"{whose} with init=FILE; training.{name}.frozen_steps=0 trains it from the first step; "
+                "init.needed=false freezes its random weights"
             )
 
 
@@ -98,27 +98,27 @@ def _refuse_unmeasurable(recipe: SuperresRecipe, val: ClipPairs) -> None:
     for item, info in survey(val).items():
         if isinstance(info, ClipInfo) and min(info.height, info.width) < needed:
             raise DataError(
-                f"{val.high.path(item)} is {info.width} × {info.height}, and SSIM with "
-                f"evaluation.crop={recipe.evaluation.crop} needs {needed} pixels a side"
+                f"{val.high.path(item)} is {info.width} × {info.height}, but SSIM with "
+                f"evaluation.crop={recipe.evaluation.crop} needs {needed} pixels per side"
             )
 
 
 def _unfit(recipe: SuperresRecipe, pairs: ClipPairs, item: int, info: ClipInfo | VideoError) -> str | None:
-    """Why the full shape cannot be taken from a clip; None where it can."""
+    """The reason why a clip does not fit the full shape; None if it fits."""
     if isinstance(info, VideoError):
         return str(info)
     frames, size, scale = raw_frames(recipe), recipe.training.size, pairs.degradation.scale
     if info.frames >= frames and min(pairs.degradation.low((info.height, info.width))) >= size:
         return None
     return (
-        f"{pairs.high.path(item)} has {info.frames} frames of {info.width} × {info.height}, and "
-        f"training.frames={recipe.training.frames}, training.size={size} take {frames} of {size * scale} × "
+        f"{pairs.high.path(item)} has {info.frames} frames of {info.width} × {info.height}, but "
+        f"training.frames={recipe.training.frames}, training.size={size} need {frames} of {size * scale} × "
         f"{size * scale}"
     )
 
 
 def described(pairs: ClipPairs) -> str:
-    """How long and large clips are, in words; where they differ, the first of the smallest and of the largest kind."""
+    """Describe the length and size of clips; if they differ, the smallest and the largest kind with an example each."""
     infos = {item: info for item, info in survey(pairs).items() if isinstance(info, ClipInfo)}
     kinds = sorted({(i.frames, i.height, i.width) for i in infos.values()}, key=lambda kind: (math.prod(kind), kind))
     if not kinds:
@@ -132,7 +132,7 @@ def described(pairs: ClipPairs) -> str:
 
 
 def notices(splits: Splits[ClipPairs]) -> list[str]:
-    """What a user should know: low-resolution frames that were made otherwise than is said."""
+    """Warn about low-resolution frames that do not match the recipe's degradation."""
     said = []
     for split in SPLITS:
         if split not in splits or (pairs := splits[split]).low is None:
@@ -144,9 +144,9 @@ def notices(splits: Splits[ClipPairs]) -> list[str]:
                 continue
             if found < SAME_DEGRADATION:
                 said.append(
-                    f"{split}: the low-resolution frames of {pairs.low.path(item)} are not those that "
-                    f"{pairs.degradation.kind} makes of {pairs.high.path(item)} (PSNR {found:.1f} dB): another "
-                    "degradation, or another clip"
+                    f"{split}: the low-resolution frames of {pairs.low.path(item)} do not match "
+                    f"{pairs.degradation.kind} of {pairs.high.path(item)} (PSNR {found:.1f} dB): another degradation, "
+                    "or another clip"
                 )
                 break
     return said

@@ -1,4 +1,4 @@
-"""The task of super-resolution: a clip as a network takes it, and the loss.
+"""Defines super-resolution's objective: input conversion and the loss.
 
 Clips arrive as uint8 `(B, T, H, W, 3)` at both resolutions; networks take float `(B, T, 3, H, W)` in 0..1.
 """
@@ -23,29 +23,27 @@ def video_of(frames: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Restoration:
-    """The task: every frame of a clip, or the centre one, four times as large."""
+    """×4 super-resolution of every frame of a clip, or of the center frame."""
 
     mirrored: bool = False
-    """Whether the second half of each clip is its first half in reverse."""
+    """Whether the second half of each clip is its first half reversed."""
     epsilon: float = 1e-6
-    """Where the loss turns from a square into a line, in light of 0..1."""
+    """The loss is quadratic for differences below this value and linear above, for pixels in 0..1."""
 
     def check(self, truth: Tensor) -> None:
-        """Refuse what is not the truth of a batch of clips.
+        """Check the shape of the targets of a batch.
 
         Args:
-            truth: At high resolution.
+            truth: The high-resolution targets.
 
         Raises:
-            DataError: if it is something else, such as labels.
+            DataError: if they are something else, such as labels.
         """
         if truth.ndim != 5 or truth.shape[-1] != 3:
-            raise DataError(
-                f"a truth of shape {tuple(truth.shape)}: frames at high resolution (B, T, H, W, 3) are accepted"
-            )
+            raise DataError(f"targets of shape {tuple(truth.shape)}; accepted: high-resolution frames (B, T, H, W, 3)")
 
     def noise(self, batch: int, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Clips and their truth as a batch has them, of no meaning: to measure with."""
+        """A dummy batch of clips and targets, for warm-up and profiling."""
         frames, height, width = shape
         sizes = ((height, width), (SCALE * height, SCALE * width))
         clips, truth = (
@@ -54,23 +52,23 @@ class Restoration:
         return clips, truth
 
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
-        """The frames that a network restores, float `(B, N, 3, 4H, 4W)`, of clips, uint8 `(B, T, H, W, 3)`."""
+        """The model's restored frames, float `(B, N, 3, 4H, 4W)`, for clips, uint8 `(B, T, H, W, 3)`."""
         restored: Tensor = model(video_of(clips), mirrored=self.mirrored)
         return restored
 
     @property
     def mixes(self) -> bool:
-        """Whether training mixes clips with others; it does not."""
+        """Whether training mixes clips with others: never."""
         return False
 
     def loss(self, model: nn.Module, clips: Tensor, truth: Tensor, *, block: int | None = None) -> Tensor:
         """The training loss, the mean over pixels and clips.
 
         Args:
-            model: Gives all frames, or the centre one.
+            model: The model; restores all frames, or the center frame.
             clips: uint8 `(B, T, H, W, 3)`.
             truth: uint8 `(B, T, 4H, 4W, 3)`.
-            block: Clips that are normalised together; clips do not meet here.
+            block: Unused: clips are independent.
         """
         del block
         restored = self.predict(model, clips)

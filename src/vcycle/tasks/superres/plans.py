@@ -1,4 +1,4 @@
-"""The plans of super-resolution, and the baseline that they are derived from. Needs no torch."""
+"""Builds super-resolution's plans and their baseline from a recipe. Imports no torch."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def _constant(recipe: SuperresRecipe, baseline: Baseline, options: None, factor:
 
 
 def _baseline(recipe: SuperresRecipe, baseline: Baseline, options: None, factor: float | None) -> Plan:
-    """The constant shape without the larger minibatch and the warm-up that comes with it."""
+    """The constant shape without the larger minibatch and its warmup."""
     if recipe.training.minibatch.factor > 1:
         update = {"minibatch": MinibatchSection(), "warmup": None}
         recipe = recipe.model_copy(update={"training": recipe.training.model_copy(update=update)})
@@ -58,27 +58,27 @@ for _name in NESTINGS:
 
 
 def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
-    """The recipe's baseline, its minibatch enlarged.
+    """The recipe's baseline, with the larger minibatch.
 
     Args:
         recipe: The recipe.
-        clips: Length of the training set, which is an epoch's where the recipe names no other.
+        clips: Length of the training set; an epoch has as many samples unless the recipe sets another number.
 
     Raises:
-        RecipeError: if an epoch's samples are not known, or the training is too short for its warm-up.
+        RecipeError: if the samples per epoch are unknown, or the training is too short for its warmup.
         PlanError: if the baseline's values contradict each other.
     """
     t = recipe.training
     epoch = recipe.data.epoch or clips
     if epoch is None:
         raise RecipeError(
-            "the length of the training set is unknown: give the clips (data=FOLDER) or what counts as an epoch "
+            "the length of the training set is unknown: give the clips (data=FOLDER) or the samples per epoch "
             "(data.epoch=26600)"
         )
     if recipe.sampling.mirrored and t.frames % 2:
         raise RecipeError(
-            f"training.frames is {t.frames}, and sampling.mirrored makes clips of frames and their mirror image: an "
-            "even number is accepted"
+            f"training.frames is {t.frames}, but sampling.mirrored needs an even number: the second half of a clip is "
+            "the first one reversed"
         )
     plain = Baseline(
         batch=t.batch,
@@ -103,17 +103,17 @@ def baseline_of(recipe: SuperresRecipe, clips: int | None = None) -> Baseline:
         )
     if warmup is not None and warmup.steps >= enlarged.length:
         raise RecipeError(
-            f"training.warmup.steps is {warmup.steps:,}, which does not end within the training's "
-            f"{enlarged.total_steps:,} steps: give fewer, or none: training.warmup=null"
+            f"training.warmup.steps is {warmup.steps:,}, not below the training's {enlarged.total_steps:,} steps: set "
+            "fewer, or no warmup: training.warmup=null"
         )
     return enlarged
 
 
 def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
-    """Check a plan against what the recipe's model needs. Needs no torch.
+    """Check a plan against the shape constraints of the recipe's model. Imports no torch.
 
     Raises:
-        PlanError: naming the stage and step of the first shape that the model cannot take.
+        PlanError: if the model does not support a shape; names the first such stage and step.
         RecipeError: for an unknown model or option.
     """
     wanted = MODELS.needs_of(recipe.model)
@@ -121,13 +121,13 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
     check_extent(plan, scale=SCALE)
     if wanted.window is not None and recipe.sampling.mirrored:
         raise PlanError(
-            f"model {recipe.model.name!r} takes windows of {wanted.window} frames, and sampling.mirrored makes clips "
-            "of frames and their mirror image: false is accepted"
+            f"model {recipe.model.name!r} takes windows of {wanted.window} frames and does not support mirrored clips: "
+            "set sampling.mirrored=false"
         )
 
 
 def raw_frames(recipe: SuperresRecipe) -> int:
-    """Frames of a source clip that the full shape takes."""
+    """Number of source frames per clip at the full shape."""
     return recipe.training.frames // (2 if recipe.sampling.mirrored else 1)
 
 
@@ -145,7 +145,7 @@ def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
         if section is None:
             continue
         if role not in spec.roles or not spec.roles[role].present(options):
-            raise RecipeError(f"training.{role} is given, and model {name} has no {what}: null is accepted")
+            raise RecipeError(f"training.{role} is set, but model {name} has no {what}: set training.{role}=null")
         roles[role] = Role(multiplier=section.lr_factor, frozen_until=section.frozen_steps)
     return roles
 

@@ -1,4 +1,4 @@
-"""`vcycle prepare --to tiles`: frames in tiles, of which a random crop reads just its own, for super-resolution."""
+"""Implements `vcycle prepare --to tiles`, which stores frames in tiles for fast random crops in super-resolution."""
 
 from fractions import Fraction
 from functools import partial
@@ -19,13 +19,13 @@ _SHOWN = 20
 
 
 def prepare_tiles(given: PrepareOptions) -> float:
-    """Write the clips of a folder into a store of tiles, low-resolution frames beside them; or those of each split.
+    """Write the clips of a folder, or of each split, into a tile store with their low-resolution frames.
 
     Returns:
-        The share of the clips that cannot be read.
+        The share of clips that cannot be read.
 
     Raises:
-        DataError: as `vcycle.tasks.superres.pairs.prepare.write_store`, or if an option is out of range.
+        DataError: as in `vcycle.tasks.superres.pairs.prepare.write_store`, or if an option is out of range.
     """
     of_videos: dict[str, object] = {"--recipe": given.recipe, "--levels": given.levels, "--layout": given.layout}
     of_videos |= {"--short-side": given.short_side, "--timeout": given.timeout, "KEY=VALUE": given.overrides}
@@ -42,7 +42,7 @@ def prepare_tiles(given: PrepareOptions) -> float:
     scale, degradation = 4 if given.scale is None else given.scale, given.degradation or "bicubic"
     dry_run, json = given.dry_run, given.json
     if degradation not in ("bicubic", "bd", "none"):
-        raise DataError(f"--degradation {degradation}: bicubic, bd or none is accepted")
+        raise DataError(f"--degradation {degradation}: must be bicubic, bd or none")
     made = Degradation(kind="bicubic" if degradation == "none" else degradation, scale=scale)
     places = splits_in(data)
     lower = {} if low is None or not places else folders_of_splits(low)
@@ -51,12 +51,12 @@ def prepare_tiles(given: PrepareOptions) -> float:
         for split, place in (places or {"": data}).items()
     }
     if any(resolved(out).is_relative_to(resolved(place)) for place in (data, low) if place is not None):
-        raise DataError(f"{out} is the set itself, or lies in it: name a folder beside it")
+        raise DataError(f"{out} is the dataset itself or a folder in it: choose a folder outside")
     for other in (out,) if list(stores) != [out] else [out / split for split in SPLITS]:
         if is_store(other):
             raise DataError(
-                f"{other} is a store of another preparation: splits lie in folders of their own, and a set without "
-                "splits in one; name another folder"
+                f"{other} is the store of another dataset: a dataset with splits has one store per split, a dataset "
+                "without splits a single one; choose another folder"
             )
     if resize is not None:
         stores = {folder: resized_pairs(pairs, _factor(resize)) for folder, pairs in stores.items()}
@@ -68,8 +68,8 @@ def prepare_tiles(given: PrepareOptions) -> float:
         print_json({"out": str(out), "estimate": {"clips": clips, "bytes": needed, "seconds": seconds}})
         return 0
     estimated = (
-        f"{clips:,} clips: {as_size(needed)} of disk, where {as_size(free_bytes(out))} are free, and about "
-        f"{duration(seconds)}; less what is done already"
+        f"{clips:,} clips: {as_size(needed)} of disk ({as_size(free_bytes(out))} free) and about "
+        f"{duration(seconds)}; less if some clips are done"
     )
     if dry_run:
         result(estimated)
@@ -81,7 +81,7 @@ def prepare_tiles(given: PrepareOptions) -> float:
             try:
                 tell = partial(shown.count, "preparing clips")
                 prepared.append(write_store(pairs, folder, low=keep_low, workers=workers, progress=tell))
-            except DataError as error:  # of one split; the others are written all the same
+            except DataError as error:  # of one split; still write the others
                 unreadable.append(error)
         if unreadable:
             raise unreadable[0]
@@ -107,5 +107,5 @@ def _factor(text: str) -> Fraction:
     except (ValueError, ZeroDivisionError):
         factor = Fraction(0)
     if not 0 < factor < 1:
-        raise DataError(f"--resize {text}: a factor above 0 and below 1 is accepted, such as 1/2 or 0.75")
+        raise DataError(f"--resize {text}: must be a factor above 0 and below 1, such as 1/2 or 0.75")
     return factor

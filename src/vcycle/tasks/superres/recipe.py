@@ -1,4 +1,4 @@
-"""What a recipe of super-resolution may say. The string under a field is its documentation.
+"""The recipe schema of super-resolution. The string under a field is its documentation.
 
 Sections are as in `vcycle.tasks.recognition.recipe`; sizes are in low-resolution pixels.
 """
@@ -16,95 +16,95 @@ __all__ = ["CyclePlan", "SuperresData", "SuperresRecipe", "SuperresTraining"]
 
 
 class SuperresData(LoadingSection):
-    """The clips: at high resolution, and how their low-resolution frames come about."""
+    """The clips: the high-resolution frames, and the source of their low-resolution frames."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """REDS, Vimeo-90K, or a folder with `train`, `val` and perhaps `test`, each of clips (folders of pictures, videos,
-    or what `vcycle prepare --to tiles` wrote). Without such folders its clips are all trained on."""
+    """REDS, Vimeo-90K, or a folder with `train`, `val` and optionally `test` folders of clips (image folders, videos,
+    or the output of `vcycle prepare --to tiles`). Without these folders, all clips are training clips."""
     layout: str = "auto"
-    """How the clips of `path` lie: `reds`, `vimeo90k`, `clips` or a layout of your own; `auto` recognises it by the
-    files in the folder."""
+    """The dataset layout: `reds`, `vimeo90k`, `clips` or one that you have registered; `auto` detects it from the files
+    in the folder."""
     low: Annotated[str, Field(min_length=1)] | None = None
-    """The same clips at low resolution, laid out as those of `path` (of Vimeo-90K, as its `sequences`). By default what
-    came with REDS or is in the tiles, else they are made."""
+    """The same clips at low resolution, in the layout of `path` (of Vimeo-90K, of its `sequences`). By default those of
+    REDS or of the tiles; otherwise they are computed by `degradation`."""
     val: Annotated[str, Field(min_length=1)] | None = None
-    """A folder of validation clips instead."""
+    """A separate folder of validation clips."""
     test: Annotated[str, Field(min_length=1)] | None = None
-    """A folder of test clips instead: REDS, Vimeo-90K, Vid4 and UDM10 are recognised."""
+    """A separate folder of test clips: REDS, Vimeo-90K, Vid4 and UDM10 are detected."""
     degradation: Literal["bicubic", "bd"] = "bicubic"
-    """What makes low-resolution frames: MATLAB's bicubic, or blur and subsampling. Always by 4."""
+    """How low-resolution frames are computed: MATLAB's bicubic, or blur and subsampling; ×4."""
     epoch: PositiveInt | None = None
-    """Samples that count as an epoch, in which progress and `run.validate_every` are told; by default one of each
-    clip. The field counts REDS by its frames."""
+    """Samples per epoch, the unit of progress and `run.validate_every`; by default one per clip. The literature counts
+    one per frame of REDS."""
 
 
 class SuperresSampling(Section):
-    """How a crop is taken from a clip: consecutive frames, pictures as they are."""
+    """How a crop is sampled from a clip: consecutive frames, not resized."""
 
     flip: bool = True
-    """Flip half of the clips left to right and, independently, half of them upside down."""
+    """Flip half of the clips horizontally and, independently, half of them vertically."""
     transpose: bool = True
-    """Exchange rows and columns in half of the clips."""
+    """Transpose half of the clips."""
     mirrored: bool = False
-    """A clip is half of its frames, followed by their mirror image (Vimeo-90K: 14 frames of 7)."""
+    """The second half of a clip is its first half reversed in time (Vimeo-90K: 14 frames from 7)."""
 
 
 class SuperresInit(Section):
-    """The weights to begin with."""
+    """The initial weights."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """A file with a flow network (SpyNet) or a whole network, BasicSR's, mmagic's or ours; or the folder of a run."""
+    """A file with a flow network (SpyNet) or a whole model, from BasicSR, mmagic or vcycle; or a run folder."""
     needed: bool = True
-    """Refuse to freeze what has no weights."""
+    """Refuse to freeze a part without pretrained weights."""
 
 
 class MinibatchSection(Section):
     """A larger minibatch (Lin et al. 2022, "Large Minibatch Training")."""
 
     factor: PositiveInt = 1
-    """How many times the batch it is."""
+    """The factor on the batch."""
     scale_lr: bool = True
-    """Multiply the LR by as much."""
+    """Multiply the LR by the same factor."""
     shorten: bool = True
-    """Divide the steps by as much, so that the samples stay the same."""
+    """Divide the steps by the same factor, so that the number of samples stays the same."""
 
 
 class FactorWarmupSection(Section):
-    """A factor on the LR of the first steps, once."""
+    """LR warmup: a factor on the LR of the first steps."""
 
     steps: PositiveInt = 5000
-    """How many steps; a larger minibatch does not change them."""
+    """Number of steps; a larger minibatch does not change it."""
     law: Literal["linear", "constant"] = "linear"
-    """A straight line from 0, or one factor."""
+    """A linear ramp from 0, or a constant factor."""
     factor: PositiveFloat = 0.1
-    """The factor of a constant warm-up."""
+    """The factor of a constant warmup."""
 
 
 class FlowSection(Section):
-    """How the flow network learns."""
+    """The training of the flow network."""
 
     lr_factor: Annotated[float, Field(ge=0)] = 0.125
-    """Its LR, as a factor of the others'."""
+    """Its LR, as a factor on the LR of the rest."""
     frozen_steps: Annotated[int, Field(ge=0)] = 5000
-    """Steps before it learns at all; a larger minibatch does not change them."""
+    """Number of first steps with a frozen flow network; a larger minibatch does not change it."""
 
 
 class BackboneSection(Section):
-    """How all but EDVR's fusion learns, where its attention is trained on top of an EDVR without."""
+    """The training of all parts of EDVR but the fusion, to add attention to an EDVR trained without it."""
 
     lr_factor: Annotated[float, Field(ge=0)] = 1.0
-    """Its LR, as a factor of the fusion's."""
+    """Its LR, as a factor on the LR of the fusion."""
     frozen_steps: Annotated[int, Field(ge=0)] = 50_000
-    """Steps before it learns at all; a larger minibatch does not change them."""
+    """Number of first steps with a frozen backbone; a larger minibatch does not change it."""
 
 
 class SuperresTraining(Section):
-    """The baseline: the training of constant shape that a plan is derived from."""
+    """The baseline of constant shape that a plan is derived from."""
 
     batch: Clips
-    """Clips in a step."""
+    """Clips per step (the global batch)."""
     frames: Frames
-    """Frames of a clip."""
+    """Frames per clip."""
     size: Side
     """Side of the crop in low-resolution pixels."""
     steps: PositiveInt
@@ -112,58 +112,58 @@ class SuperresTraining(Section):
     lr: PositiveFloat
     """Peak learning rate."""
     lr_floor: Annotated[float, Field(ge=0)] = 1e-7
-    """Where its cosine ends."""
+    """The final LR of the cosine schedule."""
     epsilon: PositiveFloat = 1e-6
-    """Where the Charbonnier loss turns from a square into a line, in light of 0..1: differences below it count little.
-    Short trainings gain by more, such as 0.03."""
+    """The Charbonnier loss is quadratic for differences below this value and linear above, for pixels in 0..1. Short
+    trainings benefit from a larger value, such as 0.03."""
     minibatch: MinibatchSection = MinibatchSection()
     """A larger minibatch."""
     warmup: FactorWarmupSection | None = None
-    """How the LR starts."""
+    """The LR warmup."""
     flow: FlowSection | None = None
-    """How the flow network learns, where the model has one; by default as the rest."""
+    """The training of the flow network, if the model has one; by default like the rest."""
     backbone: BackboneSection | None = None
-    """How all but the fusion of an EDVR with attention learns; by default as the fusion."""
+    """The training of all but the fusion of an EDVR with attention; by default like the fusion."""
     clip_grad_norm: GradNorm | None = None
-    """Scale the gradients of a step down to this norm, where theirs is larger (gradient clipping); the log has the norm
-    before it as `grad_norm`."""
+    """Gradient clipping: scale the gradients of a step down to this norm if theirs is larger. The log records the norm
+    before clipping as `grad_norm`."""
     ema: Average | None = None
-    """Average the weights over the steps, and evaluate the average: what is left of it after a step of `batch` clips. A
-    larger minibatch looks back over as many samples, not steps."""
+    """Decay of an exponential moving average of the weights (EMA) per step of `batch` clips; the average is evaluated.
+    With a larger minibatch it spans the same number of samples, not steps."""
 
 
 class AdamSection(OptimizerSection):
-    """The optimizer; biases are not decayed. The LR comes from the plan, step by step."""
+    """The optimizer. Weight decay skips biases; the plan sets the LR at every step."""
 
     name: str = "adam"
-    """`adam`, `adamw`, `sgd` (with momentum), or any other class of `torch.optim`, in upper or lower case."""
+    """`adam`, `adamw`, `sgd` (with momentum), or any other class of `torch.optim`; case-insensitive."""
     betas: tuple[Average, Average] = (0.9, 0.99)
-    """Averages of Adam, AdamW and others that have two."""
+    """The betas of Adam, AdamW and similar optimizers."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Decay of weights that are not biases."""
+    """Weight decay; biases are excluded."""
 
 
 class StagePlan(Section):
-    """Options of every plan that has stages."""
+    """Options of every plan with stages."""
 
     lr_scaling: Literal["sqrt", "linear", "none"] = "sqrt"
-    """How the LR follows a batch that grows as the shape shrinks (`plan=NAME+scaled`)."""
+    """How the LR scales with a batch that grows as the shape shrinks (`plan=NAME+scaled`)."""
     stage_lrs: tuple[PositiveFloat, ...] | None = None
-    """A peak LR for each stage, with the minibatch as it is, in place of the baseline's."""
+    """The peak LR of each stage, at the enlarged minibatch, instead of the baseline's."""
 
 
 class SpatialPlan(StagePlan):
-    """Crops grow, clips keep their length."""
+    """Crops grow; clips keep their length."""
 
     sizes: tuple[Side, ...] | None = None
-    """Sides of the crops, small to full; by default half (32 at least) and all."""
+    """Sides of the crops, small to full; by default half (at least 32) and full."""
 
 
 class TemporalPlan(StagePlan):
-    """Clips grow longer, crops keep their size."""
+    """Clips grow longer; crops keep their size."""
 
     frames: tuple[Frames, ...] | None = None
-    """Frames of the clips, few to all; by default half (6 at least), three quarters and all."""
+    """Frames per clip, few to all; by default half (at least 6), three quarters and all."""
 
 
 class CyclePlan(SpatialPlan, TemporalPlan):
@@ -174,14 +174,14 @@ class SynchronousPlan(StagePlan):
     """Crops and clips grow at the same step."""
 
     sizes: tuple[Side, ...] | None = None
-    """Sides of the crops, small to full, as many as `frames`; by default half (32 at least) and all."""
+    """Sides of the crops, small to full, as many as `frames`; by default half (at least 32) and full."""
     frames: tuple[Frames, ...] | None = None
-    """Frames of the clips, few to all, as many as `sizes`; by default half (6 at least) and all. Where one of the two
-    lists alone is given, the other has as many values, in even parts from half to all."""
+    """Frames per clip, few to all, as many as `sizes`; by default half (at least 6) and all. If only one of the two
+    lists is set, the other gets as many values, evenly spaced from half to full."""
 
 
 class SuperresPlans(PlansBase):
-    """Options of the plans, used by whichever is chosen."""
+    """Options of the plans; a training uses those of its plan."""
 
     hierarchical: CyclePlan = CyclePlan()
     """A temporal cycle within each spatial stage: the paper's method."""
@@ -194,43 +194,43 @@ class SuperresPlans(PlansBase):
 
 
 class SuperresEvaluation(Section):
-    """What PSNR and SSIM are measured on: whole clips, as they would be written to a file."""
+    """The protocol of PSNR and SSIM. Both are measured on whole clips of 8-bit frames."""
 
     channels: Literal["rgb", "y"] = "rgb"
-    """All three colours, or luma (BT.601)."""
+    """All three color channels, or luma (BT.601)."""
     frames: Literal["all", "centre"] = "all"
-    """Frames of a clip that count (Vimeo-90K: the centre one)."""
+    """Frames per clip that count (Vimeo-90K: the center frame)."""
     crop: Annotated[int, Field(ge=0, le=16_384)] = 0
-    """Pixels that are left out along each border."""
+    """Border in pixels to leave out on each side."""
     chunk: Frames | None = None
-    """Frames restored at a time, which bounds memory; by default the whole clip."""
+    """Frames restored at a time, to bound memory; by default the whole clip."""
     overlap: Annotated[int, Field(ge=0, le=65_536)] = 4
-    """Frames more on either side of a chunk."""
+    """Extra frames on either side of a chunk."""
     validation_clips: PositiveInt = 4
-    """Clips that are evaluated during training, spread over the validation split."""
+    """Number of clips in a validation during training, spread over the validation split."""
 
 
 class SuperresRecipe(RecipeBase):
-    """A whole training of super-resolution, from clips to PSNR."""
+    """A complete recipe of super-resolution, from clips to PSNR."""
 
     task: Literal["superresolution"]
-    """What is learned."""
+    """The task."""
     data: Annotated[SuperresData, as_mapping("path")] = SuperresData()
     """The clips."""
     sampling: SuperresSampling = SuperresSampling()
-    """How crops are taken."""
+    """How crops are sampled."""
     init: Annotated[SuperresInit, as_mapping("path")] = SuperresInit()
-    """The weights to start from."""
+    """The initial weights."""
     training: SuperresTraining
     """The baseline."""
     optimizer: Annotated[AdamSection, as_mapping("name")] = AdamSection()
     """The optimizer."""
     plan: str = "hierarchical"
-    """Which plan: `hierarchical`, `synchronous`, `spatial` or `temporal`, with `+scaled` for a batch that grows as the
+    """The plan: `hierarchical`, `synchronous`, `spatial` or `temporal`, with `+scaled` for a batch that grows as the
     shape shrinks; `constant`; `baseline`, without the larger minibatch; `control:PLAN`. `@FACTOR` sets its length."""
     plans: SuperresPlans = SuperresPlans()
     """Options of the plans."""
     evaluation: SuperresEvaluation = SuperresEvaluation()
-    """How quality is measured."""
+    """The evaluation protocol."""
 
     paths: ClassVar[tuple[str, ...]] = (*RecipeBase.paths, "data.low")

@@ -1,4 +1,4 @@
-"""A video restored: every frame four times as wide and high, its time stamps, colours and sound kept."""
+"""Upscales a video ×4; time stamps, colors and audio are kept."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,13 +23,13 @@ __all__ = ["Restored", "restore_video"]
 
 
 class Restored(NamedTuple):
-    """What was written."""
+    """The result of restoring a video."""
 
     missing: int
-    """Frames that could not be decoded and show another instead."""
+    """Number of frames that could not be decoded and were replaced by another."""
 
     compared: NDArray[np.uint8]
-    """The middle frame, uint8 ``(4H, 8W, 3)``: enlarged by bicubic interpolation, and beside it as restored."""
+    """The middle frame, uint8 ``(4H, 8W, 3)``: bicubic interpolation next to the restored frame."""
 
 
 def restore_video(
@@ -47,25 +47,24 @@ def restore_video(
 ) -> Restored:
     """Restore a video, a chunk of frames at a time: memory does not grow with its length.
 
-    The network sees the source's code values as RGB, of HDR too, and the file is written with the source's matrix,
-    primaries, transfer and sample aspect ratio.
+    The model gets the source's code values as RGB, also for HDR. The output file has the source's matrix, primaries,
+    transfer and sample aspect ratio.
 
     Args:
-        model: A network in evaluation mode, on the device.
-        source: A video file, or a folder of pictures.
-        out: The file to be written, H.264; there once it is whole.
-        device: Where the model is.
+        model: The model in evaluation mode, on the device.
+        source: A video file, or an image folder.
+        out: The H.264 output file; written atomically.
+        device: The device of the model.
         chunk: Frames restored at a time.
-        overlap: Frames more on either side, for the network to see.
-        crf: Quality of the H.264, as x264 counts.
-        frame_rate: Pictures a second, of a folder of pictures.
-        precision: What the network computes in: `fp32`, `bf16` or `fp16`.
-        progress: Told how many frames are done, of how many.
+        overlap: Extra frames on either side of a chunk, as context for the model.
+        crf: H.264 quality, x264's CRF.
+        frame_rate: Frame rate of an image folder.
+        precision: The precision of the forward pass: `fp32`, `bf16` or `fp16`.
+        progress: Called with the number of frames done and the total.
 
     Raises:
-        VideoError: if the source cannot be read, or its colours cannot be converted.
-        DataError: if the file cannot be written, the source's sound does not fit into it, or what the network makes of
-            the video is not all numbers.
+        VideoError: if the source cannot be read, or its colors cannot be converted.
+        DataError: if the file cannot be written or cannot hold the source's audio, or the model's output is not finite.
     """
     whole = open_whole(source, frame_rate)
     if not whole.info.frames:
@@ -103,7 +102,7 @@ class _Frames:
     def __init__(self, whole: Whole, appearance: Appearance, device: torch.device) -> None:
         self._whole, self._appearance, self._device = whole, appearance, device
         self.middle = whole.info.frames // 2
-        """Number of the frame that is kept."""
+        """Index of the frame that is kept."""
         self.kept = torch.empty(0)
         self.missing = 0
 
@@ -122,10 +121,10 @@ class _Frames:
 
 
 def _picture(frame: Tensor) -> NDArray[np.uint8]:
-    """A picture ``(3, H, W)`` as ``(H, W, 3)``."""
+    """An image ``(3, H, W)`` as ``(H, W, 3)``."""
     return np.ascontiguousarray(frame.cpu().numpy().transpose(1, 2, 0))
 
 
 def _uint16(frame: Tensor) -> NDArray[np.uint16]:
-    """A picture ``(3, H, W)`` in 0..1 as ``(H, W, 3)`` of 16 bits."""
+    """An image ``(3, H, W)`` in 0..1 as uint16 ``(H, W, 3)``."""
     return _picture(frame.float().clamp(0, 1).mul(65535).round()).astype(np.uint16)

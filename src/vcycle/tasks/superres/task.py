@@ -1,4 +1,4 @@
-"""Super-resolution: every frame of a clip, four times as large (Lin et al. 2022)."""
+"""Defines the super-resolution task: ×4 upscaling of every frame of a clip (Lin et al. 2022)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ __all__ = ["SUPERRESOLUTION", "SuperresTask"]
 
 
 def _make_photographs(folder: Path, progress: Progress) -> Sequence[str]:
-    """Photographs under a moving camera, and their tiles."""
+    """Generate clips of photographs under a moving camera, and prepare their tiles."""
     from vcycle.console.output import message
     from vcycle.tasks.superres.pairs import photographs
     from vcycle.tasks.superres.pairs.prepare import prepare_frames
@@ -39,12 +39,12 @@ def _make_photographs(folder: Path, progress: Progress) -> Sequence[str]:
     for split in photographs.SPLITS:
         if not is_store(tiles / split):
             prepare_frames(clips / split, tiles / split, progress=lambda *done: progress("preparing", *done))
-    message(f"clips: {clips}, and what is read in training: {tiles}")
+    message(f"clips: {clips}, tiles for training: {tiles}")
     return [f"data.path={tiles}"]
 
 
 def _draw_crops(runs: Mapping[str, Path], file: Path) -> None:
-    """One place as the networks restore it."""
+    """Draw one region as restored by each model."""
     from vcycle.console.figures import save_figure
     from vcycle.tasks.superres.figures import restored_crops, restored_figure
 
@@ -54,11 +54,11 @@ def _draw_crops(runs: Mapping[str, Path], file: Path) -> None:
 
 
 _SHOWN = {"constant": "constant shape", "hierarchical": "hierarchical"}
-"""Plans whose networks are shown in the demo's picture, and what they are called there."""
+"""Plans in the demo's figure, with their labels."""
 
 
 class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
-    """The task: pairs of clips at two resolutions, a factor of 4 apart."""
+    """Super-resolution on pairs of clips at two resolutions, with a scale factor of 4."""
 
     name = "superresolution"
     recipe = SuperresRecipe
@@ -102,23 +102,23 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         return find_clips(recipe)
 
     def baseline(self, recipe: SuperresRecipe, samples: int | None) -> Baseline:
-        """The recipe's training of constant shape, its minibatch enlarged."""
+        """The recipe's baseline of constant shape, with the larger minibatch."""
         return plans.baseline_of(recipe, samples)
 
     def plan(self, recipe: SuperresRecipe, samples: int | None = None, name: str | None = None) -> Plan:
-        """The plan of that name, of mirrored clips where the sampling makes them."""
+        """The plan of that name, with mirrored clips if `sampling.mirrored` is set."""
         return replace(super().plan(recipe, samples, name), mirrored=recipe.sampling.mirrored)
 
     def check_plan(self, recipe: SuperresRecipe, plan: Plan) -> None:
-        """Check a plan against what the model needs."""
+        """Check a plan against the model's shape constraints."""
         plans.check_plan(recipe, plan)
 
     def length(self, recipe: SuperresRecipe) -> int | None:
-        """Samples that count as an epoch, where the recipe states them."""
+        """Samples per epoch if the recipe states them, else None."""
         return recipe.data.epoch
 
     def check(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", *, fresh: bool) -> list[str]:
-        """Refuse clips in two splits, and what is frozen without weights."""
+        """Refuse clips that are in two splits, and frozen parts without pretrained weights."""
         from vcycle.tasks.superres.data import refuse_shared
         from vcycle.tasks.superres.notices import check_clips
 
@@ -126,21 +126,21 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         return [f"warning: {note}" for note in check_clips(recipe, splits)] if fresh else []
 
     def describe(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]") -> str:
-        """How many clips, and of what size."""
+        """The number and sizes of the clips."""
         from vcycle.tasks.superres.notices import described
 
         del recipe
-        return f"{len(splits.train):,} clips, {described(splits.train)}; {len(splits.val):,} more for validation"
+        return f"{len(splits.train):,} training clips, {described(splits.train)}; {len(splits.val):,} validation clips"
 
     def notices(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", plan: Plan | None) -> list[str]:
-        """Low-resolution frames made otherwise, parts that never learn."""
+        """Warnings about low-resolution frames of another degradation, and parts that stay frozen."""
         from vcycle.tasks.superres.notices import never_learning, notices
 
         found = [*notices(splits), *([] if plan is None else never_learning(recipe, plan))]
         return [f"warning: {note}" for note in found]
 
     def owns(self, folder: Path) -> bool:
-        """Whether a folder, or the folder of a split in it, is a store of tiles."""
+        """Whether a folder, or a split's folder in it, is a tile store."""
         from vcycle.tasks.superres.pairs.journal import stores_in
 
         return bool(stores_in(folder))
@@ -152,12 +152,12 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         progress: Progress,
         on_message: Callable[[str], None],
     ) -> "tuple[CheckReport, str]":
-        """Look through clips, or stores of them."""
+        """Check clips or tile stores."""
         from vcycle.tasks.superres.notices import check_every
 
         del on_message
         of_videos = {"--quick": options.quick, "--timeout": options.timeout, "--workers": options.workers}
-        refuse("goes with videos, and these are clips of super-resolution", of_videos)
+        refuse("applies to videos only; this data is clips for super-resolution", of_videos)
         return check_every(recipe, options.folder, progress), "clip"
 
     def dataset(
@@ -205,7 +205,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         return Quality(**fields)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: SuperresRecipe) -> None:
-        """Load weights under vcycle's, BasicSR's or mmagic's names."""
+        """Load weights with the parameter names of vcycle, BasicSR or mmagic."""
         from vcycle.tasks.superres.init_weights import load_trained
 
         load_trained(model, weights, recipe)
@@ -217,18 +217,18 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         classes: Sequence[str],
         on_message: Callable[[str], None] = lambda _: None,
     ) -> bool:
-        """Load a flow network, or a whole one."""
+        """Load a flow network, or a whole model."""
         from vcycle.tasks.superres.init_weights import initialise
 
         del classes
         return initialise(model, recipe, on_message)
 
     def role_of(self, recipe: SuperresRecipe) -> Callable[[str], str | None]:
-        """The flow network, the backbone below EDVR's fusion: parts with an LR of their own."""
+        """Maps parameters to the flow network, or to the backbone below EDVR's fusion: parts with their own LR."""
         return MODELS.find(recipe.model.name).role_of(plans.baseline_of(recipe, 1).roles)
 
     def monitor(self, model: "nn.Module") -> "Watched | None":
-        """How far deformable convolutions reach; beyond tens of pixels they have diverged (EDVR's known failure)."""
+        """The largest offset of deformable convolutions; beyond tens of pixels they have diverged, as EDVR's may."""
         import torch
 
         from vcycle.tasks.superres.models.deform import OFFSET_LIMIT, offset_magnitude
@@ -241,9 +241,9 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
             name="offsets",
             value=torch.stack(list(found.values())).max(),
             limit=OFFSET_LIMIT,
-            remedy="deformable convolutions look for pixels further away than they can be, and do not recover: lower "
-            "training.lr or lengthen training.warmup, and start another run, from scratch or from a checkpoint before "
-            "it (init=RUN/checkpoints/FILE)",
+            remedy="the offsets of deformable convolutions have diverged and do not recover: lower training.lr or "
+            "lengthen training.warmup, and start another run, from scratch or from an earlier checkpoint "
+            "(init=RUN/checkpoints/FILE)",
         )
 
     def flop_counts(self) -> Mapping[Any, Callable[..., int]]:

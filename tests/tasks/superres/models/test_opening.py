@@ -74,10 +74,10 @@ def test_weights_that_are_not_a_whole_network_are_refused(tmp_path):
         },
         "2 missing": {key: value for key, value in state.items() if not key.startswith("fusion")},
         "1 that do not fit": state | {"fusion.bias": torch.zeros(3)},
-        "are not a whole network's: a part, such as a flow network alone; accepted: all": {
+        "are only a part of a model, such as a flow network; accepted: all": {
             k: v for k, v in state.items() if k.startswith("flow.")
         },
-        "names that are not known": {"fc.weight": torch.zeros(2, 2)},
+        "unknown tensor names": {"fc.weight": torch.zeros(2, 2)},
     }
     for said, weights in cases.items():
         torch.save(weights, tmp_path / "x.pth")

@@ -1,4 +1,4 @@
-"""The models of recognition. Names, options and needs are known without torch.
+"""Recognition's models. Names, options and shape constraints need no torch.
 
 Example:
     >>> needs("slowfast_tiny").frames_multiple
@@ -32,11 +32,11 @@ def build_model(name: str, classes: int, /, **options: Any) -> "nn.Module":
 
     Args:
         name: One of :func:`names`, or ``module:attribute``.
-        classes: Outputs.
-        options: The model's own.
+        classes: Number of outputs.
+        options: The model's options.
 
     Raises:
-        RecipeError: if the model or an option is unknown, or a value is not accepted.
+        RecipeError: if the model or an option is unknown, or a value is invalid.
     """
     if not isinstance(classes, int) or isinstance(classes, bool) or classes < 1:
         raise RecipeError(f"classes is {classes!r}; accepted: a whole number, at least 1")

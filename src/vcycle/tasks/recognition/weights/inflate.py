@@ -1,4 +1,4 @@
-"""Weights of image networks for video networks: 2-D kernels repeated in time (Carreira and Zisserman 2017)."""
+"""Inflates the weights of image models for video models: repeats 2-D kernels in time (Carreira and Zisserman 2017)."""
 
 import re
 from collections.abc import Mapping
@@ -43,10 +43,10 @@ def _name(name: str) -> str:
 
 
 def inflate(tensor: Tensor, own: Tensor) -> Tensor:
-    """A tensor of a 2-D network as a 3-D network has it.
+    """Inflate a tensor of a 2-D model for a 3-D model.
 
-    A kernel is repeated in time and divided by its length, so that a still clip gives what its picture gave. Where the
-    3-D layer has more inputs (those that a fast pathway feeds), the additional ones stay as they are.
+    A kernel is repeated in time and divided by its length, so that a still clip gives the same output as its image. If
+    the 3-D layer has more inputs (from a fast pathway), their weights are unchanged.
 
     Args:
         tensor: `(O, I, H, W)`, or one value per channel.

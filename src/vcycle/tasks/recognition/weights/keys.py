@@ -1,8 +1,8 @@
-"""Names of weights: ours, PySlowFast's and pytorchvideo's for the same tensors of the ResNets and SlowFast.
+"""Translates tensor names of the ResNets and SlowFast between vcycle, PySlowFast and pytorchvideo.
 
-A name says where a tensor sits: its kind (stem, fusion, residual block, non-local block, classifier), its pathway,
-stage, block and layer. Each naming is a template per kind and the words it writes in it, so a name is translated by
-reading its place in one and writing it in another. Tensors themselves never change: shapes are equal in all three.
+A name encodes the position of a tensor: its kind (stem, fusion, residual block, non-local block, classifier), pathway,
+stage, block and layer. Each naming scheme has a template per kind and a vocabulary. A translation parses a name with
+one scheme and formats it with another. Tensors never change: their shapes are equal in all three.
 """
 
 import re
@@ -23,9 +23,9 @@ Dialect = Literal["vcycle", "pyslowfast", "pytorchvideo"]
 
 
 def dialect_of(keys: Iterable[str]) -> Dialect | None:
-    """Return whose names these are: those that name most of the keys; None where nobody's name any.
+    """Detect the naming scheme: the one that matches most keys; None if none matches.
 
-    A classifier alone is nobody's, as PySlowFast and vcycle call it the same.
+    A classifier alone matches none, because its names in PySlowFast and vcycle are equal.
 
     Example:
         >>> dialect_of(["s1.pathway0_stem.conv.weight", "head.projection.weight"])

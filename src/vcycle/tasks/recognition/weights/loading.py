@@ -1,4 +1,4 @@
-"""Weights into a model: every tensor has its place, or the file is refused with what would fit it."""
+"""Loads weights into a model. Every tensor must match; otherwise the error lists models that fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,55 +19,55 @@ from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_r
 __all__ = ["Head", "Taken", "take_weights"]
 
 Head = Literal["keep", "new"]
-"""What becomes of a file's classifier: it is taken, or the model's own stays as it was drawn."""
+"""How to treat the file's classifier: load it, or keep the model's randomly initialised one."""
 
 _COUNTER = "num_batches_tracked"
-"""BatchNorm's counter, which not every library writes; it plays no part at a constant momentum."""
+"""BatchNorm's counter, which not every library writes; it is unused with a constant momentum."""
 _SHOWN = 3
-_NEW = "init.head=new draws a new one"
+_NEW = "init.head=new initialises a new one"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What a model took from a file."""
+    """Report of loading weights into a model."""
 
     source: str
     """The file."""
     tensors: int
-    """How many tensors were taken."""
+    """Number of tensors loaded."""
     naming: str
-    """Whose names they had."""
+    """The naming scheme of the tensors."""
     new: tuple[str, ...] = ()
-    """Parts of the model that stay as they were drawn."""
+    """Parts of the model that stay randomly initialised."""
     warnings: tuple[str, ...] = ()
-    """What does not stop the weights from being used, and should be known."""
+    """Differences that do not prevent the use of the weights."""
 
     @property
     def summary(self) -> str:
-        """What was taken, in a line."""
-        new = "; drawn anew: " + ", ".join(self.new) if self.new else ""
+        """A summary in one line."""
+        new = "; newly initialised: " + ", ".join(self.new) if self.new else ""
         return f"{self.tensors:,} tensors from {self.source} ({self.naming}){new}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Match:
-    """A file's tensors beside a model's."""
+    """A file's tensors matched with a model's."""
 
     found: Mapping[str, Tensor]
-    """Those that have their place, under the model's names and in its shapes."""
+    """Tensors that match, by the model's names."""
     missing: Sequence[str]
     unexpected: Sequence[str]
     shapes: Sequence[str]
-    """Those of another shape, in words."""
+    """Shape mismatches, in words."""
     classifier: str
-    """What keeps the classifier from being taken, in words; empty if nothing does."""
+    """The reason why the classifier cannot be loaded, in words; empty if it can."""
     naming: str
     image: bool
-    """Whether they are an image network's."""
+    """Whether the weights are those of an image model."""
 
     @property
     def faults(self) -> list[str]:
-        """What keeps all but the classifier from fitting."""
+        """All mismatches except those of the classifier."""
         count = f"{len(self.shapes):,} {'shape differs' if len(self.shapes) == 1 else 'shapes differ'}"
         faults = [f"{count} ({'; '.join(self.shapes[:_SHOWN])})"] if self.shapes else []
         for word, keys in (("missing", self.missing), ("unexpected", self.unexpected)):
@@ -79,24 +79,23 @@ class _Match:
 def take_weights(
     model: nn.Module, weights: Weights, *, name: str | None = None, head: Head = "keep", record: Record | None = None
 ) -> Taken:
-    """Load weights into a model, in place, under whichever library's names they are.
+    """Load weights into a model, in place, from the naming scheme of any supported library.
 
-    Every tensor under the model's own names, or under names that its key map knows (for SlowFast and the 3-D ResNets
-    those of PySlowFast and pytorchvideo), is loaded. Weights of a 2-D ResNet under the names of torchvision and timm
-    are inflated for those families; in a SlowFast they fill the slow pathway.
+    Tensors may have the model's own names, or names from its key map (for SlowFast and the 3-D ResNets, those of
+    PySlowFast and pytorchvideo). Weights of a 2-D ResNet from torchvision or timm are inflated for these families; in a
+    SlowFast they fill the slow pathway.
 
     Args:
-        model: The model, its BatchNorms converted or not. On the meta device everything is checked and nothing is
-            copied.
-        weights: What a file holds.
+        model: The model, with its BatchNorms converted or not. On the meta device, the weights are only checked.
+        weights: The weights.
         name: The model's name in the registry, or ``module:attribute``. Without it, the key maps of all registered
             models are tried, and an error does not suggest other models.
-        head: Whether to take the file's classifier.
-        record: How the weights were trained; by default what the file's configuration says.
+        head: Whether to load the file's classifier.
+        record: How the weights were trained; by default from the file's configuration.
 
     Raises:
-        CheckpointError: if a tensor is missing, unexpected or of another shape, the classifier is for another number of
-            classes, or the weights were trained as another model. Names the registered models that they would fit.
+        CheckpointError: if a tensor is missing, unexpected or of another shape, the number of classes differs, or the
+            weights were trained as another model. Suggests registered models that fit.
     """
     record = pyslowfast_record(weights.config) if record is None else record
     own = model.state_dict()
@@ -128,10 +127,10 @@ def take_weights(
 def _match(
     own: Mapping[str, Tensor], weights: Weights, classifier: str, head: Head, key_maps: Sequence[KeyMap]
 ) -> _Match:
-    """Lay a file's tensors beside a model's.
+    """Match a file's tensors with a model's.
 
     Raises:
-        CheckpointError: if it is not known whose names they are.
+        CheckpointError: if their naming scheme is unknown.
     """
     places, naming, image = _places(own, weights, classifier, key_maps)
     tensors = {places[key]: value for key, value in weights.state.items() if key in places}
@@ -140,17 +139,17 @@ def _match(
     weight, bias = f"{classifier}.weight", f"{classifier}.bias"
     refused = ""
     if image:
-        refused = "an image network's classifier does not fit clips" if head == "keep" else ""
+        refused = "the classifier of an image model does not fit clips" if head == "keep" else ""
     elif head == "keep" and bias not in tensors:
         refused = "they have no classifier"
     elif head == "keep" and tensors[bias].shape != own[bias].shape:
         theirs, ours = len(tensors[bias]), len(own[bias])
-        refused = f"their classifier tells {theirs:,} classes apart, the data has {ours:,}"
+        refused = f"their classifier has {theirs:,} classes, the data has {ours:,}"
     if refused or head == "new":
         tensors = {key: value for key, value in tensors.items() if key not in (weight, bias)}
     found = {key: value for key, value in tensors.items() if key in own and value.shape == own[key].shape}
     missing = [key for key in own if key not in tensors and key not in (weight, bias) and not key.endswith(_COUNTER)]
-    if image:  # of the parts that an image network has, all is there
+    if image:  # only the parts that an image model has must be complete
         parts = {key.partition(".")[0] for key in tensors}
         missing = [key for key in missing if key.partition(".")[0] in parts and ".nonlocal" not in key]
     return _Match(
@@ -173,7 +172,7 @@ def _match(
 
 
 def _key_maps(name: str | None) -> list[KeyMap]:
-    """The key map of a model, or those of all registered models, each once."""
+    """The key map of a model, or those of all registered models, without duplicates."""
     specs = [MODELS.find(known) for known in (MODELS.names() if name is None else [name])]
     return list({id(found): found for spec in specs if (found := spec.loaded_key_map()) is not None}.values())
 
@@ -181,10 +180,10 @@ def _key_maps(name: str | None) -> list[KeyMap]:
 def _places(
     own: Mapping[str, Tensor], weights: Weights, classifier: str, key_maps: Sequence[KeyMap]
 ) -> tuple[Mapping[str, str], str, bool]:
-    """The model's names of a file's tensors, whose names the file has, and whether it is an image network's.
+    """Translate a file's tensor names: the model's names, the naming scheme, and whether it is an image model.
 
     Raises:
-        CheckpointError: if that is not known.
+        CheckpointError: if the naming scheme is unknown.
     """
     state = weights.state
     for key_map in key_maps:
@@ -192,7 +191,7 @@ def _places(
         inflated = None if key_map.inflated is None else key_map.inflated(state, fast)
         if inflated is not None:
             return inflated, "a 2-D ResNet's, inflated", True
-    # A classifier is no sign: PySlowFast's has the name of ours.
+    # The classifier does not count: its name in PySlowFast equals ours.
     if state.keys() == own.keys() or any(key in own and not key.startswith(classifier) for key in state):
         return {key: key for key in state}, "the model's own names", False
     for key_map in key_maps:
@@ -202,13 +201,13 @@ def _places(
     libraries = ["vcycle", *(library for key_map in key_maps for library in key_map.libraries.values())]
     images = ", and 2-D ResNets of torchvision and timm" if any(key_map.inflated for key_map in key_maps) else ""
     raise CheckpointError(
-        f"weights {weights.source} have names that are not known here ({_some(list(state))}); accepted: the names of "
-        f"the model itself, of {', '.join(libraries)}{images}"
+        f"weights {weights.source} have unknown tensor names ({_some(list(state))}); accepted: the names of the model "
+        f"itself, of {', '.join(libraries)}{images}"
     )
 
 
 def _fitting(weights: Weights, record: Record, classes: int, *, but: str) -> list[str]:
-    """The registered models that would take the weights."""
+    """The registered models that the weights fit."""
     known = any(
         key_map.dialect_of(weights.state) is not None or (key_map.inflated and key_map.inflated(weights.state, False))
         for key_map in _key_maps(None)
@@ -228,7 +227,7 @@ def _fits(name: str, weights: Weights, record: Record, classes: int) -> bool:
 
 
 def _differences(model: nn.Module, record: Record) -> list[str]:
-    """What the weights were trained with and the model has otherwise, where tensors do not show it."""
+    """Settings that differ between the weights' training and the model, and that tensors do not show."""
     return [
         f"they were trained with {what} {_shown(theirs)}, the model has {_shown(ours)}"
         for what in UNSEEN
@@ -239,7 +238,7 @@ def _differences(model: nn.Module, record: Record) -> list[str]:
 
 
 def _shown(value: Any) -> str:
-    """A value as a recipe has it."""
+    """Format a value as in a recipe."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(list(value) if isinstance(value, tuple) else value)
@@ -248,14 +247,11 @@ def _shown(value: Any) -> str:
 def _order(record: Record) -> list[str]:
     if not record.bgr:
         return []
-    return [
-        "they were trained on frames in the order blue, green, red, and vcycle's are red, green, blue: they do worse "
-        "until they have been trained on"
-    ]
+    return ["they were trained on BGR frames, but vcycle uses RGB: accuracy is lower until they are fine-tuned"]
 
 
 def _parts(keys: Iterable[str]) -> tuple[str, ...]:
-    """The parts of a model that keys belong to, each once."""
+    """The parts of a model that keys belong to, without duplicates."""
     return tuple(dict.fromkeys("non-local blocks" if ".nonlocal" in key else key.partition(".")[0] for key in keys))
 
 

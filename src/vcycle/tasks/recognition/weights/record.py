@@ -1,4 +1,4 @@
-"""What a file of weights says of the training behind it: the things that its tensors do not show."""
+"""Reads how weights were trained from the metadata of their file: settings that tensors do not show."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from vcycle.utils.reading import read_yaml
 __all__ = ["UNSEEN", "Record", "pyslowfast_record"]
 
 UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool")
-"""What a model has that no tensor shows: attributes of models and of records."""
+"""Settings that no tensor shows: attributes of models and of records."""
 
 _LONGEST = 1 << 17
 """Characters of a configuration; PySlowFast's have some ten thousand."""
@@ -40,10 +40,10 @@ class Record:
 
 
 def pyslowfast_record(text: str | None) -> Record:
-    """What the configuration in a PySlowFast checkpoint says; nothing where there is none or it cannot be read.
+    """Parse the configuration in a PySlowFast checkpoint; an empty record if it is missing or unreadable.
 
     Args:
-        text: YAML of plain values, without aliases: a few lines of those stand for more than can ever be looked at.
+        text: YAML of plain values. Aliases are refused: a few lines of them can expand without bound.
     """
     if text is None:
         return Record()

@@ -1,6 +1,6 @@
-"""Video super-resolution networks: frames ``(B, T, 3, H, W)`` of values in 0..1, RGB, in; four times the size out.
+"""Video super-resolution models: RGB frames ``(B, T, 3, H, W)`` in 0..1 in, ×4 upscaled frames out.
 
-Names, options and needs are known without torch.
+Names, options and shape constraints need no torch.
 
 Example:
     >>> needs("edvr_m").window

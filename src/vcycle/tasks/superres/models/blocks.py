@@ -29,10 +29,10 @@ _SLOPE = 0.1
 
 
 def check_video(video: Tensor) -> None:
-    """Refuse what is not a batch of videos.
+    """Check that the input is a batch of videos.
 
     Raises:
-        PlanError: it is not ``(B, T, 3, H, W)`` of floats, or one of these is 0.
+        PlanError: if it is not a float tensor ``(B, T, 3, H, W)``, or is empty.
     """
     if video.dim() != 5 or video.shape[2] != 3 or 0 in video.shape or not video.is_floating_point():
         raise PlanError(
@@ -56,18 +56,18 @@ def leaky(x: Tensor) -> Tensor:
 
 
 def start_leaky(conv: nn.Conv2d) -> None:
-    """Draw the weights of a convolution before a leaky ReLU so that signals keep their size (He et al. 2015).
+    """Initialise a convolution before a leaky ReLU so that the signal's scale is kept (He et al. 2015).
 
-    PyTorch's own are smaller by a factor of 2.4: behind several such layers, the last hears little but their biases.
+    PyTorch's default weights are smaller by a factor of 2.4: after several such layers, the biases dominate.
     """
     nn.init.kaiming_normal_(conv.weight, a=_SLOPE)
     nn.init.zeros_(conv.bias)  # type: ignore[arg-type]  # it has one
 
 
 def start_on_structure(conv: nn.Conv2d) -> None:
-    """Make a convolution of frames (its first three channels) deaf to their brightness, until it has learned it.
+    """Zero-initialise the mean component of a convolution on frames (its first three input channels).
 
-    Flat places, most of a picture, then add nothing to the enlarged frames at first, which are right there.
+    Flat regions, most of a frame, then add nothing to the upscaled frames at first, which are already correct there.
     """
     with torch.no_grad():
         weight = conv.weight[:, :3]
@@ -75,7 +75,7 @@ def start_on_structure(conv: nn.Conv2d) -> None:
 
 
 def recomputed(function: Callable[..., Tensor], *inputs: Tensor, on: bool) -> Tensor:
-    """Call a function and, if ``on``, keep only its inputs for the backward pass, which computes it again."""
+    """Call a function, with activation checkpointing if ``on``: the backward pass recomputes it from its inputs."""
     if not on or not torch.is_grad_enabled():
         return function(*inputs)
     output: Tensor = checkpoint(function, *inputs, use_reentrant=False, preserve_rng_state=False)
@@ -106,18 +106,18 @@ class ResidualBlock(nn.Module):
 
 
 def residual_blocks(count: int, channels: int) -> nn.Sequential:
-    """Return so many residual blocks, one after the other."""
+    """Return a sequence of ``count`` residual blocks."""
     return nn.Sequential(*(ResidualBlock(channels) for _ in range(count)))
 
 
 class Upsampler(nn.Module):
-    """Features to what is to be added to the enlarged frames: two times ×2 by pixel shuffle, two convolutions.
+    """Maps features to the residual of the upscaled frames: two ×2 pixel shuffles, then two convolutions.
 
     Args:
-        channels_in: of the features.
-        channels: from the second enlargement on, where pixels are most: half of a small network's work is here.
-        zero_last: start with nothing to be added, and the layers before so that the last one has something to learn
-            from. Otherwise as the published networks, which first have to unlearn noise.
+        channels_in: channels of the features.
+        channels: channels from the second upscaling on; half of a small model's compute is here.
+        zero_last: initialise the last layer with zeros, and keep the signal's scale in the layers before. Otherwise
+            initialise as the published models do, which start with a noisy residual.
     """
 
     def __init__(self, channels_in: int, channels: int = 64, *, zero_last: bool = True) -> None:
@@ -141,7 +141,7 @@ class Upsampler(nn.Module):
 
 
 def count_layers(state: Mapping[str, Tensor], pattern: str) -> int:
-    """Return how many layers a state numbers, at least 1: a gap among the numbers shows as missing tensors."""
+    """Count the numbered layers in a state, at least 1. A gap in the numbers shows as missing tensors."""
     return max(len({found[1] for key in state if (found := re.match(pattern, key))}), 1)
 
 

@@ -1,4 +1,4 @@
-"""Whether clips are what they are taken for: every frame readable, low resolution made as it is said to be."""
+"""Checks clips: every frame is readable, and low-resolution frames match their degradation."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from vcycle.tasks.superres.pairs.store import TiledClips
 __all__ = ["SAME_DEGRADATION", "agreement", "check_clips", "low_resolution", "survey"]
 
 SAME_DEGRADATION = 50.0
-"""PSNR in dB above which two low-resolution pictures differ by rounding alone."""
+"""PSNR in dB above which two low-resolution frames differ only by rounding."""
 
 _FRAMES_AT_ONCE = 8
 _MOST_CLIPS = 256
-"""Clips whose length and size are asked for before training, spread over the set: some seconds' worth."""
+"""Maximum number of clips whose length and size are read before training, spread over the dataset; takes seconds."""
 
 
 def check_clips(pairs: ClipPairs, progress: Callable[[int, int], None] | None = None) -> Iterator[VideoError]:
-    """Read every frame at every resolution that exists, and yield what is wrong with clips that have a fault.
+    """Read every frame at every stored resolution, and yield the faults.
 
-    Those of a store are compared with what was written.
+    Clips of a tile store are verified by their checksums.
 
     Args:
         pairs: The clips.
@@ -51,11 +51,11 @@ def check_clips(pairs: ClipPairs, progress: Callable[[int, int], None] | None = 
 
 
 def survey(pairs: ClipPairs, most: int = _MOST_CLIPS) -> dict[int, ClipInfo | VideoError]:
-    """Length and size of clips that are spread over the set, or why they cannot be read; no frame is decoded.
+    """Length and size of clips spread over the dataset, or the reason why they cannot be read; decodes no frames.
 
     Args:
         pairs: The clips.
-        most: How many to look at.
+        most: Maximum number of clips.
     """
     found: dict[int, ClipInfo | VideoError] = {}
     for item in sorted({place * len(pairs) // most for place in range(most)}):
@@ -67,13 +67,13 @@ def survey(pairs: ClipPairs, most: int = _MOST_CLIPS) -> dict[int, ClipInfo | Vi
 
 
 def agreement(pairs: ClipPairs, item: int = 0) -> float:
-    """PSNR in dB of a clip's own low-resolution frames against those that its degradation would make.
+    """PSNR in dB between a clip's low-resolution frames and those computed by its degradation.
 
-    Below ``SAME_DEGRADATION`` they were made in another way, or are another clip's: a network that is trained on
-    them learns something else than what it is compared with. Looks at the middle frame; infinite if equal.
+    Below ``SAME_DEGRADATION``, they have another degradation or belong to another clip, and results are not comparable.
+    Compares the middle frame; infinite if equal.
 
     Raises:
-        VideoError: If the clip cannot be read.
+        VideoError: if the clip cannot be read.
     """
     if pairs.low is None:
         return math.inf
@@ -85,9 +85,9 @@ def agreement(pairs: ClipPairs, item: int = 0) -> float:
 
 
 def low_resolution(pairs: ClipPairs) -> str:
-    """What the low-resolution frames of clips are, in words: made by a degradation, or files that match one or none.
+    """Describe the low-resolution frames of clips: computed by a degradation, or files that match one or none.
 
-    Compares the middle frames of up to three clips that can be read: the first, the middle and the last.
+    Compares the middle frames of up to three readable clips: the first, the middle and the last.
     """
     own = pairs.degradation
     named = f"{own.kind} ×{own.scale}"
@@ -105,7 +105,7 @@ def low_resolution(pairs: ClipPairs) -> str:
 
 
 def _agreements(pairs: ClipPairs) -> list[float]:
-    """The agreement of some clips that can be read."""
+    """The agreement of some readable clips."""
     found = []
     for item in sorted({0, len(pairs) // 2, len(pairs) - 1}):
         with contextlib.suppress(VideoError):

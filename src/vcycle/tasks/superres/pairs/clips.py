@@ -1,4 +1,4 @@
-"""Stores of clips for super-resolution: folders of pictures, videos, and what may join them behind ``ClipStore``."""
+"""Finds and reads clips for super-resolution: image folders and videos, behind the ``ClipStore`` protocol."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ClipInfo:
 
 
 class ClipStore(Protocol):
-    """What frames are read through. Both calls raise ``VideoError`` for a clip that cannot be used."""
+    """Reads frames of clips. ``info`` and ``read`` raise ``VideoError`` for an unusable clip."""
 
     names: Sequence[str]
     """One per clip, in order."""
@@ -60,13 +60,13 @@ class ClipStore(Protocol):
 
 
 def find_clips(path: Path) -> ClipStore:
-    """Find the clips under a path: a folder of pictures each, or videos.
+    """Find the clips under a path: image folders or videos.
 
-    A folder that holds pictures (PNG, JPEG) is a clip; a path may be one such folder, or hold any number at any
-    depth. Where there is none, each video file is a clip.
+    A folder that holds images (PNG, JPEG) is a clip; a path may be such a folder, or hold any number at any depth. If
+    there is none, each video file is a clip.
 
     Raises:
-        DataError: If the path is missing, or holds neither pictures nor videos.
+        DataError: if the path is missing, or holds neither images nor videos.
     """
     path = Path(path)
     if path.is_file():
@@ -87,15 +87,15 @@ def find_clips(path: Path) -> ClipStore:
 
 
 class PictureClips:
-    """Clips that are folders of numbered pictures, in the order of their numbers (2 before 10)."""
+    """Clips that are folders of numbered images, in numerical order (2 before 10)."""
 
     def __init__(self, root: Path, names: Sequence[str], *, shown: Sequence[str] | None = None) -> None:
         """Read the folders ``root/name``.
 
         Args:
-            root: Folder that the names start from.
-            names: One folder each, relative to the root.
-            shown: Names of the clips where they are not the folders'.
+            root: The root folder.
+            names: Clip folders, relative to the root.
+            shown: Names of the clips, if they differ from the folders.
         """
         self.root = root
         self.folders = tuple(names)
@@ -157,7 +157,7 @@ class VideoClips:
         return ClipInfo(frames=info.frames, height=info.height, width=info.width)
 
     def read(self, item: int, frames: Sequence[int], box: Box | None = None) -> NDArray[np.uint8]:
-        """Decode frames by number; one that is missing makes the clip unusable, as it would be a wrong truth."""
+        """Decode frames by number. A missing frame makes the clip unusable: its replacement would be wrong data."""
         pixels, filled = read_frames(self._index(item), frames, crop=box)
         if filled.any():
             raise VideoError(str(self.path(item)), f"{int(filled.sum())} of {len(frames)} frames cannot be decoded")

@@ -1,8 +1,8 @@
-"""Paired crops of clips at two resolutions: ``dataset[SampleRequest(index, shape, key)]``.
+"""Samples paired crops of clips at two resolutions: ``dataset[SampleRequest(index, shape, key)]``.
 
-A request's shape is in low-resolution pixels, as the plans of super-resolution are. Frames are consecutive; crops
-are of the pictures as they are, never resized; a flip or transpose is the same for a whole clip and for both
-resolutions (Lin et al. 2022, "Implementation Details").
+Like super-resolution's plans, a request's shape is in low-resolution pixels. Frames are consecutive and crops are never
+resized; a flip or transpose applies to the whole clip and to both resolutions (Lin et al. 2022, "Implementation
+Details").
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class PairedDataset(Dataset[Sample]):
     A sample has the clip, uint8 ``(T, h, w, 3)``, and as its label the same at high resolution, uint8
     ``(T, scale·h, scale·w, 3)``.
 
-    A clip that cannot be read, or is too short or too small for the shape, is replaced by another, drawn under
-    the request's key and so the same in every run; the sample says so.
+    A clip that cannot be read, or is too short or too small for the shape, is replaced by another one. The replacement
+    is drawn with the request's key, so it is the same in every run, and is recorded in the sample.
     """
 
     samples_grids = True
@@ -67,8 +67,8 @@ class PairedDataset(Dataset[Sample]):
         Args:
             pairs: The clips.
             mirrored: A clip of T frames is T/2 of the source followed by their mirror image (Vimeo-90K).
-            flip: Flip half of the clips left to right, and half of them (independently) upside down.
-            transpose: Exchange rows and columns in half of the clips.
+            flip: Flip half of the clips horizontally and, independently, half of them vertically.
+            transpose: Transpose half of the clips.
         """
         self.pairs = pairs
         self.mirrored = mirrored

@@ -1,8 +1,8 @@
-"""Low-resolution frames from high-resolution ones: MATLAB's bicubic, and blur-then-subsample (BD).
+"""Computes low-resolution frames from high-resolution ones: MATLAB's bicubic, and blur and subsampling (BD).
 
-A low-resolution frame is made from the *whole* high-resolution frame: at the picture's border the kernels mirror
-it, and a crop that is made small by itself is wrong there. ``Degradation.crop`` needs only the crop and its
-kernel's margin, and gives what the whole frame would have given.
+A low-resolution frame is computed from the *whole* high-resolution frame, which the kernels mirror at its border;
+downscaling a crop alone is wrong at the crop's border. ``Degradation.crop`` reads only the crop and the kernel's
+margin, and gives the same result as the whole frame.
 
 All pixels are uint8 ``(T, H, W, C)``; boxes are top, left, height and width.
 """
@@ -124,16 +124,16 @@ def imresize(pixels: Tensor, scale: Fraction | int) -> Tensor:
     """
     scale = Fraction(scale)
     if scale <= 0:
-        raise DataError(f"scale {scale}: a positive fraction is accepted")
+        raise DataError(f"scale {scale}: must be above 0")
     rows, columns = (_bicubic_taps(side, scale) for side in pixels.shape[1:3])
     return _filter(pixels, rows, columns, (0, 0, len(rows.inputs), len(columns.inputs)), (0, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Degradation:
-    """How a low-resolution frame comes from a high-resolution one.
+    """How low-resolution frames are computed from high-resolution frames.
 
-    Pictures whose sides the scale does not divide lose their last rows and columns first.
+    If the scale does not divide a side, the last rows or columns are cropped first.
 
     Example:
         >>> Degradation(scale=4).low((720, 1280))
@@ -145,14 +145,14 @@ class Degradation:
     reflected without the edge pixel, then each `scale`-th pixel from the first, as DUF and BasicSR do."""
 
     scale: int = 4
-    """High-resolution pixels to a low-resolution one, along a side."""
+    """Ratio of high-resolution to low-resolution sides."""
 
     def __post_init__(self) -> None:
-        """Refuse what is unknown."""
+        """Check kind and scale."""
         if self.kind not in DEGRADATIONS:
-            raise DataError(f"degradation {self.kind!r} is unknown: {', '.join(DEGRADATIONS)} are accepted")
+            raise DataError(f"degradation {self.kind!r} is unknown: must be {' or '.join(DEGRADATIONS)}")
         if not 2 <= self.scale <= 16:
-            raise DataError(f"scale {self.scale}: a whole number from 2 to 16 is accepted")
+            raise DataError(f"scale {self.scale}: must be a whole number from 2 to 16")
 
     def low(self, size: tuple[int, int]) -> tuple[int, int]:
         """Height and width of the low-resolution picture of a high-resolution size."""
@@ -165,7 +165,7 @@ class Degradation:
         return self.crop(used, (0, 0, height, width), (pixels.shape[1], pixels.shape[2]))
 
     def region(self, crop: Box, size: tuple[int, int]) -> Box:
-        """The high-resolution pixels that a low-resolution crop is made of: the crop's own and the margin's.
+        """The high-resolution box needed for a low-resolution crop: the crop's own pixels and the kernel's margin.
 
         Args:
             crop: In low-resolution pixels.
@@ -182,7 +182,7 @@ class Degradation:
         return top, left, bottom - top, right - left
 
     def crop(self, pixels: Tensor, crop: Box, size: tuple[int, int]) -> Tensor:
-        """A low-resolution crop from the pixels of its ``region``, as if from the whole picture.
+        """Compute a low-resolution crop from the pixels of its ``region``, with the same result as the whole frame.
 
         Args:
             pixels: uint8 ``(T, h, w, C)``: what ``region(crop, size)`` covers.

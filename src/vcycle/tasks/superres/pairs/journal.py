@@ -1,4 +1,4 @@
-"""The journal of a preparation of frames, and whether a folder holds a finished one."""
+"""Opens the journal of a preparation of frames, and finds finished stores."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _REMEDY = "name another folder, or delete this one"
 
 
 def is_begun(folder: Path) -> bool:
-    """Whether a store was begun in a folder and is not finished."""
+    """Whether a folder holds an unfinished store."""
     return (folder / _NAME).is_file() and not is_store(folder)
 
 
 @contextmanager
 def journal_of(folder: Path, settings: Mapping[str, str]) -> Iterator[Journal]:
-    """The journal of a folder, for this process alone: values of the kind ``clip``, by the name of the clip.
+    """Open the journal of a folder exclusively; its entries are of kind ``clip``, by the name of the clip.
 
     Args:
-        folder: Where the frames are written; made if missing.
-        settings: How they are made.
+        folder: The output folder; created if missing.
+        settings: The settings of the preparation.
 
     Raises:
-        DataError: If another process writes to the folder; or the journal is damaged or of other settings, or missing
-            beside a finished store.
-        OSError: If the folder cannot be locked or written.
+        DataError: if another process writes to the folder; or the journal is damaged, has other settings, or is missing
+            in a finished store.
+        OSError: if the folder cannot be locked or written.
     """
 
     def refusal(holder: str) -> DataError:
@@ -51,7 +51,7 @@ def journal_of(folder: Path, settings: Mapping[str, str]) -> Iterator[Journal]:
             raise DataError(f"{error}: {_REMEDY}") from error
         begun = journal.get("settings", "")
         if begun is None and is_store(folder):
-            raise DataError(f"{folder}: holds frames, and no {_NAME} that says what they were made of: {_REMEDY}")
+            raise DataError(f"{folder}: holds frames but no {_NAME} with their settings: {_REMEDY}")
         for key, wanted in settings.items():
             if begun is not None and begun.get(key) != wanted:
                 raise DataError(f"{folder}: was prepared with {key} {begun.get(key)}, not {wanted}: {_REMEDY}")
@@ -62,12 +62,12 @@ def journal_of(folder: Path, settings: Mapping[str, str]) -> Iterator[Journal]:
 
 
 def stores_in(folder: Path) -> list[Path]:
-    """The stores that a folder is, or has of each split.
+    """The stores in a folder: itself, or one per split.
 
     Raises:
-        DataError: if one is not finished.
+        DataError: if a store is unfinished.
     """
     places = (folder, *(folder / split for split in SPLITS))
     if unfinished := next(filter(is_begun, places), None):
-        raise DataError(f"{unfinished}: is not prepared yet: the same `vcycle prepare` resumes it")
+        raise DataError(f"{unfinished}: the preparation is incomplete: run the same `vcycle prepare` to resume it")
     return list(filter(is_store, places))

@@ -1,4 +1,4 @@
-"""Super-resolution datasets as they ship: REDS, Vimeo-90K septuplets, Vid4, UDM10, and folders of clips."""
+"""Reads super-resolution datasets in their original layouts: REDS, Vimeo-90K, Vid4, UDM10, and folders of clips."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 REDS4 = ("000", "011", "015", "020")
-"""Clips of REDS' training set that the field tests on."""
+"""Clips of REDS' training set that the literature uses for testing."""
 
 _REDS_TRAIN, _REDS_VAL = 240, 30
 _BICUBIC4 = Degradation(kind="bicubic", scale=4)
@@ -45,20 +45,20 @@ _BICUBIC4 = Degradation(kind="bicubic", scale=4)
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClipPairs:
-    """Clips at high resolution, and how their low-resolution frames come about."""
+    """High-resolution clips, and the source of their low-resolution frames."""
 
     high: ClipStore
     low: ClipStore | None = None
-    """Low-resolution frames that exist; where they do not, they are made as they are needed."""
+    """Existing low-resolution frames; if None, they are computed on the fly."""
 
     degradation: Degradation = field(default_factory=Degradation)
-    """What made the low-resolution frames, or makes them."""
+    """The degradation of the low-resolution frames, existing or computed."""
 
     source: Path
     """Where the clips were found, for messages."""
 
     def __post_init__(self) -> None:
-        """Refuse two sets of different clips."""
+        """Check that both resolutions have the same clips."""
         if self.low is None or list(self.high.names) == list(self.low.names):
             return
         odd = sorted(set(self.high.names) ^ set(self.low.names))
@@ -71,21 +71,21 @@ class ClipPairs:
         return len(self.high)
 
     def digest(self) -> dict[str, Any]:
-        """What identifies the clips wherever they are stored: their number, and a hash of names and degradation."""
+        """Identifies the clips, wherever they are stored: their number, and a hash of names and degradation."""
         shown = json.dumps([list(self.high.names), self.low is not None, str(self.degradation)])
         return {"videos": len(self), "names": hashlib.sha256(shown.encode()).hexdigest()[:16]}
 
     def info(self, item: int) -> ClipInfo:
-        """Length and size of a clip at high resolution, the size cut to a multiple of the scale.
+        """Length and size of a clip at high resolution; the size is cropped to a multiple of the scale.
 
         Raises:
-            VideoError: If the clip cannot be read, or its low-resolution frames are not of its length and size.
+            VideoError: if the clip cannot be read, or its low-resolution frames do not match in length or size.
         """
         high, scale = self.high.info(item), self.degradation.scale
         height, width = self.degradation.low((high.height, high.width))
         if not height or not width:
             size = f"{high.width} × {high.height}"
-            raise VideoError(str(self.high.path(item)), f"{size} pixels are too few for a scale of {scale}")
+            raise VideoError(str(self.high.path(item)), f"{size} pixels are too small for a scale of {scale}")
         if self.low is not None:
             low = self.low.info(item)
             if low != ClipInfo(frames=high.frames, height=height, width=width):
@@ -93,23 +93,23 @@ class ClipPairs:
                 other = low.height > 1 and theirs not in (0, scale) and theirs == high.height // low.height
                 raise VideoError(
                     str(self.low.path(item)),
-                    f"{low.frames} frames of {low.width} × {low.height} at low resolution, where {high.frames} of "
-                    f"{width} × {height} fit ({high.width} × {high.height} at a scale of {scale}"
-                    f"{f'; these are of a scale of {theirs}' if other else ''})",
+                    f"{low.frames} frames of {low.width} × {low.height} at low resolution; expected {high.frames} of "
+                    f"{width} × {height} ({high.width} × {high.height} at a scale of {scale}"
+                    f"{f'; found a scale of {theirs}' if other else ''})",
                 )
         return ClipInfo(frames=high.frames, height=height * scale, width=width * scale)
 
 
 def read_pairs(path: Path, *, low: Path | None = None, degradation: Degradation | None = None) -> ClipPairs:
-    """Clips of a folder: a prepared store, folders of pictures, or videos (see ``find_clips``).
+    """Read the clips of a folder: a prepared store, image folders, or videos (see ``find_clips``).
 
     Args:
         path: The folder.
-        low: A folder with the same clips at low resolution, if there is one.
-        degradation: What makes (or made) the low-resolution frames; that of a prepared store, else bicubic ×4.
+        low: A folder with the same clips at low resolution, if any.
+        degradation: The degradation of the low-resolution frames; by default that of a prepared store, else bicubic ×4.
 
     Raises:
-        DataError: If there are no clips, those of ``low`` are others, or a store was made in another way.
+        DataError: if there are no clips, ``low`` has other clips, or a store has another degradation.
     """
     path = Path(path)
     if not is_store(path):
@@ -120,7 +120,7 @@ def read_pairs(path: Path, *, low: Path | None = None, degradation: Degradation 
     if degradation is not None and store.degradation not in (None, degradation):
         raise DataError(f"{path}: the store's low-resolution frames are {store.degradation}, not {degradation}")
     if low is not None:
-        raise DataError(f"{path}: a prepared store has its low-resolution frames in it; {low} has no use")
+        raise DataError(f"{path}: a prepared store contains its low-resolution frames; remove {low}")
     return ClipPairs(
         high=store.high, low=store.low, degradation=store.degradation or degradation or _BICUBIC4, source=path
     )
@@ -136,13 +136,13 @@ def read_reds(
         split: ``train`` or ``val``.
         partition: ``reds4`` validates on clips 000, 011, 015 and 020 of the training set and trains on the
             others. ``official`` trains on all 240 and validates on the official 30.
-        merge_validation: With ``reds4``, trains on the official validation clips too, as clips 240 to 269 (266
-            clips in all). They may lie in ``train_sharp`` under those names already.
-        shipped: Reads the low-resolution pictures that REDS ships (``train_sharp_bicubic/X4``); otherwise they
-            are made.
+        merge_validation: With ``reds4``, train on the official validation clips too, as clips 240 to 269 (266 clips in
+            all). They may already be in ``train_sharp`` under these names.
+        shipped: Whether to read the low-resolution images of REDS (``train_sharp_bicubic/X4``) instead of computing
+            them.
 
     Raises:
-        DataError: If the split or partition is unknown, or a clip's folder is missing.
+        DataError: if the split or partition is unknown, or a clip's folder is missing.
     """
     _check("split", split, ("train", "val"))
     _check("partition", partition, ("reds4", "official"))
@@ -179,12 +179,12 @@ def read_vimeo90k(
 
     Args:
         root: Folder ``vimeo_septuplet``, with ``sep_trainlist.txt`` and ``sep_testlist.txt``.
-        split: ``train`` or ``val`` (the field tests on the test list, which is the only other one).
-        low: Low-resolution pictures laid out as in ``sequences``; none ship.
-        degradation: What makes them (or made them); bicubic ×4 by default.
+        split: ``train`` or ``val`` (the test list, which is the only other one).
+        low: Low-resolution images in the layout of ``sequences``; the dataset has none.
+        degradation: The degradation of the low-resolution images; bicubic ×4 by default.
 
     Raises:
-        DataError: If a list is missing, a line is malformed or names a missing folder, or both lists share a
+        DataError: if a list is missing, a line is malformed or names a missing folder, or both lists share a
             sequence.
     """
     _check("split", split, ("train", "val"))
@@ -211,10 +211,10 @@ def _sequences(path: Path) -> list[str]:
     while lines and not lines[-1].strip():
         lines.pop()
     if not lines:
-        raise DataError(f"{path}: the list is empty; lines of '00001/0001' are accepted")
+        raise DataError(f"{path}: the list is empty; expected lines such as '00001/0001'")
     for number, line in enumerate(lines, 1):
         if not re.fullmatch(r"\d{5}/\d{4}", line.strip()):
-            raise DataError(f"{path}, line {number}: {line!r} is no sequence; '00001/0001' is accepted")
+            raise DataError(f"{path}, line {number}: {line!r} is not a sequence such as '00001/0001'")
     return [line.strip() for line in lines]
 
 
@@ -224,10 +224,10 @@ def read_vid4(root: Path, *, kind: str = "bicubic", shipped: bool = True) -> Cli
     Args:
         root: Folder that holds ``GT``, or the clips themselves.
         kind: ``bicubic`` (``BIx4``) or ``bd`` (``BDx4``).
-        shipped: Reads the low-resolution pictures that lie there; otherwise they are made.
+        shipped: Whether to read the dataset's low-resolution images instead of computing them.
 
     Raises:
-        DataError: If a folder is missing.
+        DataError: if a folder is missing.
     """
     degradation = Degradation(kind=kind)
     root = Path(root)
@@ -237,17 +237,17 @@ def read_vid4(root: Path, *, kind: str = "bicubic", shipped: bool = True) -> Cli
 
 
 def read_udm10(root: Path, *, kind: str = "bd", shipped: bool = True) -> ClipPairs:
-    """UDM10 as its authors give it: ``archpeople/truth`` and ``archpeople/blur4``, and so on, of 32 frames each.
+    """UDM10 in its authors' layout: ``archpeople/truth`` and ``archpeople/blur4``, and so on, of 32 frames each.
 
-    As others give it (``GT``, ``BDx4``), ``read_vid4`` reads it.
+    ``read_vid4`` reads the other common layout (``GT``, ``BDx4``).
 
     Args:
         root: Folder that holds the clips.
-        kind: ``bd``, as those that ship are, or ``bicubic``.
-        shipped: Reads the low-resolution pictures that lie there; otherwise they are made.
+        kind: ``bd``, as in the dataset, or ``bicubic``.
+        shipped: Whether to read the dataset's low-resolution images instead of computing them.
 
     Raises:
-        DataError: If there are no such folders, or those that ship are asked for as bicubic.
+        DataError: if there are no such folders, or ``shipped`` is set with ``bicubic``.
     """
     root = Path(root)
     if shipped and kind != "bd":
@@ -260,13 +260,13 @@ def read_udm10(root: Path, *, kind: str = "bd", shipped: bool = True) -> ClipPai
 
 
 def udm10_clips(root: Path) -> list[str]:
-    """Names of the clips of a folder that is laid out as UDM10 is; none of others."""
+    """Names of the clips in a folder with UDM10's layout; empty for other folders."""
     return sorted(path.parent.name for path in Path(root).glob("*/truth") if path.is_dir())
 
 
 def _check(name: str, value: str, accepted: Sequence[str]) -> None:
     if value not in accepted:
-        raise DataError(f"{name} {value!r} is unknown: {' or '.join(accepted)} is accepted")
+        raise DataError(f"{name} {value!r} is unknown: must be {' or '.join(accepted)}")
 
 
 def _first_folder(root: Path, names: Sequence[str]) -> Path:

@@ -1,9 +1,8 @@
-"""Clips made on the spot for super-resolution: two photographs under a moving camera, as numbered PNG files.
+"""Generates demo clips for super-resolution: two photographs under a moving camera, as numbered PNG files.
 
-The photographs are the two that scikit-learn brings along (a palace in China, and a flower). A split has its
-own part of them, so that no pixel that is tested on was trained on. The camera goes straight on, by fractions of a
-pixel, and turns a little: neighbouring frames show the same details between other pixels, which is what a network for
-videos can use.
+The photographs are the two that scikit-learn ships (a palace in China, and a flower). Each split has its own region of
+them, so that training and test pixels are disjoint. The camera moves straight on, by fractions of a pixel, and rotates
+slightly: neighbouring frames sample the same details at other positions, which a video model can exploit.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
-"""Prepare frames for fast random crops: decode once, degrade once, lay out in tiles.
+"""Prepares frames for fast random crops: decodes once, degrades once, stores tiles.
 
-A writer can be killed at any moment: each finished clip is noted in a journal and kept, a half-written one is done
-again, as is one whose source has changed, and what comes out is the same byte for byte.
+The writer can be killed at any moment. Finished clips are recorded in a journal and kept; incomplete clips, and clips
+whose source has changed, are written again. The result is the same byte for byte.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _TRIED = 4  # clips, and frames of each, that an estimate is made from
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedFrames:
-    """What a preparation came to."""
+    """The result of a preparation."""
 
     store: TileStore
     failed: tuple[VideoError, ...]
-    """Clips that could not be read and are not in the store; they are listed in `failed.jsonl` too."""
+    """Clips that could not be read and are not in the store; also listed in `failed.jsonl`."""
 
 
 def prepare_frames(
@@ -62,20 +62,20 @@ def prepare_frames(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PreparedFrames:
-    """Turn a folder of clips (of pictures or videos) into a store of tiles; see ``write_store``.
+    """Convert a folder of clips (image folders or videos) to a tile store; see ``write_store``.
 
     Args:
-        source: As ``find_clips`` takes it.
+        source: The clips, as for ``find_clips``.
         out: Folder of the store.
-        scale: High-resolution pixels to a low-resolution one.
-        degradation: What makes the low-resolution frames, `bicubic` or `bd`; None leaves them out.
-        low: Low-resolution clips that are there already, stored instead of being made.
-        resize: What the sides of all frames are multiplied by first, such as ``Fraction(1, 2)``.
+        scale: Ratio of high-resolution to low-resolution sides.
+        degradation: How low-resolution frames are computed, `bicubic` or `bd`; None leaves them out.
+        low: Existing low-resolution clips, stored instead of computed ones.
+        resize: Factor on the sides of all frames, applied first, such as ``Fraction(1, 2)``.
         workers: Clips at a time; one per core by default.
         progress: Called with the number of clips done and their total.
 
     Raises:
-        DataError: As ``write_store``.
+        DataError: as in ``write_store``.
     """
     made = Degradation(kind=degradation or "bicubic", scale=scale)
     pairs = read_pairs(source, low=low, degradation=made)
@@ -86,12 +86,12 @@ def prepare_frames(
 
 
 def store_bytes(pairs: ClipPairs, *, low: bool = True) -> int:
-    """Bytes that a store of these clips takes; clips that cannot be read count nothing."""
+    """Size in bytes of a store of these clips; unreadable clips count as 0."""
     return _bytes(_infos(pairs), pairs.degradation if low else None)
 
 
 def store_needs(pairs: ClipPairs, *, low: bool = True, workers: int | None = None) -> tuple[int, float]:
-    """``store_bytes``, and seconds that writing it will take, from the first frames of a few of the clips."""
+    """``store_bytes``, and an estimate in seconds of the time to write it, from the first frames of a few clips."""
     infos = _infos(pairs)
     clips = [(item, info) for item, info in enumerate(infos) if info is not None]
     pixels, seconds = 0, 0.0
@@ -118,21 +118,21 @@ def write_store(
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> PreparedFrames:
-    """Write the frames of clips into a store, or go on where a writer was stopped.
+    """Write the frames of clips to a store, or resume an interrupted write.
 
-    Every clip is read back and compared before it counts, and done again once its source has changed. The same clips
-    give the same files, however often the writer was stopped and however many workers it had.
+    Every clip is read back and verified, and written again if its source has changed. The same clips give the same
+    files, independent of interruptions and the number of workers.
 
     Args:
-        pairs: The clips; their own low-resolution frames where they have them, else those of their degradation.
-        folder: Folder of the store; made if missing.
-        low: Whether low-resolution frames are stored too.
+        pairs: The clips, with their low-resolution frames if they have any; else these are computed.
+        folder: Folder of the store; created if missing.
+        low: Whether to store low-resolution frames too.
         workers: Clips at a time; one per core by default.
         progress: Called with the number of clips done and their total.
 
     Raises:
-        DataError: If the folder holds another store, another process writes it, the disk is too small, or no
-            clip can be read.
+        DataError: if the folder holds another store, another process writes to it, the disk is too small, or no clip
+            can be read.
     """
     try:
         degradation = pairs.degradation if low else None
@@ -150,7 +150,7 @@ def _write(
     workers: int | None,
     progress: Callable[[int, int], None] | None,
 ) -> PreparedFrames:
-    stamps = [_stamps(pairs, item, degradation) for item in range(len(pairs))]  # before anything of them is read
+    stamps = [_stamps(pairs, item, degradation) for item in range(len(pairs))]  # before any clip is read
     infos = _infos(pairs)
     done = {
         name: clip
@@ -161,10 +161,10 @@ def _write(
     needed = _bytes([infos[item] for item in todo], degradation)
     free = shutil.disk_usage(folder).free
     if needed > free:
-        raise DataError(f"{folder}: {needed / 1e9:.1f} GB are needed and {free / 1e9:.1f} GB free")
+        raise DataError(f"{folder}: not enough disk space: {needed / 1e9:.1f} GB needed, {free / 1e9:.1f} GB free")
     places = (clip_file(folder, pairs.high.names[item]) for item in todo)
     if any(too_long(place) is None and place.exists() for place in places):
-        # The index of an earlier run would name other frames than the clips have now.
+        # The index of an earlier run would not match the new frames.
         (folder / INDEX).unlink(missing_ok=True)
     failed: dict[int, VideoError] = {}
     with ThreadPoolExecutor(workers or cores()) as pool:
@@ -187,13 +187,13 @@ def _write(
     faults = tuple(failed[item] for item in sorted(failed))
     _report(folder / _FAILED, faults)
     if not clips:
-        raise DataError(f"{pairs.source}: not one clip can be read, the first: {faults[0]}")
+        raise DataError(f"{pairs.source}: no clip can be read; the first error: {faults[0]}")
     write_index(folder, clips, degradation, _factor(pairs))
     return PreparedFrames(store=TileStore(folder), failed=faults)
 
 
 def _settings(pairs: ClipPairs, degradation: Degradation | None) -> dict[str, str]:
-    """How frames are made, by what differs between two stores of the same clips."""
+    """The settings that may differ between two stores of the same clips."""
     low = "none"
     if degradation is not None:
         low = f"{degradation.kind} ×{degradation.scale} ({'made' if pairs.low is None else 'given'})"
@@ -205,7 +205,7 @@ def _factor(pairs: ClipPairs) -> Fraction | None:
 
 
 def _stamps(pairs: ClipPairs, item: int, degradation: Degradation | None) -> list[Stamp]:
-    """Of all that what is stored of a clip is made of."""
+    """The stamps of all sources of a clip."""
     given = [] if degradation is None or pairs.low is None else [pairs.low]
     return [stamp_of(clips.path(item)) for clips in (pairs.high, *given)]
 
@@ -222,7 +222,7 @@ def _is_whole(folder: Path, clip: StoredClip, degradation: Degradation | None, i
 
 
 def _infos(pairs: ClipPairs) -> list[ClipInfo | None]:
-    """Lengths and sizes; None for clips that cannot be read, which writing will name."""
+    """Lengths and sizes; None for unreadable clips, which the writer reports."""
     found: list[ClipInfo | None] = []
     for item in range(len(pairs)):
         try:
@@ -237,7 +237,7 @@ def _bytes(infos: Iterable[ClipInfo | None], degradation: Degradation | None) ->
 
 
 def _grids(info: ClipInfo, degradation: Degradation | None) -> list[TileGrid]:
-    """Where a clip's frames lie: high resolution, then low resolution where it is stored."""
+    """The layout of a clip's file: high-resolution frames, then low-resolution frames if stored."""
     high = TileGrid(info, 0)
     if degradation is None:
         return [high]
@@ -246,11 +246,11 @@ def _grids(info: ClipInfo, degradation: Degradation | None) -> list[TileGrid]:
 
 
 def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradation | None) -> StoredClip:
-    """Write one clip, read it back, and put it in its place.
+    """Write one clip atomically, after reading it back.
 
     Raises:
-        VideoError: If the clip cannot be read, its name is too long, or what was written reads back otherwise.
-        OSError: If it cannot be written.
+        VideoError: if the clip cannot be read, its name is too long, or the data read back differs.
+        OSError: if it cannot be written.
     """
     info = pairs.info(item)
     grids = _grids(info, degradation)
@@ -282,7 +282,7 @@ def _write_clip(pairs: ClipPairs, item: int, folder: Path, degradation: Degradat
 
 
 def _levels(pairs: ClipPairs, item: int, frames: range, info: ClipInfo, count: int) -> Iterator[NDArray[np.uint8]]:
-    """Frames at each resolution that is stored."""
+    """The frames at each stored resolution."""
     high = np.ascontiguousarray(pairs.high.read(item, frames, (0, 0, info.height, info.width)))
     yield high
     if count > 1 and pairs.low is not None:
@@ -298,7 +298,7 @@ def _verify(file: int, grids: list[TileGrid], crcs: list[int], path: Path, at_on
             frames = range(first, min(first + at_once, grid.info.frames))
             crc = zlib.crc32(grid.read(file, frames, (0, 0, grid.info.height, grid.info.width)).data, crc)
         if crc != expected:
-            raise VideoError(str(path), "the disk gives back other bytes than were written")
+            raise VideoError(str(path), "the data read back from the disk differs from what was written")
 
 
 def _report(file: Path, faults: tuple[VideoError, ...]) -> None:

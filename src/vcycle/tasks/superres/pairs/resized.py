@@ -1,4 +1,4 @@
-"""Clips made smaller as they are read: what a video's compression left in it is not to be learned as detail."""
+"""Downscales clips as they are read, so that compression artefacts are not learned as detail."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ __all__ = ["ResizedClips", "resized_pairs"]
 
 
 class ResizedClips:
-    """Another store's clips at a fraction of their size, by MATLAB's bicubic; whole frames are read for every box."""
+    """Another store's clips, downscaled with MATLAB's bicubic; whole frames are read for every box."""
 
     def __init__(self, clips: ClipStore, factor: Fraction) -> None:
-        """Name the clips, and what their sides are multiplied by: above 0 and below 1."""
+        """Wrap clips; `factor` scales their sides, and must be above 0 and below 1."""
         if not 0 < factor < 1:
-            raise DataError(f"frames resized by {factor}: a factor above 0 and below 1 is accepted, such as 1/2")
+            raise DataError(f"frames resized by {factor}: must be a factor above 0 and below 1, such as 1/2")
         self.clips = clips
         self.factor = factor
         self.names: Sequence[str] = clips.names
@@ -40,7 +40,7 @@ class ResizedClips:
         return self.clips.path(item)
 
     def info(self, item: int) -> ClipInfo:
-        """Length of a clip, and the size that it is made, rounded up."""
+        """Length of a clip, and its size after downscaling, rounded up."""
         info = self.clips.info(item)
         height, width = (
             -(-side * self.factor.numerator // self.factor.denominator) for side in (info.height, info.width)
@@ -57,14 +57,14 @@ class ResizedClips:
 
 
 def resized_pairs(pairs: ClipPairs, factor: Fraction) -> ClipPairs:
-    """Clips made smaller, and low-resolution frames made of these.
+    """Downscale clips; low-resolution frames are computed from the downscaled ones.
 
     Raises:
-        DataError: if low-resolution frames are there already, or the factor is not below 1.
+        DataError: if the clips have low-resolution frames, or the factor is not below 1.
     """
     if pairs.low is not None:
         raise DataError(
-            f"{pairs.source}: frames resized by {factor} do not fit the low-resolution frames that are there already: "
-            "leave these out, and they are made"
+            f"{pairs.source}: frames resized by {factor} do not fit the existing low-resolution frames: leave these "
+            "out to compute new ones"
         )
     return replace(pairs, high=ResizedClips(pairs.high, factor))

@@ -1,4 +1,4 @@
-"""A store of prepared frames: an index, and a file of tiles per clip (see ``tiles``)."""
+"""Reads and writes stores of prepared frames: an index, and one file of tiles per clip (see ``tiles``)."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _FRAMES_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredClip:
-    """What the index says of a clip."""
+    """An entry of the index."""
 
     name: str
     frames: int
     height: int
     width: int
     crc32: int
-    """Of the high-resolution frames, one after another."""
+    """CRC-32 of the high-resolution frames, in order."""
 
     low_crc32: int | None
-    """Of the low-resolution frames, where the store has them."""
+    """CRC-32 of the low-resolution frames; None if the store has none."""
 
 
 def is_store(folder: Path) -> bool:
@@ -65,9 +65,9 @@ class TileStore:
             index = json.loads(read_text(file))
             degradation = index["degradation"]
             self.degradation = Degradation(**degradation) if degradation is not None else None
-            """What made the low-resolution frames, or None where the store has none."""
+            """The degradation of the low-resolution frames; None if the store has none."""
             self.resized = Fraction(index["resized"]) if "resized" in index else None
-            """What the sides of the high-resolution frames were multiplied by, or None where they are as they were."""
+            """The factor on the sides of the high-resolution frames; None if they were not resized."""
             self.clips = tuple(StoredClip(**clip) for clip in index["clips"])
             readable = (index["format"], index["tile"]) == (_FORMAT, TILE)
         except (OSError, ValueError, KeyError, TypeError, ZeroDivisionError, RecursionError) as error:
@@ -86,26 +86,26 @@ class TileStore:
 
     @property
     def low(self) -> TiledClips | None:
-        """The low-resolution frames, where the store has them."""
+        """The low-resolution frames; None if the store has none."""
         return None if self.degradation is None else TiledClips(self, scale=self.degradation.scale)
 
     def refuse_incomplete(self) -> None:
-        """Refuse a store of which a file is missing or was cut: it was whole when its index was written.
+        """Refuse a store with missing or truncated files; it was complete when its index was written.
 
         Raises:
-            DataError: Naming the first such clip, how many there are, and what writes them again.
+            DataError: if a file is missing or truncated; names the first, their number, and the remedy.
         """
         wrong = [(clip, why) for clip in self.clips if (why := self._incomplete(clip)) is not None]
         if wrong:
             clip, why = wrong[0]
             many = f" ({len(wrong):,} such clips of {len(self):,})" if wrong[1:] else ""
             raise DataError(
-                f"{clip_file(self.folder, clip.name)}: {why}{many}: the same `vcycle prepare` as before writes what is "
-                f"missing, `vcycle check {self.folder}` lists it"
+                f"{clip_file(self.folder, clip.name)}: {why}{many}: run the same `vcycle prepare` again to write what "
+                f"is missing; `vcycle check {self.folder}` lists it"
             )
 
     def _incomplete(self, clip: StoredClip) -> str | None:
-        """What is wrong with a clip's file, by its size alone; None where nothing is."""
+        """The fault of a clip's file, by its size alone; None if there is none."""
         needed = clip.frames * clip.height * clip.width * 3
         if self.degradation is not None:
             scale = self.degradation.scale
@@ -117,7 +117,7 @@ class TileStore:
         return None if found == needed else f"has {found:,} bytes of {needed:,}"
 
     def check(self, progress: Callable[[int, int], None] | None = None) -> Iterator[VideoError]:
-        """Read every clip and yield what is wrong with those that are not as they were written.
+        """Read every clip and yield the faults of those that have changed since they were written.
 
         Args:
             progress: Called with the number of clips done and their total.
@@ -173,7 +173,7 @@ class TiledClips:
 
 
 def clip_file(folder: Path, name: str) -> Path:
-    """Where a clip's tiles lie."""
+    """The file of a clip's tiles."""
     return folder / "clips" / f"{name}.tiles"
 
 
@@ -192,7 +192,7 @@ def checksum(clips: TiledClips, item: int) -> int:
 def write_index(
     folder: Path, clips: Sequence[StoredClip], degradation: Degradation | None, resized: Fraction | None = None
 ) -> None:
-    """Write the index, whole or not at all; the same clips give the same bytes."""
+    """Write the index atomically; the same clips give the same bytes."""
     made_by = None if degradation is None else asdict(degradation)
     head: dict[str, object] = {"format": _FORMAT, "tile": TILE, "degradation": made_by}
     if resized is not None:

@@ -1,4 +1,4 @@
-"""Clips of any shape without files, drawn from the request's key: for measuring loaders, models and plans."""
+"""Synthetic datasets of any shape, generated from the request's key: for benchmarks of loaders, models and plans."""
 
 from __future__ import annotations
 

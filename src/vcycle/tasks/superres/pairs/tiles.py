@@ -1,4 +1,4 @@
-"""Frames in square tiles, one file per clip: a random crop reads little more than its own bytes.
+"""Stores frames in square tiles, one file per clip, so that a random crop reads little more than its own bytes.
 
 A file holds a clip's high-resolution frames, then (where there are any) its low-resolution ones. Frames are cut
 into tiles of 64 × 64 pixels; a tile's pixels of *all* frames lie together::

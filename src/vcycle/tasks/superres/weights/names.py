@@ -1,4 +1,4 @@
-"""A file's tensors under the names that a model has for them."""
+"""Translates the tensor names of a weights file to those of a model."""
 
 from collections.abc import Mapping
 
@@ -29,6 +29,5 @@ def by_our_names(weights: Weights, model: nn.Module, spec: ModelSpec) -> Mapping
         return weights.state
     libraries = ", ".join(["vcycle", *(key_map.libraries.values() if key_map else ())])
     raise CheckpointError(
-        f"weights {weights.source} have names that are not known here; accepted: the names of the model itself, "
-        f"of {libraries}"
+        f"weights {weights.source} have unknown tensor names; accepted: the names of the model itself, of {libraries}"
     )

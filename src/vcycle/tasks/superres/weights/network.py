@@ -1,4 +1,4 @@
-"""A super-resolution network from a file of its weights alone: what it is follows from their names and shapes."""
+"""Loads a super-resolution model from bare weights: names and shapes of the tensors determine its options."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,14 +25,13 @@ class OpenedNetwork:
 
 
 def open_network(path: Path) -> OpenedNetwork:
-    """Open a network of a family whose options can be read off its weights, such as BasicVSR and EDVR.
+    """Load a model whose options can be inferred from its weights, such as BasicVSR and EDVR.
 
     Args:
-        path: A file that vcycle or another library has written.
+        path: A weights file from vcycle or another library.
 
     Raises:
-        CheckpointError: if it cannot be read, holds the weights of something else or not all of them, or values that
-            are not finite.
+        CheckpointError: if it cannot be read, holds other or incomplete weights, or values that are not finite.
     """
     weights = read_weights(path)
     specs = [(name, MODELS.find(name)) for name in MODELS.names()]
@@ -59,7 +58,7 @@ def open_network(path: Path) -> OpenedNetwork:
                 for what, keys in (("missing", missing), ("that do not fit", odd))
                 if keys
             ]
-            raise CheckpointError(f"weights {path} are not all of {description}: tensors {' and '.join(faults)}")
+            raise CheckpointError(f"weights {path} do not fit {description}: tensors {' and '.join(faults)}")
         check_values(state, own, str(path))
         # Half precision is for storage: frames are restored in fp32.
         model.load_state_dict({key: value.float() for key, value in state.items()}, assign=True)
@@ -68,7 +67,7 @@ def open_network(path: Path) -> OpenedNetwork:
     accepted = ", ".join(name for name, _, _ in readable)
     if known:
         raise CheckpointError(
-            f"weights {path} are not a whole network's: a part, such as a flow network alone; accepted: all of the "
-            f"weights of one of {accepted}"
+            f"weights {path} are only a part of a model, such as a flow network; accepted: all weights of one of "
+            f"{accepted}"
         )
-    raise CheckpointError(f"weights {path} have names that are not known here; accepted: those of {accepted}")
+    raise CheckpointError(f"weights {path} have unknown tensor names; accepted: those of {accepted}")
