@@ -258,7 +258,7 @@ def test_a_plan_that_cannot_be_is_left_out_unless_it_was_asked_for(capsys):
     recipe = ["bench", "demo/digits", *SMALL, "model=slowfast_tiny", "--repeats", "1", "--seconds", "0"]
     app([*recipe, "plan=cascade", "--json"], standalone_mode=False)
     told = capsys.readouterr()
-    assert "left out: plan 'long+short'" in told.err
+    assert "skipped: plan 'long+short'" in told.err
     names = [row["plan"] for row in json.loads(told.out)["plans"]]
     assert names == ["constant", "short", "control:short", "cascade", "control:cascade"]
     with pytest.raises(PlanError, match="cannot take the shape"):

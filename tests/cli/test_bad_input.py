@@ -282,7 +282,7 @@ def test_no_plans_to_compare(vcycle, here, videos):
 )
 def test_a_command_that_is_not_understood(vcycle, here, arguments, part):
     ran = vcycle(*arguments)
-    refused(ran, part, "-h` shows what is accepted)")
+    refused(ran, part, "-h`)")
     assert ran.err.count("\n") == 1
 
 
@@ -407,7 +407,7 @@ def test_a_study_leaves_out_dead_videos_and_the_same_when_it_resumes(vcycle, her
     assert list(left_out(run)) == ["left/dead.mp4"]
     shutil.copy(videos / "train/left/0.mp4", seventeen / "train/left/dead.mp4")
     again = vcycle(*arguments)
-    assert "1 of 1 trainings were done before" in again.err
+    assert "reusing 1 of 1 finished runs" in again.err
 
 
 ODD = [

@@ -70,7 +70,7 @@ def test_the_same_command_goes_on_with_what_is_done(vcycle, compared, videos):
     ran = vcycle("compare", *arguments, "--out", folder / "study", "--json")
     assert ran.code == 0
     assert ran.out.count("\n") == 1
-    assert "3 of 3 trainings were done before" in ran.err
+    assert "reusing 3 of 3 finished runs" in ran.err
     assert json.loads(ran.out) == json.loads((folder / "study/comparison.json").read_text())
 
 
@@ -131,7 +131,7 @@ def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
 
     # For people: the same table, from the trainings that are done.
     ran = vcycle("demo", "--seeds", "1", "--out", "shown")
-    assert "4 of 4 trainings were done before" in ran.err
+    assert "reusing 4 of 4 finished runs" in ran.err
     for name in ("constant", "control:cascade", "long+short", "cascade"):
         assert name in ran.out
     assert "no plan beat chance (50.0 %: the largest class's share of 4 test videos)" in ran.out  # too few to show it

@@ -205,7 +205,7 @@ def test_videos_of_several_classes_are_judged_by_map_over_the_classes_that_they_
     [
         (["--views", "ten"], "--views ten: clips x crops, such as 1x1, 10x1 or 10x3, is accepted"),
         (["--views", "0x3"], "--views 0x3: clips x crops"),
-        (["--figure", "confusion.doc"], "picture confusion.doc cannot be written: a name that ends in"),
+        (["--figure", "confusion.doc"], "figure confusion.doc cannot be written: a name that ends in"),
         (["--split", "all"], "split 'all' is unknown: val, test or train"),
         (["training.batch=4"], "only keys of evaluation, data and run can be changed"),
         (["evaluation.clip=4"], "unknown key 'evaluation.clip' (did you mean 'clips'?)"),

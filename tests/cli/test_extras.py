@@ -42,7 +42,7 @@ def test_a_comparison_without_matplotlib_ends_with_its_table_and_no_picture(vcyc
         "compare", tmp_path / "tiny.yaml", f"data={videos}", "plan=constant", "seeds=1", "--out", tmp_path / "out"
     )
     assert ran.code == 0
-    assert f"no pictures: {PLOTS}" in ran.err
+    assert f"no figures: {PLOTS}" in ran.err
     assert "constant" in ran.out
     assert (tmp_path / "out" / "comparison.json").exists()
     assert not (tmp_path / "out" / "comparison.png").exists()

@@ -88,7 +88,7 @@ def test_the_picture_is_saved_where_it_is_asked_for(vcycle, here):
     ran = vcycle("plan", "demo/digits", "--figure", "new/plan.png")
     assert ran.code == 0
     assert (here / "new/plan.png").read_bytes().startswith(b"\x89PNG")
-    assert "picture: new/plan.png" in ran.err
+    assert "figure: new/plan.png" in ran.err
 
 
 @pytest.mark.parametrize("name", ["plan.nope", "plan", "folder.png", "/proc/nowhere/plan.png"])
@@ -96,7 +96,7 @@ def test_a_picture_that_cannot_be_saved_is_named(vcycle, here, name):
     (here / "folder.png").mkdir()
     ran = vcycle("plan", "demo/digits", "--figure", name)
     assert ran.code == 2
-    assert ran.err.startswith(f"error: picture {name} cannot be written")
+    assert ran.err.startswith(f"error: figure {name} cannot be written")
     assert ran.err.count("\n") == 1
 
 

@@ -111,7 +111,7 @@ def test_check_of_good_videos_and_of_what_was_prepared(vcycle, here, videos):
     assert vcycle("check", videos).out == "32 files: 0 bad, 0 damaged\n"
     assert vcycle("prepare", videos, "fast", "--short-side", "16").code == 0
     assert vcycle("check", "fast").code == 0
-    refused(vcycle("check", "fast", "data.val=x"), "KEY=VALUE goes with data that was not prepared")
+    refused(vcycle("check", "fast", "data.val=x"), "KEY=VALUE does not apply to prepared data")
     (here / "fast/16px/val/left/0.mp4").write_bytes(b"other")
     ran = vcycle("check", "fast")
     assert ran.code == 1

@@ -126,7 +126,7 @@ def test_check_compares_a_store_with_what_was_written(vcycle, here, videos):
     assert ran.code == 1
     assert list(json.loads(ran.out)["bad"]) == [str(file)]
     refused = vcycle("check", "tiles", "data.val=x")
-    assert (refused.code, "KEY=VALUE goes with data that was not prepared" in refused.err) == (2, True)
+    assert (refused.code, "KEY=VALUE does not apply to prepared data" in refused.err) == (2, True)
 
 
 def test_check_reads_every_split_of_a_recipe_of_super_resolution(vcycle, here, videos):

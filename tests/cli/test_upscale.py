@@ -223,7 +223,7 @@ def test_what_cannot_be_is_refused_in_a_line(model, video, tmp_path):
     (tmp_path / "bad.mp4").write_bytes(b"no video")
     with pytest.raises(DataError, match=r"bad\.mp4"):
         upscale(model, tmp_path / "bad.mp4", "-o", tmp_path / "x.mp4")
-    with pytest.raises(VcycleError, match=r"picture c\.doc cannot be written: a name that ends in"):
+    with pytest.raises(VcycleError, match=r"figure c\.doc cannot be written: a name that ends in"):
         upscale(model, video, "-o", tmp_path / "x.mp4", "--compare", "c.doc")
     with pytest.raises(DataError, match=r"accepted: \.mp4"):
         upscale(model, video, "-o", tmp_path / "x.gif")

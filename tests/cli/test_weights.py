@@ -107,7 +107,7 @@ def test_the_weights_themselves_are_taken_past_their_average(vcycle, here, video
     best = load_checkpoint(here / "run/checkpoints/best.pt")
     assert best.step != 6 or all(torch.equal(value, best.weights[key]) for key, value in checkpoint.averaged.items())
     refused(vcycle("eval", "x.safetensors", "--raw"), "x.safetensors is not of a run with training.ema")
-    refused(vcycle("eval", "tiny.yaml", "--raw"), "--raw goes with a run: tiny.yaml is a recipe")
+    refused(vcycle("eval", "tiny.yaml", "--raw"), "--raw needs a run: tiny.yaml is a recipe")
 
 
 @pytest.mark.parametrize("naming", ["vcycle", "pyslowfast", "pytorchvideo"])

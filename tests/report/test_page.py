@@ -192,7 +192,7 @@ def test_what_bicubic_reaches_is_a_line_in_the_picture_and_stands_beside_the_num
     assert "22.00 dB (bicubic 21.50 dB)" in summary_rows([clips])[1]
 
 
-NO_EVALUATION = r"eval-test\.json is no evaluation that `vcycle eval` wrote: "
+NO_EVALUATION = r"eval-test\.json is not a result of `vcycle eval`: "
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ NO_EVALUATION = r"eval-test\.json is no evaluation that `vcycle eval` wrote: "
         ("plan.json", b"{", r"plan\.json cannot be read: a plan is not valid JSON"),
         ("plan.json", b"\x80", r"plan\.json cannot be read: 'utf-8' codec"),
         ("plan.json", b"[" * 99999, r"plan\.json cannot be read: "),
-        ("recipe.yaml", b"", r"recipe\.yaml is no recipe: it has no keys"),
+        ("recipe.yaml", b"", r"recipe\.yaml is not a recipe: it has no keys"),
         ("recipe.yaml", b"a: [1", r"recipe\.yaml cannot be read: "),
         ("recipe.yaml", b"\x80", r"recipe\.yaml cannot be read: 'utf-8' codec"),
         ("environment.jsonl", b'{"step": 0}\n', r"environment\.jsonl, line 1 is damaged: key 'command' is missing"),

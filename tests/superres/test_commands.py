@@ -298,7 +298,7 @@ def test_what_cannot_be_done_is_said_in_a_line(vcycle, here, clips, arguments, s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--views", "10x3"], "--views: an evaluation of superresolution has no views"),
+        (["--views", "10x3"], "--views: evaluation of superresolution has no views"),
         (["--figure", "x.png"], "--figure: this evaluation has no figure"),
     ],
 )

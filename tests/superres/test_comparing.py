@@ -144,7 +144,7 @@ def test_the_command_speaks_in_decibels(vcycle, here, clips, study):
     plans = (f"plan={','.join(PLANS)}", "seeds=2")
     ran = vcycle("compare", "tiny.yaml", f"data={clips}", *QUICK, *plans, "--out", out, "--margin", 0.5, "--target", 9)
     assert ran.code == 0, ran.err
-    assert "8 of 8 trainings were done before" in ran.err
+    assert "reusing 8 of 8 finished runs" in ran.err
     assert "PSNR (test)" in ran.out
     assert "to 9.00 dB (val)" in ran.out
     assert "; no worse by more than 0.5 dB: " in ran.out

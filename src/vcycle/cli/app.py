@@ -1,4 +1,4 @@
-"""The commands. Those that only plan import no torch, so that they answer at once."""
+"""The `vcycle` command. Commands import torch lazily, so `--help` and `plan` answer at once."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # plain help, in which a switch has no type
+    rich_markup_mode=None,  # plain help: flags show no type
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
@@ -54,24 +54,24 @@ def _version(wanted: bool) -> None:
 
 
 _SHARED = ("train", "eval")
-"""Commands whose work several processes share."""
+"""Commands that run data parallel under torchrun."""
 
 
 @app.callback()
 def _root(
     context: typer.Context,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    # Both are dealt with before: `--debug` by `process.run`, so that it may stand behind the command.
+    # Both are handled earlier: `--debug` by `process.run`, which accepts it anywhere on the command line.
     del debug, version
     world = os.environ.get("WORLD_SIZE", "1")
     if world != "1" and context.invoked_subcommand not in _SHARED:
         raise RecipeError(
-            f"vcycle {context.invoked_subcommand} is the work of one process, and torchrun has started {world} "
-            f"(WORLD_SIZE): {' and '.join(_SHARED)} share it among several"
+            f"vcycle {context.invoked_subcommand} runs in a single process, but torchrun started {world} "
+            f"(WORLD_SIZE={world}): only {' and '.join(_SHARED)} run on several"
         )
 
 
@@ -80,7 +80,7 @@ def plan(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     json: Json = False,
-    figure: Annotated[Path | None, typer.Option("--figure", help="Save shapes, batch and LR as a picture.")] = None,
+    figure: Annotated[Path | None, typer.Option("--figure", help="Save a plot of shapes, batch size and LR.")] = None,
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.console.figures import save_figure
@@ -121,7 +121,7 @@ app.command()(reporting.report)
 
 
 def _add_task_commands() -> None:
-    """Add the commands that tasks bring."""
+    """Add the commands that tasks define."""
     from vcycle.registry import import_attribute
     from vcycle.tasks.base import tasks
 
@@ -149,7 +149,7 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
 
 @recipes.command("show")
 def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
-    """Print a recipe as it is written, or with --json as it is understood, defaults filled in."""
+    """Print a recipe's YAML, or with --json the full recipe with defaults filled in."""
     from vcycle.tasks.recipes import load_recipe, recipe_text
 
     if json:

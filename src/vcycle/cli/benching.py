@@ -1,4 +1,4 @@
-"""`vcycle bench`: what this machine can do, measured."""
+"""`vcycle bench`: measures training steps and data loading on this machine."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,32 +21,32 @@ __all__ = ["bench"]
 
 
 _ANY_CLIPS = 10_000
-"""Length of a dataset that is not known; a plan's shapes do not depend on it."""
+"""Assumed length of an unknown dataset; a plan's shapes do not depend on it."""
 
 _RECIPE = "RECIPE"
 
 
 class _RecipeOrCommand(TyperGroup):
-    """Takes what is none of its commands for a recipe's name."""
+    """Treats an unknown subcommand as the name of a recipe."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command before a recipe."""
+        """Insert the hidden recipe command before a recipe's name."""
         if args and args[0] not in (*self.commands, *ctx.help_option_names):
             args = [_RECIPE, *args]
         return super().parse_args(ctx, args)
 
 
 class _OfRecipe(TyperCommand):
-    """What such a name stands for: the first argument is in the command's own name."""
+    """The hidden recipe command; its usage line omits the name, which is the first argument."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """The other arguments."""
+        """Usage without the first argument."""
         return [piece for piece in super().collect_usage_pieces(ctx) if _RECIPE not in piece]
 
 
 bench = typer.Typer(
     cls=_RecipeOrCommand,
-    help="Measure what this machine can do: with the steps of a recipe (`vcycle bench videos/small`), or with data.",
+    help="Measure this machine: training steps of a recipe (`vcycle bench videos/small`), or data loading.",
     no_args_is_help=True,
 )
 bench.command(_RECIPE, cls=_OfRecipe)(stepping.bench_recipe)
@@ -55,21 +55,21 @@ bench.command(_RECIPE, cls=_OfRecipe)(stepping.bench_recipe)
 @bench.command("data")
 def bench_data(
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Your videos, to be measured beside generated ones.")
+        str | None, typer.Argument(metavar="[DATA]", help="Your videos, measured next to generated ones.")
     ] = None,
     recipe: Annotated[
         str | None, typer.Option("--recipe", metavar="RECIPE", help="Measure every grid of this recipe's plan.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for videos and results, used again; by default a temporary one."),
+        typer.Option("--out", "-o", help="Folder for videos and results, reused; by default a temporary one."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only see that it works; the figures mean little.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Smoke test: the numbers are not reliable.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Clips per second per core: a plain PyAV loop, vcycle, prepared data, and through the loader.
+    """Measure data throughput (clips/s per core): a plain PyAV loop, vcycle, prepared data, and the loader.
 
-    A few of your videos are prepared as `vcycle prepare` would; nothing is written beside them.
+    A few of your videos are prepared as by `vcycle prepare`; nothing is written to their folder.
     """
     from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
     from vcycle.bench.data.study import bench_data as measure
@@ -93,7 +93,7 @@ def bench_data(
     if data is not None:
         own, errors = some_videos(_videos(data, recipe), effort.files)
         for error in errors:
-            message(f"left out: {error}")
+            message(f"skipped: {error}")
     with TemporaryDirectory(prefix="vcycle-bench-") as temporary, progress() as shown:
         found = measure(
             out or Path(temporary),
@@ -113,7 +113,7 @@ def bench_data(
 
 
 def _clip_shapes(plan: "Plan") -> "Sequence[Shape]":
-    """The distinct shapes of a plan's clips, the smallest first."""
+    """The distinct clip shapes of a plan, smallest first."""
     shapes = {(shape.frames, shape.size): shape.shape for shape in plan.shapes}
     return [shapes[key] for key in sorted(shapes)]
 
@@ -125,7 +125,7 @@ def _videos(data: str, recipe: str | None) -> "VideoList":
 
     path = Path(data).expanduser()
     if is_prepared(path):
-        raise RecipeError(f"{data} is prepared already: give the videos that it was made from")
+        raise RecipeError(f"{data} is already prepared: pass the original videos")
     loaded = recipe_of_data(data, recipe, None, None)
     return tasks[loaded.task].video_files(loaded)["train"]
 

@@ -1,4 +1,4 @@
-"""`vcycle check`: a dataset looked through."""
+"""`vcycle check`: decodes a dataset and lists its bad files."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -30,21 +30,21 @@ def check(
     recipe: RecipeOption = None,
     layout: Layout = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Read the packets alone: finds what cannot be opened or was cut short.")
+        bool, typer.Option("--quick", help="Read packets without decoding: finds unreadable and truncated files.")
     ] = False,
     workers: Workers = None,
     timeout: Annotated[
         float | None,
         typer.Option(
-            "--timeout", min=1, help="Seconds without progress after which a file is given up, by default 60."
+            "--timeout", min=1, help="Seconds without progress after which a file counts as bad; by default 60."
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """Decode every file of a dataset and list the bad ones.
 
-    Of a prepared dataset, checksums are compared. With --recipe, the data is that of the recipe's task: the clips of
-    super-resolution, for example. Nothing is written. The exit code is 1 if a file is bad.
+    For a prepared dataset, checksums are compared. With --recipe, the data is read as the recipe's task reads it, for
+    example as super-resolution clips. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, is_prepared, load_index
     from vcycle.tasks.base import CheckOptions, tasks
@@ -64,7 +64,7 @@ def check(
             loaded = None
             if task is None:
                 if recipe is not None:
-                    load_recipe(recipe)  # before anything is said of the data
+                    load_recipe(recipe)  # an unknown recipe is reported before faults of the data
                 loaded = recipe_of_data(data, recipe, layout, overrides)
                 task = tasks[loaded.task]
             else:

@@ -1,4 +1,4 @@
-"""`vcycle compare`: plans of a recipe over shared seeds."""
+"""`vcycle compare`: trains plans of a recipe over shared seeds and compares them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -17,21 +17,22 @@ def compare(
     margin: Annotated[
         float | None,
         typer.Option(
-            help="The loss that you accept, in points or dB: is more ruled out?  [default: 1 point, or 0.05 dB]"
+            help="Non-inferiority margin: the largest acceptable loss, in points or dB.  [default: 1 point, or 0.05 dB]"
         ),
     ] = None,
     target: Annotated[
         float | None,
         typer.Option(
-            help="Tell when validation reaches this, such as 0.95, or 27.5 dB.  [default: where constant ends]"
+            help="Report the time until validation reaches this, such as 0.95, or 27.5 dB.  "
+            "[default: the final value of constant]"
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Train several plans over shared seeds, and compare them.
+    """Train several plans over shared seeds and compare them.
 
-    `vcycle compare RECIPE plan=constant,long+short,cascade seeds=5`; each plan's LR-matched control is trained too,
-    unless controls are named. A study that was interrupted resumes.
+    Example: `vcycle compare RECIPE plan=constant,long+short,cascade seeds=5`. Each plan's LR-matched control is trained
+    too, unless you name controls. The same command resumes an interrupted study.
     """
     from vcycle.cli.studies import plan_names, seed_range, study
     from vcycle.tasks.base import tasks

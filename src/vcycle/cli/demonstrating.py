@@ -1,4 +1,4 @@
-"""`vcycle demo`: plans compared on small sets that are made here, in minutes and without a network."""
+"""`vcycle demo`: compares plans on small generated datasets, in minutes and offline."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,15 +14,15 @@ __all__ = ["demo"]
 
 def demo(
     task: Annotated[
-        str, typer.Argument(metavar="[TASK]", help="recognition (digits in motion) or superresolution.")
+        str, typer.Argument(metavar="[TASK]", help="recognition (moving digits) or superresolution.")
     ] = "recognition",
     out: Out = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per plan; by default the demo's own.")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per plan; by default set by the demo.")] = None,
     json: Json = False,
 ) -> None:
-    """Compare plans on small videos made here, in minutes.
+    """Compare plans on small generated videos, in minutes and offline.
 
-    It needs no network, and shows what coarse-to-fine training gains there: on digits in motion, or in enlarging
+    The demo shows the speed-up of coarse-to-fine training: on recognition of moving digits, or on super-resolution of
     photographs under a moving camera.
     """
     from vcycle.cli.studies import demo_data, study

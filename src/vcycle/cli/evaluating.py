@@ -1,4 +1,4 @@
-"""`vcycle eval`: how good a trained model is, on any number of ranks."""
+"""`vcycle eval`: evaluates a trained model, on any number of ranks."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -28,7 +28,7 @@ def evaluate(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="The folder of a run, one of its checkpoints, what `vcycle export` wrote, or a recipe with init=FILE.",
+            help="A run's folder, one of its checkpoints, a file from `vcycle export`, or a recipe with init=FILE.",
         ),
     ],
     overrides: Annotated[
@@ -38,23 +38,22 @@ def evaluate(
     split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
     views: ViewsOption = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Folder for the results; by default the run's.")
+        Path | None, typer.Option("--out", "-o", help="Folder for the results; by default the run's folder.")
     ] = None,
     raw: Raw = False,
     figure: Annotated[
-        Path | None, typer.Option("--figure", help="Save a picture of the results, such as the confusion matrix.")
+        Path | None, typer.Option("--figure", help="Save a figure of the results, such as the confusion matrix.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Evaluate a trained model at full resolution.
 
-    The result and its protocol are printed; each class and each video or clip are written to eval-SPLIT.json (of
-    recognition eval-SPLIT-VIEWS.json) in the run's folder.
-    `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` shares the work among N processes, with the same
-    result.
+    Prints the result and its protocol, and writes per-class and per-video (or per-clip) results to eval-SPLIT.json
+    (recognition: eval-SPLIT-VIEWS.json) in the run's folder.
+    `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` evaluates on N processes, with the same result.
     """
     if figure is not None:
-        check_figure(figure)  # before what may take hours
+        check_figure(figure)  # fail before an evaluation that may take hours
     with shared() as ranks:
         changes = views_as_overrides(views)
         found = _evaluate(model, overrides or (), changes, split, ranks, raw=raw, pictured=figure is not None)
@@ -64,7 +63,7 @@ def evaluate(
 
 @dataclass(frozen=True, kw_only=True)
 class _Evaluated:
-    """What the first rank has in the end."""
+    """The gathered results, on the first rank."""
 
     loaded: "LoadedModel"
     evaluator: "Evaluator"
@@ -81,7 +80,7 @@ def _evaluate(
     raw: bool,
     pictured: bool,
 ) -> _Evaluated | None:
-    """Evaluate this rank's share; everything, on the first rank."""
+    """Evaluate this rank's share. Returns all results on the first rank, None on the others."""
     from vcycle.runs.evaluate import check_classes, evaluate_all
     from vcycle.runs.experiment import Experiment
     from vcycle.tasks.base import tasks
@@ -100,13 +99,13 @@ def _evaluate(
         recipe = override_trained(loaded.recipe, overrides, str(name))
     if views:
         if "clips" not in type(recipe.evaluation).model_fields:
-            raise RecipeError(f"--views: an evaluation of {recipe.task} has no views")
+            raise RecipeError(f"--views: evaluation of {recipe.task} has no views")
         recipe = override_trained(recipe, views, str(name))
     work = _folder(name).parent if names_recipe(name) else (run_of(name) or name).parent
     task = tasks[recipe.task]
     if ranks.first:
         warn_of_workers(recipe)
-    # One after another, so that a cache is built once; the others then find it.
+    # One rank at a time: the first builds the cache, the others read it.
     with progress() as shown, ranks.one_after_another():
         experiment = Experiment(recipe, work, on_progress=shown.count)
         dataset = experiment.dataset(split)
@@ -130,7 +129,7 @@ def _evaluate(
 def _report(
     evaluated: _Evaluated, model: Path, split: str, out: Path | None, figure: Path | None, *, raw: bool, json: bool
 ) -> None:
-    """Print what was found, then write it down: what took long is not lost to a full disk."""
+    """Print the results, then write them: a full disk does not lose a long evaluation."""
     from vcycle.runs.evaluate import write_result
 
     loaded, evaluator, found = evaluated.loaded, evaluated.evaluator, evaluated.found
@@ -155,13 +154,13 @@ def _report(
 
 
 def _result_file(model: Path, name: str, out: Path | None, *, raw: bool) -> Path:
-    """The file that an evaluation is written to: in the run's folder, or beside what it is of.
+    """The result file of an evaluation: in the run's folder, or next to the model file.
 
     Args:
-        model: What is evaluated.
-        name: Of the evaluation.
-        out: Another folder.
-        raw: Whether it is of a run's weights past their average; like that of a checkpoint it has a name of its own.
+        model: The evaluated model.
+        name: Name of the evaluation.
+        out: Folder to write to instead.
+        raw: Whether the raw weights are evaluated rather than their EMA; marked in the file name, as a checkpoint is.
     """
     from vcycle.tasks.saved_weights import run_of
 

@@ -1,4 +1,4 @@
-"""`vcycle export`: a trained model as one file."""
+"""`vcycle export`: writes a trained model to a single file."""
 
 from pathlib import Path
 from typing import Annotated
@@ -18,18 +18,18 @@ def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run, or one of its checkpoints.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="FILE", help="What to write; by default RUN/model.safetensors."),
+        typer.Option("--out", "-o", metavar="FILE", help="Output file; by default RUN/model.safetensors."),
     ] = None,
     to: Annotated[
-        str, typer.Option("--to", metavar="NAMES", help="Whose names the tensors get: vcycle, pyslowfast, basicsr, …")
+        str, typer.Option("--to", metavar="NAMES", help="Naming scheme of the tensors: vcycle, pyslowfast, basicsr, …")
     ] = "vcycle",
     raw: Raw = False,
     json: Json = False,
 ) -> None:
-    """Write a run's newest weights, or those of one of its checkpoints, into one file.
+    """Export the newest weights of a run, or those of a checkpoint, to a single file.
 
-    The file (safetensors) holds the recipe, the plan and the names of the classes too: `vcycle eval`, `vcycle predict`,
-    `vcycle upscale` and `init=FILE` take it wherever it is.
+    The file (safetensors) is self-contained: it also holds the recipe, the plan and the class names. `vcycle eval`,
+    `vcycle predict`, `vcycle upscale` and `init=FILE` read it from any folder.
     """
     if out is not None and out.suffix != _ENDING:
         raise RecipeError(f"--out {out}: a name that ends in {_ENDING} is accepted")

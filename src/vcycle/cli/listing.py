@@ -1,4 +1,4 @@
-"""The shipped recipes as a list, by folder."""
+"""Lists the shipped recipes by folder."""
 
 import os
 import shutil
@@ -13,14 +13,14 @@ from rich.text import Text
 __all__ = ["recipe_table"]
 
 _FIRST = ("videos", "demo")
-"""Folders that come before the others: a user's own videos, and the demonstration."""
+"""Folders listed first: recipes for a user's own videos, and the demo."""
 
 _NARROW = 80
-"""Columns below which a recipe's description stands under its name."""
+"""Terminal width below which a recipe's description is printed under its name."""
 
 
 def recipe_table(described: Mapping[str, str]) -> Table:
-    """Recipes with what they are, a space between folders.
+    """A table of recipes and their descriptions, with a gap between folders.
 
     Args:
         described: Descriptions by name.
@@ -30,7 +30,7 @@ def recipe_table(described: Mapping[str, str]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=not narrow)
     table.add_column("recipe", no_wrap=not narrow)
     if not narrow:
-        table.add_column("what it is; `vcycle recipes show RECIPE` prints it")
+        table.add_column("description (`vcycle recipes show RECIPE` prints the recipe)")
     last = None
     for name in sorted(described, key=_place):
         folder = name.partition("/")[0]
@@ -47,6 +47,6 @@ def recipe_table(described: Mapping[str, str]) -> Table:
 
 
 def _place(name: str) -> tuple[int, str]:
-    """Where a recipe stands in the list."""
+    """Sort key of a recipe in the list."""
     folder = name.partition("/")[0]
     return (_FIRST.index(folder) if folder in _FIRST else len(_FIRST), name)

@@ -1,4 +1,4 @@
-"""`vcycle prepare`: a dataset written in a form that trains fast."""
+"""`vcycle prepare`: converts a dataset to a format that loads fast."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,12 +12,12 @@ from vcycle.errors import DataError
 __all__ = ["BAD_LIMIT", "prepare"]
 
 BAD_LIMIT = 0.05
-"""Share of files that fail above which the command does: where training stops by default."""
+"""Share of unreadable files above which the command exits with 1; the same share stops training by default."""
 
 
 def prepare(
     data: Data,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder for what is written.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder.")],
     overrides: DataOverrides = None,
     recipe: RecipeOption = None,
     short_side: Annotated[
@@ -30,26 +30,24 @@ def prepare(
         typer.Option(
             "--to",
             metavar="video|array|tiles",
-            help="H.264 files; all frames as they are in memory; or tiles, for super-resolution.",
+            help="Output format: H.264 files, uncompressed frames, or tiles for super-resolution.",
         ),
     ] = "video",
     scale: Annotated[
-        int | None, typer.Option("--scale", help="Tiles: high-resolution pixels to a low-resolution one, by default 4.")
+        int | None, typer.Option("--scale", help="Tiles: the super-resolution scale, by default 4.")
     ] = None,
     degradation: Annotated[
         str | None,
         typer.Option(
             "--degradation",
             metavar="bicubic|bd|none",
-            help="Tiles: what makes the low-resolution frames, by default bicubic.",
+            help="Tiles: how low-resolution frames are made, by default bicubic.",
         ),
     ] = None,
-    low: Annotated[
-        Path | None, typer.Option("--low", help="Tiles: a folder of low-resolution clips that are there already.")
-    ] = None,
+    low: Annotated[Path | None, typer.Option("--low", help="Tiles: a folder of existing low-resolution clips.")] = None,
     resize: Annotated[
         str | None,
-        typer.Option("--resize", metavar="FACTOR", help="Tiles: make all frames smaller first, such as 1/2."),
+        typer.Option("--resize", metavar="FACTOR", help="Tiles: downscale all frames first, such as 1/2."),
     ] = None,
     layout: Layout = None,
     workers: Workers = None,
@@ -58,17 +56,16 @@ def prepare(
         typer.Option(
             "--timeout",
             min=1,
-            help="Seconds without progress after which a file is given up, by default 60; not of tiles.",
+            help="Seconds without progress after which a file counts as bad; by default 60. Not for tiles.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell how much disk and time it will take.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only estimate disk space and time.")] = False,
     json: Json = False,
 ) -> None:
-    """Write a dataset in a form that trains fast.
+    """Convert a dataset to a format that loads fast.
 
-    `vcycle train RECIPE data=OUT` takes the folder as it is. An interrupted preparation resumes when the command is
-    given again. Files that cannot be read are listed in OUT/report.json and left out; the exit code is 1 if they are
-    more than 5 %.
+    `vcycle train RECIPE data=OUT` trains on the output folder. The same command resumes an interrupted preparation.
+    Unreadable files are skipped and listed in OUT/report.json; the exit code is 1 if they are more than 5 %.
     """
     from vcycle.registry import import_attribute
     from vcycle.tasks.base import PrepareOptions, tasks

@@ -1,4 +1,4 @@
-"""`vcycle report`: what happened in a run, or in several, on one page."""
+"""`vcycle report`: writes one HTML page about one or more runs."""
 
 import json
 import re
@@ -24,17 +24,17 @@ __all__ = ["report"]
 
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of what `vcycle compare` has trained.")
+        list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of `vcycle compare` studies.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
     markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print the summary and what it was found by as Markdown, too.")
+        bool, typer.Option("--markdown", help="Also print the summary, hardware and versions as Markdown.")
     ] = False,
     figures: Annotated[
-        Path | None, typer.Option("--figures", help="Folder to save the page's pictures in, as PNG and SVG.")
+        Path | None, typer.Option("--figures", help="Folder to save the page's figures in, as PNG and SVG.")
     ] = None,
 ) -> None:
-    """Write one HTML page about runs, whole in itself: it opens from disk and needs no network."""
+    """Write a self-contained HTML page about runs; it opens offline."""
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
@@ -49,7 +49,7 @@ def report(
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(out) as file:
-            file.write(text.encode(errors="backslashreplace"))  # names of files may be no text
+            file.write(text.encode(errors="backslashreplace"))  # file names may be invalid UTF-8
     except OSError as error:
         raise VcycleError(f"page {out} cannot be written: {error.strerror or error}") from error
     message(f"page: {out}")
@@ -60,7 +60,7 @@ def report(
 
 
 def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
-    """Each picture of the page as two files.
+    """Save each figure of the page as PNG and SVG.
 
     Raises:
         VcycleError: if they cannot be written.
@@ -86,9 +86,9 @@ def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
 
 
 def _file_names(names: Sequence[str]) -> list[str]:
-    """What runs are called in the names of files: those that differ only in what has no place there are numbered."""
+    """File names for runs: characters that files cannot have become `_`, and duplicates are numbered."""
     found: list[str] = []
-    taken: set[str] = set()  # in small letters, which some disks do not tell from capital ones
+    taken: set[str] = set()  # in lower case: some file systems ignore case
     for name in names:
         plain = re.sub(r"[^\w.+-]+", "_", name)
         numbered = (f"{plain}-{number}" for number in count(2))
@@ -99,7 +99,7 @@ def _file_names(names: Sequence[str]) -> list[str]:
 
 
 def _held(folder: Path) -> list[Path]:
-    """The runs that a folder stands for: itself or, of a study, all that have begun."""
+    """The runs in a folder: the folder itself or, for a study, all its runs that have started."""
     from vcycle.train.run import RunFolder
 
     own = RunFolder(folder).log
@@ -108,10 +108,10 @@ def _held(folder: Path) -> list[Path]:
 
 
 def _read(folder: Path, name: str) -> "RunData":
-    """What a run's folder tells.
+    """Read a run's folder.
 
     Raises:
-        VcycleError: if it is no run, has taken no step, or a file of it is not as a training leaves it.
+        VcycleError: if it is not a run, has no step yet, or one of its files is damaged.
     """
     from vcycle.report.page import lines
     from vcycle.report.page.runs import RunData
@@ -126,7 +126,7 @@ def _read(folder: Path, name: str) -> "RunData":
     log = _lines(run.log, lines.kind_of)
     steps = [line for line in log if line["event"] == "step"]
     if not steps:
-        raise VcycleError(f"{folder} has taken no step yet: there is nothing to tell")
+        raise VcycleError(f"{folder} has taken no step yet: there is nothing to report")
     return RunData(
         name=name,
         folder=str(folder),
@@ -143,7 +143,7 @@ def _read(folder: Path, name: str) -> "RunData":
 
 
 def _measures(folder: Path) -> "Sequence[Measure]":
-    """What a run's task is judged by; what any is, where this version cannot read the run's recipe."""
+    """The measures of a run's task, or of all tasks if this version cannot read the run's recipe."""
     from vcycle.tasks.base import measures, tasks
     from vcycle.tasks.recipes import load_recipe
 
@@ -154,14 +154,14 @@ def _measures(folder: Path) -> "Sequence[Measure]":
 
 
 def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]") -> list[dict[str, Any]]:
-    """The objects in a file of lines.
+    """Read the objects of a JSON Lines file.
 
     Args:
-        file: Which; there may be none.
-        kind_of: What a line must hold.
+        file: The file; it need not exist.
+        kind_of: Returns the schema of a line.
 
     Raises:
-        VcycleError: naming the first line that is not so.
+        VcycleError: naming the first line that does not match its schema.
     """
     from vcycle.report.page.lines import fault
     from vcycle.utils.jsonl import JsonLines
@@ -185,15 +185,15 @@ def _recipe(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise VcycleError(f"{file} is no recipe: it has no keys")
+        raise VcycleError(f"{file} is not a recipe: it has no keys")
     return found
 
 
 def _plan(file: Path) -> dict[str, Any]:
-    """What is told of a run's plan.
+    """Read the plan of a run: its name, stages, steps and summary.
 
     Raises:
-        VcycleError: if it cannot be read, or is of no use.
+        VcycleError: if the file cannot be read or is damaged.
     """
     from vcycle.plan import Plan
     from vcycle.plan.show import summary
@@ -203,7 +203,7 @@ def _plan(file: Path) -> dict[str, Any]:
         plan = Plan.from_json(read_text(file))
         stages = [_stage(stage) for stage in plan.stages]
         told = {"plan": str(plan.name), "stages": stages, "planned_steps": len(plan), "summary": summary(plan)}
-    # The values of a plan are those of its classes only where nobody has changed them.
+    # An edited file may hold values of any type.
     except (OSError, ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     for stage in stages:
@@ -213,7 +213,7 @@ def _plan(file: Path) -> dict[str, Any]:
 
 
 def _evaluation(file: Path) -> dict[str, Any]:
-    """What `vcycle eval` wrote.
+    """Read a result file of `vcycle eval`.
 
     Raises:
         VcycleError: if it is something else.
@@ -225,9 +225,9 @@ def _evaluation(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise VcycleError(f"{file} is no evaluation that `vcycle eval` wrote: it has no keys")
+        raise VcycleError(f"{file} is not a result of `vcycle eval`: it has no keys")
     if (wrong := fault(Evaluated, found)) is not None:
-        raise VcycleError(f"{file} is no evaluation that `vcycle eval` wrote: {wrong}")
+        raise VcycleError(f"{file} is not a result of `vcycle eval`: {wrong}")
     return found
 
 
@@ -237,7 +237,7 @@ def _stage(stage: Any) -> dict[str, Any]:
 
 
 def _name(folder: Path, runs: list[Path]) -> str:
-    """A folder's own name, or its path where another has the same."""
+    """A folder's name, or its path if another run's folder has the same name."""
     name = resolved(folder).name
     name = name if sum(resolved(other).name == name for other in runs) == 1 else str(folder)
-    return name.encode(errors="backslashreplace").decode()  # it may be no text, which nothing can draw
+    return name.encode(errors="backslashreplace").decode()  # invalid UTF-8 cannot be drawn

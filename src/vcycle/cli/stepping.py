@@ -1,4 +1,4 @@
-"""`vcycle bench RECIPE`: what its plans would gain on this machine, before anything is trained."""
+"""`vcycle bench RECIPE`: times training steps and predicts the training time of whole plans."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,30 +22,30 @@ if TYPE_CHECKING:
 __all__ = ["bench_recipe"]
 
 _ANY_CLIPS = 10_000
-"""Length of a training set that is not known; what plans save does not depend on it."""
+"""Assumed length of an unknown training set; the predicted speed-up does not depend on it."""
 
 
 def bench_recipe(
     recipe: RecipeArgument,
     overrides: Overrides = None,
     plans: Annotated[
-        str | None, typer.Option("--plans", help="Which plans, by default all that the model can take.")
+        str | None, typer.Option("--plans", help="Plans to predict, by default all that the model supports.")
     ] = None,
     data: Annotated[
-        bool, typer.Option("--data", help="Train on the recipe's own data rather than on noise in memory.")
+        bool, typer.Option("--data", help="Train on the recipe's data rather than on noise in memory.")
     ] = False,
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Turns of each batch shape.")] = 5,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="Of each turn; one step at least.")] = 1.0,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Repeats of each batch shape.")] = 5,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.0, help="Seconds per repeat; at least one step.")] = 1.0,
     precision: Annotated[
-        str | None, typer.Option("--precision", help="Measure in each of these, such as fp32,bf16, side by side.")
+        str | None, typer.Option("--precision", help="Compare precisions side by side, such as fp32,bf16.")
     ] = None,
-    compiled: Annotated[bool, typer.Option("--compile", help="Measure plain and compiled, side by side.")] = False,
-    figure: Annotated[Path | None, typer.Option("--figure", help="Save it as a picture.")] = None,
+    compiled: Annotated[bool, typer.Option("--compile", help="Compare eager and compiled side by side.")] = False,
+    figure: Annotated[Path | None, typer.Option("--figure", help="Save the results as a figure.")] = None,
     json: Json = False,
 ) -> None:
-    """Time a training step at every batch shape of a recipe's plans, and predict what whole plans take.
+    """Time a training step at every batch shape of a recipe's plans, and predict the training time of whole plans.
 
-    Clips are noise that lies in memory, unless --data is given. Nothing is kept but the picture.
+    Clips are random noise in memory unless you pass --data. Only the figure is saved.
     """
     from vcycle.tasks.base import tasks
     from vcycle.tasks.plans import check_names
@@ -57,7 +57,7 @@ def bench_recipe(
     in_every_way = precision is not None or compiled
     if figure is not None:
         if in_every_way:
-            raise VcycleError("--figure draws one way of taking steps: leave out --precision and --compile")
+            raise VcycleError("--figure cannot be combined with --precision or --compile: it draws a single setting")
         check_figure(figure)
     with TemporaryDirectory(prefix="vcycle-bench-") as temporary, progress() as shown:
         from vcycle.bench.saying import once
@@ -65,7 +65,7 @@ def bench_recipe(
         from vcycle.bench.steps.workload import workload_of
 
         found = _find(loaded, Path(temporary), shown, data=data)
-        say = once(message)  # of several ways that are measured
+        say = once(message)  # each message once for all settings
 
         def measure(way: "RecipeBase") -> dict[str, Any]:
             return bench_steps(
@@ -110,10 +110,10 @@ def _in_every_way(
     *,
     compiled: bool,
 ) -> list[dict[str, Any]]:
-    """What was measured in each precision, plain and compiled; what this machine cannot do is told, and left out.
+    """Measure each precision, eager and compiled. Settings that this machine does not support are reported and skipped.
 
     Raises:
-        VcycleError: if it can do none of it.
+        VcycleError: if it supports none of them.
     """
     from vcycle.tasks.recipes import load_given
 
@@ -128,7 +128,7 @@ def _in_every_way(
                 if isinstance(error, RecipeError):
                     raise
                 refused = error
-                message(f"left out: {error}")
+                message(f"skipped: {error}")
     if not ways and refused is not None:
         raise refused
     return ways
@@ -136,12 +136,12 @@ def _in_every_way(
 
 @dataclass(frozen=True)
 class _Data:
-    """What is known of a recipe's training set."""
+    """A recipe's training set."""
 
     clips: int
     classes: int
     dataset: Any = None
-    """The set itself, where it is to be loaded."""
+    """The dataset, if steps load from it."""
 
 
 def _find(recipe: "RecipeBase", work: Path, shown: "Progress", *, data: bool) -> _Data:
@@ -159,14 +159,14 @@ def _find(recipe: "RecipeBase", work: Path, shown: "Progress", *, data: bool) ->
 
 
 def _assumed() -> int:
-    message(f"whole plans are predicted for {_ANY_CLIPS:,} samples: data=FOLDER or data.clips=N gives yours")
+    message(f"predicting whole plans for {_ANY_CLIPS:,} samples: set data=FOLDER or data.clips=N to predict for yours")
     return _ANY_CLIPS
 
 
 def _plans(recipe: "RecipeBase", clips: int, asked: Sequence[str] | None) -> "dict[str, Plan]":
     """The plans by name, the constant shape first, and each plan's control.
 
-    Those that nobody named and that cannot be built are left out.
+    Default plans that cannot be built are skipped.
     """
     from vcycle.tasks.base import tasks
     from vcycle.tasks.plans import control_name
@@ -188,7 +188,7 @@ def _plans(recipe: "RecipeBase", clips: int, asked: Sequence[str] | None) -> "di
         except (PlanError, RecipeError) as error:
             if asked is not None or name in ("constant", recipe.plan):
                 raise
-            message(f"left out: {error}")
+            message(f"skipped: {error}")
             continue
         chosen[name] = planned
         if asked is None and set(planned.shapes) != {planned.baseline_shape} and not name.startswith("control:"):

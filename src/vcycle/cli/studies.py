@@ -1,4 +1,4 @@
-"""What `compare` and `demo` have in common: plans trained over seeds, a table, a picture and a file."""
+"""Runs the studies of `compare` and `demo`: trains plans over seeds, prints a table, saves a figure and JSON."""
 
 from collections.abc import Callable, Sequence
 from json import dumps
@@ -31,7 +31,7 @@ def plan_names(text: str) -> list[str]:
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise RecipeError("plan= names no plan: plan=constant,cascade compares two")
+        raise RecipeError("plan= is empty: list plans, such as plan=constant,cascade")
     return names
 
 
@@ -39,7 +39,7 @@ def seed_range(text: str) -> range:
     """The seeds in `seeds=5` (0 to 4) or `seeds=10-14`.
 
     Raises:
-        RecipeError: if it is neither a number above 0 nor a range that rises, or of too many seeds or too large ones.
+        RecipeError: if it is neither a number above 0 nor an increasing range, or has too many seeds or too large ones.
     """
     first, dash, last = text.partition("-")
     if first.isdecimal() and (last.isdecimal() if dash else last == ""):
@@ -47,13 +47,13 @@ def seed_range(text: str) -> range:
         if 0 < seeds.stop - seeds.start <= _MOST_SEEDS and seeds.stop <= 2**63:
             return seeds
     raise RecipeError(
-        f"seeds={text}: a whole number of at least 1, or a range such as 10-14, is accepted, of {_MOST_SEEDS:,} seeds "
-        "at most"
+        f"seeds={text}: a number of seeds of at least 1, or a range such as 10-14, is accepted, with at most "
+        f"{_MOST_SEEDS:,} seeds"
     )
 
 
 def demo_data(data: dict[str, Any]) -> dict[str, Any]:
-    """A comparison as `vcycle demo --json` prints it: the best plan and its control by fixed names, accuracy too."""
+    """A comparison as printed by `vcycle demo --json`: adds accuracies, and fixed names of the best plan and control."""
     arms = {
         name: arm | {"accuracy": arm["value"], "accuracy_std": arm["value_std"]} for name, arm in data["arms"].items()
     }
@@ -73,18 +73,18 @@ def study(
     target: float | None = None,
     as_data: Callable[[dict[str, Any]], dict[str, Any]] = lambda data: data,
 ) -> dict[str, Any]:
-    """Train the plans, then print and save what was found.
+    """Train the plans, then print and save the comparison.
 
     Args:
-        recipe: What is trained.
+        recipe: The recipe to train.
         plans: Names of plans.
-        seeds: Shared by all plans.
-        folder: Where everything is written.
-        title: Of the table.
-        json: Print one object instead of a table.
-        margin: The loss that is accepted, in points or dB.
-        target: What is to be reached on validation, as a share, in % or in dB.
-        as_data: Makes the object of the comparison's data.
+        seeds: Seeds, shared by all plans.
+        folder: Output folder.
+        title: Title of the table.
+        json: Print one JSON object instead of a table.
+        margin: Non-inferiority margin: the largest acceptable loss, in points or dB.
+        target: Validation target, as a share, in % or in dB.
+        as_data: Converts the comparison's data to the printed JSON object.
 
     Returns:
         The comparison's data, as `Comparison.as_data` gives it.
@@ -125,7 +125,7 @@ def study(
         )
     every = len(names) * len(seeds)
     if every > fresh:
-        message(f"{every - fresh} of {every} trainings were done before; another --out trains them again")
+        message(f"reusing {every - fresh} of {every} finished runs; to train them again, use another --out")
     found = comparison.as_data()
     data = as_data(found)
     _write(folder / "comparison.json", dumps(plain(data), indent=1) + "\n")
@@ -143,14 +143,14 @@ def study(
 
 
 def _margin(measure: "Measure", given: float | None) -> float | None:
-    """A margin in the measure's own scale."""
+    """The margin in the measure's scale."""
     if given is not None and not 0 < given < float("inf"):
         raise RecipeError(f"--margin {given:g}: a loss above 0 is accepted, in {measure.points}")
     return None if given is None else given / measure.scale
 
 
 def _target(measure: "Measure", given: float | None) -> float | None:
-    """A target in the measure's own scale; of a share, 0.95 and 95 are the same."""
+    """The target in the measure's scale; for a share, 0.95 and 95 are the same."""
     if given is None:
         return None
     value = given / measure.scale if given > 1 else given

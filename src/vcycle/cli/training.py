@@ -1,4 +1,4 @@
-"""`vcycle train`: one process or, started by torchrun, as many as share the work."""
+"""`vcycle train`: trains a recipe in one process, or data parallel under torchrun."""
 
 import shlex
 from contextlib import nullcontext
@@ -36,8 +36,8 @@ def train(
 ) -> None:
     """Train a recipe on its data.
 
-    The run is kept in --out, by default runs/RECIPE-PLAN: recipe, plan, log and checkpoints.
-    `vcycle train RUN --resume` resumes it.
+    Recipe, plan, log and checkpoints are saved in --out, by default runs/RECIPE-PLAN.
+    `vcycle train RUN --resume` resumes the run.
     """
     from vcycle.runs.resume_guard import refuse_missing_run
     from vcycle.tasks.recipes import load_given
@@ -70,7 +70,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
         planned = experiment.plan()
         notes = experiment.check(planned, fresh=not run.started, world=ranks.world)
     with run.withdrawn() if ranks.first else nullcontext():
-        resumed = start(experiment, planned, run, resume=resume, ranks=ranks)  # before hours of decoding
+        resumed = start(experiment, planned, run, resume=resume, ranks=ranks)  # fail before hours of decoding
         message(experiment.task.describe(recipe, experiment.splits))
         for note in [*experiment.task.notices(recipe, experiment.splits, planned), *notes]:
             message(note)
@@ -91,7 +91,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
 def _carry_out(
     experiment: "Experiment", planned: "Plan", run: "RunFolder", ranks: "Ranks", *, resume: bool, resumed: bool
 ) -> "Fitted":
-    """Train, and say how to resume as soon as there is something to resume."""
+    """Train, and print the resume command at the first step."""
     from vcycle.runs.train import train as train_run
     from vcycle.train.callbacks import Callbacks
 
@@ -125,10 +125,10 @@ def _carry_out(
 
 
 def _default_folder(recipe: str, planned: str) -> Path:
-    """A run resumes in its own folder; a recipe's run gets one by its name and plan."""
+    """The default run folder: a run's own folder, or a new one named after the recipe and plan."""
     from vcycle.train.run import RunFolder
 
-    # A folder of videos may be called like a shipped recipe: it is no place for a run.
+    # A folder of videos may have the name of a shipped recipe; it is not a run's folder.
     if RunFolder(Path(recipe)).recipe.is_file():
         return Path(recipe)
     return Path("runs") / f"{Path(recipe).stem}-{planned.replace(':', '-')}"

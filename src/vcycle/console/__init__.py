@@ -1,1 +1,1 @@
-"""What commands share: options, messages, progress, figures."""
+"""Shared by commands: options, messages, progress, figures."""

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have."""
+"""Options and arguments shared by several commands."""
 
 import re
 from pathlib import Path
@@ -30,41 +30,37 @@ Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
 ]
-Out = Annotated[Path | None, typer.Option("--out", "-o", help="Folder for everything that is written.")]
-Raw = Annotated[
-    bool, typer.Option("--raw", help="The weights themselves, where a run keeps an average of them (training.ema) too.")
-]
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Use the raw weights rather than their EMA (training.ema).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
 
 ViewsOption = Annotated[
     str | None,
-    typer.Option(
-        "--views", metavar="KxJ", help="K clips of J crops each, such as 10x3; by default what the recipe says."
-    ),
+    typer.Option("--views", metavar="KxJ", help="K clips of J crops each, such as 10x3; by default the recipe's."),
 ]
 
 _WEIGHTS = (".pt", ".pth", ".pkl", ".safetensors")
-"""Endings of what is no recipe even where there is no such file."""
+"""Suffixes of weight files; such a name is never a recipe, even if the file does not exist."""
 
 
 def names_recipe(name: Path) -> bool:
-    """Whether a recipe is named, rather than a run or a file of weights."""
+    """Whether a name is a recipe, rather than a run or a weight file."""
     weights = name.is_file() or name.suffix in _WEIGHTS
     return not name.is_dir() and (name.suffix in (".yaml", ".yml") or not weights)
 
 
 def refuse_raw(recipe: Path, raw: bool) -> None:
-    """Refuse to go past an average that a recipe's first weights do not have.
+    """Refuse `--raw` for a recipe, whose initial weights have no EMA.
 
     Raises:
-        RecipeError: saying what has one.
+        RecipeError: if `raw` is set.
     """
     if raw:
-        raise RecipeError(f"--raw goes with a run: {recipe} is a recipe, whose init is one set of weights")
+        raise RecipeError(f"--raw needs a run: {recipe} is a recipe, whose init has no EMA")
 
 
 def views_as_overrides(text: str | None) -> list[str]:
-    """`--views` as overrides of the recipe.
+    """Convert `--views` to overrides of the recipe.
 
     Raises:
         RecipeError: if it is not clips x crops.

@@ -1,4 +1,4 @@
-"""Commands that several processes share the work of, started by torchrun."""
+"""Distributed commands: joins the processes that torchrun starts, and prints once for all."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,13 +15,13 @@ __all__ = ["shared"]
 
 @contextmanager
 def shared() -> "Iterator[Ranks]":
-    """Join the processes that share the work, while it lasts, and speak as one of them.
+    """Join the process group for the duration of the block; the first rank prints for all.
 
-    What ends all of them is told by the first, and what ends one alone by that one, with its number.
+    The first rank reports an error that all ranks share; a rank reports its own errors, with its number.
 
     Raises:
-        VcycleError: what ends this process, or if the processes do not find each other.
-        SystemExit: if another tells what ends this one.
+        VcycleError: the error of this rank, or if the processes cannot connect.
+        SystemExit: if another rank reports the error.
     """
     from vcycle.train.ranks import joined
 

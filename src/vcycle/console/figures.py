@@ -1,4 +1,4 @@
-"""Saving pictures."""
+"""Saves figures."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,36 +17,36 @@ __all__ = ["check_figure", "optional_figures", "save_figure"]
 
 @contextmanager
 def optional_figures() -> Iterator[None]:
-    """Within: pictures that were not asked for; without matplotlib they are left out, with a message."""
+    """A block that draws optional figures; without matplotlib it is skipped with a message."""
     try:
         yield
     except NotInstalledError as error:
-        message(f"no pictures: {error}")
+        message(f"no figures: {error}")
 
 
 def check_figure(path: Path) -> None:
-    """Refuse a name that no picture can be saved under, before it is drawn.
+    """Check that a figure can be saved under a name, before drawing it.
 
     Raises:
-        VcycleError: if it ends in no format of pictures, is a folder's, or matplotlib is not installed.
+        VcycleError: if the suffix is not an image format, a folder has the name, or matplotlib is not installed.
     """
     known = new_figure().canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in known:
-        raise VcycleError(f"picture {path} cannot be written: a name that ends in {', '.join(known)} is accepted")
+        raise VcycleError(f"figure {path} cannot be written: a name that ends in {', '.join(known)} is accepted")
     if path.is_dir():
-        raise VcycleError(f"picture {path} cannot be written: a folder has that name")
+        raise VcycleError(f"figure {path} cannot be written: a folder has that name")
 
 
 def save_figure(figure: "Figure", path: Path) -> None:
-    """Save a picture, and say where.
+    """Save a figure and print its path.
 
     Raises:
-        VcycleError: if it cannot be written; as `check_figure`.
+        VcycleError: if it cannot be written, or as `check_figure`.
     """
     check_figure(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path, dpi=150)
     except OSError as error:
-        raise VcycleError(f"picture {path} cannot be written: {error.strerror or error}") from error
-    message(f"picture: {path}")
+        raise VcycleError(f"figure {path} cannot be written: {error.strerror or error}") from error
+    message(f"figure: {path}")

@@ -1,4 +1,4 @@
-"""What several commands tell."""
+"""Messages shared by several commands."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -22,18 +22,18 @@ __all__ = [
 ]
 
 _SLOW_DATA = 0.1
-"""Share of a batch shape's time spent waiting for data above which it is named."""
+"""A batch shape is named if it spends more than this share of its time waiting for data."""
 
 
 def plan_line(planned: "Plan", point: "Point") -> str:
-    """Where a training is, and what its validation found."""
+    """The position in training, and its validation result."""
     where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
     stage = "" if point.stage is None else f" ({point.stage.headline} at its own {point.stage_shape})"
     return f"{where}: {point.evaluation.headline} on validation{stage}"
 
 
 def totals_line(fitted: "Fitted") -> str:
-    """What a training took."""
+    """The totals of a training: steps, samples, time."""
     waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
     skipped = f" ({fitted.skipped:,} skipped)" if fitted.skipped else ""
     return (
@@ -43,7 +43,7 @@ def totals_line(fitted: "Fitted") -> str:
 
 
 def _slow_shapes(fitted: "Fitted") -> str:
-    """The shapes that waited for much of their time, most first."""
+    """The shapes that spent much of their time waiting for data, worst first."""
     shares = {shape: row["data_seconds"] / max(row["seconds"], 1e-9) for shape, row in fitted.waiting.items()}
     slow = sorted((shape for shape, share in shares.items() if share > _SLOW_DATA), key=lambda s: -shares[s])
     return f" ({', '.join(f'{shape}: {shares[shape]:.0%}' for shape in slow)})" if slow else ""
@@ -68,7 +68,7 @@ def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, 
 
 
 def warn_of_precision(recipe: "RecipeBase", device: "torch.device") -> None:
-    """Tell of a precision that makes an evaluation on a device slow."""
+    """Warn of a precision that is slow on the device."""
     from vcycle.train.accelerator import slowness
 
     if (slow := slowness(recipe.run.precision, device)) is not None:
@@ -76,7 +76,7 @@ def warn_of_precision(recipe: "RecipeBase", device: "torch.device") -> None:
 
 
 def warn_of_workers(recipe: "RecipeBase") -> None:
-    """Tell of more workers than there are processor cores."""
+    """Warn of more loader workers than CPU cores."""
     from vcycle.utils.cores import cores
 
     here = cores()

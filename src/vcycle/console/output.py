@@ -1,4 +1,4 @@
-"""What commands print: results on standard output, everything else on standard error."""
+"""Prints for commands: results to stdout, everything else to stderr."""
 
 import json
 import math
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["as_one", "errors", "is_heard", "message", "message_of_rank", "plain", "plan_data", "print_json", "result"]
 
 _WIDE = 160
-"""Columns of what is not shown on a terminal: enough for every table, so that none is folded."""
+"""Table width in columns if stdout is not a terminal: wide enough for every table."""
 
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
-"""Standard error; a message is one line there, however long."""
+"""Console on stderr; a message is one line, however long."""
 
 
 _rank = 0
@@ -29,7 +29,7 @@ _rank = 0
 
 @contextmanager
 def as_one(rank: int) -> Iterator[None]:
-    """Speak as one of several processes that share the work: what all of them would say, the first alone says."""
+    """Set the rank that prints in this block: only the first rank prints what all ranks would print."""
     global _rank
     _rank = rank
     try:
@@ -39,7 +39,7 @@ def as_one(rank: int) -> Iterator[None]:
 
 
 def is_heard() -> bool:
-    """Whether what this process says is shown."""
+    """Whether this process prints."""
     return _rank == 0
 
 
@@ -52,7 +52,7 @@ def result(content: Any) -> None:
             column.overflow = "fold"  # an ellipsis would hide numbers
         known = sys.stdout.isatty() or "COLUMNS" in os.environ
         console = Console(highlight=False, width=None if known else _WIDE)
-        # However narrow the terminal is, no word is folded and no column left out: it breaks lines itself.
+        # On a narrow terminal, no word is folded and no column dropped: the terminal wraps the lines.
         least = Measurement.get(console, console.options.update(max_width=_WIDE), content).minimum
         console.width = max(console.width, least)
         console.print(content)
@@ -61,13 +61,13 @@ def result(content: Any) -> None:
 
 
 def print_json(data: Mapping[str, Any]) -> None:
-    """Print one object for programs, on one line, in ASCII whatever the terminal's encoding is."""
+    """Print one JSON object on one line, in ASCII whatever the terminal's encoding."""
     if is_heard():
         print(json.dumps(plain(data)))
 
 
 def plain(value: Any) -> Any:
-    """Data as JSON has it: numbers that are not finite become null."""
+    """Convert data to plain JSON values: NaN and infinity become null."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
@@ -78,13 +78,13 @@ def plain(value: Any) -> Any:
 
 
 def message(text: str) -> None:
-    """Tell people something that is not a result."""
+    """Print a message to stderr, on the first rank only."""
     if is_heard():
         errors.print(_visible(text), markup=False)
 
 
 def message_of_rank(text: str) -> None:
-    """Tell people something that this process alone knows, such as that it could not read a file."""
+    """Print a message of this rank to stderr, such as an unreadable file."""
     errors.print(_visible(f"rank {_rank}: {text}" if _rank else text), markup=False)
 
 
@@ -92,12 +92,12 @@ _CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127, *range(12
 
 
 def _visible(text: Any) -> Any:
-    """A text whose control characters are spelt out: the name of a file could steer the terminal by them."""
+    """A text with its control characters escaped: a file name could inject terminal sequences."""
     return text.translate(_CONTROLS) if isinstance(text, str) else text
 
 
 def plan_data(plan: "Plan") -> dict[str, Any]:
-    """A plan as `vcycle plan --json` prints it."""
+    """A plan as printed by `vcycle plan --json`."""
     saving = plan.saving()
     return {
         "plan": plan.name,

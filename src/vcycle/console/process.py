@@ -1,7 +1,7 @@
-"""How a command ends: its exit code, and what goes wrong in one line on standard error.
+"""Runs a command: sets its exit code and prints errors in one line on stderr.
 
-0: done. 1: a fault that is not the user's. 2: what the user can mend. 130: interrupted by Ctrl-C; after SIGTERM, SIGHUP
-and SIGUSR1 likewise 128 and the signal's number, 143, 129 and 138.
+0: success. 1: an internal error. 2: a user error. 130: interrupted by Ctrl-C; for SIGTERM, SIGHUP and SIGUSR1 likewise
+128 plus the signal's number: 143, 129 and 138.
 """
 
 import contextlib
@@ -27,24 +27,24 @@ _OF_THE_MACHINE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.EIO),
 }
-"""Errors of the system that a user can mend: a full disk, a folder that is not theirs, a name that none can have."""
+"""System errors that a user can fix: a full disk, missing permissions, an invalid file name."""
 
 
 class Interrupted(BaseException):
-    """A signal in the middle of something that can be gone on with; says how."""
+    """A signal interrupted work that can be resumed; the message says how."""
 
     def __init__(self, how: str, by: signal.Signals) -> None:
-        """Say how to go on, and by what signal it ended."""
+        """Build the message from how to resume and the signal."""
         super().__init__(f"interrupted{'' if by == signal.SIGINT else f' by {by.name}'}; {how}")
         self.code = 128 + by
 
 
 @contextmanager
 def resumable(how: str) -> Iterator[None]:
-    """Within: work that an interruption does not lose, and how to go on with it.
+    """A block of work that can be resumed after an interruption; `how` says how.
 
-    Ctrl-C, SIGTERM, SIGHUP and SIGUSR1 let a training finish the step at hand and save it; anything else they end at
-    once, and a second Ctrl-C a training as well.
+    On Ctrl-C, SIGTERM, SIGHUP and SIGUSR1, training finishes the current step and saves a checkpoint; other work stops
+    at once. A second Ctrl-C also stops training at once.
     """
     with stopping.signals() as stop:
         try:
@@ -60,11 +60,11 @@ def resumable(how: str) -> Iterator[None]:
 
 
 def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Run a command and tell what goes wrong.
+    """Run a command and report its errors.
 
     Args:
-        command: Takes the arguments as `args`.
-        arguments: Without the program's name. `--debug`, wherever it stands, shows tracebacks.
+        command: Called with the arguments as `args`.
+        arguments: Command-line arguments without the program's name. `--debug`, anywhere, shows tracebacks.
 
     Returns:
         The exit code.
@@ -72,7 +72,7 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     debug = _DEBUG in arguments
     _prepare_streams()
     if unnamed := next((argument for argument in arguments if "\0" in argument), None):
-        tell(f"error: {unnamed!r} has a NUL character, which nothing that a command takes may have")
+        tell(f"error: {unnamed!r} contains a NUL character, which no argument may contain")
         return 2
     if not debug:
         warnings.showwarning = _show_warning
@@ -80,11 +80,11 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
         code = _run(command, [a for a in arguments if a != _DEBUG], debug)
         sys.stdout.flush()
         if code == 130:
-            # After a KeyboardInterrupt within exec() (dataclasses call it in imports), CPython ends by the signal and
-            # drops the exit code, until an exec() runs to its end.
+            # After a KeyboardInterrupt inside exec() (dataclasses call it in imports), CPython exits by the signal and
+            # drops the exit code, until another exec() completes.
             exec("pass")
     except BrokenPipeError:
-        # Nobody reads on (`| head`); Python would complain once more when it flushes at exit.
+        # The reader closed the pipe (`| head`); redirect stdout so that Python's flush at exit does not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return code
@@ -92,7 +92,7 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
 
 def _run(command: Callable[..., Any], arguments: Sequence[str], debug: bool) -> int:
     try:
-        # Not standalone: what is wrong with the arguments is told here, in a line like any other error.
+        # Not standalone: errors in the arguments are reported here, in one line like any other error.
         ended = command(args=list(arguments), standalone_mode=False)
         return _ended(ended if isinstance(ended, int) else 0)
     except SystemExit as end:
@@ -123,9 +123,9 @@ def _ended(code: int) -> int:
 
 
 def _misused(error: Exception) -> str | None:
-    """What is wrong with the arguments, and how to see what is accepted; None for any other error.
+    """The message for an error in the arguments, with a pointer to the help; None for any other error.
 
-    Told by what it can do: the parser brings its own copies of these classes.
+    Checks for attributes rather than classes: typer vendors its own copies of click's exceptions.
     """
     if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
         return None
@@ -136,15 +136,15 @@ def _misused(error: Exception) -> str | None:
     while context is not None:
         words.insert(0, "vcycle" if context.parent is None else context.info_name)
         context = context.parent
-    return f"error: {' '.join(text.split()).rstrip('.')} (`{' '.join(words)}` shows what is accepted)"
+    return f"error: {' '.join(text.split()).rstrip('.')} (see `{' '.join(words)}`)"
 
 
 def _explain(error: Exception) -> tuple[str, int]:
-    """What went wrong, in a line, and the exit code."""
+    """An error's one-line message and exit code."""
     if isinstance(error, VcycleError):
-        return " ".join(str(error).split("\n")), 2  # whole: a file's name may hold an end of line
+        return " ".join(str(error).split("\n")), 2  # all lines: a file name may contain a newline
     if isinstance(error, MemoryError | RuntimeError) and _out_of_memory(error):
-        return f"out of memory: {_line(error)}; smaller clips, a smaller batch or model take less", 2
+        return f"out of memory: {_line(error)}; use smaller clips, a smaller batch or a smaller model", 2
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", 2
@@ -172,14 +172,14 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """A warning in a line: the file and line of a library mean nothing to a user of the command."""
+    """Print a warning in one line, without the file and line of the library."""
     tell(f"warning: {' '.join(str(message).split())}")
 
 
 def _prepare_streams() -> None:
-    """Replace what the terminal cannot show, such as the × of a shape, rather than fail; likewise a closed stream."""
+    """Replace characters that the terminal cannot encode, such as the × of a shape, and streams that are closed."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # `>&-`; the next file that is opened would be written to by its number
+        if getattr(sys, name) is None:  # `>&-`: the next opened file would get its number
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 -- stays open
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):

@@ -1,4 +1,4 @@
-"""How far a command is: a bar on a terminal, a line now and then anywhere else, both on standard error."""
+"""Shows progress on stderr: a bar on a terminal, a line every 30 seconds elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -15,32 +15,32 @@ if TYPE_CHECKING:
 __all__ = ["Progress", "progress", "work_before"]
 
 _LINE_EVERY = 30.0
-"""Seconds between lines where there is no terminal."""
+"""Seconds between lines if stderr is not a terminal."""
 
 
 class Progress(Protocol):
-    """What commands tell about their progress."""
+    """Progress of a command."""
 
     def begin(self, name: str, plan: "Plan") -> None:
-        """A training begins."""
+        """Called when a training starts."""
         ...
 
     def step(self, report: "StepReport") -> None:
-        """A step of it is done."""
+        """Called after each training step."""
         ...
 
     def end(self) -> None:
-        """It has ended."""
+        """Called when the training ends."""
         ...
 
     def count(self, what: str, done: int, total: int) -> None:
-        """Some other work is so far."""
+        """Called as other work advances: `done` of `total`."""
         ...
 
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """Progress on standard error, while it lasts. Results are printed before or after, not within."""
+    """Show progress on stderr during the block. Print results before or after the block, not inside it."""
     if not errors.file.isatty() or not is_heard():
         yield _Lines()
         return
@@ -58,18 +58,18 @@ def progress() -> Iterator[Progress]:
 
 
 def work_before(plan: "Plan", step: int) -> float:
-    """Work of the steps before `step`, in steps of the baseline; takes no longer for a long plan."""
+    """Work of the steps before `step`, in steps of the baseline; as fast for a long plan as for a short one."""
     if step == 0:
         return 0.0
     number = plan[step - 1].stage
     first = sum(stage.steps for stage in plan.stages[:number])
     stages = (*plan.stages[:number], replace(plan.stages[number], steps=step - first))
-    # A warm-up need not end within the part; the work does not depend on it.
+    # Drop the warmup, which may not end within these steps; the work does not depend on it.
     return replace(plan, baseline=replace(plan.baseline, warmup=None), stages=stages, warmup_samples=0.0).work()
 
 
 class _Training:
-    """Work done and to do of one training. Counting work makes an ETA know that later grids cost more."""
+    """Completed and total work of one training. The ETA counts work, because later grids cost more per step."""
 
     def __init__(self, name: str, plan: "Plan") -> None:
         self.name = name
@@ -80,14 +80,14 @@ class _Training:
         self._begun = False
 
     def add(self, report: "StepReport") -> None:
-        """Count a step, and at the first one all that an earlier process has done."""
+        """Count a step; the first one after a resume also counts all steps before it."""
         if not self._begun:
             self._begun = True
             self.done = work_before(self._plan, report.step.index)
         self.done += report.work
 
     def status(self, report: "StepReport") -> str:
-        """Where the training is: step, loss, LR, batch shape, throughput."""
+        """The current state of training: step, loss, LR, batch shape, throughput."""
         step, speed = report.step, report.step.batch / report.seconds
         loss = "" if report.loss is None else f"loss {report.loss:.3g}  "
         return (
@@ -97,7 +97,7 @@ class _Training:
 
 
 class _Bar:
-    """A bar each."""
+    """Progress bars."""
 
     def __init__(self, bar: Any) -> None:
         self._bar = bar
@@ -126,7 +126,7 @@ class _Bar:
 
 
 class _Lines:
-    """Lines, far enough apart for a log file."""
+    """Progress lines for a log file."""
 
     def __init__(self) -> None:
         self._training: _Training | None = None
@@ -168,7 +168,7 @@ class _Lines:
             )
             message(f"{what}: {done:,} of {total:,}{left}")
         if done >= total:
-            self._begun.pop(what)  # of another split, it begins anew
+            self._begun.pop(what)  # another split starts again
 
     def _due(self, now: float) -> bool:
         due = now - self._last >= _LINE_EVERY
@@ -178,7 +178,7 @@ class _Lines:
 
 
 def _rate(lr: float) -> str:
-    """A learning rate as short as it can be: 4e-3.
+    """A learning rate in its shortest form: 4e-3.
 
     >>> [_rate(lr) for lr in (0.5, 0.004, 0.00125, 0.0)]
     ['0.5', '4e-3', '1.25e-3', '0']
