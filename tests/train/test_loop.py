@@ -317,7 +317,7 @@ def test_bf16_is_refused_where_it_computes_garbage(monkeypatch):
     from vcycle.train import accelerator
 
     monkeypatch.setattr(accelerator, "conv3d_is_sound", lambda device, dtype: False)
-    with pytest.raises(VcycleError, match=r"run.precision is bf16.*: fp32$"):
+    with pytest.raises(VcycleError, match=r"run.precision is bf16.*: set run\.precision=fp32$"):
         make_accelerator(RunSection(device="cpu", precision="bf16"))
     monkeypatch.setattr(accelerator, "conv3d_is_sound", lambda device, dtype: True)
     assert make_accelerator(RunSection(device="cpu", precision="bf16")) is not None
