@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/plans.py
 
-It needs vcycle with all that it depends on; `run.py` then needs torch alone.
+It needs vcycle with all that it depends on; `run.py` then needs torch, pydantic and PyYAML.
 """
 
 import json

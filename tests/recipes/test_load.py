@@ -104,7 +104,7 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
     assert said.startswith("unknown key 'training.bacth' (did you mean 'batch'?); known here: batch, frames, size")
     assert refusal(TEXT + "optimiser: sgd\n").startswith("unknown key 'optimiser' (did you mean 'optimizer'?)")
     said = refusal(TEXT + "plans: {long+short: {cyles: 2}}\n")
-    assert said.startswith("unknown key 'plans.long+short.cyles' (did you mean 'cycles'?); known here: control_epoch")
+    assert said.startswith("unknown key 'plans.long+short.cyles' (did you mean 'cycles'?); known here: short_sizes")
     assert refusal(TEXT + "seeds: 1\n").startswith("unknown key 'seeds' (did you mean 'run.seed'?); known here: task")
     said = refusal(TEXT + "size: 1\n")
     assert said.startswith("unknown key 'size' (did you mean 'training.size' or 'evaluation.size'?)")

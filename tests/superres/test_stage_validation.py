@@ -1,5 +1,11 @@
 """Validation at the shape of the stage just trained: the middle of each clip, as training at this shape takes it."""
 
+import pytest
+import torch
+
+from vcycle.plan import Shape
+from vcycle.tasks.superres.evaluate import measuring_of
+from vcycle.tasks.superres.measuring import restore_each
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
@@ -19,19 +25,33 @@ def test_a_coarse_stage_is_evaluated_at_its_own_shape(make_training, tmp_path):
     assert all(line["grad_norm"] > 0 for line in lines if line["event"] == "step")
 
 
-def test_the_middle_is_cut_at_both_resolutions_alike(make_training):
-    import torch
-    from vcycle.tasks.superres.build import dataset_of
+@pytest.mark.parametrize(
+    ("shape", "mirrored"), [(Shape(2, 8, 10), False), (Shape(4, 8, 8), True), (Shape(99, 99, 8), False)]
+)
+def test_the_middle_of_a_clip_is_measured_at_both_resolutions_alike(make_training, shape, mirrored):
+    training = make_training(f"sampling.mirrored={str(mirrored).lower()}")
+    dataset, recipe = training.experiment.dataset("val"), training.recipe
+    low = dataset.whole(0).lr
+    frames = min(len(low), shape.frames // 2 if mirrored else shape.frames)
+    height, width = min(low.shape[1], shape.height), min(low.shape[2], shape.width)
+    first, top, left = (len(low) - frames) // 2, (low.shape[1] - height) // 2, (low.shape[2] - width) // 2
+    seen = []
 
-    from vcycle.plan import Shape
-    from vcycle.tasks.superres.measuring import _middle
+    class Nearest(torch.nn.Module):
+        """Repeats pixels, and keeps what it was given."""
 
-    training = make_training()
-    pair = dataset_of(training.recipe, training.clips.val).whole(0)
-    cut = _middle(pair, Shape(2, 8, 10), mirrored=False)
-    frames, height, width = pair.lr.shape[:3]
-    top, left, first = (height - 8) // 2, (width - 10) // 2, (frames - 2) // 2
-    assert torch.equal(cut.lr, pair.lr[first : first + 2, top : top + 8, left : left + 10])
-    assert torch.equal(cut.hr, pair.hr[first : first + 2, 4 * top : 4 * top + 32, 4 * left : 4 * left + 40])
-    assert _middle(pair, Shape(4, 8, 8), mirrored=True).lr.shape[0] == 2
-    assert _middle(pair, Shape(400, 800, 8), mirrored=False).lr.shape[:2] == (frames, height)
+        window = None
+
+        def outputs(self, frames):
+            return range(frames)
+
+        def forward(self, clips, *, mirrored=False):
+            seen.append(clips)
+            return clips.repeat_interleave(4, -1).repeat_interleave(4, -2)
+
+    (measured,) = restore_each(
+        Nearest(), dataset, [0], device=torch.device("cpu"), measuring=measuring_of(recipe), shape=shape
+    )
+    part = low[first : first + frames, top : top + height, left : left + width]
+    torch.testing.assert_close(seen[0][0, :frames], part.movedim(-1, 1) / 255)
+    assert measured.quality.frames == frames

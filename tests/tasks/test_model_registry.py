@@ -183,7 +183,7 @@ class Options(ModelOptions):
     [
         (
             {"widths": [4, 0]},
-            r"option 'widths' of model 'mine' is \[4, 0\]; accepted: a list of whole numbers, each at ",
+            r"option 'widths' of model 'mine' is \[4, 0\]; accepted: a list of whole numbers from 1 to 65,536",
         ),
         ({"dropout": "half"}, "option 'dropout' of model 'mine' is 'half'; accepted: a number from 0 to below 1"),
         (

@@ -8,6 +8,7 @@ import pytest
 from vcycle.errors import RecipeError
 from vcycle.plan import Needs, Shape
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
+from vcycle.tasks.superres.models import MODELS as SUPERRES
 
 
 def test_what_a_model_needs_is_told_without_importing_torch():
@@ -112,14 +113,14 @@ def test_lists_from_a_recipe_build_as_tuples_do():
         ),
         ("r3d_tiny", {"temporal_strides": [1]}, "temporal_strides (1,) differ in length"),
         ("i3d_nl_r50", {"nonlocal_every": [0, 2]}, "nonlocal_every (0, 2) differ in length"),
-        ("i3d_nl_r50", {"nonlocal_form": "gaussian"}, "nonlocal_form 'gaussian' is unknown; accepted: dot, softmax"),
-        ("r3d_tiny", {"block": "dense"}, "block 'dense' is unknown; accepted: basic, bottleneck"),
+        ("i3d_nl_r50", {"nonlocal_form": "gaussian"}, "is 'gaussian'; accepted: dot, softmax"),
+        ("r3d_tiny", {"block": "dense"}, "is 'dense'; accepted: basic, bottleneck"),
         ("slowfast_tiny", {"fast_kernels": [3]}, "fast_kernels (3,) differ in length"),
         ("slowfast_tiny", {"beta_inverse": 7}, "width 16 is not a multiple of beta_inverse 7"),
         ("slowfast_8x8_r50", {"widths": [64, 128]}, "differ in length"),
-        ("slowfast_tiny", {"block": "dense"}, "block 'dense' is unknown"),
-        ("r3d_tiny", {"widths": [1 << 17] * 3}, "each from 1 to 65,536"),
-        ("r3d_tiny", {"blocks": [10**9] * 3}, "each from 1 to 1,000"),
+        ("slowfast_tiny", {"block": "dense"}, "is 'dense'; accepted: basic, bottleneck"),
+        ("r3d_tiny", {"widths": [1 << 17] * 3}, "a list of whole numbers from 1 to 65,536"),
+        ("r3d_tiny", {"blocks": [10**9] * 3}, "a list of whole numbers from 1 to 1,000"),
         ("r3d_tiny", {"channels_in": 10**30}, "a whole number from 1 to 65,536"),
     ],
 )
@@ -134,6 +135,6 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_built(na
 
 def test_so_are_those_of_super_resolution():
     with pytest.raises(RecipeError, match="flow is 'raft'; accepted: spynet, none"):
-        needs("basicvsr", "superresolution", flow="raft")
+        SUPERRES.needs("basicvsr", flow="raft")
     with pytest.raises(RecipeError, match="channels is 64, groups is 7; accepted: groups that divide the channels"):
-        needs("edvr_m", "superresolution", groups=7)
+        SUPERRES.needs("edvr_m", groups=7)
