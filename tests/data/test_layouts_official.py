@@ -419,6 +419,6 @@ def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
         read_videos(ucf101, "train", layout="ucf")
     folder = read_videos(ucf101 / "UCF-101", "train")
     assert (len(folder), folder.classes) == (80, ("Archery", "Bowling"))
-    assert_refused(ucf101 / "UCF-101", "train", "fold=2: the layout folder of", fold=2)
+    assert_refused(ucf101 / "UCF-101", "train", "fold=2: layout folder of", fold=2)
     assert_refused(ucf101 / "UCF-101", "train", "videos cannot be in another folder", videos=ucf101)
     assert_refused(ucf101 / "ucfTrainTestlist/classInd.txt", "train", "a file, but the layout", layout="ucf101")
