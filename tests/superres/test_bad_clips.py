@@ -189,10 +189,10 @@ def test_a_store_of_tiles_that_lost_a_clip_is_refused_before_training(ours, tmp_
     file = store.high.path(1)
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
-    with pytest.raises(DataError, match=rf"val1\.tiles: has {len(whole) - 1:,} bytes of {len(whole):,}: the same"):
+    with pytest.raises(DataError, match=rf"val1\.tiles: has {len(whole) - 1:,} bytes of {len(whole):,}: run the same"):
         checked(tiles)
     file.unlink()
-    with pytest.raises(DataError, match=r"val1\.tiles: no such file or directory: the same `vcycle prepare`"):
+    with pytest.raises(DataError, match=r"val1\.tiles: no such file or directory: run the same `vcycle prepare`"):
         checked(tiles)
     prepare_frames(ours / "val", tmp_path / "tiles" / "val")
     assert len(checked(tiles).val) == 2
