@@ -280,7 +280,7 @@ def test_no_plans_to_compare(vcycle, here, videos):
 )
 def test_a_command_that_is_not_understood(vcycle, here, arguments, part):
     ran = vcycle(*arguments)
-    refused(ran, part, "-h`)")
+    refused(ran, part, "(see `vcycle", "-h`)")
     assert ran.err.count("\n") == 1
 
 
