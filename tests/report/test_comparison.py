@@ -147,7 +147,7 @@ def test_both_intervals_are_said_where_both_are_known():
             interval(0.0),
             "not shown",
             "failed",
-            "non-inferior (margin 1 point): inconclusive (a training failed)",
+            "non-inferior (margin 1 point): inconclusive (a run failed)",
         ),
     ],
 )

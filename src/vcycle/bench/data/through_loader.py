@@ -1,4 +1,4 @@
-"""What the loader delivers, beside what the same dataset gives in a bare loop."""
+"""Measures loader throughput relative to a bare loop over the same dataset."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _bare_processes(dataset: VideoDataset, plan: Plan, count: int) -> float:
         children.append(child)
     for child in children:
         if os.waitpid(child, 0)[1]:
-            raise DataError("a process that read clips in a bare loop did not end well")
+            raise DataError("a process that read clips in a bare loop failed")
     return (time.perf_counter() - start) / (plan.samples * count)
 
 
