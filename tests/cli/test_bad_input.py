@@ -275,7 +275,7 @@ def test_no_plans_to_compare(vcycle, here, videos):
         (["plan", "tiny.yaml", "--jsn"], "No such option"),
         (["demo", "--seeds", "0"], "greater than or equal to 1"),
         (["eval"], "Missing argument"),
-        (["recipes", "shw"], "No such command 'shw'. Did you mean 'show'? (`vcycle recipes -h`"),
+        (["recipes", "shw"], "No such command 'shw'. Did you mean 'show'? (see `vcycle recipes -h`"),
     ],
 )
 def test_a_command_that_is_not_understood(vcycle, here, arguments, part):
