@@ -25,8 +25,8 @@ def test_a_study_that_goes_on_elsewhere_says_what_differs(file):
     note_environment(file, {"cores": 2, "torch": "2.11.0", "device": "CPU"}, said.append)
     note_environment(file, {"cores": 2, "torch": "2.12.0", "device": "H200"}, said.append)
     assert said == [
-        "trainings of this study ran elsewhere: torch 2.11.0 → 2.12.0, device CPU → H200; mind that when you compare "
-        "times"
+        "this study's earlier runs used another environment: torch 2.11.0 → 2.12.0, device CPU → H200; times may not "
+        "compare"
     ]
     assert len(read_environments(file)) == 2
 
@@ -34,5 +34,5 @@ def test_a_study_that_goes_on_elsewhere_says_what_differs(file):
 @pytest.mark.parametrize("text", ["{", "{}", "[1]"])
 def test_a_file_of_something_else_is_refused(file, text):
     file.write_text(text)
-    with pytest.raises(VcycleError, match=r"environments\.json (cannot be read|is no list of environments)"):
+    with pytest.raises(VcycleError, match=r"environments\.json (cannot be read|is not a list of environments)"):
         read_environments(file)

@@ -107,14 +107,14 @@ def test_a_study_of_which_every_run_fails_says_why(results, arms_of):
     def train(arm, seed):
         raise VcycleError("the loss is not finite at step 7")
 
-    with pytest.raises(VcycleError, match=r"no training was finished; cascade, seed 3: the loss is not finite at step"):
+    with pytest.raises(VcycleError, match=r"every training failed; cascade, seed 3: the loss is not finite at step"):
         train_all(arms_of("cascade", "constant"), seeds=(3, 4), results=results, train=train)
 
 
 @pytest.mark.parametrize("line", ['{"arm": "x"}', '{"curve": [[1]]}', '{"failed": "x"}'])
 def test_a_results_file_of_something_else_is_refused(results, arms_of, run_of, line):
     results.write_text(line + "\n")
-    with pytest.raises(VcycleError, match=r"results.jsonl holds something else than the runs .*give another --out"):
+    with pytest.raises(VcycleError, match=r"results.jsonl is not the results file of a study .*use another --out"):
         train_all(arms_of("constant"), seeds=(0,), results=results, train=run_of)
 
 

@@ -37,5 +37,5 @@ def test_a_machine_that_can_do_none_of_it_says_why(monkeypatch):
 
 
 def test_a_picture_is_of_one_way(tmp_path):
-    with pytest.raises(VcycleError, match="leave out --precision and --compile"):
+    with pytest.raises(VcycleError, match="--figure cannot be combined with --precision or --compile"):
         app([*BENCH, "--compile", "--figure", str(tmp_path / "steps.png")], standalone_mode=False)

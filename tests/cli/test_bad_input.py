@@ -277,12 +277,12 @@ def test_no_plans_to_compare(vcycle, here, videos):
         (["plan", "tiny.yaml", "--jsn"], "No such option"),
         (["demo", "--seeds", "0"], "greater than or equal to 1"),
         (["eval"], "Missing argument"),
-        (["recipes", "shw"], "No such command 'shw'. Did you mean 'show'? (`vcycle recipes -h`"),
+        (["recipes", "shw"], "No such command 'shw'. Did you mean 'show'? (see `vcycle recipes -h`"),
     ],
 )
 def test_a_command_that_is_not_understood(vcycle, here, arguments, part):
     ran = vcycle(*arguments)
-    refused(ran, part, "-h`)")
+    refused(ran, part, "(see `vcycle", "-h`)")
     assert ran.err.count("\n") == 1
 
 

@@ -79,9 +79,9 @@ def test_the_table_has_a_row_per_plan_with_its_gains():
     text = shown(comparison_table(DATA, "tiny"))
     rows = {line.split()[0]: line for line in text.splitlines() if line.split() and line.split()[0] in ARMS}
     assert list(rows) == list(ARMS)
-    for part in ("25.0 s", "47.5 s", "1,234", "56,789", "89.5 % ± 1.2", "1/4.00", "1/2.50"):
+    for part in ("25.0 s", "47.5 s", "1,234", "56,789", "89.5 % ± 1.2", "4.00×", "2.50×"):
         assert part in rows["cascade"]
-    assert "1/" not in rows["constant"]
+    assert "×" not in rows["constant"]
     assert "accuracy (test)" in text
     assert "mean over 2 seeds, ± standard deviation" in text
     assert "tiny" in text
@@ -93,22 +93,22 @@ def test_a_title_is_shown_as_it_is():
 
 def test_what_takes_longer_is_said_to():
     slow = {**DATA, "arms": {**ARMS, "cascade": arm(125.0, 0.9, over_constant=gain(0.8, 0.0))}}
-    assert "1.25×" in shown(comparison_table(slow, "tiny"))
-    assert statements(slow)[0].startswith("cascade takes 1.25× of the training time of the constant shape")
+    assert "0.80×" in shown(comparison_table(slow, "tiny"))
+    assert statements(slow)[0].startswith("cascade trains 1.25× slower than the constant shape")
 
 
 def test_the_statements_name_both_comparisons_with_their_intervals():
     assert statements(DATA) == [
-        "cascade takes 1/4.00 of the training time of the constant shape; "
-        "accuracy -0.5 points (95% interval -1.5 to +0.5, Welch); no worse by more than 1 point: not shown",
-        "cascade takes 1/2.50 of the training time of its LR-matched control; "
-        "accuracy +1.0 points (95% interval +0.0 to +2.0, Welch); no worse by more than 1 point: not shown",
+        "cascade trains 4.00× faster than the constant shape; "
+        "accuracy -0.5 points (95% interval -1.5 to +0.5, Welch); non-inferior (margin 1 point): inconclusive",
+        "cascade trains 2.50× faster than its LR-matched control; "
+        "accuracy +1.0 points (95% interval +0.0 to +2.0, Welch); non-inferior (margin 1 point): inconclusive",
         "to 90.0 % on validation, what constant ends at: cascade 10.0 s (median; 7.5 to 12.5); "
         "constant 40.0 s (median; 30.0 to 50.0); control:cascade 25.0 s (median; 18.8 to 31.2)",
     ]
     one_seed = {**DATA, "arms": {**ARMS, "cascade": arm(25.0, 0.9, over_constant=gain(4.0))}}
     assert statements(one_seed)[0] == (
-        "cascade takes 1/4.00 of the training time of the constant shape; no worse by more than 1 point: not shown"
+        "cascade trains 4.00× faster than the constant shape; non-inferior (margin 1 point): inconclusive"
     )
     assert statements({**DATA, "plan": None}) == []
 
@@ -116,27 +116,39 @@ def test_the_statements_name_both_comparisons_with_their_intervals():
 def test_both_intervals_are_said_where_both_are_known():
     best = arm(25.0, 0.9, over_constant=gain(4.0, -0.005, interval(-0.005, 0.04), "shown worse"))
     assert statements({**DATA, "margin": 0.03, "arms": {**ARMS, "cascade": best}})[0] == (
-        "cascade takes 1/4.00 of the training time of the constant shape; accuracy -0.5 points (95% intervals "
-        "-4.5 to +3.5, paired bootstrap over seeds and videos; -1.5 to +0.5, Welch); worse by more than 3 points: shown"
+        "cascade trains 4.00× faster than the constant shape; accuracy -0.5 points (95% intervals "
+        "-4.5 to +3.5, paired bootstrap over seeds and videos; -1.5 to +0.5, Welch); inferior (margin 3 points): shown"
     )
 
 
 @pytest.mark.parametrize(
     ("split", "paired", "verdict", "doubt", "words"),
     [
-        ("test", interval(0.0), "shown", None, "no worse by more than 1 point: shown"),
-        ("test", None, "shown", None, "no worse by more than 1 point on these very videos: shown"),
-        ("val", None, "shown", None, "no worse by more than 1 point on the very videos that it was chosen by: shown"),
+        ("test", interval(0.0), "shown", None, "non-inferior (margin 1 point): shown"),
+        ("test", None, "shown", None, "non-inferior (margin 1 point) on these videos only: shown"),
+        (
+            "val",
+            None,
+            "shown",
+            None,
+            "non-inferior (margin 1 point) on these videos only (which also chose it): shown",
+        ),
         (
             "val",
             None,
             "shown worse",
             None,
-            "worse by more than 1 point on the very videos that it was chosen by: shown",
+            "inferior (margin 1 point) on these videos only (which also chose it): shown",
         ),
-        ("val", None, "not shown", None, "no worse by more than 1 point: not shown"),
-        ("test", interval(0.0), "not shown", "few", "no worse by more than 1 point: not shown (too few videos)"),
-        ("test", interval(0.0), "not shown", "failed", "no worse by more than 1 point: not shown (a training failed)"),
+        ("val", None, "not shown", None, "non-inferior (margin 1 point): inconclusive"),
+        ("test", interval(0.0), "not shown", "few", "non-inferior (margin 1 point): inconclusive (too few videos)"),
+        (
+            "test",
+            interval(0.0),
+            "not shown",
+            "failed",
+            "non-inferior (margin 1 point): inconclusive (a run failed)",
+        ),
     ],
 )
 def test_a_verdict_says_what_it_is_about_and_what_it_lacks(split, paired, verdict, doubt, words):
@@ -148,7 +160,7 @@ def test_of_one_seed_no_spread_is_shown():
     data = {**DATA, "arms": {name: a | {"seeds": 1, "value_std": 0.0} for name, a in ARMS.items()}}
     table = shown(comparison_table(data, "tiny"))
     assert "±" not in table
-    assert "of one seed; 1/2 means half the time" in table
+    assert "one seed; 2× means half the training time" in table
 
 
 def test_a_restoration_is_told_of_in_decibels():
@@ -158,8 +170,8 @@ def test_a_restoration_is_told_of_in_decibels():
     assert "28.02 dB ± 0.01" in shown(comparison_table(data, "tiny"))
     assert "PSNR (test)" in shown(comparison_table(data, "tiny"))
     assert statements(data)[0] == (
-        "cascade takes 1/2.00 of the training time of its LR-matched control; PSNR +0.01 dB (95% interval "
-        "+0.00 to +0.02, Welch); no worse by more than 0.05 dB on these very clips: shown"
+        "cascade trains 2.00× faster than its LR-matched control; PSNR +0.01 dB (95% interval "
+        "+0.00 to +0.02, Welch); non-inferior (margin 0.05 dB) on these clips only: shown"
     )
     assert statements(data)[1].startswith("to 27.90 dB on validation")
     assert [axis.get_ylabel() for axis in comparison_figure(data).axes] == [
@@ -199,7 +211,7 @@ def test_without_a_target_there_is_no_column_for_it():
 def test_runs_that_failed_are_named_and_marked():
     failures = [{"arm": "constant", "seed": 2, "key": "k", "failed": "the loss is not finite at step 7"}]
     assert failed({**DATA, "failures": failures}) == [
-        "constant, seed 2 failed and is left out: the loss is not finite at step 7; the same command tries it again"
+        "constant, seed 2 failed and is excluded: the loss is not finite at step 7; the same command retries it"
     ]
     labels = [line.get_label() for line in comparison_figure({**DATA, "failures": failures}).axes[0].get_lines()]
     assert "constant (1 run failed)" in labels
@@ -250,7 +262,7 @@ def test_the_picture_says_the_paired_interval_where_there_is_one_and_marks_the_b
     ):
         axis = comparison_figure({**DATA, "arms": {**ARMS, "cascade": best}}).axes[0]
         title = axis.get_title(loc="left").replace("\n", " ")
-        assert f"cascade against constant: 1/4.00 of the time, {words}" in title
+        assert f"cascade vs constant: 4.00× faster, {words}" in title
     widths = {line.get_label(): line.get_linewidth() for line in axis.get_lines()}
     assert widths["cascade"] > widths["constant"] == widths["long+short"]
 
@@ -297,7 +309,7 @@ def test_where_no_plan_beats_chance_that_is_said_and_no_gain():
     assert table.count("(chance)") == len(ARMS)
     title = comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
     assert title.startswith("no plan beat chance")
-    assert "of the time" not in title
+    assert "faster" not in title
 
 
 def test_gains_that_the_videos_are_too_few_to_show_ask_for_more_of_them():
@@ -336,7 +348,7 @@ def test_an_interval_without_width_is_not_printed():
         assert "+6.7 points" in text
         assert "interval +" not in text
         assert "+6.7 to +6.7" not in text
-    assert "(all seeds alike: no interval)" in said(difference=POINT)[0]
+    assert "(all seeds equal: no interval)" in said(difference=POINT)[0]
     wide = interval(0.0667, 0.2)
     assert "(95% interval -13.3 to +26.7, paired bootstrap" in said(difference=POINT, paired=wide)[0]
     assert "(95% interval -13.3 to +26.7, Student over videos)" in said(difference=POINT, paired=POINT, clips=wide)[0]

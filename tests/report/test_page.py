@@ -1,4 +1,4 @@
-"""The page of `vcycle report`: made from a run's folder, whole in itself, and looked at in a browser."""
+"""The page of `vcycle report`: made from a run's folder, self-contained, and viewed in a browser."""
 
 import contextlib
 import dataclasses

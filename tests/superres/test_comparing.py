@@ -147,7 +147,7 @@ def test_the_command_speaks_in_decibels(vcycle, here, clips, study):
     assert "reusing 8 of 8 finished runs" in ran.err
     assert "PSNR (test)" in ran.out
     assert "to 9.00 dB (val)" in ran.out
-    assert "; no worse by more than 0.5 dB: " in ran.out
+    assert "; non-inferior (margin 0.5 dB): " in ran.out
     assert (out / "comparison.png").is_file()
     assert (out / "lengths.png").is_file()
     (ran_on,) = json.loads((out / "comparison.json").read_text())["environments"]

@@ -1,1 +1,1 @@
-"""Measurements: plans compared with their baselines and controls, over seeds, with intervals."""
+"""Benchmarks: compares plans with baselines and controls over seeds, and times steps and data loading."""

@@ -1,4 +1,4 @@
-"""Plans against the constant shape and their LR-matched controls: what they gain, and what they lose at most."""
+"""Compares plans with the constant shape and their LR-matched controls: speed-up, and non-inferiority of accuracy."""
 
 import math
 import statistics
@@ -24,29 +24,29 @@ from vcycle.tasks.plans import control_name
 __all__ = ["Comparison", "Doubt", "Gain", "Reach"]
 
 Doubt = Literal["failed", "few"]
-"""What forbids a statement: a training failed, or there are too few test videos or clips."""
+"""Why a verdict is inconclusive: a training failed, or there are too few test videos or clips."""
 
 _Rows = list[list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """What an arm gains over another."""
+    """The gain of one arm over another."""
 
     speedup: float
-    """How many times less training time."""
+    """Ratio of training times."""
     cpu_speedup: float
-    """How many times less processor time of the training process."""
+    """Ratio of CPU times of the training process."""
     welch: Interval | None
-    """Difference of the means, over seeds."""
+    """Welch interval of the difference of means, over seeds."""
     paired: Interval | None
-    """The same, over seeds and test videos or clips."""
+    """Paired bootstrap interval, over seeds and test videos or clips."""
     clips: Interval | None
-    """The same, over test videos or clips alone."""
+    """Student interval, over test videos or clips alone."""
     no_worse: Verdict
-    """Whether it is no worse by more than the margin, as every interval that is known says."""
+    """Non-inferiority verdict, on which all known intervals must agree."""
     doubt: Doubt | None
-    """Why nothing is shown although the first two intervals lie on one side of the margin."""
+    """Why the verdict is inconclusive although the first two intervals lie on one side of the margin."""
 
     def as_data(self) -> dict[str, Any]:
         """The gain as plain data."""
@@ -63,19 +63,19 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How soon an arm's validations reach a target."""
+    """Training time until an arm's validations reach a target."""
 
     reached: int
-    """Runs that did."""
+    """Runs that reached the target."""
     runs: int
-    """Of how many."""
+    """All runs."""
     median: float | None
-    """Seconds of training to the first validation at or above it, the median over all runs, of which those that failed
-    never get there; None where half of them or more do not."""
+    """Median over all runs of the training seconds to the first validation at or above the target. Failed runs never
+    reach it; None if the median run does not."""
     low: float | None
-    """The quickest run's; None without any."""
+    """Time of the fastest run; None if no run reaches the target."""
     high: float | None
-    """The slowest run's; None if one never gets there."""
+    """Time of the slowest run; None if a run does not reach the target."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,18 +83,18 @@ class Comparison:
     """All runs of all arms."""
 
     measure: Measure
-    """What they are judged by."""
+    """The measure to compare."""
     arms: tuple[Arm, ...]
     runs: tuple[ArmRun, ...]
     failures: tuple[Failure, ...] = ()
     environments: tuple[dict[str, Any], ...] = ()
-    """Machines and versions that they ran on; several where a study went on elsewhere."""
+    """Machines and versions of the runs; several if a study was resumed elsewhere."""
     margin: float | None = None
-    """The loss that is accepted, in the measure's own scale; by default the measure's."""
+    """Non-inferiority margin, in the measure's scale; by default the measure's."""
     target: float | None = None
-    """What is to be reached on validation, in the same scale; by default what the constant shape ends at."""
+    """Validation target, in the same scale; by default the final value of the constant shape."""
     chance: Mapping[str, Chance] = field(default_factory=dict)
-    """What guessing scores, by split; empty where there is no such level."""
+    """Chance level by split; empty if the task has none."""
 
     def of(self, arm: str) -> list[ArmRun]:
         """The finished runs of an arm, by seed."""
@@ -102,16 +102,16 @@ class Comparison:
 
     @property
     def split(self) -> str:
-        """The split that is shown."""
+        """The reported split: test if all runs have it, else validation."""
         return "test" if all(r.test is not None for r in self.runs) else "val"
 
     @property
     def accepted(self) -> float:
-        """The loss that is accepted."""
+        """The non-inferiority margin."""
         return self.measure.margin if self.margin is None else self.margin
 
     def values(self, arm: str) -> list[float]:
-        """What an arm's runs reach on the split that is shown."""
+        """The values of an arm's runs on the reported split."""
         return [r.test if self.split == "test" and r.test is not None else r.val for r in self.of(arm)]
 
     def seconds(self, arm: str) -> float:
@@ -119,31 +119,31 @@ class Comparison:
         return mean([r.seconds for r in self.of(arm)])
 
     def cpu_seconds(self, arm: str) -> float:
-        """Mean processor time of an arm's training process."""
+        """Mean CPU time of an arm's training process."""
         return mean([r.cpu_seconds for r in self.of(arm)])
 
     @property
     def best(self) -> str | None:
-        """The plan to recommend, chosen as `_choose` does.
+        """The plan to recommend, selected by `_choose`.
 
-        Plans whose control was trained come first, because only they can be judged.
+        Plans with a trained control are preferred, because only they can be judged.
         """
         plans = [a.name for a in self.arms if not a.is_control and not a.is_baseline]
         return self._choose([p for p in plans if self.control_of(p)]) or self._choose(plans)
 
     def control_of(self, plan: str) -> str | None:
-        """The control of a plan, if it was trained; of several lengths the one that `_choose` takes."""
+        """The control of a plan, if trained; of several lengths, the one selected by `_choose`."""
         return self._choose([a.name for a in self.arms if a.name.partition("@")[0] == control_name(plan)])
 
     @property
     def constant(self) -> str | None:
-        """The constant shape, if it was trained; of several lengths the one that `_choose` takes."""
+        """The constant shape, if trained; of several lengths, the one selected by `_choose`."""
         return self._choose([a.name for a in self.arms if a.is_baseline])
 
     def _choose(self, arms: Sequence[str]) -> str | None:
-        """One rule for all, on validation: the fastest that loses no more than the margin to the best.
+        """Select the fastest arm whose validation mean is within the margin of the best.
 
-        Those of which a run failed come last, however good the others are.
+        Arms with a failed run are considered only if all arms have one.
         """
         failed = {failure.arm for failure in self.failures}
         trained = [name for name in arms if self.of(name)]
@@ -154,7 +154,7 @@ class Comparison:
         return min((name for name in trained if val[name] >= max(val.values()) - self.accepted), key=self.seconds)
 
     def gain(self, arm: str, over: str) -> Gain:
-        """What an arm gains over another."""
+        """The gain of `arm` over another."""
         cpu = self.cpu_seconds(arm)
         welch, rows = welch_interval(self.values(arm), self.values(over)), self._paired(arm, over)
         paired = None if rows is None else paired_bootstrap(*rows)
@@ -169,7 +169,7 @@ class Comparison:
         ):
             doubt = "few"
         elif verdict != "not shown" and any(failure.arm in (arm, over) for failure in self.failures):
-            verdict, doubt = "not shown", "failed"  # those that did not fail show a plan at its best
+            verdict, doubt = "not shown", "failed"  # the runs that did not fail are biased towards good results
         return Gain(
             speedup=self.seconds(over) / self.seconds(arm),
             cpu_speedup=self.cpu_seconds(over) / cpu if cpu > 0 else 1.0,
@@ -181,7 +181,7 @@ class Comparison:
         )
 
     def _paired(self, arm: str, over: str) -> tuple[_Rows, _Rows] | None:
-        """A row per seed that both have, a value per video or clip that every one of these runs could read."""
+        """One row per shared seed, one value per video or clip that all of these runs could read."""
         if self.split != "test":
             return None
         of_arm, of_other = ({run.seed: run.each for run in self.of(name)} for name in (arm, over))
@@ -195,7 +195,7 @@ class Comparison:
         return a, b
 
     def reach(self, arm: str, target: float) -> Reach:
-        """How soon an arm reaches a target on validation."""
+        """The training time until an arm reaches a target on validation."""
         failed = sum(failure.arm == arm for failure in self.failures)
         times = sorted([*(_seconds_to(run, target) for run in self.of(arm)), *[math.inf] * failed])
         middle = statistics.median(times)
@@ -233,7 +233,7 @@ class Comparison:
 
     @property
     def bicubic(self) -> dict[str, float] | None:
-        """What bicubic interpolation reaches by split, `val` and perhaps `test`; None where no run says so."""
+        """The value of bicubic interpolation by split, `val` and perhaps `test`; None if no run has it."""
         found = {"val": [r.val_bicubic for r in self.runs], "test": [r.test_bicubic for r in self.runs]}
         known = {split: [v for v in values if v is not None and math.isfinite(v)] for split, values in found.items()}
         return {split: mean(values) for split, values in known.items() if values} or None

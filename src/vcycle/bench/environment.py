@@ -1,4 +1,4 @@
-"""What a study ran on: times of different machines and versions are not to be compared."""
+"""Records the environments of a study: times from different machines or versions are not comparable."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ __all__ = ["note_environment", "read_environments"]
 
 
 def read_environments(file: Path) -> list[dict[str, Any]]:
-    """What is written down, the first first.
+    """Read the recorded environments, oldest first.
 
     Raises:
         VcycleError: if it is something else.
@@ -25,17 +25,17 @@ def read_environments(file: Path) -> list[dict[str, Any]]:
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     if not isinstance(found, list) or not all(isinstance(known, dict) for known in found):
-        raise VcycleError(f"{file} is no list of environments: give another --out")
+        raise VcycleError(f"{file} is not a list of environments: use another --out")
     return found
 
 
 def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str], None]) -> None:
-    """Write down what a training ran on, unless that is known; tell if others ran on something else.
+    """Record the environment of a training, and report a difference from earlier ones.
 
     Args:
-        file: A list of all that is known.
-        here: As `vcycle.train.environment.environment` gives it.
-        on_message: Told of a difference.
+        file: JSON list of recorded environments.
+        here: The environment, from `vcycle.train.environment.environment`.
+        on_message: Called with a message about a difference.
 
     Raises:
         VcycleError: if the file is something else, or cannot be written.
@@ -46,5 +46,5 @@ def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str
     if known:
         last = known[-1]
         changed = [f"{key} {last.get(key)} → {here.get(key)}" for key in here if here.get(key) != last.get(key)]
-        on_message(f"trainings of this study ran elsewhere: {', '.join(changed)}; mind that when you compare times")
+        on_message(f"this study's earlier runs used another environment: {', '.join(changed)}; times may not compare")
     atomic_text(file, json.dumps([*known, here], indent=1) + "\n")

@@ -1,4 +1,4 @@
-"""Memory in use: now, and the most since one last asked for that to be forgotten."""
+"""Measures memory: current use, and peak use since the last reset."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PROCESS = Path("/proc/self")
 
 
 def forget_peak(device: torch.device) -> None:
-    """From now on, look for the peak anew."""
+    """Reset the peak."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     else:
@@ -23,7 +23,7 @@ def forget_peak(device: torch.device) -> None:
 
 
 def peak_bytes(device: torch.device) -> int | None:
-    """The most bytes of a device's memory in use at once; on a CPU, those of this process. None where unknown."""
+    """Peak memory of the device in bytes; on a CPU, of this process. None if unknown."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     try:
@@ -35,6 +35,6 @@ def peak_bytes(device: torch.device) -> int | None:
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds."""
+    """Resident memory of this process in bytes."""
     pages = (_PROCESS / "statm").read_text(encoding="ascii").split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")

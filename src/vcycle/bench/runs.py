@@ -1,7 +1,7 @@
-"""The trainings of a study: every arm with every seed, each kept in a file as it ends.
+"""Trains every arm of a study with every seed, and appends each run to the results file.
 
-Arms take turns seed by seed, so that a machine whose speed drifts slows all of them. A study that is cut
-short goes on where it stopped: finished runs are read back from the results file.
+Arms alternate seed by seed, so that a drift in machine speed affects all of them. An interrupted study resumes:
+finished runs are read from the results file.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,9 +24,9 @@ class Arm:
     name: str
     """Its name, such as `cascade` or `control:cascade`."""
     plan: Plan
-    """What is trained."""
+    """The plan to train."""
     key: str = ""
-    """Names everything that decides the outcome; a finished run is only read back under the same key."""
+    """Digest of everything that determines the outcome; a finished run is reused only under the same key."""
 
     @property
     def is_control(self) -> bool:
@@ -48,45 +48,44 @@ class ArmRun:
     key: str
     """The arm's."""
     measure: str
-    """Name of the number that `val`, `test`, `curve` and `each` are about."""
+    """Name of the measure in `val`, `test`, `curve` and `each`."""
     steps: int
     samples: int
     work: float
     """Voxels, in steps of the baseline."""
     seconds: float
-    """Wall-clock training time, validation left out."""
+    """Wall-clock training time, excluding validation."""
     cpu_seconds: float
-    """Processor time of the training process in it."""
+    """CPU time of the training process in it."""
     data_seconds: float
-    """How much of the wall-clock time was waiting for data."""
+    """Wall-clock time spent waiting for data."""
     replaced: int
     """Samples that could not be read."""
     val: float
-    """The number at the end, on the validation split."""
+    """The final value on the validation split."""
     test: float | None
     """The same on the test split."""
     curve: list[tuple[float, int, float]]
-    """(seconds, samples, the number on validation) over the training."""
+    """(seconds, samples, value on validation) during training."""
     each: list[float | None] | None = None
-    """The number of each video or clip of the test split, in the split's order (of top-1, 1 where it was recognised,
-    else 0); None for one that could not be read, and altogether where there is no such split or the number is no mean
-    over its videos."""
+    """The value of each video or clip of the test split, in the split's order (for top-1, 1 if correct, else 0). An
+    unreadable item is None; the list is None without a test split or if the measure is not a mean over videos."""
     val_bicubic: float | None = None
-    """Of super-resolution, what bicubic interpolation reaches on the validation split."""
+    """For super-resolution, the value of bicubic interpolation on the validation split."""
     test_bicubic: float | None = None
     """The same on the test split."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """A training that did not end: its loss was not finite, or too much of its data could not be read."""
+    """A training that failed: its loss was not finite, or too much of its data could not be read."""
 
     arm: str
     seed: int
     key: str
     """The arm's."""
     failed: str
-    """Why, in a line."""
+    """The reason, in one line."""
 
 
 def train_all(
@@ -97,21 +96,21 @@ def train_all(
     train: Callable[[Arm, int], ArmRun],
     on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
 ) -> tuple[list[ArmRun], list[Failure]]:
-    """Train every arm with every seed, unless the results file already has it. One that fails does not end the others.
+    """Train every arm with every seed, except runs already in the results file. A failed run does not stop the others.
 
     Args:
-        arms: What to compare.
-        seeds: Shared by all arms.
-        results: File of JSON lines, one per run that has ended; those that failed are tried again.
+        arms: The arms to compare.
+        seeds: Seeds, shared by all arms.
+        results: JSON Lines file with one line per ended run; failed runs are retried.
         train: Trains an arm with a seed.
-        on_run: Told of each run as it ends.
+        on_run: Called with each run when it ends.
 
     Returns:
         The finished runs, and those that failed.
 
     Raises:
-        RecipeError: if two arms have one name, or there are none.
-        VcycleError: if the results file holds something else, or cannot be written, or no run at all was finished.
+        RecipeError: if two arms have the same name, or there are none.
+        VcycleError: if the results file is invalid or cannot be written, or no run finished.
     """
     names = [a.name for a in arms]
     if not arms or len(set(names)) != len(names):
@@ -133,12 +132,12 @@ def train_all(
                 else:
                     failures.append(found)
     if not runs:
-        raise VcycleError(f"no training was finished; {failures[0].arm}, seed {failures[0].seed}: {failures[0].failed}")
+        raise VcycleError(f"every training failed; {failures[0].arm}, seed {failures[0].seed}: {failures[0].failed}")
     return runs, failures
 
 
 def _ended(arm: Arm, seed: int, train: Callable[[Arm, int], ArmRun]) -> ArmRun | Failure:
-    """A run however it ends, unless what stops it would stop the others too."""
+    """Train one run; turn an error into a `Failure` unless it would affect all runs."""
     try:
         return train(arm, seed)
     except (RecipeError, PlanError, CheckpointError):
@@ -148,13 +147,11 @@ def _ended(arm: Arm, seed: int, train: Callable[[Arm, int], ArmRun]) -> ArmRun |
 
 
 def _run_of(data: dict[str, Any], source: Path) -> ArmRun | None:
-    """A finished run; None for one that failed."""
+    """Parse a finished run; None for a failed one."""
     try:
         if "failed" in data:
             Failure(**data)
             return None
         return ArmRun(**{**data, "curve": [(p[0], p[1], p[2]) for p in data["curve"]]})
     except (KeyError, TypeError, IndexError) as error:
-        raise VcycleError(
-            f"{source} holds something else than the runs of a study ({error}): give another --out"
-        ) from None
+        raise VcycleError(f"{source} is not the results file of a study ({error}): use another --out") from None

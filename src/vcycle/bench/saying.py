@@ -1,4 +1,4 @@
-"""What many runs would all say, said once."""
+"""Removes duplicate messages of many runs."""
 
 import re
 from collections.abc import Callable
@@ -7,7 +7,7 @@ __all__ = ["once"]
 
 
 def once(tell: Callable[[str], None]) -> Callable[[str], None]:
-    """Say the same of many runs once, whatever its percentages."""
+    """Wrap a callback so that each message is passed on once; messages that differ only in percentages are the same."""
     said: set[str] = set()
 
     def say(text: str) -> None:

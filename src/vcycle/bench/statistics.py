@@ -1,4 +1,4 @@
-"""Intervals for what was measured over seeds."""
+"""Confidence intervals and non-inferiority tests over seeds and test clips."""
 
 import math
 import statistics
@@ -31,7 +31,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0.95) -> Interval | None:
-    """Welch's interval of `mean(a) - mean(b)`, of unequal variances; None below two values a side."""
+    """Welch's interval of `mean(a) - mean(b)`, for unequal variances; None for fewer than two values on a side."""
     if min(len(a), len(b)) < 2:
         return None
     difference = mean(a) - mean(b)
@@ -48,20 +48,20 @@ def welch_interval(a: Sequence[float], b: Sequence[float], confidence: float = 0
 def clip_interval(
     a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95, *, shares: bool
 ) -> Interval | None:
-    """Student's interval of `mean(a) - mean(b)` over clips, a clip's difference being its mean over the seeds.
+    """Student's interval of `mean(a) - mean(b)` over clips; a clip's difference is its mean over the seeds.
 
-    A bootstrap draws nothing but what is there. Of two clips it is between the two, which the truth is not in every
-    second time; where every clip comes out alike it is a point. This one knows how few they are.
+    A bootstrap only resamples the given clips. With two clips its interval spans just these two and misses the true
+    value every second time; if all clips are equal, it is a point. Student's interval accounts for the sample size.
 
     Args:
         a: A row per seed, a value per clip.
         b: The same seeds and clips.
         confidence: Of the interval.
-        shares: Whether values are 0 and 1. Then one clip won and one lost are counted on top, so that clips that all
-            come out alike are no certainty (Bonett and Price 2012, for the difference of two paired shares).
+        shares: Whether values are 0 and 1. One clip won and one lost are then added, so that equal clips do not give
+            certainty (Bonett and Price 2012, for the difference of two paired proportions).
 
     Returns:
-        The interval; None without a seed or below two clips.
+        The interval; None without a seed or with fewer than two clips.
     """
     if not a or len(a[0]) < 2:
         return None
@@ -74,7 +74,7 @@ def clip_interval(
 
 
 def _student(freedom: float, confidence: float) -> float:
-    """Standard errors that a two-sided interval reaches to either side."""
+    """Half-width of a two-sided Student interval, in standard errors."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, (1 + confidence) / 2))
@@ -83,19 +83,19 @@ def _student(freedom: float, confidence: float) -> float:
 def paired_bootstrap(
     a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95, *, resamples: int = 10_000
 ) -> Interval | None:
-    """Percentile interval of `mean(a) - mean(b)`, with both seeds and clips drawn anew, the same for `a` and `b`.
+    """Percentile interval of `mean(a) - mean(b)`, resampling seeds and clips together for `a` and `b`.
 
-    A few dozen test clips are a sample too: an interval over seeds alone speaks of these very clips.
+    A few dozen test clips are a sample too: an interval over seeds alone holds for these clips only.
 
     Args:
-        a: A row per seed, a value per clip, such as 1 where it was recognised, else 0; nan where a seed has none, as in
-            cross-validation of which not every fold was trained.
+        a: A row per seed, a value per clip, such as 1 if correct, else 0; nan if a seed has no value for a clip, as in
+            cross-validation with untrained folds.
         b: The same seeds and clips.
         confidence: Of the interval.
-        resamples: Draws; they are the same at every call.
+        resamples: Number of bootstrap samples, identical in every call.
 
     Returns:
-        The interval; None below two seeds or two clips.
+        The interval; None with fewer than two seeds or two clips.
 
     Raises:
         ValueError: if the two differ in shape.
@@ -123,16 +123,15 @@ def paired_bootstrap(
 
 
 def no_worse(intervals: Sequence[Interval], margin: float) -> Verdict:
-    """Whether a loss of more than a margin is ruled out, or is certain, by every one of some intervals.
+    """Test non-inferiority: whether all intervals rule out, or all confirm, a loss of more than the margin.
 
-    An interval that lies on both sides of the margin shows neither, and so do none at all: what is not shown is not
-    therefore equal. Nor do points alone: on a few clips, trainings may well come out alike by chance.
+    The result is inconclusive ("not shown") if an interval spans the margin or there is none; inconclusive does not
+    mean equal. It is also inconclusive if all intervals are points: on a few clips, results may be equal by chance.
 
     Args:
-        intervals: Of one difference, by one method each. A bootstrap over a few seeds or clips is narrower than it
-            should be, Welch's interval knows nothing of the test clips, that over clips nothing of the seeds: all have
-            to agree.
-        margin: The loss that is accepted, above 0.
+        intervals: Intervals of one difference, each by another method. All must agree: a bootstrap over a few seeds or
+            clips is too narrow, Welch's interval ignores the test clips, and the interval over clips ignores the seeds.
+        margin: The largest acceptable loss, above 0.
 
     Example:
         >>> no_worse([Interval(0.0, -0.004, 0.004, 0.95), Interval(0.0, -0.02, 0.02, 0.95)], 0.01)

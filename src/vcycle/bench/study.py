@@ -1,4 +1,4 @@
-"""A recipe's plans compared: from names of plans to trained arms."""
+"""Trains the plans of a recipe over seeds and compares them."""
 
 import hashlib
 import json
@@ -37,7 +37,7 @@ __all__ = ["arm_names", "compare_plans", "run_folder"]
 
 
 def arm_names(plans: Sequence[str]) -> list[str]:
-    """The plans to train, each with its LR-matched control, unless controls are named already."""
+    """The plans to train, each with its LR-matched control unless `plans` names controls."""
     names = list(dict.fromkeys(plans))
     if any(n.startswith("control:") for n in names):
         return names
@@ -46,7 +46,7 @@ def arm_names(plans: Sequence[str]) -> list[str]:
 
 
 def run_folder(out: Path, arm: str, seed: int, key: str) -> Path:
-    """Where a study in `out` keeps a training."""
+    """The folder of a training in the study `out`."""
     return out / "runs" / f"{re.sub('[^a-z0-9.+-]', '_', arm)}-seed{seed}-{key}"
 
 
@@ -67,26 +67,26 @@ def compare_plans(
     """Train a recipe under several plans and seeds.
 
     Args:
-        recipe: What is trained, of any task.
-        plans: Names of plans, as the task has them.
-        seeds: Shared by all arms.
+        recipe: The recipe to train, of any task.
+        plans: Names of the task's plans.
+        seeds: Seeds, shared by all arms.
         out: Folder for videos, caches, runs and results.
-        margin: The loss that is accepted, in the measure's own scale; by default the measure's.
-        target: What is to be reached on validation, in that scale; by default what the constant shape ends at.
-        on_progress: Told of work before training: what, how much, of how much.
-        on_start: Told which arm and seed begins.
-        on_step: Told of every step.
-        on_run: Told of every run as it ends.
-        on_message: Told what a user should know, once for all seeds.
+        margin: Non-inferiority margin, in the measure's scale; by default the measure's.
+        target: Validation target, in the same scale; by default the final value of the constant shape.
+        on_progress: Called during work before training with its name, the amount done and the total.
+        on_start: Called with the arm and seed when a training starts.
+        on_step: Called after every step.
+        on_run: Called with every run when it ends.
+        on_message: Called with messages for the user, each once for all seeds.
 
     Raises:
         RecipeError: if the recipe names no data, or a plan is unknown.
         PlanError: if a plan cannot be built, or the model cannot take its shapes.
-        DataError: if the data is not as it should be.
-        VcycleError: if another process is at work in the folder, it cannot be written, or no training was finished.
+        DataError: if the data is invalid.
+        VcycleError: if another process is using the folder, it cannot be written, or no training finished.
     """
     task = tasks[recipe.task]
-    check_names(task.plans, plans)  # before the data is looked for, or made
+    check_names(task.plans, plans)  # fail before reading or generating data
     on_message = once(on_message)
     experiment = Experiment(recipe, out, on_progress=on_progress, on_message=on_message)
     left_out = out / "left_out.json"
@@ -153,7 +153,7 @@ def compare_plans(
 
 
 def _chance(experiment: Experiment) -> dict[str, Chance]:
-    """What guessing scores on each split to evaluate on; empty where there is no such level."""
+    """The chance level of each evaluated split; empty if the task has none."""
     splits = experiment.splits
     found = {"val": splits.val} | ({} if splits.test is None else {"test": splits.test})
     levels = {split: experiment.task.chance(experiment.recipe, data) for split, data in found.items()}
@@ -161,7 +161,7 @@ def _chance(experiment: Experiment) -> dict[str, Chance]:
 
 
 def _own(experiment: Experiment, name: str, seed: int) -> RecipeBase:
-    """The recipe of one run, which is written beside it and can be evaluated from there."""
+    """The recipe of one run, saved in its folder so that the run can be evaluated from there."""
     recipe = experiment.recipe
     update = {"plan": name, "run": recipe.run.model_copy(update={"seed": seed})}
     if (data := experiment.task.embedded_data(recipe, experiment.work)) is not None:
@@ -172,7 +172,7 @@ def _own(experiment: Experiment, name: str, seed: int) -> RecipeBase:
 def _test(
     experiment: Experiment, model: "nn.Module", device: "torch.device"
 ) -> "tuple[Evaluation | None, list[float | None] | None]":
-    """What an evaluation on the test split finds, and the measure of each item; None where there is no such split."""
+    """The evaluation on the test split and the measure of each item; None if there is no test split."""
     if experiment.splits.test is None:
         return None, None
     evaluator = experiment.evaluator("test")
@@ -184,9 +184,9 @@ def _test(
 
 
 def _key(recipe: RecipeBase, fingerprint: str) -> str:
-    """A digest of all that decides a run's outcome but the seed.
+    """A digest of everything that determines a run's outcome except the seed.
 
-    Of the recipe, what differs from its defaults: an option that a later version adds decides nothing until used.
+    Only recipe values that differ from their defaults count, so an option added by a later version changes nothing.
     """
     same = recipe.model_copy(update={"description": "", "plan": "", "plans": type(recipe.plans)()})
     text = json.dumps(same.model_dump(mode="json", by_alias=True, exclude_defaults=True), sort_keys=True)

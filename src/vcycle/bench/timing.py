@@ -1,4 +1,4 @@
-"""Times taken in turn, so that what else the machine does falls on all alike."""
+"""Times several workloads in turn, so that other load on the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 __all__ = ["Spread", "Turn", "interleaved", "ratios"]
 
-_SHORTEST = 0.05  # seconds; what is faster is repeated within its turn
+_SHORTEST = 0.05  # seconds; faster work is repeated within a turn
 
 
 class Spread(NamedTuple):
-    """What was measured in several turns."""
+    """Median and range of several turns."""
 
     median: float
     low: float
@@ -29,7 +29,7 @@ class Turn(NamedTuple):
     """Seconds per piece of work, in one turn."""
 
     cpu: float
-    """Of the processor, over all threads of this process."""
+    """CPU time over all threads of this process."""
 
     wall: float
 
@@ -37,13 +37,13 @@ class Turn(NamedTuple):
 def interleaved(
     works: Mapping[str, Callable[[], int]], repeats: int, tell: Callable[[], None] = lambda: None
 ) -> dict[str, list[Turn]]:
-    """Time several works in turn, ``repeats`` times round.
+    """Time several workloads in turn, ``repeats`` times each.
 
-    Each is done once before, untimed.
+    Each runs once before as an untimed warm-up.
 
     Args:
-        works: Work by name; each call returns how many pieces were done.
-        repeats: Turns of each.
+        works: Workloads by name; each call returns the number of completed pieces.
+        repeats: Turns of each workload.
         tell: Called after every turn.
     """
     rounds = {}
@@ -63,5 +63,5 @@ def interleaved(
 
 
 def ratios(slow: Sequence[float], fast: Sequence[float]) -> Spread:
-    """How many times faster, turn by turn."""
+    """The speed-up of `fast` over `slow`, turn by turn."""
     return Spread.of([a / b for a, b in zip(slow, fast, strict=True)])

@@ -53,7 +53,7 @@ def seed_range(text: str) -> range:
 
 
 def demo_data(data: dict[str, Any]) -> dict[str, Any]:
-    """A comparison as printed by `vcycle demo --json`: adds accuracies, and fixed names of the best plan and control."""
+    """A comparison as printed by `vcycle demo --json`: adds accuracies, and fixed names for best plan and control."""
     arms = {
         name: arm | {"accuracy": arm["value"], "accuracy_std": arm["value_std"]} for name, arm in data["arms"].items()
     }

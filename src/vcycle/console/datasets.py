@@ -32,9 +32,7 @@ DataOverrides = Annotated[
     typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as data.val=val.csv or data.fold=2."),
 ]
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to train.")]
-Layout = Annotated[
-    str | None, typer.Option("--layout", help="Folder layout of the videos, as data.layout of a recipe.")
-]
+Layout = Annotated[str | None, typer.Option("--layout", help="Folder layout, as data.layout in a recipe.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one per core.")]
 
 

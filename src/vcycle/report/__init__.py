@@ -1,1 +1,1 @@
-"""Tables and figures of what was measured."""
+"""Tables, figures and pages of results."""

@@ -1,4 +1,4 @@
-"""A comparison for people: one table, and accuracy against time."""
+"""Renders a comparison: a table, statements, and a figure of accuracy against training time."""
 
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -15,7 +15,7 @@ __all__ = ["comparison_figure", "comparison_table", "failed", "statements"]
 
 
 def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
-    """The arms of a comparison (as `Comparison.as_data` gives it), one row each."""
+    """The table of a comparison (from `Comparison.as_data`), one row per arm."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -24,7 +24,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     table = Table(title=escape(title), box=box.SIMPLE_HEAD)
     table.add_column("plan")
     columns = ["train time", "CPU time", "steps", "samples", f"{measure['words']} ({data['split']})"]
-    columns += ["time vs constant", "vs its control"]
+    columns += ["speed-up vs constant", "vs its control"]
     if target is not None:
         columns.append(f"to {_text(measure, target)} (val)")
     for column in columns:
@@ -37,32 +37,32 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
             f"{arm['steps']:,}",
             f"{arm['samples']:,}",
             _ended(measure, arm),
-            _times(arm.get("over_constant")),
-            _times(arm.get("over_control")),
+            _speedup(arm.get("over_constant")),
+            _speedup(arm.get("over_control")),
             *([] if target is None else [_soon(arm["to_target"])]),
         )
     if (reached := _bicubic(data)) is not None:
         table.add_row("bicubic", "", "", "", "", _text(measure, reached))
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
-    over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "of one seed"
-    table.caption = f"{over}; 1/2 means half the time"
+    over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
+    table.caption = f"{over}; 2× means half the training time"
     return table
 
 
 def _ended(measure: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
-    """What a plan ends at, and by how much its seeds differ; of one seed nothing is known of that."""
+    """A plan's final value, with the standard deviation if there are several seeds."""
     spread = f" ± {_number(measure, arm['value_std'])}" if arm["seeds"] > 1 else ""
     return f"{_text(measure, arm['value'])}{spread}{' (chance)' if _at_chance(arm) else ''}"
 
 
 def _at_chance(arm: Mapping[str, Any]) -> bool:
-    """Whether a plan does no better than guessing."""
+    """Whether a plan is not better than chance."""
     return bool(arm.get("at_chance"))
 
 
 def _no_better_than_chance(data: Mapping[str, Any]) -> str | None:
-    """What to say where plans do no better than guessing: no plan at all, or the best one; None where it does."""
+    """A statement if no plan, or not even the best one, beats chance; else None."""
     level, best = data.get("chance"), data["plan"]
     if level is None:
         return None
@@ -74,13 +74,13 @@ def _no_better_than_chance(data: Mapping[str, Any]) -> str | None:
     advice = "train longer (training.epochs), start from trained weights (init=FILE), check the labels and training.lr"
     if any(arm["value"] > level["share"] for arm in data["arms"].values()):
         advice += f"; more {split} videos show smaller gains"
-    return f"no plan beat {chance}, so their times compare nothing: {advice}"
+    return f"no plan beat {chance}, so their times cannot be compared: {advice}"
 
 
 def statements(data: Mapping[str, Any]) -> list[str]:
-    """What the best plan gains over the constant shape and its control, and how soon all three reach the target.
+    """The best plan's speed-up over the constant shape and its control, and the time to the target of all three.
 
-    Where no plan beats chance, that alone.
+    If no plan beats chance, only that is stated.
     """
     best, measure = data["plan"], data["measure"]
     at_chance_said = _no_better_than_chance(data)
@@ -93,7 +93,7 @@ def statements(data: Mapping[str, Any]) -> list[str]:
             continue
         length = data["constant"] if key == "over_constant" else data["control"]
         other += f" ({length})" if "@" in (length or "") else ""
-        text = f"{best} takes {_times(gain)} of the training time of {other}"
+        text = f"{best} trains {_faster(gain)} than {other}"
         if (difference := _difference(measure, gain)) is not None:
             text += f"; {measure['words']} {difference}"
         said.append(f"{text}; {_verdict(data, gain)}")
@@ -106,12 +106,12 @@ def statements(data: Mapping[str, Any]) -> list[str]:
 
 
 def _bicubic(data: Mapping[str, Any]) -> float | None:
-    """What bicubic interpolation reaches on the split that is shown."""
+    """The value of bicubic interpolation on the reported split."""
     return (data.get("bicubic") or {}).get(data["split"])
 
 
 def _below_bicubic(data: Mapping[str, Any]) -> str | None:
-    """Which plans restore less than bicubic interpolation does."""
+    """A warning that names the plans below bicubic interpolation; None if there are none."""
     reached, measure = _bicubic(data), data["measure"]
     if reached is None:
         return None
@@ -125,22 +125,22 @@ def _below_bicubic(data: Mapping[str, Any]) -> str | None:
     )
     return (
         f"warning: {which} below bicubic interpolation, {_text(measure, reached)}: such a network has not learned to "
-        "restore, and what it gains means nothing; train for more steps"
+        "restore, and its speed-up means nothing; train for more steps"
     )
 
 
 def failed(data: Mapping[str, Any]) -> list[str]:
-    """Which trainings failed, and why."""
+    """A line for each failed run, with the reason."""
     return [
-        f"{f['arm']}, seed {f['seed']} failed and is left out: {f['failed']}; the same command tries it again"
+        f"{f['arm']}, seed {f['seed']} failed and is excluded: {f['failed']}; the same command retries it"
         for f in data["failures"]
     ]
 
 
 def comparison_figure(data: Mapping[str, Any]) -> "Figure":
-    """The measure on validation against training time, mean over seeds with the range; and where each plan ends.
+    """Plot the measure on validation against training time (mean and range over seeds), and the final values.
 
-    The end is that on the test split where there is one, in a panel of its own: two sets need not be equally hard.
+    Final values are on the test split if there is one, in a separate panel: the two splits may differ in difficulty.
     """
     measure, tested = data["measure"], data["split"] == "test"
     scale = measure["scale"]
@@ -187,14 +187,14 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
     if data.get("chance") is not None:
         ends.axhline(scale * data["chance"]["share"], color="black", linewidth=0.8, linestyle="--")
-    # A title does not break its lines, and would leave the picture.
+    # Matplotlib does not wrap titles; a long one would be cut off.
     said = [line for text in _in_short(data) for line in wrap(text, 94)]
     curves.set_title("\n".join(said), fontsize=8, loc="left")
     return figure
 
 
 def _in_short(data: Mapping[str, Any]) -> list[str]:
-    """What the best plan gains, for a picture."""
+    """The best plan's gains, for the title of the figure."""
     best, measure = data["plan"], data["measure"]
     said = [] if (line := _no_better_than_chance(data)) is None else [line]
     if all(_at_chance(arm) for arm in data["arms"].values()):
@@ -203,7 +203,7 @@ def _in_short(data: Mapping[str, Any]) -> list[str]:
         gain = None if best is None else data["arms"][best].get(key)
         if gain is None:
             continue
-        text = f"{best} against {other}: {_times(gain)} of the time"
+        text = f"{best} vs {other}: {_faster(gain)}"
         if (measured := _measured(gain)) is not None:
             text += f", {_number(measure, measured, '+')} {measure['points']}"
             interval = next(iter(_intervals(measure, gain).values()), None)
@@ -213,17 +213,17 @@ def _in_short(data: Mapping[str, Any]) -> list[str]:
 
 
 def _number(measure: Mapping[str, Any], value: float, sign: str = "") -> str:
-    """A value as it is written, without its unit."""
+    """Format a value without its unit."""
     return f"{measure['scale'] * value:{sign}.{measure['digits']}f}"
 
 
 def _text(measure: Mapping[str, Any], value: float) -> str:
-    """A value as it is written."""
+    """Format a value with its unit."""
     return f"{_number(measure, value)} {measure['unit']}"
 
 
 def _measured(gain: Mapping[str, Any]) -> float | None:
-    """The difference of two plans; None where a single seed has none."""
+    """The difference of two plans; None for a single seed."""
     known = (gain[key] for key in ("paired", "difference") if gain[key] is not None)
     return next((float(interval["difference"]) for interval in known), None)
 
@@ -231,8 +231,8 @@ def _measured(gain: Mapping[str, Any]) -> float | None:
 def _intervals(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The intervals of a difference, by method.
 
-    One without width says nothing: all seeds came out alike, which a few do by chance. The interval over videos or
-    clips takes the place of both where neither has any.
+    An interval of zero width is dropped: all seeds gave the same value, which a few do by chance. If both are dropped,
+    the interval over videos or clips replaces them.
     """
     samples = measure["samples"]
     methods = {"paired": f"paired bootstrap over seeds and {samples}", "difference": "Welch"}
@@ -245,12 +245,12 @@ def _intervals(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> dict[str,
 
 
 def _has_width(interval: Mapping[str, Any]) -> bool:
-    """Whether an interval is more than a point, to rounding."""
+    """Whether an interval has a width above rounding errors."""
     return bool(interval["high"] - interval["low"] > 1e-9)
 
 
 def _range(measure: Mapping[str, Any], interval: Mapping[str, Any]) -> str:
-    """The two ends of an interval, with as many decimals as keep them apart."""
+    """The two ends of an interval, with enough decimals to differ."""
     low, high = (measure["scale"] * interval[end] for end in ("low", "high"))
     digits = measure["digits"]
     while f"{low:.{digits}f}" == f"{high:.{digits}f}" and digits < 6:
@@ -259,13 +259,13 @@ def _range(measure: Mapping[str, Any], interval: Mapping[str, Any]) -> str:
 
 
 def _difference(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> str | None:
-    """A difference with its intervals; None where a single seed has none."""
+    """A difference with its intervals; None for a single seed."""
     measured, known = _measured(gain), _intervals(measure, gain)
     if measured is None:
         return None
     difference = f"{_number(measure, measured, '+')} {measure['points']}"
     if not known:
-        return f"{difference} (all seeds alike: no interval)"
+        return f"{difference} (all seeds equal: no interval)"
     intervals = "; ".join(f"{_range(measure, interval)}, {words}" for words, interval in known.items())
     many = "s" * (len(known) > 1)
     confidence = next(iter(known.values()))["confidence"]
@@ -273,22 +273,23 @@ def _difference(measure: Mapping[str, Any], gain: Mapping[str, Any]) -> str | No
 
 
 def _verdict(data: Mapping[str, Any], gain: Mapping[str, Any]) -> str:
-    """Whether no more is lost than is accepted; of which videos, where nothing is known of others; why it is open."""
+    """The non-inferiority verdict: the margin, the videos that it is limited to, and why it is inconclusive."""
     measure, verdict = data["measure"], gain["no_worse"]
     size = f"{measure['scale'] * data['margin']:g}"
     lost = f"{size} {measure['points'].removesuffix('s') if size == '1' else measure['points']}"
     where = ""
     if verdict != "not shown" and gain["paired"] is None:
-        these, chosen = ("the", " that it was chosen by") if data["split"] == "val" else ("these", "")
-        where = f" on {these} very {measure['samples']}{chosen}"
+        selected = " (which also chose it)" if data["split"] == "val" else ""
+        where = f" on these {measure['samples']} only{selected}"
     if verdict == "shown worse":
-        return f"worse by more than {lost}{where}: shown"
-    doubts = {"failed": " (a training failed)", "few": f" (too few {measure['samples']})", None: ""}
-    return f"no worse by more than {lost}{where}: {verdict}{doubts[gain['doubt']]}"
+        return f"inferior (margin {lost}){where}: shown"
+    doubts = {"failed": " (a run failed)", "few": f" (too few {measure['samples']})", None: ""}
+    found = "inconclusive" if verdict == "not shown" else verdict
+    return f"non-inferior (margin {lost}){where}: {found}{doubts[gain['doubt']]}"
 
 
 def _soon(reach: Mapping[str, Any]) -> str:
-    """When a target is reached, in a cell."""
+    """The time to the target, for a table cell."""
     if not reach["reached"]:
         return "never"
     part = "" if reach["reached"] == reach["runs"] else f"{reach['reached']} of {reach['runs']}"
@@ -296,7 +297,7 @@ def _soon(reach: Mapping[str, Any]) -> str:
 
 
 def _soon_in_words(reach: Mapping[str, Any]) -> str:
-    """When a target is reached, with the range over seeds."""
+    """The time to the target, with the range over seeds."""
     if not reach["reached"]:
         return "never"
     if reach["runs"] == 1:
@@ -310,13 +311,16 @@ def _soon_in_words(reach: Mapping[str, Any]) -> str:
 
 
 def _common(runs: Sequence[Mapping[str, Any]]) -> list[list[Sequence[float]]]:
-    """The points of all seeds' curves, side by side: validations fall on the same steps."""
+    """Align the curves of all seeds by validation: validations happen at the same steps."""
     return [list(column) for column in zip(*(r["curve"] for r in runs), strict=False)]
 
 
-def _times(gain: Mapping[str, Any] | None) -> str:
-    """How much time something takes of another's: 1/2.50, or 1.25× where it takes longer."""
-    if gain is None:
-        return ""
+def _speedup(gain: Mapping[str, Any] | None) -> str:
+    """A speed-up for a table cell: 2.50×, or 0.80× if it is slower."""
+    return "" if gain is None else f"{gain['speedup']:.2f}×"
+
+
+def _faster(gain: Mapping[str, Any]) -> str:
+    """A speed-up in words: 2.50× faster, or 1.25× slower."""
     times = gain["speedup"]
-    return f"1/{times:.2f}" if times >= 1 else f"{1 / times:.2f}×"
+    return f"{times:.2f}× faster" if times >= 1 else f"{1 / times:.2f}× slower"

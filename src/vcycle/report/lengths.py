@@ -1,4 +1,4 @@
-"""Plans trained at several lengths: where each ends, against the time that it takes."""
+"""Plots plans trained at several lengths: final value against training time."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,19 +17,19 @@ _TIMES = {"train_seconds": "training time (s)", "cpu_seconds": "processor time o
 
 
 def has_lengths(data: Mapping[str, Any]) -> bool:
-    """Whether a comparison has a plan at several lengths."""
+    """Whether a comparison has a plan with several lengths."""
     return any(len(lengths) > 1 for lengths in _lengths(data).values())
 
 
 def lengths_figure(
     comparisons: Mapping[str, Mapping[str, Any]], time: Literal["train_seconds", "cpu_seconds"] = "train_seconds"
 ) -> "Figure":
-    """A line for each plan through its lengths: the mean at the end, ± standard deviation, against the time.
+    """Plot one line per plan through its lengths: final mean ± standard deviation against time.
 
     Args:
-        comparisons: What `Comparison.as_data` gives, by title; side by side. Of it `measure`, `split`, where it is
-            there `chance` (a dashed line), and of each of the `arms` its times, `value` and `value_std` are read.
-        time: Of which clock.
+        comparisons: Data from `Comparison.as_data` by title, drawn side by side. Reads `measure`, `split`, `chance` if
+            present (a dashed line), and the times, `value` and `value_std` of each of the `arms`.
+        time: Wall-clock or CPU time.
     """
     figure = new_figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
@@ -80,7 +80,7 @@ def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str,
 
 
 def _lengths(data: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names of each plan's lengths."""
+    """Names of arms by plan: one arm per length."""
     found: dict[str, list[str]] = {}
     for name in data["arms"]:
         found.setdefault(name.partition("@")[0], []).append(name)

@@ -1,4 +1,4 @@
-"""Measured values for people: the median, and in brackets the range."""
+"""Formats measured values: the median, with the range in parentheses."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ __all__ = ["number", "spread"]
 
 
 def spread(measured: Mapping[str, float | None]) -> str:
-    """`median (low to high)`, or the median alone where there is no range."""
+    """`median (low to high)`, or only the median if there is no range."""
     middle, low, high = measured["median"], measured["low"], measured["high"]
     if low is None or high is None or low == high:
         return number(middle)
@@ -14,7 +14,7 @@ def spread(measured: Mapping[str, float | None]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Three digits, two below 1.
+    """Format a number with three digits, two below 1.
 
     Example:
         >>> number(1234.5), number(12.34), number(0.5), number(0.00123)

@@ -1,4 +1,4 @@
-"""What steps and plans take, for people: two tables, and a picture of both."""
+"""Renders the results of `bench_steps`: a table of batch shapes, a table of plans, and a figure."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ __all__ = ["plans_table", "shapes_table", "steps_figure", "steps_notes"]
 
 
 def shapes_table(found: Mapping[str, Any]) -> "Table":
-    """The batch shapes of `bench_steps`, a row each."""
+    """The table of batch shapes from `bench_steps`, one row each."""
     from rich import box
     from rich.table import Table
 
@@ -39,20 +39,20 @@ def shapes_table(found: Mapping[str, Any]) -> "Table":
         cells += [number(row["clips_per_second"]), spread(row["realised"]), f"{row['of_peak']:.0%}"]
         table.add_row(_shape(row), *cells, row["bound_by"])
     table.caption = (
-        "median over turns (lowest to highest). realised / work: the rate of arithmetic over that of the full shape; "
-        "1 means that a plan's saving of work becomes a saving of time"
+        "median over repeats (lowest to highest). realised / work: the FLOP rate relative to the full shape; 1 means "
+        "that a plan saves as much time as work"
     )
     return table
 
 
 def plans_table(found: Mapping[str, Any]) -> "Table":
-    """The plans of `bench_steps`, a row each."""
+    """The table of plans from `bench_steps`, one row each."""
     from rich import box
     from rich.table import Table
 
     table = Table(title="whole plans, predicted", box=box.SIMPLE_HEAD)
     table.add_column("plan")
-    for column in ("steps", "samples", "training time", "processor", "faster than constant", "by its work alone"):
+    for column in ("steps", "samples", "training time", "CPU time", "faster than constant", "by FLOPs alone"):
         table.add_column(column, justify="right")
     for row in found["plans"]:
         table.add_row(
@@ -64,22 +64,22 @@ def plans_table(found: Mapping[str, Any]) -> "Table":
             spread(row["speedup"]),
             number(row["flop_speedup"]),
         )
-    counted = "loading included" if found["workers"] is not None else "clips that lie in memory; --data counts loading"
-    table.caption = f"training only, {counted}; the accuracy that a plan reaches is `vcycle compare`'s to tell"
+    counted = "loading included" if found["workers"] is not None else "clips in memory; --data includes loading"
+    table.caption = f"training only, {counted}; `vcycle compare` measures the accuracy of plans"
     return table
 
 
 def steps_notes(found: Mapping[str, Any]) -> list[str]:
-    """What the figures hold for."""
+    """The device, precision, peak rate and versions of the measurement."""
     machine = found["machine"]
     where = found["device"] if found["device"] != "CPU" else f"{machine['processor']}, {found['threads']} threads"
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
-    peak = f"a product of large matrices reaches {found['peak_gflops']:,.0f} GFLOP/s"
+    peak = f"a large matrix multiplication reaches {found['peak_gflops']:,.0f} GFLOP/s"
     return [f"{where}, {found['precision']}; {peak}", versions]
 
 
 def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
-    """What each shape makes of its saving of work, where its time goes, and the predicted time of plans."""
+    """Plot the realised speed-up of each shape, its time by part, and the predicted training time of plans."""
     shapes, plans = found["shapes"], found["plans"]
     figure = new_figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
@@ -103,7 +103,7 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
 
 
 def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float]], colour: str) -> Any:
-    """A bar for each median, with its range."""
+    """Draw a bar for each median, with its range."""
     medians = [each["median"] for each in found]
     ranges = [[m - each["low"] for m, each in zip(medians, found, strict=True)]]
     ranges += [[each["high"] - m for m, each in zip(medians, found, strict=True)]]
@@ -111,7 +111,7 @@ def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float
 
 
 def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
-    """Milliseconds of a step, part by part."""
+    """Draw the milliseconds of a step by part."""
     start = [0.0] * len(shapes)
     for part, colour in zip(("forward", "backward", "optimizer"), ("#4c78a8", "#9ecae9", "#54a24b"), strict=True):
         widths = [(row["parts_ms"] or {}).get(part, 0.0) for row in shapes]
@@ -122,11 +122,11 @@ def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
         axis.barh(range(len(shapes)), waits, left=start, color="#e45756", label="waiting for data")
     axis.margins(x=0.05)
     axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / len(shapes)), ncols=4)
-    axis.set_xlabel("a step, part by part (ms)")
+    axis.set_xlabel("step time by part (ms)")
 
 
 def _unit(longest: float) -> tuple[str, float]:
-    """In which unit seconds are shown, and what they are multiplied by."""
+    """The unit to show seconds in, and its factor."""
     if longest < 180:
         return "seconds", 1.0
     return ("minutes", 1 / 60) if longest < 10800 else ("hours", 1 / 3600)

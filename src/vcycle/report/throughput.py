@@ -1,4 +1,4 @@
-"""Clips a second, for people: a table for each set of videos, the loader's share, and what was promised."""
+"""Renders the results of `bench_data`: readers by video set, loader throughput, and targets."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ __all__ = ["loader_table", "readers_table", "target_table", "throughput_notes"]
 
 
 def readers_table(measured: Mapping[str, Any]) -> "Table":
-    """The readers of one set of videos (as `bench_data` gives it), a row for each grid and reader."""
+    """The table of readers for one set of videos (from `bench_data`), one row per grid and reader."""
     from rich import box
     from rich.table import Table
 
@@ -24,7 +24,7 @@ def readers_table(measured: Mapping[str, Any]) -> "Table":
     )
     table.add_column("clip")
     table.add_column("reader")
-    for column in ("clips/s per core", "CPU ms a clip", "times the plain loop"):
+    for column in ("clips/s per core", "CPU ms per clip", "vs plain loop (×)"):
         table.add_column(column, justify="right")
     for grid in measured["grids"]:
         clip = f"{grid['frames']}x{grid['size']}x{grid['size']}"
@@ -40,12 +40,12 @@ def readers_table(measured: Mapping[str, Any]) -> "Table":
             clip = ""
         for name, fault in grid["faults"].items():
             table.add_row(clip, name, fault, "", "")
-    table.caption = "median over turns (lowest to highest)"
+    table.caption = "median over repeats (lowest to highest)"
     return table
 
 
 def loader_table(rows: list[dict[str, Any]]) -> "Table":
-    """What the loader delivers of what a bare loop of the same source gives."""
+    """The table of loader throughput relative to a bare loop over the same source."""
     from rich import box
     from rich.table import Table
 
@@ -55,12 +55,12 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
     table.add_column("source")
     for column in (
         "workers",
-        "bare loop, ms a clip",
+        "bare loop, ms per clip",
         "with batches, ms",
-        "loader, ms a clip",
+        "loader, ms per clip",
         "of workers x bare loop",
         "of workers x with batches",
-        "of bare loops side by side",
+        "of parallel bare loops",
     ):
         table.add_column(column, justify="right")
     for row in rows:
@@ -74,12 +74,12 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
             spread(row["share_of_batches"]),
             spread(row["share_of_beside"]),
         )
-    table.caption = "by the clock; another program on the machine shows here"
+    table.caption = "wall-clock time; other load on the machine affects it"
     return table
 
 
 def target_table(targets: list[dict[str, Any]]) -> "Table":
-    """What is promised, and whether it was reached here."""
+    """The table of targets, and whether this machine reached them."""
     from rich import box
     from rich.table import Table
 
@@ -96,7 +96,7 @@ def target_table(targets: list[dict[str, Any]]) -> "Table":
 
 
 def throughput_notes(found: Mapping[str, Any]) -> list[str]:
-    """The machine, the software, and what could not be compared."""
+    """The machine, the versions, and the readers that could not be compared."""
     machine = found["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     return [

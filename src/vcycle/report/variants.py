@@ -1,4 +1,4 @@
-"""Steps measured in several ways (precision, compiled or not), side by side."""
+"""Compares step times of several settings (precision, eager or compiled) side by side."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,15 +12,15 @@ __all__ = ["variants_table"]
 
 
 def variants_table(found: Sequence[Mapping[str, Any]]) -> "Table":
-    """Each batch shape a row, each way two columns: a step's time, and what it makes of its saving of work.
+    """A table with a row per batch shape and two columns per setting: step time, and realised speed-up over work ratio.
 
     Args:
-        found: What `bench_steps` gave for each way, of the same plans.
+        found: Results of `bench_steps` for each setting, with the same plans.
     """
     from rich import box
     from rich.table import Table
 
-    table = Table(title="a training step at each batch shape, by the clock", box=box.SIMPLE_HEAD)
+    table = Table(title="a training step at each batch shape, wall-clock time", box=box.SIMPLE_HEAD)
     table.add_column("clips × frames × side", no_wrap=True)
     for each in found:
         table.add_column(f"{_name(each)}, ms", justify="right")
@@ -29,8 +29,8 @@ def variants_table(found: Sequence[Mapping[str, Any]]) -> "Table":
         cells = [cell for each in found for cell in _cells(each["shapes"][place])]
         table.add_row(f"{row['batch']}×{row['frames']}×{row['size']}², BN {row['bn_batch']}", *cells)
     table.caption = (
-        "median over turns (lowest to highest); the ways were measured one after the other. realised / work: the rate "
-        "of arithmetic over that of the full shape in the same way; 1 means that a saving of work becomes one of time"
+        "median over repeats (lowest to highest); settings were measured one after another. realised / work: the FLOP "
+        "rate relative to the full shape in the same setting; 1 means that a plan saves as much time as work"
     )
     return table
 

@@ -1,1 +1,1 @@
-"""How many clips a second this machine gets out of videos: as they are, prepared, and through the loader."""
+"""Data benchmark: clips per second from original and prepared videos, and through the loader."""

@@ -1,4 +1,4 @@
-"""Videos made for measuring: textures that move, so that they cost an encoder and a decoder what real ones do."""
+"""Generates benchmark videos: moving textures that cost as much to encode and decode as real videos."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Scene:
         self._speeds = self._random.uniform(0.02, 0.12, (len(self._discs) + 1, 2))
 
     def picture(self, number: int) -> NDArray[np.uint8]:
-        """The next picture; they are to be taken in order."""
+        """The next frame; call in order."""
         height, width = SIZE
         ways = np.sin(self._phases + self._speeds * number)  # from -1 to 1
         top, left = np.rint(_MARGIN * (1 + ways[0])).astype(int)

@@ -1,4 +1,4 @@
-"""Ways to read the clip that a grid asks for: what users commonly write, other decoders, and vcycle's sources."""
+"""Readers of clips to compare: a plain PyAV loop, other decoders, and vcycle's sources."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from vcycle.plan import Shape
 __all__ = ["OTHERS", "PLAIN", "Ask", "Read", "asks", "other_decoders", "plain_loop", "source_reader"]
 
 PLAIN = "plain loop"
-"""Name of what everything is compared with."""
+"""Name of the reference reader."""
 
 OTHERS = ("decord2", "torchcodec")
 """Decoders that are compared where they are installed, by distribution."""
 
 
 class Ask(NamedTuple):
-    """One clip that is asked of every reader."""
+    """One clip request, the same for every reader."""
 
     item: int
     path: str
     info: VideoInfo
     grid: Grid
     frames: NDArray[np.int64]
-    """Numbers of the frames that the grid shows."""
+    """Indices of the frames in the grid."""
 
 
 Read = Callable[[Ask], Any]
@@ -43,7 +43,7 @@ Read = Callable[[Ask], Any]
 
 
 def asks(videos: VideoList, source: FrameSource, grids: GridSampler, shape: Shape, count: int) -> list[Ask]:
-    """Random clips, the same on every run, over the videos in turn."""
+    """Random clips, identical on every run, from each video in turn."""
     made = []
     for number in range(count):
         item = number % len(videos)
@@ -54,7 +54,7 @@ def asks(videos: VideoList, source: FrameSource, grids: GridSampler, shape: Shap
 
 
 def source_reader(source: FrameSource, *, antialias: bool = True) -> Read:
-    """Through one of vcycle's sources, as a dataset reads from it."""
+    """A reader through a vcycle source, as a dataset uses it."""
 
     def read(ask: Ask) -> torch.Tensor:
         grid = ask.grid
@@ -64,7 +64,7 @@ def source_reader(source: FrameSource, *, antialias: bool = True) -> Read:
 
 
 def plain_loop(ask: Ask) -> NDArray[np.uint8]:
-    """What is written first with PyAV: seek, decode to the last frame wanted, convert and resize those wanted."""
+    """A typical PyAV loop: seek, decode up to the last requested frame, convert and resize the requested ones."""
     height, width = ask.grid.resized
     times = ask.info.times[ask.frames]
     found: dict[int, NDArray[Any]] = {}
@@ -86,7 +86,7 @@ def plain_loop(ask: Ask) -> NDArray[np.uint8]:
 
 
 def other_decoders() -> tuple[dict[str, Read], dict[str, str]]:
-    """Other decoders that work here, and of those that do not, why."""
+    """Other decoders that work on this machine, and the reason for each that does not."""
     found: dict[str, Read] = {}
     faults: dict[str, str] = {}
     for name, make in zip(OTHERS, (_decord, _torchcodec), strict=True):

@@ -1,4 +1,4 @@
-"""The whole measurement: readers compared grid by grid, the loader's share, and memory."""
+"""Runs the data benchmark: compares readers grid by grid, and measures loader throughput and memory."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ DEFAULT_GRIDS = GridSampler(frames=16, size=112, stride=4, short_side=(128, 128)
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is measured."""
+    """Size of the measurement."""
 
     files: int = 6
-    """Videos generated, and taken of the user's."""
+    """Number of generated videos, and of the user's videos."""
 
     frames: int = FRAMES
     """Frames of a generated video."""
@@ -66,36 +66,36 @@ class Effort:
     """Different clips of each grid."""
 
     repeats: int = 9
-    """Turns in which everything is timed."""
+    """Turns of each reader."""
 
     loader_repeats: int = 5
-    """Turns in which the loader is timed."""
+    """Turns of the loader."""
 
     loader_seconds: float = 2.0
-    """Time that a bare loop takes in such a turn."""
+    """Duration of a bare loop in such a turn."""
 
     loader_batch: int = 64
-    """Clips in a batch of the loader; fewer where clips take long."""
+    """Batch size of the loader; smaller for slow clips."""
 
     decodes: int = 10_000
-    """Clips decoded to see whether memory grows."""
+    """Clips decoded to measure memory growth."""
 
     @classmethod
     def quick(cls) -> Effort:
-        """Enough to see that it works; its figures mean little."""
+        """A smoke test; its numbers are not reliable."""
         return cls(
             files=1, frames=40, clips=1, repeats=1, loader_repeats=1, loader_seconds=0.01, loader_batch=2, decodes=20
         )
 
 
 def some_videos(videos: VideoList, count: int) -> tuple[VideoList, list[VideoError]]:
-    """Videos spread over a list that can be read, and the errors of those passed over.
+    """Pick readable videos spread over a list, and return the errors of skipped ones.
 
     Raises:
-        DataError: If none of those tried can be read.
+        DataError: If no tried video can be read.
     """
     if videos.frame_rate is not None:
-        raise DataError(f"{videos.root} has folders of pictures: video files are measured")
+        raise DataError(f"{videos.root} has folders of images: this benchmark needs video files")
     spread = np.unique(np.linspace(0, len(videos) - 1, min(2 * count, len(videos))).astype(int)).tolist()
     chosen: list[str] = []
     errors: list[VideoError] = []
@@ -110,7 +110,7 @@ def some_videos(videos: VideoList, count: int) -> tuple[VideoList, list[VideoErr
         except VideoError as error:
             errors.append(error)
     if not chosen:
-        raise DataError(f"none of {len(errors)} videos tried can be read, the last: {errors[-1]}")
+        raise DataError(f"none of the {len(errors)} tried videos can be read; last error: {errors[-1]}")
     picked = VideoList(root=videos.root, paths=chosen, labels=[0] * len(chosen), classes=("any",), source=videos.source)
     return picked, errors
 
@@ -125,16 +125,16 @@ def bench_data(
     short_side: int = 128,
     progress: Progress = lambda *_: None,
 ) -> dict[str, Any]:
-    """Measure generated videos and, where given, the user's own.
+    """Measure data throughput on generated videos and, if given, the user's videos.
 
     Args:
-        folder: For what is generated and prepared; what is there already is used again.
-        effort: How much is measured.
-        own: Videos of the user's, as ``some_videos`` chooses them.
-        shapes: What clips are read at.
-        grids: Where they are taken from.
-        short_side: Of the prepared videos, in pixels.
-        progress: Told of the work: what, how much, of how much.
+        folder: Folder for generated and prepared videos; existing ones are reused.
+        effort: Size of the measurement.
+        own: The user's videos, from ``some_videos``.
+        shapes: Clip shapes to read.
+        grids: Sampler of the clips.
+        short_side: Short side of the prepared videos, in pixels.
+        progress: Called with the name of the work, the amount done and the total.
 
     Returns:
         Data for JSON. Times are CPU milliseconds per clip, with median, low and high over the turns.
@@ -152,7 +152,7 @@ def bench_data(
         )
         sets = {"generated": generated} | ({} if own is None else {"your": own})
         sources = {name: _sources(videos, folder / name, short_side, progress) for name, videos in sets.items()}
-        # First, while this process holds little that is free: what grows would fill that unseen.
+        # Measured first, while this process has little free heap that would hide growth.
         memory = _memory(generated, sources["generated"][VIDEO], shapes[0], grids, effort.decodes, progress)
         measured = []
         for name, videos in sets.items():
@@ -191,7 +191,7 @@ def bench_data(
 
 
 def _sources(videos: VideoList, folder: Path, short_side: int, progress: Progress) -> dict[str, FrameSource]:
-    """The videos as they are, and prepared in both forms."""
+    """Sources of the original videos and of both prepared forms."""
     sources: dict[str, FrameSource] = {AS_THEY_ARE: FileSource(videos)}
     forms: tuple[tuple[str, Any], ...] = ((VIDEO, "video"), (ARRAY, "array"))
     for name, form in forms:
@@ -207,7 +207,7 @@ def _sources(videos: VideoList, folder: Path, short_side: int, progress: Progres
 
 
 def _described(videos: VideoList, source: FrameSource) -> dict[str, Any]:
-    """What the files are like."""
+    """Describe the files: count, size, duration."""
     infos = [source.info(item) for item in range(len(videos))]
     return {
         "files": len(videos),
@@ -227,7 +227,7 @@ def _grids_read(
     effort: Effort,
     tell: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Every reader timed on every grid."""
+    """Time every reader on every grid."""
     readers: dict[str, Read] = {PLAIN: plain_loop, **others}
     readers |= {name: source_reader(source, antialias=grids.antialias) for name, source in sources.items()}
     done, total = 0, len(shapes) * effort.repeats * len(readers)
@@ -269,9 +269,9 @@ def _grids_read(
 def _working(
     readers: Mapping[str, Read], asked: Sequence[Ask], *, same: bool
 ) -> tuple[dict[str, Read], dict[str, str]]:
-    """Readers that give every clip, and what is wrong with the others or with what they give.
+    """Readers that return every clip, and the faults of the others.
 
-    Where vcycle resizes as the plain loop does, with antialiasing, both must give the ``same`` pixels.
+    If vcycle resizes with antialiasing, as the plain loop does, both must return the ``same`` pixels.
     """
     right = [np.asarray(readers[AS_THEY_ARE](ask)) for ask in asked]
     working: dict[str, Read] = {}
@@ -279,7 +279,7 @@ def _working(
     for name, read in readers.items():
         try:
             given = [np.asarray(read(ask)) for ask in asked]
-        except Exception as error:  # other libraries raise what they like
+        except Exception as error:  # other libraries raise any type
             if name.startswith(AS_THEY_ARE):
                 raise
             faults[name] = f"fails: {(str(error).strip().splitlines() or [type(error).__name__])[0]}"
@@ -301,7 +301,7 @@ def _read_all(read: Read, asked: Sequence[Ask]) -> int:
 def _memory(
     videos: VideoList, source: FrameSource, shape: Shape, grids: GridSampler, decodes: int, progress: Progress
 ) -> dict[str, Any]:
-    """Growth of this process over many decodes."""
+    """Measure the memory growth of this process over many decodes."""
     read = source_reader(source, antialias=grids.antialias)
     asked = asks(videos, source, grids, shape, 200)
     before = 0

@@ -1,4 +1,4 @@
-"""What is promised, beside what was measured."""
+"""Compares measured throughput and memory with vcycle's targets."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _MEMORY = 50.0
 
 
 def targets(found: Mapping[str, Any], *, standard: bool) -> list[dict[str, Any]]:
-    """Each target with its measure: what ``bench_data`` found, on generated videos.
+    """Each target with its measured value on generated videos.
 
     Args:
-        found: Sets, loader and memory, as ``bench_data`` gives them.
-        standard: Whether the grids are those that the promises for prepared data are made for.
+        found: Sets, loader and memory from ``bench_data``.
+        standard: Whether the grids are the default ones, for which the targets of prepared data hold.
     """
     rows = []
     for grid in found["sets"][0]["grids"]:
@@ -35,7 +35,7 @@ def targets(found: Mapping[str, Any], *, standard: bool) -> list[dict[str, Any]]
                 rows.append(_no_slower(f"vcycle over {other}, {name}", readers[other]["under_vcycle"]))
     for row in found["loader"]:
         long = row["bare_ms"]["median"] >= _LONG_CLIP
-        # Two workers are promised to be worth twice one where a clip takes long, one worker where it takes little.
+        # The target is for two workers if clips are slow, and for one worker if they are fast.
         if row["workers"] == (2 if long else 1):
             workers = "1 worker" if row["workers"] == 1 else f"{row['workers']} workers"
             title = f"loader with {workers} over {row['workers']} x bare loop, {row['source']}"
@@ -57,5 +57,5 @@ def _at_least(what: str, least: float, measured: Mapping[str, float]) -> dict[st
 
 
 def _no_slower(what: str, measured: Mapping[str, float]) -> dict[str, Any]:
-    """Not slower beyond noise: the turns reach 1."""
+    """Not slower within noise: the fastest turn reaches 1."""
     return {"what": what, "target": ">= 1", "measured": dict(measured), "reached": measured["high"] >= 1}

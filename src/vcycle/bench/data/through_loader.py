@@ -1,4 +1,4 @@
-"""What the loader delivers, beside what the same dataset gives in a bare loop."""
+"""Measures loader throughput relative to a bare loop over the same dataset."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def loader_share(
     batch: int,
     progress: Callable[[int, int], None],
 ) -> list[dict[str, Any]]:
-    """Compare clips per second with one and two workers to those of one bare loop, source by source.
+    """Compare the throughput of one and two loader workers with one bare loop, source by source.
 
     Returns:
         A row for each source and number of workers: wall milliseconds per clip in the bare loop, in one that keeps
@@ -97,7 +97,7 @@ def _bare(dataset: VideoDataset, plan: Plan) -> float:
 
 
 def _bare_processes(dataset: VideoDataset, plan: Plan, count: int) -> float:
-    """Seconds per clip of all of several processes side by side, each with a bare loop."""
+    """Seconds per clip of several processes in parallel, each with a bare loop."""
     start = time.perf_counter()
     children = []
     for _ in range(count):
@@ -115,12 +115,12 @@ def _bare_processes(dataset: VideoDataset, plan: Plan, count: int) -> float:
         children.append(child)
     for child in children:
         if os.waitpid(child, 0)[1]:
-            raise DataError("a process that read clips in a bare loop did not end well")
+            raise DataError("a process that read clips in a bare loop failed")
     return (time.perf_counter() - start) / (plan.samples * count)
 
 
 def _delivered(dataset: VideoDataset, plan: Plan, workers: int) -> float:
-    """Seconds per clip from the first batch on: workers start before it."""
+    """Seconds per clip after the first batch, excluding worker start-up."""
     batches = iter(loader(dataset, plan, workers=workers))
     next(batches)
     start = time.perf_counter()

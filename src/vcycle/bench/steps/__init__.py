@@ -1,1 +1,1 @@
-"""What a training step takes at every batch shape of a plan, and what whole plans would take."""
+"""Step benchmark: times a training step at every batch shape, and predicts the training time of plans."""

@@ -1,4 +1,4 @@
-"""The fastest arithmetic that a device was seen to do: what the steps' own rates are compared with."""
+"""Measures the peak FLOP rate of a device, the reference for the FLOP rates of steps."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SECONDS = 0.3
 
 
 def peak_flops(device: torch.device, precision: str) -> float:
-    """Operations per second of a product of two large square matrices.
+    """FLOP/s of a multiplication of two large square matrices.
 
     Args:
-        device: Where.
+        device: The device to measure.
         precision: ``fp32``, ``bf16`` or ``fp16``.
     """
     side = _SIDE[device.type]

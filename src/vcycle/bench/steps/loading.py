@@ -1,4 +1,4 @@
-"""Batches of several shapes in turns, from the loader that training has."""
+"""Loads batches of several shapes in turns, with the loader of training."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _LEAD = 3
 
 
 class Stream:
-    """One loading of many turns: each shape's steps, one shape after another, as often as there are turns.
+    """One loader for many turns; each turn has the steps of every shape, one shape after another.
 
-    Ends its processes when its block ends.
+    Use it as a context manager; its worker processes stop when the block ends.
     """
 
     def __init__(
         self, dataset: Any, plan: Plan, steps: Mapping[BatchShape, int], turns: int, config: TrainConfig, *, pin: bool
     ) -> None:
-        """Begin to load.
+        """Start the loader.
 
         Args:
-            dataset: As `vcycle.loader` takes it.
+            dataset: Dataset for `vcycle.loader`.
             plan: Any plan on it.
-            steps: To be measured in a turn of each shape.
-            turns: How many.
-            config: As of the training.
+            steps: Measured steps per turn, by shape.
+            turns: Number of turns.
+            config: The training configuration.
             pin: Whether batches go to a GPU.
         """
         loading = config.loading
@@ -62,7 +62,7 @@ class Stream:
         began = time.perf_counter()
         self._first: Batch | None = self._load()
         self.begin_seconds = time.perf_counter() - began
-        """Until the first batch was there."""
+        """Seconds until the first batch arrived."""
 
     def next(self) -> Batch:
         """The next batch."""

@@ -1,4 +1,4 @@
-"""Training steps as training takes them, on clips that lie in memory or as they come from a loader."""
+"""Runs real training steps, on clips in memory or from a loader."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ __all__ = ["Parts", "Run", "Stepper"]
 
 
 class Run(NamedTuple):
-    """Steps in a row, without a look between them: where there is a device, the host runs ahead of it."""
+    """Times of consecutive steps without synchronization between them: the host runs ahead of a device."""
 
     seconds: float
-    """On the clock, for one step."""
+    """Wall-clock seconds per step."""
     cpu: float
-    """Of this process's processor time, for one step."""
+    """CPU seconds of this process per step."""
     launch: float
-    """Of the time on the clock, until all was handed to the device; on a CPU, all of it."""
+    """Wall-clock seconds per step until all kernels are launched; on a CPU, the whole step."""
     waited: float = 0.0
-    """Of the time on the clock, waiting for a batch."""
+    """Wall-clock seconds per step waiting for a batch."""
     memory: int | None = None
-    """The most bytes of the device's memory in use at once; on a CPU, of this process."""
+    """Peak memory of the device in bytes; on a CPU, of this process."""
 
 
 class Parts(NamedTuple):
-    """Seconds of one step, part by part, each waited for."""
+    """Seconds of one step by part, with synchronization after each."""
 
     forward: float
-    """The batch's way to the device included."""
+    """Includes the transfer of the batch to the device."""
     backward: float
     optimizer: float
 
 
 class Stepper:
-    """A recipe's model, loss and optimizer, and what feeds them."""
+    """A recipe's model, loss and optimizer, ready to run steps."""
 
     def __init__(self, workload: Workload, plan: Plan) -> None:
-        """Build what is trained.
+        """Build the model and its training state.
 
         Args:
-            workload: What.
-            plan: Any of its plans: the last step's LR, and nothing frozen any more, are used at every shape.
+            workload: The model and its training.
+            plan: Any of its plans; every shape uses the last step's LR, with nothing frozen.
 
         Raises:
-            VcycleError: as training does, for a device or a precision that cannot be used.
+            VcycleError: as in training, for an unsupported device or precision.
         """
         model = workload.build()
         accelerator = make_accelerator(workload.config.run, model)
@@ -80,17 +80,17 @@ class Stepper:
         self._noise: tuple[BatchShape, Batch] | None = None
 
     def make_ready(self, shape: BatchShape) -> None:
-        """Have a batch shape compiled or recorded, where it is to be: training does it before its clock runs."""
+        """Compile or record a batch shape if the recipe asks for it; training does so before its clock starts."""
         if not self._update.is_ready(shape):
             self._update.attempt(self._at(shape), self._noise_of(shape))
 
     def run(self, shape: BatchShape, steps: int, batches: Callable[[], Batch] | None = None) -> Run:
-        """Take some steps at a batch shape.
+        """Run steps at a batch shape.
 
         Args:
-            shape: Of the batches.
-            steps: How many.
-            batches: Gives the next batch, on the host; by default one of noise that lies there.
+            shape: The batch shape.
+            steps: Number of steps.
+            batches: Returns the next batch, on the host; by default a dummy batch of noise.
         """
         step = self._at(shape)
         if batches is None:
@@ -115,14 +115,14 @@ class Stepper:
         )
 
     def parts(self, shape: BatchShape) -> Parts | None:
-        """Take one step at a batch shape, and wait for each of its parts; None where it has no parts to wait for."""
+        """Run one step at a batch shape and time each part; None if the step cannot be split."""
         step, noise = self._at(shape), self._noise_of(shape)
         self._task.marks = []
         began = self._now()
         self._update(step, noise)
         ended = self._now()
         marks, self._task.marks = self._task.marks, None
-        if len(marks) != 2:  # several micro-batches, or a recording that was played back
+        if len(marks) != 2:  # several micro-batches, or a replayed CUDA graph
             return None
         return Parts(marks[0] - began, marks[1] - marks[0], ended - marks[1])
 
@@ -130,9 +130,9 @@ class Stepper:
         return replace(self._template, shape=shape.shape, batch=shape.batch, bn_batch=shape.bn_batch)
 
     def _noise_of(self, shape: BatchShape) -> Batch:
-        """A batch as a loader gives it; the last one's is kept."""
+        """A dummy batch as from a loader; the last one is cached."""
         if self._noise is None or self._noise[0] != shape:
-            self._noise = None  # before there is another
+            self._noise = None  # free it before allocating another
             noise = noise_batch(self._task, shape.batch, shape.shape)
             self._noise = shape, pin(noise) if self.device.type == "cuda" else noise
         return self._noise[1]
@@ -144,14 +144,14 @@ class Stepper:
 
 
 class _Marked:
-    """A task that can note when its loss is computed."""
+    """A task that can record when its loss is computed."""
 
     def __init__(self, task: Objective, now: Callable[[], float]) -> None:
         self._task, self._now = task, now
         self.mixes = task.mixes
         self.check, self.noise, self.predict = task.check, task.noise, task.predict
         self.marks: list[float] | None = None
-        """Where the times go; None where nobody asks."""
+        """Recorded times; None to record nothing."""
 
     def mark(self) -> None:
         if self.marks is not None:

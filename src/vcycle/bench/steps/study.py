@@ -1,4 +1,4 @@
-"""Every batch shape of some plans measured in turn, and whole plans put together from them."""
+"""Times every batch shape of the given plans in turn, and predicts whole plans from these times."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ __all__ = ["Effort", "bench_steps"]
 _Found = TypeVar("_Found")
 
 _LAUNCHES = 0.9
-"""Share of a step that the host needs to hand it over, from which on the device waits for the host."""
+"""A step is launch-bound from this share of its time spent launching kernels."""
 _DATA = 0.5
-"""Share of a step that is waiting for its batch, from which on it is bound by it."""
+"""A step is data-bound from this share of its time spent waiting for its batch."""
 _ARITHMETIC = 0.5
-"""Share of the fastest arithmetic from which on a step is bound by it."""
+"""A step is compute-bound from this share of the peak FLOP rate."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much is measured."""
+    """Size of the measurement."""
 
     repeats: int = 5
     """Turns of each shape."""
     seconds: float = 1.0
-    """Of each turn, at least one step long."""
+    """Duration of each turn; at least one step."""
 
 
 def bench_steps(
@@ -56,21 +56,21 @@ def bench_steps(
 ) -> dict[str, Any]:
     """Measure each distinct batch shape of some plans, and predict how long the plans take.
 
-    Shapes take turns, so that what else the machine does falls on all alike; ratios are taken turn by turn.
+    Shapes take turns, so that other load on the machine affects all alike; ratios are computed turn by turn.
 
     Args:
-        workload: What is trained.
-        plans: By name; the constant shape must be among them, as ``constant``.
-        effort: How much is measured.
-        dataset: What is loaded, as `vcycle.loader` takes it, where loading is to be counted.
-        progress: Told how many turns are done, of how many.
-        on_message: Told what a user should know before it is measured.
+        workload: The model and its training.
+        plans: Plans by name; must include the constant shape as ``constant``.
+        effort: Size of the measurement.
+        dataset: Dataset for `vcycle.loader`; if given, times include loading.
+        progress: Called with the number of completed turns and the total.
+        on_message: Called with messages for the user before the measurement.
 
     Returns:
-        ``shapes``: for each, clips, frames, size, GFLOP, milliseconds (whole, by part, loaded and waited for), memory,
-        the share of the baseline's rate of arithmetic that it reaches (realised speed-up over that of the FLOPs; by the
-        clock, and by the processor's time of this process), and what bounds it. ``plans``: for each, steps, predicted
-        seconds on the clock and of the processor, speed-up over the constant shape, and FLOPs' own.
+        ``shapes``: for each, clips, frames, size, GFLOP, milliseconds (total, by part, with loading, waiting), memory,
+        the FLOP rate relative to the baseline shape (realised speed-up over the FLOP ratio, in wall-clock and in CPU
+        time of this process), and what bounds the step. ``plans``: for each, steps, predicted wall-clock and CPU
+        seconds, speed-up over the constant shape, and speed-up by FLOPs alone.
 
     Raises:
         VcycleError: if a shape does not fit into memory.
@@ -78,7 +78,7 @@ def bench_steps(
     constant = plans["constant"]
     base = constant.baseline_shape
     shapes = list(dict.fromkeys([base, *(shape for plan in plans.values() for shape in plan.shapes)]))
-    # Of data that is not loaded, no loader takes a core.
+    # Without a dataset, no loader worker needs a core.
     workers = 0 if dataset is None else workload.config.loading.workers
     use_threads(workload.config.run.threads, workers=workers, on_message=on_message)
     stepper = Stepper(workload, constant)
@@ -150,7 +150,7 @@ def _plans(
     begin: float,
     flops: Mapping[BatchShape, int],
 ) -> list[dict[str, Any]]:
-    """Whole plans, turn by turn."""
+    """Predict whole plans, turn by turn."""
     turns = range(len(next(iter(taken.values()))))
     seconds, cpu = {}, {}
     for name, plan in plans.items():
@@ -180,7 +180,7 @@ def _work(plan: Plan, flops: Mapping[BatchShape, int]) -> int:
 
 
 class _Count:
-    """Counts what is done, and tells."""
+    """Counts completed turns and reports progress."""
 
     def __init__(self, tell: Callable[[int, int], None], total: int) -> None:
         self._tell, self._done, self._total = tell, 0, total
@@ -192,7 +192,7 @@ class _Count:
 
 
 def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[int, tuple[float, float]]:
-    """How many steps make a turn, and what the first at this shape takes more: seconds, and of the processor."""
+    """The number of steps per turn, and the extra wall-clock and CPU seconds of the first step at this shape."""
     try:
         stepper.make_ready(shape)
         first = stepper.run(shape, 1)
@@ -206,7 +206,7 @@ def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[int, 
 
 
 def _too_large(shape: BatchShape) -> VcycleError:
-    return VcycleError(f"{shape} does not fit into memory here: training.batch=N makes every batch smaller")
+    return VcycleError(f"out of memory at {shape}: a smaller training.batch makes every batch smaller")
 
 
 def _milliseconds(seconds: Iterable[float]) -> dict[str, float]:
@@ -218,31 +218,31 @@ def _parts(parts: Parts | None) -> dict[str, float] | None:
 
 
 def _rates(runs: Sequence[Run], base: Sequence[Run], work: float, *, cpu: bool = False) -> Spread:
-    """The rate of arithmetic over that of the baseline's shape.
+    """The FLOP rate relative to the baseline's shape.
 
     Args:
-        runs: Of a shape.
-        base: Of the baseline's.
+        runs: Runs of a shape.
+        base: Runs of the baseline's shape.
         work: The shape's FLOPs over the baseline's.
-        cpu: By the processor's time, not by the clock.
+        cpu: Use CPU time rather than wall-clock time.
     """
     slow, fast = ([run.cpu if cpu else run.seconds for run in each] for each in (base, runs))
     return ratios([work * seconds for seconds in slow], fast)
 
 
 def _most(found: Iterable[int | None]) -> int | None:
-    """MiB."""
+    """The maximum, in MiB; None if unknown."""
     known = [each >> 20 for each in found if each is not None]
     return max(known) if known else None
 
 
 def _bound(runs: Sequence[Run], least: float, *, on_device: bool) -> str:
-    """What a step would have to be given more of.
+    """The bottleneck of a step.
 
     Args:
-        runs: Of a shape.
-        least: Seconds that its arithmetic takes at the fastest rate seen.
-        on_device: Whether the host hands it over.
+        runs: Runs of a shape.
+        least: Seconds of its FLOPs at the peak rate.
+        on_device: Whether the host launches the step on a device.
     """
     if statistics.median(run.waited / run.seconds for run in runs) >= _DATA:
         return "data"

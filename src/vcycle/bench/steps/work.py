@@ -1,4 +1,4 @@
-"""The arithmetic of a step, counted without doing it."""
+"""Counts the FLOPs of a step on the meta device."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["step_flops"]
 
 
 def step_flops(workload: Workload, shape: BatchShape) -> int:
-    """Floating-point operations of one step, forward and backward: 2 for each multiply-add of a convolution or product.
+    """FLOPs of one step, forward and backward: 2 per multiply-add of a convolution or matrix multiplication.
 
-    Norms, activations, flow warping, loss and optimizer are not counted, as usual. Nothing is allocated.
+    As usual, norms, activations, flow warping, loss and optimizer are not counted. Nothing is allocated.
 
     Args:
-        workload: What is trained.
-        shape: Of the batch.
+        workload: The model and its training.
+        shape: The batch shape.
     """
     device = torch.device("meta")
     with device:

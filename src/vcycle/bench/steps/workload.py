@@ -1,4 +1,4 @@
-"""What is measured of a recipe, whichever its task: the model, and what trains it."""
+"""The workload of a recipe of any task: its model, objective and training configuration."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Workload", "workload_of"]
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What is measured."""
+    """A model and its training."""
 
     config: TrainConfig
-    """How it would be trained."""
+    """The training configuration."""
     objective: Objective
     build: Callable[[], nn.Module]
-    """Makes the model, frozen as in training; its weights are as drawn, as times do not depend on them."""
+    """Builds the model, frozen as in training, with random weights: times do not depend on them."""
     role_of: Callable[[str], str | None] = lambda _: None
     """The plan's role of a parameter, by its name."""
     flop_counts: Mapping[Any, Callable[..., int]] = field(default_factory=dict)
@@ -33,11 +33,11 @@ class Workload:
 
 
 def workload_of(recipe: RecipeBase, classes: int) -> Workload:
-    """What is measured of a recipe.
+    """The workload of a recipe.
 
     Args:
-        recipe: Of any task.
-        classes: Outputs of the model, where the task has classes.
+        recipe: A recipe of any task.
+        classes: Number of model outputs, if the task has classes.
     """
     task = tasks[recipe.task]
     return Workload(

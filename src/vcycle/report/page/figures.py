@@ -1,4 +1,4 @@
-"""The pictures of runs: as SVG that stands in a page, one for light and one for dark, or as files."""
+"""Draws the figures of runs: as inline SVG in a light and a dark theme, or as files."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -19,27 +19,27 @@ _THEMES = {
     "light": ("#1b1f24", "#d0d7de", ("#0969da", "#bf8700", "#1a7f37", "#cf222e", "#8250df", "#bf3989", "#57606a")),
     "dark": ("#e6edf3", "#3d444d", ("#4493f8", "#d29922", "#3fb950", "#f85149", "#ab7df8", "#db61a2", "#9198a1")),
 }
-"""Colours of text, of the lines behind what is shown, and of what is shown."""
+"""Colours of text, of grid lines, and of curves."""
 _MOST_POINTS = 1500
 
 
 @dataclass(frozen=True)
 class Picture:
-    """What is drawn, in whichever colours."""
+    """A figure to draw in any theme."""
 
     draw: "Callable[[Figure], None]"
     height: float
-    """In inches, of 6 across: wider would leave letters too small where a page is narrow."""
+    """Height in inches; the width is 6, so that text stays readable on a narrow page."""
 
 
 _UNKNOWN = "measure on validation"
-"""What is drawn where no validation tells a number that the task is judged by."""
+"""Axis label if no validation has a measure of the task."""
 
 
 def accuracy(runs: Sequence[RunData]) -> Picture:
-    """What runs are judged by on validation against training time: a panel for each measure, a line for each run.
+    """The measure on validation against training time: a panel per measure, a line per run.
 
-    Where it is known, what bicubic interpolation reaches is a dashed line.
+    A dashed line marks bicubic interpolation, if known.
     """
     panels: dict[str, list[RunData]] = {}
     for run in runs:
@@ -116,7 +116,7 @@ def split(run: RunData) -> Picture:
 
 
 def svgs(picture: Picture) -> dict[str, str]:
-    """A picture as the inside of a page, by theme."""
+    """A figure as inline SVG, by theme."""
     made = {}
     for theme in _THEMES:
         file = io.StringIO()
@@ -130,7 +130,7 @@ def svgs(picture: Picture) -> dict[str, str]:
 
 @contextmanager
 def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
-    """A picture, drawn; to be saved within."""
+    """Draw a figure; save it inside the block."""
     rc_context = require("matplotlib").rc_context
     from cycler import cycler  # comes with matplotlib
 

@@ -1,4 +1,4 @@
-"""The page itself."""
+"""Renders runs as one self-contained HTML page."""
 
 import re
 import shlex
@@ -41,16 +41,16 @@ _MOST_BAD = 50
 
 
 def page(runs: Sequence[RunData], *, versions: Mapping[str, str], title: str | None = None) -> str:
-    """One HTML document, whole in itself.
+    """Render one self-contained HTML document.
 
     Args:
-        runs: At least one.
-        versions: Of the software here, by name.
-        title: By default the runs' names.
+        runs: At least one run.
+        versions: Software versions by name.
+        title: By default the run's name, or the number of runs.
     """
     name = title or (runs[0].name if len(runs) == 1 else f"{len(runs)} runs")
     parts = [f"<h1>{escape(name)}</h1>", _summary(runs), "<h2>Validation against training time</h2>"]
-    parts.append(_figure(accuracy(runs), "validation at the full grid, while training"))
+    parts.append(_figure(accuracy(runs), "validation at full resolution, during training"))
     for run in runs:
         parts += _about(run, alone=len(runs) == 1)
     shown_versions = ", ".join(f"{escape(key)} {escape(value)}" for key, value in versions.items())
@@ -71,7 +71,7 @@ def _summary(runs: Sequence[RunData]) -> str:
 
 
 def _about(run: RunData, *, alone: bool) -> list[str]:
-    parts = [f"<h2>{escape('What happened' if alone else run.name)}</h2>"]
+    parts = [f"<h2>{escape('Training' if alone else run.name)}</h2>"]
     parts.append(f'<p class="quiet">{escape(run.folder)} · plan {escape(run.plan)}: {escape(run.summary)}.</p>')
     parts.append(
         _table(
@@ -79,26 +79,26 @@ def _about(run: RunData, *, alone: bool) -> list[str]:
             [[s["name"], f"{s['steps']:,}", f"{s['frames']}", f"{s['size']}", f"{s['batch']:,}"] for s in run.stages],
         )
     )
-    parts.append(_figure(schedule(run), "shape, batch and learning rate of every step that was taken"))
+    parts.append(_figure(schedule(run), "shape, batch size and learning rate of every completed step"))
     parts.append(_figure(loss(run), "training loss"))
     waited = sum(line["data_seconds"] for line in run.steps)
     share = waited / run.seconds if run.seconds else 0.0
-    parts.append(_figure(split(run), f"where the time went, by batch shape: {share:.0%} of it waiting for data"))
+    parts.append(_figure(split(run), f"training time by batch shape: {share:.0%} of it waiting for data"))
     parts.append(_shapes(run))
     parts += [f"<p>{_words(note)}</p>" for note in run.notes]
     if run.bad:
         parts += _bad(run)
     if run.environments:
         parts += _environment(run)
-    parts.append("<h3>Again</h3>")
+    parts.append("<h3>Reproduce</h3>")
     parts.append(f"<pre>{escape(_command(run))}</pre>")
-    parts.append(f"<details><summary>The recipe, resolved</summary><pre>{escape(_yaml(run.recipe))}</pre></details>")
+    parts.append(f"<details><summary>Resolved recipe</summary><pre>{escape(_yaml(run.recipe))}</pre></details>")
     return parts
 
 
 def _shapes(run: RunData) -> str:
-    """Where time and memory went, in numbers."""
-    head = ["batch shape", "steps", "seconds", "of it waiting", "clips/s", "memory so far, MiB"]
+    """The table of time and memory by batch shape."""
+    head = ["batch shape", "steps", "seconds", "of it waiting", "clips/s", "peak memory so far, MiB"]
     rows = [
         [
             row.shape,
@@ -114,7 +114,7 @@ def _shapes(run: RunData) -> str:
 
 
 def _environment(run: RunData) -> list[str]:
-    """What the run was carried out by."""
+    """The environments and commands of a run."""
     head, *rows = environment_rows(run)
     commands = "\n".join(
         f"# from step {found['step']:,}, in {found['folder']}\n{found['command']}" for found in run.environments
@@ -131,7 +131,7 @@ def _bad(run: RunData) -> list[str]:
     counted = Counter((line["path"], line["cause"]) for line in run.bad)
     rows = [[path, cause, f"{count:,}"] for (path, cause), count in counted.most_common(_MOST_BAD)]
     samples = max(1, sum(line["batch"] for line in run.steps))
-    more = f", {len(counted) - _MOST_BAD:,} files more" if len(counted) > _MOST_BAD else ""
+    more = f", {len(counted) - _MOST_BAD:,} more files" if len(counted) > _MOST_BAD else ""
     return [
         "<h3>Bad samples</h3>",
         f"<p>{len(run.bad):,} of {samples:,} samples ({len(run.bad) / samples:.2%}) were replaced.</p>",
@@ -140,9 +140,7 @@ def _bad(run: RunData) -> list[str]:
 
 
 def _command(run: RunData) -> str:
-    return (
-        f"# the same training, from its beginning\nvcycle train {shlex.quote(run.folder + '/recipe.yaml')} --out again"
-    )
+    return f"# the same training from scratch\nvcycle train {shlex.quote(run.folder + '/recipe.yaml')} --out again"
 
 
 def _yaml(recipe: Mapping[str, Any]) -> str:
@@ -152,7 +150,7 @@ def _yaml(recipe: Mapping[str, Any]) -> str:
 
 
 def _words(text: str) -> str:
-    """Text of a page; what is in backticks is code."""
+    """Escape text for the page; text in backticks becomes code."""
     return re.sub("`([^`]*)`", r"<code>\1</code>", escape(text))
 
 

@@ -1,4 +1,4 @@
-"""What a run's files must hold for a page to be made of them: they may have been damaged, or written by others."""
+"""Schemas of the run files that a page reads: files may be damaged, or written by other programs."""
 
 import reprlib
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _Loss = Annotated[float, Field(ge=-1e300, le=1e300)]
 
 
 class _Kind(BaseModel):
-    """Keys that are needed; there may be more."""
+    """Required keys; others are allowed."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 
@@ -40,7 +40,7 @@ class _Step(_Kind):
 
 
 class _Numbers(_Kind):
-    """What an evaluation found; infinite where all frames equal the truth."""
+    """Results of an evaluation; PSNR is infinite if all frames equal the ground truth."""
 
     map: float | None = None
     top1: float | None = None
@@ -69,7 +69,7 @@ class Replaced(_Kind):
 
 
 class Environment(_Kind):
-    """A line about what a run was carried out by."""
+    """A line about a run's environment."""
 
     step: _Count
     command: str
@@ -77,7 +77,7 @@ class Environment(_Kind):
 
 
 class Evaluated(_Numbers):
-    """What `vcycle eval` wrote."""
+    """A result file of `vcycle eval`."""
 
     split: str
     protocol: str
@@ -97,13 +97,13 @@ _EVENTS: Mapping[str, type[_Kind]] = {"step": _Step, "validation": _Validation, 
 
 
 def kind_of(line: Mapping[str, Any]) -> type[BaseModel]:
-    """What a line of a log must hold."""
+    """The schema of a log line."""
     event = line.get("event")
     return _EVENTS.get(event, _Event) if isinstance(event, str) else _Event
 
 
 def fault(kind: type[BaseModel], found: Mapping[str, Any]) -> str | None:
-    """What is wrong with what was read, in words: the key, what it holds and what is accepted; None if nothing is."""
+    """Describe the first schema violation: the key, its value and what is accepted; None if the data is valid."""
     try:
         kind.model_validate(found)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Runs as Markdown, for a README: the summary, and what it was found by."""
+"""Renders runs as Markdown for a README: summary, protocols, commands and environments."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ __all__ = ["markdown_summary"]
 
 
 def markdown_summary(runs: Sequence[RunData]) -> str:
-    """A table of runs; what evaluations counted; commands, and machines and versions, each once."""
+    """A table of runs, their evaluation protocols, commands, machines and versions, each listed once."""
     parts = [_table(summary_rows(runs)), *(f"{line}." for line in protocols(runs))]
     commands = dict.fromkeys(found["command"] for run in runs for found in run.environments)
     if commands:

@@ -1,4 +1,4 @@
-"""A run as a page needs it: plain data, whoever read it."""
+"""The data of a run for the page, as plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,34 +12,34 @@ __all__ = ["RunData", "Waits", "bicubic", "measure", "points", "shown", "time_sp
 
 @dataclass(frozen=True, kw_only=True)
 class RunData:
-    """What a run's folder tells."""
+    """The contents of a run's folder."""
 
     name: str
-    """What it is called on the page."""
+    """Its name on the page."""
     folder: str
     recipe: Mapping[str, Any]
     """The resolved recipe."""
     plan: str
     """The plan's name."""
     stages: Sequence[Mapping[str, Any]]
-    """Of each stage: name, steps, frames, size, batch."""
+    """Name, steps, frames, size and batch of each stage."""
     measures: Sequence[Measure]
-    """What runs of its task are judged by."""
+    """The measures of its task."""
     planned_steps: int
     summary: str
-    """What the plan is, and what it saves against its baseline, in a line."""
+    """One line: the plan, and its saving over the baseline."""
     steps: Sequence[Mapping[str, Any]]
-    """The log's lines of steps."""
+    """The step lines of the log."""
     validations: Sequence[Mapping[str, Any]]
-    """The log's lines of validations."""
+    """The validation lines of the log."""
     notes: Sequence[str]
-    """What the log says of waiting for data."""
+    """Messages of the log about waiting for data."""
     bad: Sequence[Mapping[str, Any]]
     """The journal of replaced samples."""
     evaluations: Sequence[Mapping[str, Any]]
-    """What `vcycle eval` wrote: split, protocol, numbers."""
+    """Results of `vcycle eval`: split, protocol, numbers."""
     environments: Sequence[Mapping[str, Any]] = ()
-    """What it was carried out by, each time that it began or went on: step, command, machine, versions."""
+    """Its environment at each start and resume: step, command, machine, versions."""
 
     @property
     def seconds(self) -> float:
@@ -48,13 +48,13 @@ class RunData:
 
     @property
     def finished(self) -> bool:
-        """Whether the last step was taken."""
+        """Whether the last step is done."""
         return bool(self.steps) and self.steps[-1]["step"] + 1 >= self.planned_steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waits:
-    """What the steps of one batch shape took, times in seconds."""
+    """Time and memory of the steps of one batch shape, times in seconds."""
 
     shape: str
     steps: int
@@ -62,11 +62,11 @@ class Waits:
     data: float
     rest: float
     memory_mib: int
-    """The most that was in use until the last of these steps."""
+    """Peak memory up to the last of these steps."""
 
 
 def points(run: RunData) -> list[tuple[float, float]]:
-    """Training seconds and the main measure, in percent or as it is, of each validation."""
+    """Training seconds and the main measure (shares in percent) of each validation."""
     found = []
     for line in run.validations:
         about, value = measure(run, line["evaluation"])
@@ -76,7 +76,7 @@ def points(run: RunData) -> list[tuple[float, float]]:
 
 
 def measure(run: RunData, evaluation: Mapping[str, Any]) -> tuple[Measure | None, float]:
-    """What an evaluation is about, and its value; of several measures the last that the evaluation has."""
+    """The measure of an evaluation and its value; if it has several, the last one of the task."""
     for known in reversed(run.measures):
         value = evaluation.get(known.key)
         if isinstance(value, int | float):
@@ -85,13 +85,13 @@ def measure(run: RunData, evaluation: Mapping[str, Any]) -> tuple[Measure | None
 
 
 def bicubic(evaluation: Mapping[str, Any]) -> float | None:
-    """The PSNR of bicubic interpolation that an evaluation of super-resolution states, in dB; None if infinite."""
+    """The PSNR of bicubic interpolation in a super-resolution evaluation, in dB; None if absent or infinite."""
     value = evaluation.get("bicubic_psnr")
     return float(value) if value is not None and isfinite(value) else None
 
 
 def shown(run: RunData, evaluation: Mapping[str, Any]) -> str:
-    """What an evaluation is about, for people; of PSNR with what bicubic interpolation reaches."""
+    """Format the result of an evaluation; PSNR is followed by that of bicubic interpolation."""
     about, value = measure(run, evaluation)
     if about is None:
         return "–"
@@ -101,7 +101,7 @@ def shown(run: RunData, evaluation: Mapping[str, Any]) -> str:
 
 
 def time_split(run: RunData) -> list[Waits]:
-    """Time by batch shape, in the order in which shapes first came."""
+    """Time by batch shape, in order of first use."""
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for line in run.steps:
         lines.setdefault(f"{line['batch']}×{line['frames']}×{line['size']}²", []).append(line)

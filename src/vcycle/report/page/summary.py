@@ -1,4 +1,4 @@
-"""What is told of runs in words, for a page and for a README alike."""
+"""Summarizes runs as rows of text, for the HTML page and for Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,12 +9,12 @@ from vcycle.utils.units import duration
 __all__ = ["environment_rows", "protocols", "summary_rows"]
 
 _APART = ("step", "command", "folder")
-"""What is told of an environment elsewhere."""
+"""Keys of an environment that are shown elsewhere."""
 _MACHINE = ("device", "ranks", "processor", "cores", "threads", "system")
 
 
 def summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
-    """A head, and a row for each run."""
+    """A header row, and a row for each run."""
     rows = [["run", "plan", "steps", "samples", "training time", "validation", "evaluations", "bad samples"]]
     for run in runs:
         last = shown(run, run.validations[-1]["evaluation"]) if run.validations else "–"
@@ -37,7 +37,7 @@ def summary_rows(runs: Sequence[RunData]) -> list[list[str]]:
 
 
 def protocols(runs: Sequence[RunData]) -> list[str]:
-    """What each evaluation counted, in a line each; one line for runs that were evaluated alike."""
+    """A line for each evaluation protocol; runs with the same protocol share a line."""
     found: dict[tuple[str, str], list[str]] = {}
     for run in runs:
         for one in run.evaluations:
@@ -46,7 +46,7 @@ def protocols(runs: Sequence[RunData]) -> list[str]:
 
 
 def environment_rows(run: RunData) -> list[list[str]]:
-    """A head, and a row for each environment that the run has had."""
+    """A header row, and a row for each environment of the run."""
     rows = [["from step", "machine", "versions"]]
     for found in run.environments:
         machine = [f"{key} {found[key]}" for key in _MACHINE if key in found]
