@@ -29,7 +29,7 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.digits import DigitSettings, render_digits
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
@@ -64,7 +64,9 @@ class Training:
         drawn = [f"data={self._videos}", "data.cache=24", f"data.workers={workers}", f"run.save_every={save_every}"]
         return load_recipe(str(self._file), drawn)
 
-    def train(self, run: Path, recipe: RecognitionRecipe, *, resume: bool = False, ranks: Ranks = ALONE) -> None:
+    def train(
+        self, run: Path, recipe: RecognitionRecipe, *, resume: bool = False, ranks: Ranks = SINGLE_PROCESS
+    ) -> None:
         """Train in this process."""
         train(Experiment(recipe, self._folder), self.plan, RunFolder(run), resume=resume, ranks=ranks)
 
@@ -79,7 +81,7 @@ class Training:
     def _rank(self, rank: int, meeting: Path, run: Path, recipe: RecognitionRecipe) -> None:
         os.setpgid(0, 0)  # with its workers, so that all can be killed at once
         os.dup2(os.open(run.with_suffix(".txt"), os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
-        ranks = ALONE
+        ranks = SINGLE_PROCESS
         if self.world > 1:
             distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=self.world)
             ranks = Ranks(rank=rank, world=self.world, local=rank)

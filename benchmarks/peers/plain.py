@@ -32,7 +32,7 @@ from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.environment import environment
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.ranks import ALONE
+from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
 
 
@@ -108,7 +108,7 @@ def main() -> None:
         experiment = Experiment(recipe, work)
         videos = experiment.splits
         steps = len(experiment.plan("constant"))
-        test = validator(experiment.evaluator("val" if videos.test is None else "test"), ranks=ALONE)
+        test = validator(experiment.evaluator("val" if videos.test is None else "test"), ranks=SINGLE_PROCESS)
         here = environment(torch.device("cpu"))
         for turn in range(2):
             arms: dict[str, Any] = {"plain loop": lambda: plain(recipe, videos.train, steps, asked.workers)}

@@ -171,7 +171,7 @@ def lines_of(runs: list[dict[str, Any]], timed: list[dict[str, Any]]) -> Iterato
             ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
             yield (
                 f"| {plan} | {other} | {100 * difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) "
-                f"| 1/{1 / median(ratios):.2f} (1/{1 / ratios[-1]:.2f} to 1/{1 / ratios[0]:.2f}) |"
+                f"| {1 / median(ratios):.2f}× ({1 / ratios[-1]:.2f}× to {1 / ratios[0]:.2f}×) |"
             )
 
 

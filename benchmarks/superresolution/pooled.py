@@ -30,6 +30,6 @@ for other in ("constant", f"control:{PLAN}"):
     times = [of["cpu_seconds"] / run["cpu_seconds"] for run, of in pairs[-1]]
     print(
         f"against {other}: {fmean(differences):+.3f} dB ({fmean(differences) - half:+.3f} to "
-        f"{fmean(differences) + half:+.3f}), 1/{median(times):.2f} of the processor time (1/{min(times):.2f} to "
-        f"1/{max(times):.2f})"
+        f"{fmean(differences) + half:+.3f}), {median(times):.2f}× faster in processor time ({min(times):.2f}× to "
+        f"{max(times):.2f}×)"
     )

@@ -36,7 +36,7 @@ from vcycle.plan import (
 
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
-    from vcycle.nn import Sharing, apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.nn import BatchPartition, apply, convert_batchnorm, one_step, revert_batchnorm
     from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
 
@@ -45,7 +45,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "GridSampler": "vcycle.data",
     "SampleRequest": "vcycle.data",
-    "Sharing": "vcycle.nn",
+    "BatchPartition": "vcycle.nn",
     "VideoDataset": "vcycle.data",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
@@ -60,6 +60,7 @@ _LAZY = {
 
 __all__ = [
     "Baseline",
+    "BatchPartition",
     "CheckpointError",
     "CosineDecay",
     "CurveDecay",
@@ -75,7 +76,6 @@ __all__ = [
     "SampleRequest",
     "Scale",
     "Shape",
-    "Sharing",
     "Step",
     "StepDecay",
     "VcycleError",

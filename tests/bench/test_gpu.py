@@ -13,7 +13,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "gpu"
 SOURCE = FOLDER.parents[1] / "src"
 PIECES = json.loads((FOLDER / "plans.json").read_text(encoding="utf-8"))
 
-ALONE = """
+SINGLE_PROCESS = """
 import runpy, sys
 from importlib.machinery import PathFinder
 
@@ -64,7 +64,7 @@ def failing(error):
 
 def run(*arguments):
     return subprocess.run(
-        [sys.executable, "-c", ALONE, str(FOLDER / "run.py"), *arguments],
+        [sys.executable, "-c", SINGLE_PROCESS, str(FOLDER / "run.py"), *arguments],
         env=os.environ | {"PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,

@@ -18,7 +18,7 @@ from vcycle.nn.weights.caffe2 import pyslowfast_name
 from vcycle.nn.weights.files import read_weights
 from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.weights.keys import foreign_keys
-from vcycle.tasks.recognition.weights.loading import take_weights
+from vcycle.tasks.recognition.weights.loading import load_pretrained
 from vcycle.tasks.recognition.weights.record import Record, pyslowfast_record
 
 STATE = {"layer.weight": torch.arange(12.0).reshape(3, 4), "layer.bias": torch.arange(3.0)}
@@ -181,7 +181,7 @@ def test_a_network_comes_back_from_its_blobs(tmp_path):
         for blob in caffe2_names(name, narrow["blocks"])
     }
     (tmp_path / "x.pkl").write_bytes(pickle.dumps({"blobs": arrays}, protocol=2))
-    taken = take_weights(other, read_weights(tmp_path / "x.pkl"))
+    taken = load_pretrained(other, read_weights(tmp_path / "x.pkl"))
     assert (taken.tensors, taken.naming) == (len(arrays), "PySlowFast's names")
     assert all(torch.equal(value, state[key]) for key, value in other.state_dict().items())
 

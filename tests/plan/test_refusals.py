@@ -16,13 +16,13 @@ from vcycle.plan import (
     CosineDecay,
     CurveDecay,
     FactorWarmup,
-    Needs,
     NoDecay,
     Plan,
     RampWarmup,
     Role,
     Scale,
     Shape,
+    ShapeConstraints,
     Stage,
     StepDecay,
     cascade,
@@ -222,39 +222,39 @@ def test_a_stage_that_rounds_to_nothing_takes_a_step_from_its_neighbours() -> No
     ("needs", "reason"),
     [
         (
-            Needs(min_frames=8),
+            ShapeConstraints(min_frames=8),
             "stage 'cycle 1, T/4·S/√2': model 'net' cannot take the shape 4×32×32 that comes at step 0",
         ),
-        (Needs(min_frames=8), "4 frames, the model needs at least 8"),
-        (Needs(frames_multiple=8), "4 frames, the model needs a multiple of 8"),
-        (Needs(min_size=40), "32 pixels, the model needs at least 40"),
-        (Needs(size_multiple=64), "32 pixels, the model needs a multiple of 64"),
-        (Needs(fixed=Shape(16, 64, 64)), "the model takes 16×64×64 alone"),
+        (ShapeConstraints(min_frames=8), "4 frames, the model needs at least 8"),
+        (ShapeConstraints(frames_multiple=8), "4 frames, the model needs a multiple of 8"),
+        (ShapeConstraints(min_size=40), "32 pixels, the model needs at least 40"),
+        (ShapeConstraints(size_multiple=64), "32 pixels, the model needs a multiple of 64"),
+        (ShapeConstraints(fixed=Shape(16, 64, 64)), "the model takes 16×64×64 alone"),
     ],
 )
-def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: Needs, reason: str) -> None:
+def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: ShapeConstraints, reason: str) -> None:
     with pytest.raises(PlanError, match=re.escape(reason)):
         multigrid(base()).require(needs, "net")
 
 
 def test_both_sides_of_a_shape_are_a_multiple() -> None:
-    needs = Needs(size_multiple=8)
-    assert needs.refusal(Shape(4, 16, 24)) is None
-    assert needs.refusal(Shape(4, 16, 20)) == "20 pixels, the model needs a multiple of 8"
-    assert needs.refusal(Shape(4, 20, 16)) == "20 pixels, the model needs a multiple of 8"
+    needs = ShapeConstraints(size_multiple=8)
+    assert needs.violation(Shape(4, 16, 24)) is None
+    assert needs.violation(Shape(4, 16, 20)) == "20 pixels, the model needs a multiple of 8"
+    assert needs.violation(Shape(4, 20, 16)) == "20 pixels, the model needs a multiple of 8"
 
 
 @pytest.mark.parametrize("name", ["min_frames", "frames_multiple", "min_size", "size_multiple"])
 @pytest.mark.parametrize("value", [0, -1, 2.0, True])
 def test_needs_that_are_no_whole_number_are_refused(name: str, value: Any) -> None:
     with pytest.raises(PlanError, match=f"a model's {name} is .*; accepted: a whole number, at least 1"):
-        Needs(**{name: value})
+        ShapeConstraints(**{name: value})
 
 
 def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
     plan = cascade(base(size=32), shapes=(Scale.of(1, 0.75), Scale.of(0.25, 1), Scale.of(1, 1)))
     with pytest.raises(PlanError) as caught:
-        plan.require(Needs(min_frames=5), "net")
+        plan.require(ShapeConstraints(min_frames=5), "net")
     first = plan.stages[0].steps
     assert plan[first].shape.frames == 4
     assert f"comes at step {first:,}:" in str(caught.value)
@@ -262,8 +262,8 @@ def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
 
 
 def test_a_plan_within_a_models_needs_is_accepted() -> None:
-    multigrid(base()).require(Needs(min_frames=4, frames_multiple=4, min_size=32), "net")
-    constant(base()).require(Needs(fixed=Shape(16, 64, 64)), "net")
+    multigrid(base()).require(ShapeConstraints(min_frames=4, frames_multiple=4, min_size=32), "net")
+    constant(base()).require(ShapeConstraints(fixed=Shape(16, 64, 64)), "net")
 
 
 def test_an_unknown_parameter_role_is_refused_with_those_known() -> None:

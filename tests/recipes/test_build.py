@@ -16,7 +16,7 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.data import find_videos, notes
 from vcycle.tasks.recognition.init_weights import build_model
 from vcycle.tasks.recognition.task import RECOGNITION
-from vcycle.train.ranks import ALONE
+from vcycle.train.ranks import SINGLE_PROCESS
 
 TEXT = """
 sampling: {span: [1.0, 1.0], short_side: [16, 20], flip: false}
@@ -235,7 +235,7 @@ def test_evaluation_names_a_bad_video_once_and_counts_it_every_time(load, digit_
     said = []
     told = []
     evaluator = Experiment(recipe, tmp_path).evaluator("val")
-    evaluate = validator(evaluator, said.append, ranks=ALONE, on_progress=lambda *done: told.append(done))
+    evaluate = validator(evaluator, said.append, ranks=SINGLE_PROCESS, on_progress=lambda *done: told.append(done))
     model = build_model(recipe, 4)
     first, second = (evaluate(model, torch.device("cpu")) for _ in range(2))
     assert first == second
@@ -261,7 +261,7 @@ def test_each_training_on_the_same_data_names_a_damaged_video_of_its_validations
     model = build_model(recipe, 4)
     for _ in range(2):
         said = []
-        evaluate = validator(experiment.evaluator("val"), said.append, ranks=ALONE)
+        evaluate = validator(experiment.evaluator("val"), said.append, ranks=SINGLE_PROCESS)
         for _ in range(2):
             evaluate(model, torch.device("cpu"))
         assert [text.partition(": ")[0] for text in said] == [f"damaged video {damaged}"]

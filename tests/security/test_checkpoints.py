@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import read_weights
 from vcycle.plan import Baseline, multigrid
-from vcycle.tasks.recognition import Evaluation
+from vcycle.tasks.recognition import RecognitionMetrics
 from vcycle.train.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from vcycle.train.config import OptimizerSection
 from vcycle.train.optimizer import build_optimizer
@@ -86,7 +86,7 @@ def everything(folder, content):
     file.write_bytes(content)
     tried(load_checkpoint, file)
     tried(read_weights, file)
-    tried(state(folder).restore, lambda _: None, Evaluation)
+    tried(state(folder).restore, lambda _: None, RecognitionMetrics)
 
 
 @st.composite

@@ -20,7 +20,7 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres.pairs.layouts import ClipPairs
 from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.train.callbacks import Callbacks
-from vcycle.train.outcome import Fitted
+from vcycle.train.outcome import TrainResult
 from vcycle.train.run import RunFolder
 
 COUNTS = {"train": 5, "val": 2, "test": 3}
@@ -120,7 +120,7 @@ class Training:
         """The clips, by split."""
         return self.experiment.splits
 
-    def run(self, folder: Path, **how: Any) -> Fitted:
+    def run(self, folder: Path, **how: Any) -> TrainResult:
         """Train in a folder, from the start or from its newest checkpoint."""
         reports = {name: how.pop(name) for name in tuple(how) if name.startswith("on_") and name != "on_start"}
         return train(self.experiment, self.plan, RunFolder(folder), callbacks=Callbacks(**reports), **how)

@@ -16,7 +16,7 @@ from vcycle.tasks.superres.init_weights import build_model
 from vcycle.tasks.superres.notices import check_clips
 from vcycle.train.config import EmaSpec
 from vcycle.train.ema import Ema
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
@@ -166,7 +166,7 @@ def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path
     training = make_training(*WITHOUT_FLOW, *longer)
     told = []
     evaluator = training.experiment.evaluator("val")
-    evaluate = validator(evaluator, ranks=ALONE, on_progress=lambda *done: told.append(done))
+    evaluate = validator(evaluator, ranks=SINGLE_PROCESS, on_progress=lambda *done: told.append(done))
     enlarged = evaluate(build_model(training.recipe), torch.device("cpu"))
     assert told == [("restoring frames", done, 10) for done in (0, 5, 10)]
     fitted = training.run(tmp_path)

@@ -12,7 +12,7 @@ from torch import nn
 
 import vcycle
 from vcycle.errors import RecipeError
-from vcycle.plan import Needs
+from vcycle.plan import ShapeConstraints
 from vcycle.tasks.model_options import ModelOptions, Share, Wholes, check_per_stage
 from vcycle.tasks.models import ModelSpec, models_of
 from vcycle.tasks.recognition.models import MODELS, build_model
@@ -83,7 +83,7 @@ def nets(tmp_path, monkeypatch, own_models):
 def test_a_network_in_a_file_of_the_current_folder_is_built_by_module_and_class(nets):
     model = build_model("nets:Plain", 5, width=4)
     assert model(torch.zeros(2, 3, 2, 8, 8)).shape == (2, 5)
-    assert MODELS.needs("nets:Plain") == Needs(frames_multiple=2, size_multiple=8)
+    assert MODELS.needs("nets:Plain") == ShapeConstraints(frames_multiple=2, size_multiple=8)
 
 
 def test_a_decorated_function_is_a_model_under_its_name_and_under_module_and_attribute(nets):

@@ -18,7 +18,7 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
-from vcycle.train.outcome import Fitted, StepReport
+from vcycle.train.outcome import StepReport, TrainResult
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
@@ -48,7 +48,7 @@ class Training:
     plan: Plan
     experiment: Experiment
 
-    def run(self, folder: Path, **how: Any) -> Fitted:
+    def run(self, folder: Path, **how: Any) -> TrainResult:
         """Train in a folder, from the beginning or on from there."""
         reports = {name: how.pop(name) for name in tuple(how) if name.startswith("on_") and name != "on_start"}
         return train(self.experiment, self.plan, RunFolder(folder), callbacks=Callbacks(**reports), **how)

@@ -10,11 +10,11 @@ from torch import nn
 from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, StepDecay, cascade
-from vcycle.tasks.recognition import Evaluation
+from vcycle.tasks.recognition import RecognitionMetrics
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import BEST, kept_best, load_checkpoint
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
-from vcycle.train.outcome import Point, Totals
+from vcycle.train.outcome import Totals, ValidationResult
 from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
 
@@ -43,7 +43,7 @@ class Loss:
 
 
 def found(value):
-    return Evaluation(top1=value, top5=1.0, loss=0.5, samples=8, unreadable=0, protocol="none")
+    return RecognitionMetrics(top1=value, top5=1.0, loss=0.5, samples=8, unreadable=0, protocol="none")
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_the_first_of_equals_is_the_best_and_none_before_a_number():
     totals = Totals()
     assert totals.best is None
     for step, value in enumerate((math.nan, 0.5, 0.5)):
-        totals.curve.append(Point(step=step, samples=step, seconds=0.0, evaluation=found(value)))
+        totals.curve.append(ValidationResult(step=step, samples=step, seconds=0.0, evaluation=found(value)))
     assert totals.best.step == 1
 
 
@@ -140,7 +140,7 @@ def test_one_that_is_not_of_the_record_is_dropped_on_resume(make_training, tmp_p
     training.run_until(13, tmp_path)
     file = tmp_path / "checkpoints" / BEST
     kept = load_checkpoint(file)
-    best = Totals.from_data(kept.totals, Evaluation).best
+    best = Totals.from_data(kept.totals, RecognitionMetrics).best
     assert kept_best(tmp_path / "checkpoints", best) == kept.step
     assert kept_best(tmp_path / "checkpoints", dataclasses.replace(best, step=best.step + 1)) is None
     assert not file.exists()

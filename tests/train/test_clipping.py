@@ -15,7 +15,7 @@ from vcycle.tasks.recognition import Recognition
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
 from vcycle.utils.jsonl import JsonLines
@@ -52,7 +52,7 @@ class Precisely(Recognition):
 TASK = Precisely(classes=4)
 
 
-def train(noise, folder, *, plan=PLAN, clip=MOST, ranks=ALONE, double=False, limit=1000, **run):
+def train(noise, folder, *, plan=PLAN, clip=MOST, ranks=SINGLE_PROCESS, double=False, limit=1000, **run):
     """Train; the weights, and the lines of the steps."""
     torch.set_default_dtype(torch.float64 if double else torch.float32)
     torch.manual_seed(0)

@@ -9,10 +9,10 @@ from torch import nn
 
 from vcycle.data.config import LoadingSection
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.recognition import Evaluation, Recognition
+from vcycle.tasks.recognition import Recognition, RecognitionMetrics
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.stopping import Stopped, signals
 from vcycle.train.trainer import fit
@@ -35,7 +35,7 @@ def _work(ranks, *, pieces, wish, exchanges):
                 look()
                 done.append(piece)
             if exchanges:
-                ranks.pooled(done, len)
+                ranks.reduce_on_first(done, len)
     except GivenUp:
         return len(done)
     return None
@@ -51,7 +51,7 @@ def _cases(rank, world):
         _work(ranks, pieces=2, wish=1, exchanges=True),  # all of them
         _work(ranks, pieces=2, wish=never, exchanges=True),
     ]
-    return found, ranks.table([rank])
+    return found, ranks.all_gather_ints([rank])
 
 
 def test_all_give_up_wherever_they_are_and_go_on_exchanging_afterwards(on_ranks):
@@ -65,7 +65,7 @@ def test_all_give_up_wherever_they_are_and_go_on_exchanging_afterwards(on_ranks)
 
 
 def test_alone_it_is_given_up_at_once():
-    with pytest.raises(GivenUp), ALONE.all_or_none(lambda: True, give_up) as look:
+    with pytest.raises(GivenUp), SINGLE_PROCESS.all_or_none(lambda: True, give_up) as look:
         look()
 
 
@@ -96,11 +96,11 @@ def _train(rank, world, noise, folder, struck=None):
                 model(torch.full((1, 3, 2, 4, 4), float(piece)))
             forwards[-1] += 1
         model.train()
-        top1 = ranks.pooled([model.head.weight.sum().item()], lambda sums: sums[0])
-        return Evaluation(top1=top1, top5=0.0, loss=0.0, samples=1, unreadable=0, protocol="")
+        top1 = ranks.reduce_on_first([model.head.weight.sum().item()], lambda sums: sums[0])
+        return RecognitionMetrics(top1=top1, top5=0.0, loss=0.0, samples=1, unreadable=0, protocol="")
 
     try:
-        with signals(on_wish=lambda _: None):
+        with signals(on_stop_request=lambda _: None):
             fit(
                 plan=PLAN,
                 model=Net(),
@@ -114,7 +114,7 @@ def _train(rank, world, noise, folder, struck=None):
                 run=RunFolder(folder),
                 ranks=ranks,
                 validate=validate,
-                evaluation=Evaluation,
+                evaluation=RecognitionMetrics,
                 resume=True,
             )
     except Stopped as stopped:

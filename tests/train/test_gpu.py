@@ -17,7 +17,7 @@ from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.fetching import BatchFetcher
 from vcycle.train.journal import Journal
 from vcycle.train.outcome import Totals
-from vcycle.train.ranks import ALONE
+from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
 from vcycle.train.setup import set_up
 from vcycle.train.trainer import fit
@@ -135,7 +135,14 @@ def test_every_tensor_of_a_batch_is_page_locked_where_there_is_a_gpu(noise, tmp_
     journal = Journal(tmp_path / "bad_samples.jsonl", Totals(), first=0, clips=24, limit=0.1)
     with journal:
         feed = BatchFetcher(
-            noise, PLAN, LoadingSection(workers=0), seed=0, start=0, journal=journal, ranks=ALONE, pin_memory=True
+            noise,
+            PLAN,
+            LoadingSection(workers=0),
+            seed=0,
+            start=0,
+            journal=journal,
+            ranks=SINGLE_PROCESS,
+            pin_memory=True,
         )
         batch, _ = feed.take()
         feed.close()

@@ -11,7 +11,7 @@ from torch import nn
 from vcycle.data.config import LoadingSection
 from vcycle.errors import RecipeError, VcycleError
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.recognition import Evaluation, Recognition
+from vcycle.tasks.recognition import Recognition, RecognitionMetrics
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.config import RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
@@ -23,7 +23,7 @@ STEP = {"loss", "grad_norm", "lr", "frames", "size", "batch", "samples", "epoch"
 
 
 def found(value):
-    return Evaluation(top1=value, top5=1.0, loss=0.5, samples=8, unreadable=0, protocol="none")
+    return RecognitionMetrics(top1=value, top5=1.0, loss=0.5, samples=8, unreadable=0, protocol="none")
 
 
 class Mean(nn.Module):
@@ -46,7 +46,7 @@ def train(noise, folder, *loggers, resume=False, callbacks=None, ranks=None, **r
         objective=Recognition(classes=4),
         run=RunFolder(folder),
         validate=lambda model, device: found(0.5),
-        evaluation=Evaluation,
+        evaluation=RecognitionMetrics,
         callbacks=callbacks or Callbacks(),
         resume=resume,
         ranks=ranks or Ranks(),

@@ -12,13 +12,13 @@ from torch import nn
 from vcycle.data.config import LoadingSection
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Baseline, StepDecay, constant, multigrid
-from vcycle.tasks.recognition import Evaluation
+from vcycle.tasks.recognition import RecognitionMetrics
 from vcycle.train.accelerator import make_accelerator
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.clock import Clock
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.outcome import Point, Totals
+from vcycle.train.outcome import Totals, ValidationResult
 from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
 from vcycle.utils.jsonl import JsonLines
@@ -216,7 +216,7 @@ def test_a_disk_that_fills_up_loses_no_more_than_the_steps_since_the_last_checkp
 
 
 def found(value):
-    return Evaluation(top1=value, top5=1.0, loss=0.5, samples=8, unreadable=0, protocol="none")
+    return RecognitionMetrics(top1=value, top5=1.0, loss=0.5, samples=8, unreadable=0, protocol="none")
 
 
 def test_validation_comes_every_so_many_epochs_and_at_the_end(fit_noise, tmp_path):
@@ -274,9 +274,9 @@ def test_the_clock_stands_still_while_paused():
 
 
 def test_totals_survive_a_checkpoint():
-    point = Point(step=3, samples=12, seconds=0.5, evaluation=found(0.25))
+    point = ValidationResult(step=3, samples=12, seconds=0.5, evaluation=found(0.25))
     totals = Totals(seen=12, replaced=1, seconds=1.5, cpu_seconds=1.25, data_seconds=0.5, curve=[point])
-    assert Totals.from_data(totals.as_data(), Evaluation) == totals
+    assert Totals.from_data(totals.as_data(), RecognitionMetrics) == totals
 
 
 def test_tensorboard_files_are_written_where_they_are_asked_for(fit_noise, tmp_path):

@@ -8,7 +8,7 @@ from torch import nn
 from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
 from vcycle.plan import Baseline, Role, StepDecay, constant, multigrid
-from vcycle.tasks.recognition import Evaluation, Recognition
+from vcycle.tasks.recognition import Recognition, RecognitionMetrics
 from vcycle.train import shards
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
@@ -89,7 +89,7 @@ def look(model, device):
     with torch.no_grad():
         score = model(torch.ones(1, 3, 2, 4, 4)).sum().item()
     model.train(was)
-    return Evaluation(top1=score, top5=0.0, loss=0.0, samples=1, unreadable=0, protocol="")
+    return RecognitionMetrics(top1=score, top5=0.0, loss=0.0, samples=1, unreadable=0, protocol="")
 
 
 def train(rank, world, noise, folder, until=None, *, dropout=0.0, how=None, **more):
@@ -123,7 +123,7 @@ def train(rank, world, noise, folder, until=None, *, dropout=0.0, how=None, **mo
             ranks=Ranks(rank=rank, world=world),
             role_of=role_of,
             validate=look,
-            evaluation=Evaluation,
+            evaluation=RecognitionMetrics,
             resume=True,
             monitor=watch,
             callbacks=Callbacks(on_step=stop),

@@ -12,7 +12,7 @@ from vcycle.data.config import LoadingSection
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.nn import convert_batchnorm
 from vcycle.plan import Baseline, Role, Scale, cascade, constant
-from vcycle.tasks.recognition import Evaluation
+from vcycle.tasks.recognition import RecognitionMetrics
 from vcycle.tasks.recognition.objective import Recognition
 from vcycle.train import speed as speeds
 from vcycle.train import step as training_step
@@ -21,7 +21,7 @@ from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import EmaSpec, OptimizerSection, RunSection, TrainConfig
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
@@ -66,7 +66,7 @@ def trained(noise, folder, *, plan=PLAN, model=None, resume=False, on_step=lambd
         run=RunFolder(folder),
         resume=resume,
         callbacks=Callbacks(on_step=on_step, on_message=(told if told is not None else []).append),
-        evaluation=Evaluation,
+        evaluation=RecognitionMetrics,
     )
     losses = [line["loss"] for line in JsonLines(RunFolder(folder).log).read() if "loss" in line]
     return found.model.state_dict(), losses
@@ -237,7 +237,7 @@ def test_a_recorded_training_is_a_plain_one_to_the_bit(noise, tmp_path, monkeypa
     assert played.played == sum(step.batch // micro if micro else 1 for step in plan)
 
 
-def made(folder, speed, plan=PLAN, ranks=ALONE):
+def made(folder, speed, plan=PLAN, ranks=SINGLE_PROCESS):
     """An update of a new model."""
     torch.manual_seed(0)
     model = convert_batchnorm(Net(), plan[0].bn_batch).train()
@@ -335,9 +335,9 @@ def test_a_fused_optimizer_learns_the_same_to_rounding_and_either_goes_on_from_t
     assert_close(states[0].model.state_dict(), states[1].model.state_dict())
     plain, fused = states
     fused.save(1)
-    plain.restore(lambda _: None, Evaluation)
+    plain.restore(lambda _: None, RecognitionMetrics)
     assert_same(plain.model.state_dict(), fused.model.state_dict())
     assert not any(group["fused"] for group in plain.optimizer.param_groups)
     plain.save(2)
-    fused.restore(lambda _: None, Evaluation)
+    fused.restore(lambda _: None, RecognitionMetrics)
     assert all(group["fused"] for group in fused.optimizer.param_groups)

@@ -35,14 +35,14 @@ def whole(rarely, record_of, tmp_path_factory):
 def interrupted(training, folder, **how):
     """Train until a signal ends it: which, and what was said."""
     said = []
-    with pytest.raises(Stopped) as caught, signals(on_wish=lambda _: None):
+    with pytest.raises(Stopped) as caught, signals(on_stop_request=lambda _: None):
         training.run(folder, on_message=said.append, **how)
     return caught.value.signal, said
 
 
 def ends(work):
     """The signal by which some work, given the wishes to end, is ended."""
-    with pytest.raises(Stopped) as caught, signals(on_wish=lambda _: None) as stop:
+    with pytest.raises(Stopped) as caught, signals(on_stop_request=lambda _: None) as stop:
         work(stop)
     return caught.value.signal
 
@@ -175,7 +175,7 @@ def test_the_first_signal_that_has_to_wait_is_told_of():
     told = []
 
     def work(_):
-        with signals(on_wish=told.append) as stop, stop.deferred():
+        with signals(on_stop_request=told.append) as stop, stop.deferred():
             strike(signal.SIGUSR1)
             strike(signal.SIGTERM)
 

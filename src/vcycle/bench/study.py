@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
-from vcycle.bench.saying import once
+from vcycle.bench.warn_once import warn_once
 from vcycle.config.recipe import RecipeBase
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
@@ -23,7 +23,7 @@ from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.environment import environment
 from vcycle.train.lock import training_lock
-from vcycle.train.ranks import ALONE
+from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
 from vcycle.utils.folders import make_folder
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from vcycle.train.outcome import Evaluation, StepReport
+    from vcycle.train.outcome import EvalResult, StepReport
 
 __all__ = ["arm_names", "compare_plans", "run_folder"]
 
@@ -87,7 +87,7 @@ def compare_plans(
     """
     task = tasks[recipe.task]
     check_names(task.plans, plans)  # fail before reading or generating data
-    on_message = once(on_message)
+    on_message = warn_once(on_message)
     experiment = Experiment(recipe, out, on_progress=on_progress, on_message=on_message)
     left_out = out / "left_out.json"
     experiment.leave_out(left_out_in(left_out, experiment.splits.train))
@@ -171,13 +171,18 @@ def _own(experiment: Experiment, name: str, seed: int) -> RecipeBase:
 
 def _test(
     experiment: Experiment, model: "nn.Module", device: "torch.device"
-) -> "tuple[Evaluation | None, list[float | None] | None]":
+) -> "tuple[EvalResult | None, list[float | None] | None]":
     """The evaluation on the test split and the measure of each item; None if there is no test split."""
     if experiment.splits.test is None:
         return None, None
     evaluator = experiment.evaluator("test")
     found = evaluate_all(
-        evaluator, model, device, ranks=ALONE, on_message=experiment.on_message, on_progress=experiment.on_progress
+        evaluator,
+        model,
+        device,
+        ranks=SINGLE_PROCESS,
+        on_message=experiment.on_message,
+        on_progress=experiment.on_progress,
     )
     assert found is not None
     return evaluator.result(found), evaluator.per_item(found)

@@ -60,12 +60,12 @@ def bench_recipe(
             raise VcycleError("--figure cannot be combined with --precision or --compile: it draws a single setting")
         check_figure(figure)
     with TemporaryDirectory(prefix="vcycle-bench-") as temporary, progress() as shown:
-        from vcycle.bench.saying import once
         from vcycle.bench.steps.study import Effort, bench_steps
         from vcycle.bench.steps.workload import workload_of
+        from vcycle.bench.warn_once import warn_once
 
         found = _find(loaded, Path(temporary), shown, data=data)
-        say = once(message)  # each message once for all settings
+        say = warn_once(message)  # each message once for all settings
 
         def measure(way: "RecipeBase") -> dict[str, Any]:
             return bench_steps(

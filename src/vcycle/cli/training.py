@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vcycle.config.recipe import RecipeBase
     from vcycle.plan import Plan
     from vcycle.runs.experiment import Experiment
-    from vcycle.train.outcome import Fitted, StepReport
+    from vcycle.train.outcome import StepReport, TrainResult
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
@@ -90,7 +90,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
 
 def _carry_out(
     experiment: "Experiment", planned: "Plan", run: "RunFolder", ranks: "Ranks", *, resume: bool, resumed: bool
-) -> "Fitted":
+) -> "TrainResult":
     """Train, and print the resume command at the first step."""
     from vcycle.runs.train import train as train_run
     from vcycle.train.callbacks import Callbacks

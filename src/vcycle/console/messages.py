@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from vcycle.config.recipe import RecipeBase
     from vcycle.plan import Plan
-    from vcycle.train.outcome import Fitted, Point
+    from vcycle.train.outcome import TrainResult, ValidationResult
 
 __all__ = [
     "plan_line",
@@ -25,14 +25,14 @@ _SLOW_DATA = 0.1
 """A batch shape is named if it spends more than this share of its time waiting for data."""
 
 
-def plan_line(planned: "Plan", point: "Point") -> str:
+def plan_line(planned: "Plan", point: "ValidationResult") -> str:
     """The position in training, and its validation result."""
     where = f"epoch {planned.epochs_before(point.step):.1f} of {planned.epochs:.1f}, step {point.step:,}"
     stage = "" if point.stage is None else f" ({point.stage.headline} at its own {point.stage_shape})"
     return f"{where}: {point.evaluation.headline} on validation{stage}"
 
 
-def totals_line(fitted: "Fitted") -> str:
+def totals_line(fitted: "TrainResult") -> str:
     """The totals of a training: steps, samples, time."""
     waiting = fitted.data_seconds / max(fitted.seconds, 1e-9)
     skipped = f" ({fitted.skipped:,} skipped)" if fitted.skipped else ""
@@ -42,14 +42,14 @@ def totals_line(fitted: "Fitted") -> str:
     )
 
 
-def _slow_shapes(fitted: "Fitted") -> str:
+def _slow_shapes(fitted: "TrainResult") -> str:
     """The shapes that spent much of their time waiting for data, worst first."""
     shares = {shape: row["data_seconds"] / max(row["seconds"], 1e-9) for shape, row in fitted.waiting.items()}
     slow = sorted((shape for shape, share in shares.items() if share > _SLOW_DATA), key=lambda s: -shares[s])
     return f" ({', '.join(f'{shape}: {shares[shape]:.0%}' for shape in slow)})" if slow else ""
 
 
-def training_data(folder: Path, planned: "Plan", fitted: "Fitted") -> dict[str, Any]:
+def training_data(folder: Path, planned: "Plan", fitted: "TrainResult") -> dict[str, Any]:
     """A finished training as `vcycle train --json` prints it."""
     return {
         "run": str(folder),

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
         set_bn_batch,
     )
     from vcycle.nn.freezing import freeze
+    from vcycle.nn.partition import BatchPartition
     from vcycle.nn.selfcheck import conv3d_is_sound
-    from vcycle.nn.sharing import Sharing
     from vcycle.nn.steps import apply
 
 __all__ = [
-    "Sharing",
+    "BatchPartition",
     "SubBatchNorm",
     "apply",
     "conv3d_is_sound",
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Sharing": "sharing",
+    "BatchPartition": "partition",
     "SubBatchNorm": "batchnorm",
     "apply": "steps",
     "conv3d_is_sound": "selfcheck",

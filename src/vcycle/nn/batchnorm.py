@@ -30,7 +30,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn.blocks import Blocks, blocks_of
 from vcycle.nn.moments import Moments, merge_equal, merge_moments
-from vcycle.nn.sharing import Sharing, merge_over_ranks, normalise_shared
+from vcycle.nn.partition import BatchPartition, merge_over_ranks, normalise_shared
 from vcycle.nn.traced import normalise_blocks_traced
 
 __all__ = [
@@ -134,7 +134,7 @@ class Commitment:
 
 
 @contextmanager
-def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commitment]:
+def one_step(model: nn.Module, sharing: BatchPartition | None = None) -> Iterator[Commitment]:
     """Count all training forward passes inside (gradient accumulation) as one step of the running statistics.
 
     Their moments are merged and committed once, at exit: momentum is applied once and ``num_batches_tracked`` grows
@@ -144,7 +144,7 @@ def one_step(model: nn.Module, sharing: Sharing | None = None) -> Iterator[Commi
 
     Args:
         model: Any module.
-        sharing: How ranks share the step's batch, if they do, such as ``Sharing.of(step, rank=rank,
+        sharing: How ranks share the step's batch, if they do, such as ``BatchPartition.of(step, rank=rank,
             world=world)``: all ranks enter together, and blocks and committed statistics are those of the whole batch.
             If a block spans several ranks, a rank must pass its clips in one forward.
 
@@ -199,7 +199,7 @@ class SubBatchNorm(_BatchNorm):
     plain_class: type[_BatchNorm] = nn.BatchNorm3d
     """The plain BatchNorm that the class derives from; set by :func:`sub_batch_class`."""
     _pending: list[Moments] | None
-    _sharing: Sharing | None
+    _sharing: BatchPartition | None
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class SubBatchNorm(_BatchNorm):
                 f"accepted: (B, {self.num_features}, ...) with 2 to 5 dimensions"
             )
 
-    def _check_shared(self, shape: torch.Size, sharing: Sharing) -> None:
+    def _check_shared(self, shape: torch.Size, sharing: BatchPartition) -> None:
         own = sharing.clips[sharing.rank]
         if shape[0] != own:
             raise PlanError(

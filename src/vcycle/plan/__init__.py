@@ -24,7 +24,7 @@ from vcycle.plan.rates import (
 )
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, cascade, constant, multigrid
 from vcycle.plan.schedule import Plan, Saving, Stage, Step
-from vcycle.plan.shape import BatchShape, Needs, Scale, Shape
+from vcycle.plan.shape import BatchShape, Scale, Shape, ShapeConstraints
 from vcycle.plan.superresolution import large_minibatch, superresolution
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "CurveDecay",
     "CurveRate",
     "FactorWarmup",
-    "Needs",
     "NoDecay",
     "Plan",
     "RampWarmup",
@@ -46,6 +45,7 @@ __all__ = [
     "Saving",
     "Scale",
     "Shape",
+    "ShapeConstraints",
     "Stage",
     "Step",
     "StepDecay",

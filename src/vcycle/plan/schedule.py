@@ -15,7 +15,7 @@ from vcycle.errors import PlanError
 from vcycle.plan import rates, serial
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.rates import FactorWarmup, RampWarmup, Rate
-from vcycle.plan.shape import FULL, BatchShape, Needs, Shape
+from vcycle.plan.shape import FULL, BatchShape, Shape, ShapeConstraints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -325,14 +325,14 @@ class Plan(Sequence[Step]):
         steps = self.baseline.total_steps
         return Saving(steps=steps / len(self), work=steps / self.work(cost))
 
-    def require(self, needs: Needs, model: str) -> None:
+    def require(self, needs: ShapeConstraints, model: str) -> None:
         """Check every shape of the plan against the shape constraints of a model.
 
         Raises:
             PlanError: naming the first shape that the model cannot take, with its stage and step.
         """
         for step, cell in self._first_uses():
-            reason = needs.refusal(cell.shape)
+            reason = needs.violation(cell.shape)
             if reason is not None:
                 stage = self.stages[self[step].stage]
                 raise PlanError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from vcycle.errors import PlanError
 
-__all__ = ["FULL", "BatchShape", "Needs", "Scale", "Shape"]
+__all__ = ["FULL", "BatchShape", "Scale", "Shape", "ShapeConstraints"]
 
 
 class Shape(NamedTuple):
@@ -145,7 +145,7 @@ FULL = Scale(Fraction(1), Fraction(1))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class ShapeConstraints:
     """The constraints of a model on the shape of clips; a plan is checked against them before anything runs."""
 
     min_frames: int = 1
@@ -164,7 +164,7 @@ class Needs:
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PlanError(f"a model's {name} is {value!r}; accepted: a whole number, at least 1")
 
-    def refusal(self, shape: Shape) -> str | None:
+    def violation(self, shape: Shape) -> str | None:
         """The reason why the model cannot take `shape`, or None."""
         if self.fixed is not None and shape != self.fixed:
             return f"the model takes {self.fixed} alone"

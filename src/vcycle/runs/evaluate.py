@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.plan import Shape
-    from vcycle.train.outcome import Evaluation
+    from vcycle.train.outcome import EvalResult
     from vcycle.train.ranks import Ranks
     from vcycle.train.validation import Evaluator as Validate
 
@@ -48,14 +48,14 @@ def validator(
             faults.add(fault)
             on_message(fault)
 
-    def validate(model: "nn.Module", device: "torch.device", /, shape: "Shape | None" = None) -> "Evaluation":
+    def validate(model: "nn.Module", device: "torch.device", /, shape: "Shape | None" = None) -> "EvalResult":
         own = evaluator if shape is None else evaluator.at(shape)
         own.on_fault = on_fault
         report = partial(on_progress, own.doing)
         found = list(own.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
-        return ranks.pooled(found, partial(judge, own))
+        return ranks.reduce_on_first(found, partial(judge, own))
 
-    def judge(own: Evaluator, everything: Sequence[Any]) -> "Evaluation":
+    def judge(own: Evaluator, everything: Sequence[Any]) -> "EvalResult":
         for bad in unreadable(everything):
             if bad.video not in named:
                 named.add(bad.video)

@@ -13,7 +13,7 @@ from vcycle.tasks.base import tasks
 if TYPE_CHECKING:
     from vcycle.train.callbacks import Callbacks
     from vcycle.train.config import TrainConfig
-    from vcycle.train.outcome import Fitted
+    from vcycle.train.outcome import TrainResult
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
@@ -46,10 +46,12 @@ def start(
         CheckpointError: if the run in the folder started with another recipe, plan or data.
         VcycleError: if the folder holds a run and `resume` is not set, or cannot be written.
     """
-    from vcycle.train.ranks import ALONE
+    from vcycle.train.ranks import SINGLE_PROCESS
 
     own = experiment.recipe if recipe is None else recipe
-    return (ranks or ALONE).from_first(lambda: prepare_run_folder(run, own, plan, experiment.splits, resume=resume))
+    return (ranks or SINGLE_PROCESS).from_first(
+        lambda: prepare_run_folder(run, own, plan, experiment.splits, resume=resume)
+    )
 
 
 def train(
@@ -63,7 +65,7 @@ def train(
     ranks: "Ranks | None" = None,
     on_start: Callable[[], None] = lambda: None,
     callbacks: "Callbacks | None" = None,
-) -> "Fitted":
+) -> "TrainResult":
     """Train an experiment's model with a plan; see `vcycle.train.trainer.fit`.
 
     Args:
@@ -79,10 +81,10 @@ def train(
         callbacks: Receive progress, messages and results.
     """
     from vcycle.train.callbacks import Callbacks
-    from vcycle.train.ranks import ALONE
+    from vcycle.train.ranks import SINGLE_PROCESS
     from vcycle.train.trainer import fit
 
-    ranks, callbacks = ranks or ALONE, callbacks or Callbacks()
+    ranks, callbacks = ranks or SINGLE_PROCESS, callbacks or Callbacks()
     own = experiment.recipe if recipe is None else recipe
     task, classes = experiment.task, experiment.classes
     if resumed is None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.models import ModelRegistry
     from vcycle.train.log import Watched
     from vcycle.train.objective import Objective
-    from vcycle.train.outcome import Evaluation
+    from vcycle.train.outcome import EvalResult
 
 __all__ = [
     "SPLITS",
@@ -214,18 +214,18 @@ class Evaluator(ABC):
         """An evaluator on clips of this shape, as in a training stage, instead of full resolution."""
 
     @abstractmethod
-    def result(self, found: Sequence[Any]) -> "Evaluation":
+    def result(self, found: Sequence[Any]) -> "EvalResult":
         """Compute the metrics from the results of all ranks.
 
         Raises:
             DataError: if no item could be read.
         """
 
-    def line(self, result: "Evaluation", split: str) -> str:
+    def line(self, result: "EvalResult", split: str) -> str:
         """Format the result and its protocol in one line."""
         return f"{result.headline} on {split}"
 
-    def warning(self, result: "Evaluation") -> str | None:
+    def warning(self, result: "EvalResult") -> str | None:
         """A warning if the result is worse than a trivial baseline; None otherwise."""
         del result
         return None
@@ -510,7 +510,7 @@ class Task(ABC, Generic[R, F]):
         """Build the evaluator: the full protocol for a trained model (`final`), or the cheap one of validations."""
 
     @abstractmethod
-    def result(self, **fields: Any) -> "Evaluation":
+    def result(self, **fields: Any) -> "EvalResult":
         """Build an evaluation result from its fields, as read from a log."""
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: R) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vcycle.config.recipe import NeedsSection
 from vcycle.errors import RecipeError, VcycleError, did_you_mean
-from vcycle.plan import Needs
+from vcycle.plan import ShapeConstraints
 from vcycle.registry import Registry, import_attribute
 from vcycle.section import Section
 from vcycle.tasks.base import tasks
@@ -99,7 +99,9 @@ class ModelSpec:
     """Options that differ from their class's defaults."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``build``, which no option changes."""
-    needs: Needs | Mapping[str, int] | Callable[[Any], Needs | Mapping[str, int]] = Needs()  # noqa: RUF009 -- frozen
+    needs: ShapeConstraints | Mapping[str, int] | Callable[[Any], ShapeConstraints | Mapping[str, int]] = field(
+        default_factory=ShapeConstraints
+    )
     """What it needs of a clip's shape: constraints, or a function of its options."""
     key_map: KeyMap | str | None = None
     """Other libraries' names of its weights; or ``module:attribute`` of them."""
@@ -130,7 +132,7 @@ class ModelSpec:
                 check_names(name, given, known)
         return values
 
-    def needs_with(self, name: str, options: Any) -> Needs:
+    def needs_with(self, name: str, options: Any) -> ShapeConstraints:
         """What the model needs of a clip's shape with some options, as :meth:`read_options` returns them."""
         found = self.needs(options) if callable(self.needs) else self.needs
         return _as_needs(found, name)
@@ -214,7 +216,7 @@ class ModelRegistry(Registry[ModelSpec]):
         found = (self.find(name).loaded_key_map() for name in self.names())
         return list({id(key_map): key_map for key_map in found if key_map is not None}.values())
 
-    def needs(self, name: str, /, **options: Any) -> Needs:
+    def needs(self, name: str, /, **options: Any) -> ShapeConstraints:
         """What a model needs of a clip's shape.
 
         Raises:
@@ -223,7 +225,7 @@ class ModelRegistry(Registry[ModelSpec]):
         spec = self.find(name)
         return spec.needs_with(name, spec.read_options(name, options))
 
-    def needs_of(self, choice: ModelChoice) -> Needs:
+    def needs_of(self, choice: ModelChoice) -> ShapeConstraints:
         """What a recipe's model needs of a clip's shape, with what the recipe adds to it.
 
         Raises:
@@ -293,7 +295,9 @@ def register_model(
     task: str = "recognition",
     options: type[Section] | None = None,
     preset: Mapping[str, Any] | None = None,
-    needs: Needs | Mapping[str, int] | Callable[[Any], Needs | Mapping[str, int]] = Needs(),  # noqa: B008 -- frozen
+    needs: ShapeConstraints
+    | Mapping[str, int]
+    | Callable[[Any], ShapeConstraints | Mapping[str, int]] = ShapeConstraints(),  # noqa: B008 -- frozen
     key_map: KeyMap | str | None = None,
     roles: Mapping[str, ParameterRole] | None = None,
     downloads: str | None = None,
@@ -307,8 +311,8 @@ def register_model(
             without it, names alone are checked.
         preset: Options that differ from their class's defaults.
         needs: What the model needs of a clip's shape: ``{"frames_multiple": 4}`` (of ``min_frames``,
-            ``frames_multiple``, ``min_size``, ``size_multiple``), :class:`~vcycle.plan.Needs`, or a function of the
-            options that returns either.
+            ``frames_multiple``, ``min_size``, ``size_multiple``), :class:`~vcycle.plan.ShapeConstraints`, or a
+            function of the options that returns either.
         key_map: Other libraries' names of its weights.
         roles: Parameters that a plan may treat apart.
         downloads: The option that lets it download pretrained weights.
@@ -359,8 +363,8 @@ def _spec_of(value: Any, source: str, task: str) -> ModelSpec:
             f"{source} is {getattr(value, '__qualname__', None) or type(value).__name__}; accepted: a class derived "
             "from torch.nn.Module, what vcycle.register_model decorates, or a ModelSpec"
         )
-    needs = getattr(value, "needs", Needs())
-    if not isinstance(needs, Needs | Mapping):
+    needs = getattr(value, "needs", ShapeConstraints())
+    if not isinstance(needs, ShapeConstraints | Mapping):
         raise RecipeError(f"{source}: its attribute 'needs' is {needs!r}; accepted: a mapping such as min_frames to 4")
     return ModelSpec(build=value, task=task, needs=needs)
 
@@ -371,8 +375,8 @@ def _is_module_class(value: Any) -> bool:
     return torch is not None and isinstance(value, type) and issubclass(value, torch.nn.Module)
 
 
-def _as_needs(found: Needs | Mapping[str, int], name: str) -> Needs:
-    if isinstance(found, Needs):
+def _as_needs(found: ShapeConstraints | Mapping[str, int], name: str) -> ShapeConstraints:
+    if isinstance(found, ShapeConstraints):
         return found
     known = list(NeedsSection.model_fields)
     for key in found:
@@ -380,7 +384,7 @@ def _as_needs(found: Needs | Mapping[str, int], name: str) -> Needs:
             near = did_you_mean(key, known)
             raise RecipeError(f"model {name!r} needs {key!r}, which is unknown{near}; accepted: {', '.join(known)}")
     values: dict[str, Any] = dict(found)
-    return Needs(**values)
+    return ShapeConstraints(**values)
 
 
 def _keywords(build: Callable[..., Any], *, given_by_position: int) -> list[str] | None:

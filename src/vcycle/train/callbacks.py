@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from vcycle.train.outcome import Point, StepReport
+from vcycle.train.outcome import StepReport, ValidationResult
 
 __all__ = ["Callbacks"]
 
@@ -25,7 +25,7 @@ class Callbacks:
 
     on_step: Callable[[StepReport], None] = _ignore
     """Called after every step, on every rank."""
-    on_validation: Callable[[Point], None] = _ignore
+    on_validation: Callable[[ValidationResult], None] = _ignore
     """Called after every validation, on every rank."""
     on_message: Callable[[str], None] = _ignore
     """Called with a message for the user, such as a bad sample or a skipped checkpoint."""

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
-from vcycle.train.outcome import Point
+from vcycle.train.outcome import ValidationResult
 from vcycle.train.sharded_checkpoint import ShardedWriter, read_sharded, verify_sharded
 from vcycle.utils.reading import check_regular
 
@@ -149,7 +149,7 @@ def save_best(folder: Path, checkpoint: Checkpoint) -> Path:
     return _written(folder / BEST, checkpoint)
 
 
-def kept_best(folder: Path, best: Point | None) -> int | None:
+def kept_best(folder: Path, best: ValidationResult | None) -> int | None:
     """The step of the saved best weights, if they belong to the best validation on record.
 
     Otherwise they are removed: they are left over from before a resume from an older checkpoint, and training may not

@@ -99,7 +99,7 @@ class BatchFetcher:
             return BatchStats(batch.indices, False)
         own = batch.indices.tolist()
         longest = -(-step.batch // self._ranks.world) + step.bn_batch  # the longest slice of any rank
-        rows = self._ranks.table([replaced, stopping, len(own), *own, *[0] * (longest - len(own))])
+        rows = self._ranks.all_gather_ints([replaced, stopping, len(own), *own, *[0] * (longest - len(own))])
         self._journal.count(step.batch, sum(row[0] for row in rows))
         indices = torch.tensor([index for row in rows for index in row[3 : 3 + row[2]]])
         return BatchStats(indices, any(row[1] for row in rows))

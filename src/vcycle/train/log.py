@@ -14,7 +14,7 @@ from vcycle.errors import VcycleError
 from vcycle.plan import Plan, Step
 from vcycle.train.gradients import Skips, StepResult
 from vcycle.train.loggers import Logger
-from vcycle.train.outcome import Point
+from vcycle.train.outcome import ValidationResult
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
@@ -175,7 +175,7 @@ class RunLog:
         """Log that memory ran out, and the remedy."""
         self._write(event="shortage", step=step.index, stage=step.stage, message=message)
 
-    def validation(self, point: Point) -> None:
+    def validation(self, point: ValidationResult) -> None:
         """Log a validation."""
         # A validation after step k belongs to step k - 1, so that a resume at k keeps it.
         line: dict[str, Any] = {"step": point.step - 1, "samples": point.samples, "seconds": point.seconds}

@@ -15,7 +15,7 @@ from vcycle.train.config import TrainConfig
 from vcycle.train.fetching import BatchFetcher
 from vcycle.train.log import RunLog, Watched
 from vcycle.train.micro_batching import MicroBatchSearch
-from vcycle.train.outcome import Fitted, StepReport
+from vcycle.train.outcome import StepReport, TrainResult
 from vcycle.train.ranks import Ranks
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
@@ -56,7 +56,7 @@ class Loop:
         """The plan of the run."""
         return self.state.plan
 
-    def run(self, start: int) -> Fitted:
+    def run(self, start: int) -> TrainResult:
         """Run every step from `start` on, with validations and checkpoints.
 
         Raises:
@@ -177,9 +177,9 @@ class Loop:
         self.log.slow_data(step, message)
         self.callbacks.on_message(message)
 
-    def _result(self) -> Fitted:
+    def _result(self) -> TrainResult:
         totals = self.state.totals
-        return Fitted(
+        return TrainResult(
             model=self.state.best(),
             steps=len(self.plan),
             samples=self.plan.samples,

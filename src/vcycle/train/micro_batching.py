@@ -196,7 +196,7 @@ class MicroBatchSearch:
             self._hold_optimizer(steps[0])
             found = [self._try(step, cell, on_attempt) for step, cell in zip(steps, cells, strict=True)]
         release(self._device)
-        table = self._ranks.table([number for pair in found for number in pair])
+        table = self._ranks.all_gather_ints([number for pair in found for number in pair])
         for place, cell in enumerate(cells):
             micro, peak = min(row[2 * place] for row in table), max(row[2 * place + 1] for row in table)
             if micro == 0:

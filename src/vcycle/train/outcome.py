@@ -9,10 +9,10 @@ from torch import nn
 
 from vcycle.plan import Step
 
-__all__ = ["Evaluation", "Fitted", "Point", "StepReport", "Totals"]
+__all__ = ["EvalResult", "StepReport", "Totals", "TrainResult", "ValidationResult"]
 
 
-class Evaluation(Protocol):
+class EvalResult(Protocol):
     """The result of a task's evaluation: a dataclass of plain data with these properties."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -59,14 +59,14 @@ class StepReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Point:
+class ValidationResult:
     """A validation: its result, and the steps, samples and seconds of training before it."""
 
     step: int
     samples: int
     seconds: float
-    evaluation: Evaluation
-    stage: Evaluation | None = None
+    evaluation: EvalResult
+    stage: EvalResult | None = None
     """The result at the shape of the stage just trained, if that was requested and is not the full shape."""
     stage_shape: str | None = None
     """The shape of the stage, such as `8×112²`."""
@@ -86,7 +86,7 @@ class Totals:
     """Processor time of the training process during training time."""
     data_seconds: float = 0.0
     """Part of the training time spent waiting for data."""
-    curve: list[Point] = field(default_factory=list)
+    curve: list[ValidationResult] = field(default_factory=list)
     """The validations."""
     waiting: dict[str, dict[str, float]] = field(default_factory=dict)
     """For each batch shape its `steps`, their `seconds`, and the `data_seconds` of these."""
@@ -98,7 +98,7 @@ class Totals:
     """Whether a stop request interrupted the validation after the last step: a resumed run starts with it."""
 
     @property
-    def best(self) -> Point | None:
+    def best(self) -> ValidationResult | None:
         """The first validation with the highest value, ignoring NaN; None if there is none."""
         known = [point for point in self.curve if not math.isnan(point.evaluation.value)]
         return max(known, key=lambda point: point.evaluation.value, default=None)
@@ -108,7 +108,7 @@ class Totals:
         return asdict(self)
 
     @classmethod
-    def from_data(cls, data: dict[str, Any], evaluation: Callable[..., Evaluation]) -> "Totals":
+    def from_data(cls, data: dict[str, Any], evaluation: Callable[..., EvalResult]) -> "Totals":
         """Rebuild the totals from `as_data`.
 
         Args:
@@ -116,15 +116,15 @@ class Totals:
             evaluation: Makes an evaluation from its fields.
         """
 
-        def restored(point: dict[str, Any]) -> Point:
+        def restored(point: dict[str, Any]) -> ValidationResult:
             found = {key: evaluation(**point[key]) for key in ("evaluation", "stage") if point.get(key) is not None}
-            return Point(**{**point, **found})
+            return ValidationResult(**{**point, **found})
 
         return cls(**{**data, "curve": [restored(point) for point in data["curve"]]})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fitted:
+class TrainResult:
     """The result of training; times and counts are as in `Totals`."""
 
     model: nn.Module
@@ -135,5 +135,5 @@ class Fitted:
     data_seconds: float
     replaced: int
     skipped: int
-    curve: list[Point]
+    curve: list[ValidationResult]
     waiting: dict[str, dict[str, float]]

@@ -15,7 +15,7 @@ from torch import distributed
 
 from vcycle.errors import VcycleError
 
-__all__ = ["ALONE", "Abandoned", "Ranks", "joined", "restarted"]
+__all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "joined", "restarted"]
 
 _T = TypeVar("_T")
 _Part = TypeVar("_Part")
@@ -30,7 +30,7 @@ _agree: Callable[[], None] | None = None
 """Called before every exchange within `Ranks.all_or_none`."""
 
 
-class Abandoned(VcycleError):  # noqa: N818 -- what has happened
+class PeerExited(VcycleError):  # noqa: N818 -- what has happened
     """Raised when a peer process has exited, so that a collective cannot complete."""
 
 
@@ -102,7 +102,7 @@ class Ranks:
             raise refusal
         return cast("_T", made)
 
-    def pooled(self, own: list[_Part], make: Callable[[list[_Part]], _T]) -> _T:
+    def reduce_on_first(self, own: list[_Part], make: Callable[[list[_Part]], _T]) -> _T:
         """Concatenate the lists of all ranks, in rank order, call `make` on the first, and broadcast its result.
 
         Raises:
@@ -124,7 +124,7 @@ class Ranks:
         for _ in range(2 - turn):
             self.wait()
 
-    def table(self, row: Sequence[int]) -> list[list[int]]:
+    def all_gather_ints(self, row: Sequence[int]) -> list[list[int]]:
         """All-gather one row of integers per rank, in rank order.
 
         Raises:
@@ -134,7 +134,7 @@ class Ranks:
             _agree_first()
         return self._table(row)
 
-    def anywhere(self, here: bool) -> bool:
+    def any_rank(self, here: bool) -> bool:
         """Whether the condition holds on any rank.
 
         Raises:
@@ -155,7 +155,7 @@ class Ranks:
 
     @contextmanager
     def together(self) -> Iterator[None]:
-        """Convert communication errors within the context to `Abandoned`.
+        """Convert communication errors within the context to `PeerExited`.
 
         Raises:
             VcycleError: if a peer process has exited.
@@ -188,7 +188,7 @@ class Ranks:
         global _agree
 
         def agree() -> None:
-            if self.anywhere(wanted()):
+            if self.any_rank(wanted()):
                 give_up()
 
         def look() -> None:
@@ -232,13 +232,13 @@ class Ranks:
             told = store.get(key).decode()
         except (KeyError, RuntimeError, ValueError):
             return True
-        return not (isinstance(error, Abandoned) or told == str(error))
+        return not (isinstance(error, PeerExited) or told == str(error))
 
-    def _abandoned(self) -> Abandoned:
-        return Abandoned(f"rank {self.rank} of {self.world} stops: another process has exited")
+    def _abandoned(self) -> PeerExited:
+        return PeerExited(f"rank {self.rank} of {self.world} stops: another process has exited")
 
 
-ALONE = Ranks()
+SINGLE_PROCESS = Ranks()
 """One process by itself."""
 
 
@@ -254,7 +254,7 @@ def joined() -> Iterator[Ranks]:
         raise VcycleError(f"WORLD_SIZE is {said!r}: it must be a number of processes, as torchrun sets it")
     world = int(said)
     if world == 1:
-        yield ALONE
+        yield SINGLE_PROCESS
         return
     try:
         # On GPUs, gradients and statistics use NCCL.

@@ -12,7 +12,7 @@ from vcycle.train.config import TrainConfig
 from vcycle.train.ema import Ema
 from vcycle.train.objective import Objective
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.shards import meta_copy, shard
 from vcycle.train.speed import Speed
@@ -30,7 +30,7 @@ def set_up(
     model: nn.Module,
     objective: Objective,
     run: RunFolder,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     role_of: Callable[[str], str | None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> tuple[TrainState, TrainStep]:

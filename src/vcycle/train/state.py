@@ -23,8 +23,8 @@ from vcycle.train.checkpoint import (
     save_sharded,
 )
 from vcycle.train.ema import Ema
-from vcycle.train.outcome import Evaluation, Totals
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.outcome import EvalResult, Totals
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.sharded_checkpoint import ShardedWriter
 from vcycle.train.shards import gather_state, local_shard, scatter_optimizer_state, scatter_state, unsharded_copy
@@ -133,7 +133,7 @@ class TrainState:
         )
 
     def restore(
-        self, on_message: Callable[[str], None], evaluation: Callable[..., Evaluation], ranks: Ranks = ALONE
+        self, on_message: Callable[[str], None], evaluation: Callable[..., EvalResult], ranks: Ranks = SINGLE_PROCESS
     ) -> int:
         """Load the newest readable checkpoint; return the step to resume at.
 

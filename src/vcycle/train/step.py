@@ -20,7 +20,7 @@ from vcycle.data import Batch
 from vcycle.errors import VcycleError
 from vcycle.nn import apply, one_step
 from vcycle.nn.batchnorm import Commitment, SubBatchNorm
-from vcycle.nn.sharing import Sharing
+from vcycle.nn.partition import BatchPartition
 from vcycle.plan import BatchShape, Plan, Shape, Step
 from vcycle.train.accelerator import Accelerator, MixedPrecision, may_overflow
 from vcycle.train.gradients import StepResult, clip_gradients, gradient_norm, step_if
@@ -189,9 +189,9 @@ class TrainStep:
             with eagerly(self._speed):
                 return self._objective.predict(self._forward, self._accelerator.to_device(batch.clips))
 
-    def _sharing(self, step: Step) -> Sharing | None:
+    def _sharing(self, step: Step) -> BatchPartition | None:
         ranks = self._ranks
-        return None if ranks.world == 1 else Sharing.of(step, rank=ranks.rank, world=ranks.world)
+        return None if ranks.world == 1 else BatchPartition.of(step, rank=ranks.rank, world=ranks.world)
 
     def _exchanging(self, step: Step, last: bool) -> AbstractContextManager[Any]:
         """Exchange gradients only in the last micro-batch."""
@@ -220,7 +220,7 @@ class TrainStep:
 def _refuse_shared_compiled(plan: Plan, ranks: Ranks) -> None:
     """Reject `run.compile` if a BatchNorm layer would have to exchange statistics between ranks."""
     for cell in plan.shapes if ranks.world > 1 else ():
-        if not Sharing.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
+        if not BatchPartition.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
             raise VcycleError(
                 f"run.compile is true, but BatchNorm blocks of {cell.bn_batch} clips of the batch {cell} span several "
                 f"of the {ranks.world} ranks: set run.compile=false, reduce training.bn_batch or use fewer ranks"
@@ -240,7 +240,7 @@ def refuse_shared_mixing(objective: Objective, plan: Plan, ranks: Ranks) -> None
     if ranks.world == 1 or not objective.mixes:
         return
     for cell in plan.shapes:
-        if not Sharing.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
+        if not BatchPartition.of(cell, rank=ranks.rank, world=ranks.world).has_whole_blocks(cell.bn_batch):
             raise VcycleError(
                 f"augment.mixup and augment.cutmix mix clips within a block of {cell.bn_batch} (training.bn_batch), "
                 f"but blocks of the batch {cell} span several of the {ranks.world} ranks: reduce training.bn_batch or "

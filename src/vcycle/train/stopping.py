@@ -32,13 +32,13 @@ class Stopped(KeyboardInterrupt):
 class Stop:
     """A stop request, and whether it may take effect at once."""
 
-    def __init__(self, on_wish: Callable[[signal.Signals], None] = lambda _: None) -> None:
+    def __init__(self, on_stop_request: Callable[[signal.Signals], None] = lambda _: None) -> None:
         """Start without a request.
 
         Args:
-            on_wish: Called in a signal handler with the first signal, if it has to wait for the end of the step.
+            on_stop_request: Called in a signal handler with the first signal that waits for the end of the step.
         """
-        self._on_wish = on_wish
+        self._on_wish = on_stop_request
         self._signal: signal.Signals | None = None
         self.struck: signal.Signals | None = None
         """The signal that interrupted the running code: an import, for example, turns it into another error."""
@@ -131,21 +131,21 @@ def current() -> Stop:
 
 
 @contextmanager
-def signals(on_wish: Callable[[signal.Signals], None] | None = None) -> Iterator[Stop]:
+def signals(on_stop_request: Callable[[signal.Signals], None] | None = None) -> Iterator[Stop]:
     """Handle signals while the context is open: they set a stop request where `current` is checked.
 
     Everywhere else they raise `Stopped`. Signals that this process ignores (`nohup`, a background job of a shell) stay
     ignored. Only the main thread can have handlers: in other threads this does nothing.
 
     Args:
-        on_wish: Called in a signal handler with the first signal, if it has to wait for the end of the step. By
+        on_stop_request: Called in a signal handler with the first signal that waits for the end of the step. By
             default a message goes to standard error.
 
     Raises:
         Stopped: on a signal, outside of a step.
     """
     global _current
-    stop = Stop(on_wish or _tell)
+    stop = Stop(on_stop_request or _tell)
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return

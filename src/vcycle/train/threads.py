@@ -15,7 +15,7 @@ from typing import Literal
 import torch
 
 from vcycle.errors import VcycleError
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.utils.cores import cores, idle_cores
 from vcycle.utils.jsonl import JsonLines
@@ -38,7 +38,7 @@ def use_threads(
     wanted: Threads,
     *,
     workers: int = 0,
-    ranks: Ranks = ALONE,
+    ranks: Ranks = SINGLE_PROCESS,
     resumed: RunFolder | None = None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> int:

@@ -27,8 +27,8 @@ from vcycle.train.loggers import LoggedRun, open_loggers
 from vcycle.train.loop import Loop
 from vcycle.train.micro_batching import MicroBatchSearch
 from vcycle.train.objective import Objective
-from vcycle.train.outcome import Evaluation, Fitted
-from vcycle.train.ranks import ALONE, Ranks
+from vcycle.train.outcome import EvalResult, TrainResult
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.ready import make_ready
 from vcycle.train.run import RunFolder
 from vcycle.train.setup import set_up
@@ -49,13 +49,13 @@ def fit(
     objective: Objective,
     run: RunFolder,
     validate: Evaluator | None = None,
-    evaluation: Callable[..., Evaluation] | None = None,
+    evaluation: Callable[..., EvalResult] | None = None,
     role_of: Callable[[str], str | None] = lambda _: None,
     monitor: Callable[[nn.Module], Watched | None] = lambda _: None,
     callbacks: Callbacks | None = None,
     resume: bool = False,
-    ranks: Ranks = ALONE,
-) -> Fitted:
+    ranks: Ranks = SINGLE_PROCESS,
+) -> TrainResult:
     """Train a model under a plan.
 
     Args:
@@ -77,7 +77,7 @@ def fit(
         CheckpointError: if the checkpoint belongs to another plan or model, or cannot be written.
         DataError: if more samples are unreadable than `run.bad_limit` allows, or labels do not fit the objective.
         VcycleError: if the loss is not finite too many times in a row, or the folder already holds a run.
-        Abandoned: if a peer process has exited.
+        PeerExited: if a peer process has exited.
         Stopped: if a signal has requested a stop, within `vcycle.train.stopping.signals`.
     """
     callbacks = callbacks or Callbacks()
@@ -226,7 +226,7 @@ def _open_log(
 
 def _refuse_unequal(start: int, ranks: Ranks, run: RunFolder) -> None:
     """Reject ranks that do not see the same run folder."""
-    starts = [row[0] for row in ranks.table([start])]
+    starts = [row[0] for row in ranks.all_gather_ints([start])]
     if len(set(starts)) > 1:
         raise CheckpointError(
             f"ranks resume at different steps ({', '.join(map(str, starts))}): put the run folder {run.path} on a disk "
@@ -234,5 +234,5 @@ def _refuse_unequal(start: int, ranks: Ranks, run: RunFolder) -> None:
         )
 
 
-def _nothing_evaluated(**_: Any) -> Evaluation:
+def _nothing_evaluated(**_: Any) -> EvalResult:
     raise TypeError("fit(evaluation=...) is needed to resume a run that has been evaluated")

@@ -17,7 +17,7 @@ from vcycle.train.checkpoint import BEST
 from vcycle.train.config import TrainConfig
 from vcycle.train.journal import Journal
 from vcycle.train.log import RunLog
-from vcycle.train.outcome import Evaluation, Point
+from vcycle.train.outcome import EvalResult, ValidationResult
 from vcycle.train.precise_bn import precise_plan, recompute_statistics
 from vcycle.train.ranks import Ranks
 from vcycle.train.state import TrainState
@@ -31,7 +31,7 @@ __all__ = ["Evaluator", "Validation", "precise_batchnorm"]
 class Evaluator(Protocol):
     """Evaluates a model; called on every rank, and returns the same result on each."""
 
-    def __call__(self, model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> Evaluation:
+    def __call__(self, model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> EvalResult:
         """Evaluate a model at full resolution, or at a shape (frames, height, width)."""
         ...
 
@@ -89,7 +89,7 @@ class Validation:
             self.callbacks.on_validation(found)
         return True
 
-    def _evaluated(self, evaluator: Evaluator, done: int) -> Point:
+    def _evaluated(self, evaluator: Evaluator, done: int) -> ValidationResult:
         """Run the evaluator; a stop request on any rank interrupts it on all."""
         best, shape = self.state.best(), self._stage_shape(done)
         with ExitStack() as stack:
@@ -99,7 +99,7 @@ class Validation:
                 stack.callback(best.register_forward_pre_hook(lambda *_: look()).remove)
             full = evaluator(best, self.device)
             stage = None if shape is None else evaluator(best, self.device, shape=shape)
-        return Point(
+        return ValidationResult(
             step=done,
             samples=self.state.plan.samples_before(done),
             seconds=self.state.totals.seconds,
@@ -153,7 +153,7 @@ def precise_batchnorm(
     plan = precise_plan(state.plan, min(config.precise_bn, len(dataset)))
 
     def predict(loaded: tuple[Step, Batch]) -> None:
-        if ranks.anywhere(stop.wanted):
+        if ranks.any_rank(stop.wanted):
             stop.leave()
         step, batch = loaded
         journal.mention(batch)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from vcycle.errors import RecipeError
-from vcycle.plan import Needs, Shape
+from vcycle.plan import Shape, ShapeConstraints
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 from vcycle.tasks.superres.models import MODELS as SUPERRES
 
@@ -24,18 +24,18 @@ def test_what_a_model_needs_is_told_without_importing_torch():
 @pytest.mark.parametrize(
     ("name", "options", "expected"),
     [
-        ("r3d_tiny", {}, Needs()),
-        ("slowfast_tiny", {}, Needs(min_frames=4, frames_multiple=4)),
-        ("slowfast_4x16_r50", {}, Needs(min_frames=8, frames_multiple=8)),
-        ("slowfast_8x8_r50", {"alpha": 2}, Needs(min_frames=2, frames_multiple=2)),
-        ("slowfast_16x8_r101_50_50", {}, Needs(min_frames=4, frames_multiple=4)),
-        ("i3d_r50", {}, Needs(min_frames=2)),
-        ("i3d_r50", {"temporal_pool": 1}, Needs()),
-        ("i3d_r50", {"temporal_strides": [2, 1, 1, 1]}, Needs(min_frames=3)),
-        ("i3d_nl_r50", {}, Needs(min_frames=2, min_size=17)),
-        ("i3d_nl_r50", {"nonlocal_every": [0, 2, 0, 0]}, Needs(min_frames=2, min_size=9)),
-        ("slow_r50", {}, Needs()),
-        ("mvit_v2_s", {}, Needs(fixed=Shape(16, 224, 224))),
+        ("r3d_tiny", {}, ShapeConstraints()),
+        ("slowfast_tiny", {}, ShapeConstraints(min_frames=4, frames_multiple=4)),
+        ("slowfast_4x16_r50", {}, ShapeConstraints(min_frames=8, frames_multiple=8)),
+        ("slowfast_8x8_r50", {"alpha": 2}, ShapeConstraints(min_frames=2, frames_multiple=2)),
+        ("slowfast_16x8_r101_50_50", {}, ShapeConstraints(min_frames=4, frames_multiple=4)),
+        ("i3d_r50", {}, ShapeConstraints(min_frames=2)),
+        ("i3d_r50", {"temporal_pool": 1}, ShapeConstraints()),
+        ("i3d_r50", {"temporal_strides": [2, 1, 1, 1]}, ShapeConstraints(min_frames=3)),
+        ("i3d_nl_r50", {}, ShapeConstraints(min_frames=2, min_size=17)),
+        ("i3d_nl_r50", {"nonlocal_every": [0, 2, 0, 0]}, ShapeConstraints(min_frames=2, min_size=9)),
+        ("slow_r50", {}, ShapeConstraints()),
+        ("mvit_v2_s", {}, ShapeConstraints(fixed=Shape(16, 224, 224))),
     ],
 )
 def test_needs_follow_the_model_and_its_options(name, options, expected):

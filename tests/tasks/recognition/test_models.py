@@ -70,7 +70,7 @@ def shapes_of(name):
     if asked.fixed is not None:
         return [asked.fixed]
     least = Shape(asked.min_frames, asked.min_size, asked.min_size)
-    shapes = [least, *(shape for shape in SHAPES if asked.refusal(shape) is None)]
+    shapes = [least, *(shape for shape in SHAPES if asked.violation(shape) is None)]
     return shapes[: 4 if name in TINY else 2 if name in (*PUBLISHED, *MORE_SHAPES) else 1]
 
 

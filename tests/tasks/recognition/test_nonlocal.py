@@ -58,7 +58,7 @@ def test_the_smallest_side_is_the_one_at_which_the_last_block_still_pools():
     options = {"stem_width": 4, "widths": (4, 4, 4, 4), "blocks": (1, 2, 2, 1)}
     model = build_model("i3d_nl_r50", 4, **options).eval()
     need = needs("i3d_nl_r50", **options)
-    assert need.refusal(Shape(2, need.min_size, need.min_size)) is None
+    assert need.violation(Shape(2, need.min_size, need.min_size)) is None
     assert model(torch.zeros(1, 3, 2, need.min_size, need.min_size)).shape == (1, 4)
     with pytest.raises(RuntimeError):
         model(torch.zeros(1, 3, 2, need.min_size - 1, need.min_size - 1))

@@ -9,7 +9,7 @@ from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.weights.inflate import inflate
 from vcycle.tasks.recognition.weights.keys import foreign_keys
-from vcycle.tasks.recognition.weights.loading import take_weights
+from vcycle.tasks.recognition.weights.loading import load_pretrained
 from vcycle.tasks.recognition.weights.record import Record, pyslowfast_record
 
 CLASSES = 5
@@ -47,7 +47,7 @@ def refused(model, weights, **how):
     """What is said of weights that do not fit; the model keeps its own."""
     before = {key: value.clone() for key, value in model.state_dict().items()}
     with pytest.raises(CheckpointError) as caught:
-        take_weights(model, weights, **how)
+        load_pretrained(model, weights, **how)
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert "\n" not in str(caught.value)
     return str(caught.value)
@@ -63,7 +63,7 @@ def test_weights_under_other_names_come_back_tensor_by_tensor(tmp_path, name, na
     model, other = narrow(name), narrow(name, seed=1)
     pooled = name.startswith(("i3d", "c2d"))
     torch.save({"model_state": renamed(model, naming, pooled)}, tmp_path / "x.pyth")
-    taken = take_weights(other, read_weights(tmp_path / "x.pyth"), name=name)
+    taken = load_pretrained(other, read_weights(tmp_path / "x.pyth"), name=name)
     assert same(model, other)
     assert taken.tensors == len(model.state_dict())
     assert taken.naming.lower() == f"{naming}'s names"
@@ -73,21 +73,21 @@ def test_weights_under_other_names_come_back_tensor_by_tensor(tmp_path, name, na
 @pytest.mark.parametrize("name", ["r3d_tiny", "slowfast_tiny"])
 def test_a_models_own_weights_come_back(name):
     model, other = (build_model(name, CLASSES) for _ in range(2))
-    take_weights(other, weights_of(model), name=name)
+    load_pretrained(other, weights_of(model), name=name)
     assert same(model, other)
 
 
 def test_torchvisions_own_files_are_taken_under_their_names():
     pytest.importorskip("torchvision")
     model, other = (build_model("r3d_18", CLASSES) for _ in range(2))
-    assert take_weights(other, weights_of(model), name="r3d_18").naming == "the model's own names"
+    assert load_pretrained(other, weights_of(model), name="r3d_18").naming == "the model's own names"
     assert same(model, other)
 
 
 def test_converted_batchnorms_and_files_without_counters_make_no_difference():
     model, other = narrow("i3d_r50"), convert_batchnorm(narrow("i3d_r50", seed=1), bn_batch=4)
     state = {key: value for key, value in model.state_dict().items() if not key.endswith("num_batches_tracked")}
-    taken = take_weights(other, Weights(state=state, source="x.pth"))
+    taken = load_pretrained(other, Weights(state=state, source="x.pth"))
     assert (taken.tensors, taken.new) == (len(state), ())
     assert same(model, other)
 
@@ -95,7 +95,7 @@ def test_converted_batchnorms_and_files_without_counters_make_no_difference():
 def test_half_precision_is_taken_as_the_models():
     model, other = narrow("slow_r50"), narrow("slow_r50", seed=1)
     state = {key: value.half() if value.is_floating_point() else value for key, value in model.state_dict().items()}
-    take_weights(other, Weights(state=state, source="x.pth"))
+    load_pretrained(other, Weights(state=state, source="x.pth"))
     assert other.stem[0][0].weight.dtype is torch.float32
     assert torch.equal(other.stem[0][0].weight.half(), model.stem[0][0].weight.half())
 
@@ -104,12 +104,12 @@ def test_on_the_meta_device_all_is_checked_and_nothing_copied():
     model = narrow("slowfast_8x8_r50")
     with torch.device("meta"):
         empty = build_model("slowfast_8x8_r50", CLASSES, **NARROW)
-    assert take_weights(empty, weights_of(model)).tensors == len(model.state_dict())
+    assert load_pretrained(empty, weights_of(model)).tensors == len(model.state_dict())
     assert all(value.is_meta for value in empty.state_dict().values())
     with torch.device("meta"):
         empty = build_model("slowfast_8x8_r50", CLASSES + 1, **NARROW)
     with pytest.raises(CheckpointError, match=r"init\.head=new"):
-        take_weights(empty, weights_of(model))
+        load_pretrained(empty, weights_of(model))
 
 
 # The classifier ---------------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ def test_a_classifier_of_another_size_is_refused_unless_a_new_one_is_asked_for()
     said = refused(other, weights_of(model), name="slow_r50")
     assert said == "weights x.pth: their classifier has 5 classes, the data has 7: init.head=new initialises a new one"
     head = {key: value.clone() for key, value in other.head.state_dict().items()}
-    taken = take_weights(other, weights_of(model), head="new")
+    taken = load_pretrained(other, weights_of(model), head="new")
     assert taken.new == ("head",)
     assert same(model, other, but="head.")
     assert all(torch.equal(value, head[key]) for key, value in other.head.state_dict().items())
@@ -128,7 +128,7 @@ def test_a_classifier_of_another_size_is_refused_unless_a_new_one_is_asked_for()
 
 def test_a_new_classifier_is_new_even_at_the_same_size():
     model, other = narrow("slow_r50"), narrow("slow_r50", seed=1)
-    take_weights(other, weights_of(model), head="new")
+    load_pretrained(other, weights_of(model), head="new")
     assert not torch.equal(other.head.projection.weight, model.head.projection.weight)
 
 
@@ -137,7 +137,7 @@ def test_a_file_without_a_classifier_needs_a_new_one():
     state = {key: value for key, value in model.state_dict().items() if not key.startswith("head.")}
     weights = Weights(state=state, source="x.pth")
     assert refused(other, weights) == "weights x.pth: they have no classifier: init.head=new initialises a new one"
-    assert take_weights(other, weights, head="new").new == ("head",)
+    assert load_pretrained(other, weights, head="new").new == ("head",)
 
 
 # What does not fit ------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_weights_of_another_network_are_told_which_would_take_them(fast_of_kerne
     with torch.device("meta"):
         model = build_model(name, 400)
     with pytest.raises(CheckpointError) as caught:
-        take_weights(model, fast_of_kernel_5, name=name)
+        load_pretrained(model, fast_of_kernel_5, name=name)
     assert f"weights x.pyth do not fit {name}: " in str(caught.value)
     assert fault in str(caught.value)
     assert str(caught.value).endswith("; they fit slowfast_4x16_r50")
@@ -187,10 +187,10 @@ def test_an_alpha_that_tensors_do_not_show_is_refused_or_with_a_new_classifier_t
     model, other = narrow("slowfast_8x8_r50"), narrow("slowfast_8x8_r50", alpha=2)
     weights, record = weights_of(model), Record(alpha=4)
     assert "they were trained with alpha 4, the model has 2" in refused(other, weights, record=record)
-    assert take_weights(other, weights, head="new", record=record).warnings == (
+    assert load_pretrained(other, weights, head="new", record=record).warnings == (
         "weights x.pth: they were trained with alpha 4, the model has 2",
     )
-    assert take_weights(narrow("slowfast_8x8_r50"), weights, record=record).warnings == ()
+    assert load_pretrained(narrow("slowfast_8x8_r50"), weights, record=record).warnings == ()
 
 
 def test_the_form_of_non_local_blocks_is_compared_too():
@@ -211,9 +211,9 @@ def test_strides_and_poolings_are_compared_too(option, theirs, ours, said):
     model, other = narrow("slow_r50", **{option: theirs}), narrow("slow_r50", **{option: ours})
     weights, record = weights_of(model), Record(**{option: theirs})
     assert f"they were trained with {said}" in refused(other, weights, record=record)
-    told = take_weights(other, weights, head="new", record=record)
+    told = load_pretrained(other, weights, head="new", record=record)
     assert told.warnings == (f"weights x.pth: they were trained with {said}",)
-    assert take_weights(model, weights, record=record).warnings == ()
+    assert load_pretrained(model, weights, record=record).warnings == ()
 
 
 # What a file says of its training ---------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def test_blue_before_red_is_warned_of(tmp_path):
     model, other = narrow("slowfast_8x8_r50", alpha=8), narrow("slowfast_8x8_r50", alpha=8, seed=1)
     config = CONFIG.format(dataset="ssv2", reverse=False, location="[]")
     torch.save({"model_state": renamed(model, "pyslowfast", False), "cfg": config}, tmp_path / "x.pyth")
-    (warning,) = take_weights(other, read_weights(tmp_path / "x.pyth")).warnings
+    (warning,) = load_pretrained(other, read_weights(tmp_path / "x.pyth")).warnings
     assert "trained on BGR frames, but vcycle uses RGB" in warning
 
 
@@ -281,7 +281,7 @@ def shallow(name, **options):
 
 def test_of_a_still_clip_an_inflated_network_says_what_it_says_of_the_picture(image_network):
     model = shallow("c2d_r50")
-    assert take_weights(model, image_weights(image_network), head="new").new == ("head",)
+    assert load_pretrained(model, image_weights(image_network), head="new").new == ("head",)
     model.head.projection.load_state_dict(image_network.fc.state_dict())
     picture = torch.rand(2, 3, 48, 64)
     with torch.no_grad():
@@ -291,7 +291,7 @@ def test_of_a_still_clip_an_inflated_network_says_what_it_says_of_the_picture(im
 @pytest.mark.parametrize("name", ["i3d_r50", "slow_r50", "i3d_nl_r50"])
 def test_kernels_are_repeated_in_time_and_sum_to_what_they_were(image_network, name):
     model = shallow(name, **({"nonlocal_every": [0, 1, 1, 0]} if "nl" in name else {}))
-    taken = take_weights(model, image_weights(image_network), head="new")
+    taken = load_pretrained(model, image_weights(image_network), head="new")
     assert taken.new == (("non-local blocks", "head") if "nl" in name else ("head",))
     assert taken.naming == "a 2-D ResNet's, inflated"
     for mine, theirs in (
@@ -307,7 +307,7 @@ def test_kernels_are_repeated_in_time_and_sum_to_what_they_were(image_network, n
 def test_of_a_slowfast_the_slow_pathway_is_filled_and_what_fuses_stays(image_network):
     model = shallow("slowfast_8x8_r50")
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    taken = take_weights(model, image_weights(image_network), head="new")
+    taken = load_pretrained(model, image_weights(image_network), head="new")
     assert taken.new == ("fast_stem", "fusions", "fast_stages", "head")
     first = "slow_stages.1.0.branch.0.0.weight"
     assert torch.equal(model.state_dict()[first][:, :256, 0], image_network.layer2[0].conv1.weight)
@@ -357,5 +357,5 @@ def test_tensors_that_cannot_be_computed_with_are_refused_even_before_anything_i
     with torch.device(device):
         model = build_model("r3d_tiny", CLASSES)
     with pytest.raises(CheckpointError) as caught:
-        take_weights(model, Weights(state={**weights.state, key: change(weights.state[key])}, source="x.pth"))
+        load_pretrained(model, Weights(state={**weights.state, key: change(weights.state[key])}, source="x.pth"))
     assert str(caught.value).startswith(f"weights x.pth: {key} {said}")

@@ -14,7 +14,7 @@ from vcycle.train.accelerator import make_accelerator
 from vcycle.train.config import OptimizerSection, RunSection
 from vcycle.train.micro_batching import MicroBatchSearch
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.ranks import ALONE
+from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
@@ -68,7 +68,7 @@ class Noisy:
 class Trained:
     """A model, what trains it, and what makes its steps fit."""
 
-    def __init__(self, folder, *, model=Net, plan=PLAN, optimizer=None, ranks=ALONE, resumed=False):
+    def __init__(self, folder, *, model=Net, plan=PLAN, optimizer=None, ranks=SINGLE_PROCESS, resumed=False):
         torch.manual_seed(0)
         folder.mkdir(exist_ok=True)
         self.model = convert_batchnorm(model(), plan[0].bn_batch).train()

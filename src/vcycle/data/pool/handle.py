@@ -13,7 +13,7 @@ from typing import Any
 from vcycle.data.pool.channel import Channel
 from vcycle.data.pool.worker import BEGUN, DONE, ITEM, SINCE
 
-__all__ = ["Job", "Worker", "death"]
+__all__ = ["Job", "Worker", "exit_reason"]
 
 _PATIENCE, _PAUSE = 400, 0.0005
 """Number of checks on a dying process, and the seconds before each. A process that the kernel cannot end after that is
@@ -79,7 +79,7 @@ class Worker:
             return float(self.row[SINCE + (begun - 1) % 2] / 1e9)
         return self.given
 
-    def guilty(self) -> Job | None:
+    def current_job(self) -> Job | None:
         """Return the sample that it is working on: the one to blame when it hangs or dies."""
         begun, done, jobs = self.row[BEGUN], self.row[DONE], self.jobs()
         place = begun - 1 - self.answered
@@ -107,7 +107,7 @@ class Worker:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
 
-    def bury(self, *, at_once: bool) -> int | None:
+    def reap(self, *, at_once: bool) -> int | None:
         """Wait for its end. Return its exit code, negative for a signal; None if it does not die yet.
 
         Args:
@@ -127,7 +127,7 @@ class Worker:
         return None
 
 
-def death(status: int | None) -> str:
+def exit_reason(status: int | None) -> str:
     """Describe how a process ended, for a message."""
     if status is None or status >= 0:
         return f"ended its process (exit code {status})"

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from vcycle.data.pool import worker as worker_process
 from vcycle.data.pool.arena import Arena
 from vcycle.data.pool.channel import Channel, Closed, pair
-from vcycle.data.pool.handle import Job, Worker, death
+from vcycle.data.pool.handle import Job, Worker, exit_reason
 from vcycle.data.pool.items import pack_error
 from vcycle.data.pool.work import Spent, Work
 from vcycle.errors import DataError
@@ -281,36 +281,36 @@ class _Supervisor:
     def _lost(self, found: Worker, *, hung: bool = False) -> None:
         """Handle a worker that died, or kill one that hangs; its samples go to others."""
         self._workers = {row: other for row, other in self._workers.items() if other is not found}
-        guilty, item = found.guilty(), found.item()
-        status = found.bury(at_once=hung)
+        suspect, item = found.current_job(), found.item()
+        status = found.reap(at_once=hung)
         if status is None:
             self._dying.append(found.pid)
-        what = f"did not finish within {self._timeout:g} s" if hung else death(status)
+        what = f"did not finish within {self._timeout:g} s" if hung else exit_reason(status)
         self._losses += bool(found.messages)  # the end of an idle worker is no evidence
         if self._losses >= _LOSSES:
-            last = f" at {self._work.name(guilty.task)}" if guilty is not None else ""
+            last = f" at {self._work.name(suspect.task)}" if suspect is not None else ""
             raise DataError(
                 f"{_LOSSES} workers in a row were lost before any of them loaded a sample; the last one{last} {what}"
             )
-        if guilty is not None:
-            self._try_again(guilty, what, item, hung=hung)
+        if suspect is not None:
+            self._try_again(suspect, what, item, hung=hung)
         # One by one for a while, the culprit last: else good samples in its group are never done.
         self._pace = _MESSAGE
-        self._queue.jobs.extendleft(reversed([job for job in found.jobs() if job is not guilty]))
+        self._queue.jobs.extendleft(reversed([job for job in found.jobs() if job is not suspect]))
 
-    def _try_again(self, guilty: Job, what: str, item: int | None, *, hung: bool) -> None:
+    def _try_again(self, suspect: Job, what: str, item: int | None, *, hung: bool) -> None:
         """Retry a sample that a worker was lost on, or load another in its place."""
-        if not hung and not guilty.died:
+        if not hung and not suspect.died:
             # The first loss may be the worker's fault; the second is the sample's.
-            guilty.died = True
-            self._queue.jobs.appendleft(guilty)
+            suspect.died = True
+            self._queue.jobs.appendleft(suspect)
             return
         try:
-            task = self._work.instead(guilty.task, what, item)
+            task = self._work.instead(suspect.task, what, item)
         except DataError as error:
-            self._settle(guilty, None, pack_error(error, self._work.name(guilty.task)))
+            self._settle(suspect, None, pack_error(error, self._work.name(suspect.task)))
             return
-        self._queue.jobs.appendleft(Job(batch=guilty.batch, place=guilty.place, task=task))
+        self._queue.jobs.appendleft(Job(batch=suspect.batch, place=suspect.place, task=task))
 
     # Workers -----------------------------------------------------------------------------------------
 
@@ -353,4 +353,4 @@ class _Supervisor:
         for found in left:
             found.kill()
         for found in left:
-            found.bury(at_once=True)
+            found.reap(at_once=True)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from vcycle.data.layouts import VideoList
-from vcycle.data.prepare.crew import PATIENCE, Crew, Job
 from vcycle.data.prepare.decoding import open_whole
 from vcycle.data.prepare.index import PreparedIndex
 from vcycle.data.prepare.parts import Part, compare_parts
+from vcycle.data.prepare.process_pool import PATIENCE, Job, ProcessPool
 from vcycle.data.prepare.sources import find_sources
 from vcycle.data.prepare.work import Progress, each
 from vcycle.utils.cores import cores
@@ -55,7 +55,7 @@ def check_videos(
     bad: dict[str, str] = {}
     damaged: dict[str, str] = {}
     paths = [file.path for file in files]
-    with Crew(min(workers or cores(), max(1, len(jobs))), patience=patience) as crew:
+    with ProcessPool(min(workers or cores(), max(1, len(jobs))), patience=patience) as crew:
         for number, result, cause in each(crew, check_file, jobs, "checking, MB", progress):
             if cause:
                 bad[paths[number]] = cause
@@ -73,7 +73,7 @@ def check_prepared(
     parts = [[_part(index, row, level) for level in levels if index.has(row, level)] for row in range(len(index))]
     jobs = [Job(payload=some, size=sum(part.bytes for part in some)) for some in parts]
     bad: dict[str, str] = {}
-    with Crew(min(workers or cores(), max(1, len(jobs)))) as crew:
+    with ProcessPool(min(workers or cores(), max(1, len(jobs)))) as crew:
         for number, _, cause in each(crew, compare_parts, jobs, "checking, MB", progress):
             if cause:
                 bad[str(index.folder / index.name(number))] = cause

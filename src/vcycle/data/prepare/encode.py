@@ -15,8 +15,8 @@ import av
 import numpy as np
 from av.video.stream import VideoStream
 
-from vcycle.data.prepare.crew import OutputError
 from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
+from vcycle.data.prepare.process_pool import OutputError
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file
-from vcycle.data.prepare.crew import Crew, Job
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.folder import TRIED
+from vcycle.data.prepare.process_pool import Job, ProcessPool
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source
@@ -59,7 +59,7 @@ def estimate_of(
     chosen = [present[int((n + 0.5) * len(present) / count)] for n in range(count)]
     with (
         _folder_near(near) as folder,
-        Crew(min(workers, max(1, count)), patience=patience) as crew,
+        ProcessPool(min(workers, max(1, count)), patience=patience) as crew,
     ):
         jobs = [
             Job(payload=(file, settings, f"{folder}/{number}", _FRAMES), size=file.size)

@@ -11,7 +11,6 @@ from typing import Any
 
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
-from vcycle.data.prepare.crew import PATIENCE, Crew, Function, Job, OutputError
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
 from vcycle.data.prepare.folder import check_folder, flush_folders, locked_folder, write_json
@@ -19,6 +18,7 @@ from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
 from vcycle.data.prepare.parts import Part, compare_parts
+from vcycle.data.prepare.process_pool import PATIENCE, Function, Job, OutputError, ProcessPool
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source, Sources, find_sources
@@ -154,7 +154,7 @@ class Preparation:
         state = _State()
         with locked_folder(self.out, self.settings, self.data):
             try:
-                with self._journal() as journal, Crew(self.workers, patience=self.patience) as crew:
+                with self._journal() as journal, ProcessPool(self.workers, patience=self.patience) as crew:
                     places = self._places(crew, journal, state, progress)
                     kept = self._keep(crew, journal, state, places, progress)
                     self._write(crew, journal, state, places, progress)
@@ -174,7 +174,7 @@ class Preparation:
         return report
 
     def _places(
-        self, crew: Crew, journal: Journal, state: _State, progress: Progress
+        self, crew: ProcessPool, journal: Journal, state: _State, progress: Progress
     ) -> dict[str, tuple[Place | None, ...]]:
         """For arrays, assign a place to each video that can be measured. Empty for videos."""
         if self.settings.to != "array":
@@ -210,7 +210,7 @@ class Preparation:
 
     def _keep(
         self,
-        crew: Crew,
+        crew: ProcessPool,
         journal: Journal,
         state: _State,
         places: Mapping[str, tuple[Place | None, ...]],
@@ -252,7 +252,7 @@ class Preparation:
 
     def _write(
         self,
-        crew: Crew,
+        crew: ProcessPool,
         journal: Journal,
         state: _State,
         places: Mapping[str, tuple[Place | None, ...]],
@@ -300,7 +300,7 @@ class Preparation:
 
     def _each(
         self,
-        crew: Crew,
+        crew: ProcessPool,
         function: Function,
         files: Sequence[Source],
         payloads: Sequence[Any],

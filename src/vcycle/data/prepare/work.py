@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from vcycle.data.prepare.crew import Crew, Function, Job
+from vcycle.data.prepare.process_pool import Function, Job, ProcessPool
 
 __all__ = ["Progress", "each"]
 
@@ -16,12 +16,12 @@ _MB = 1_000_000
 
 
 def each(
-    crew: Crew, function: Function, jobs: Sequence[Job], what: str, progress: Progress
+    crew: ProcessPool, function: Function, jobs: Sequence[Job], what: str, progress: Progress
 ) -> Iterator[tuple[int, Any, str]]:
     """Run a function on jobs; yield the number of each as it ends, its result, and why it failed.
 
     Raises:
-        DataError: For the reasons of ``Crew.run``.
+        DataError: For the reasons of ``ProcessPool.run``.
     """
     number = {id(job): n for n, job in enumerate(jobs)}
     megabytes = -(-max(1, sum(job.size for job in jobs)) // _MB)

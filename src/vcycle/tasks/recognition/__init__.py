@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vcycle.tasks.recognition.metrics import ClassResult as ClassResult
-    from vcycle.tasks.recognition.metrics import Evaluation as Evaluation
+    from vcycle.tasks.recognition.metrics import RecognitionMetrics as RecognitionMetrics
     from vcycle.tasks.recognition.metrics import class_results as class_results
     from vcycle.tasks.recognition.metrics import confusion as confusion
     from vcycle.tasks.recognition.metrics import evaluate as evaluate
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "ClassResult": "metrics",
-    "Evaluation": "metrics",
+    "RecognitionMetrics": "metrics",
     "Recognition": "objective",
     "Scored": "scores",
     "Scores": "scores",

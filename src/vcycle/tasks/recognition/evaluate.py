@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import Batch, Loader, Replacement, VideoDataset, Views
-    from vcycle.tasks.recognition.metrics import Evaluation
+    from vcycle.tasks.recognition.metrics import RecognitionMetrics
     from vcycle.tasks.recognition.objective import Recognition
     from vcycle.tasks.recognition.scores import Scored, Scores, Scoring
-    from vcycle.train.outcome import Evaluation as EvalResult
+    from vcycle.train.outcome import EvalResult
 
 __all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
@@ -122,7 +122,7 @@ class VideoEvaluator(Evaluator):
                     self.on_fault(f"damaged video {fault}")
             yield batch
 
-    def result(self, found: Sequence[Any]) -> "Evaluation":
+    def result(self, found: Sequence[Any]) -> "RecognitionMetrics":
         """Accuracy or mAP, and the loss."""
         from vcycle.tasks.recognition.metrics import evaluate
 
@@ -130,9 +130,9 @@ class VideoEvaluator(Evaluator):
 
     def line(self, result: "EvalResult", split: str) -> str:
         """The main metric, the number of videos, and the protocol."""
-        from vcycle.tasks.recognition.metrics import Evaluation
+        from vcycle.tasks.recognition.metrics import RecognitionMetrics
 
-        assert isinstance(result, Evaluation)
+        assert isinstance(result, RecognitionMetrics)
         return f"{accuracy_line(result, split, len(self._classes))}, loss {result.loss:.3f}"
 
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
@@ -175,7 +175,7 @@ class VideoEvaluator(Evaluator):
         return confusion_figure(confusion(_scores(found)).tolist(), self._classes, title)
 
 
-def accuracy_line(evaluation: "Evaluation", split: str, classes: int) -> str:
+def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int) -> str:
     """Format the main metric, the number of videos, and the protocol."""
     if evaluation.map is None:
         numbers = f"top-1 {evaluation.top1:.1%}"
@@ -244,7 +244,7 @@ def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
     if e.size is not None:
         from vcycle.tasks.recognition.models import MODELS
 
-        refused = MODELS.needs_of(recipe.model).refusal(shape)
+        refused = MODELS.needs_of(recipe.model).violation(shape)
         if refused is not None:
             raise RecipeError(f"evaluation.size is {size}: {refused}")
     return Views(shape=shape, clips=clips, crops=crops, short_side=short_side)

@@ -10,7 +10,7 @@ from torch import nn
 from vcycle.errors import CheckpointError
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.tasks.recognition.weights.loading import Taken, take_weights
+from vcycle.tasks.recognition.weights.loading import LoadReport, load_pretrained
 from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
 from vcycle.tasks.saved_weights import Provenance, read_saved
 
@@ -25,7 +25,7 @@ def initialise(
     recipe: RecognitionRecipe,
     classes: Sequence[str],
     on_message: Callable[[str], None] = lambda _: None,
-) -> Taken | None:
+) -> LoadReport | None:
     """Load a recipe's initial weights into its model, in place.
 
     Args:
@@ -48,7 +48,7 @@ def initialise(
         record = _record_of(kept.trained, recipe.init.path)
     else:
         record = pyslowfast_record(weights.config)
-    taken = take_weights(model, weights, name=recipe.model.name, head=recipe.init.head, record=record)
+    taken = load_pretrained(model, weights, name=recipe.model.name, head=recipe.init.head, record=record)
     if recipe.init.head == "keep" and kept.trained is not None:
         for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
             if theirs != own:

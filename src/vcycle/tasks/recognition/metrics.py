@@ -8,11 +8,11 @@ from torch.nn import functional
 
 from vcycle.tasks.recognition.scores import Scores
 
-__all__ = ["ClassResult", "Evaluation", "class_results", "confusion", "evaluate"]
+__all__ = ["ClassResult", "RecognitionMetrics", "class_results", "confusion", "evaluate"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluation:
+class RecognitionMetrics:
     """The result of an evaluation, with its protocol."""
 
     top1: float
@@ -71,7 +71,7 @@ class ClassResult:
     """Number of these confusions."""
 
 
-def evaluate(scores: Scores, protocol: str) -> Evaluation:
+def evaluate(scores: Scores, protocol: str) -> RecognitionMetrics:
     """Compute accuracy, loss and, for multi-label videos, mAP.
 
     Args:
@@ -81,7 +81,7 @@ def evaluate(scores: Scores, protocol: str) -> Evaluation:
     multi_label = scores.labels.ndim > 1
     precision = _average_precision(scores) if multi_label else None
     counted = None if precision is None else precision[~precision.isnan()]
-    return Evaluation(
+    return RecognitionMetrics(
         top1=_hits(scores, 1),
         top5=_hits(scores, 5),
         loss=_loss(scores),

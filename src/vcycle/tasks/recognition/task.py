@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from vcycle.data import CheckReport, GridSampler
     from vcycle.nn.weights.files import Weights
-    from vcycle.tasks.recognition.metrics import Evaluation
+    from vcycle.tasks.recognition.metrics import RecognitionMetrics
     from vcycle.tasks.recognition.objective import Recognition
 
 __all__ = ["RECOGNITION", "RecognitionTask"]
@@ -205,17 +205,17 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
 
         return VideoEvaluator(recipe, dataset, classes, final=final)
 
-    def result(self, **fields: Any) -> "Evaluation":
+    def result(self, **fields: Any) -> "RecognitionMetrics":
         """An evaluation from its fields."""
-        from vcycle.tasks.recognition.metrics import Evaluation
+        from vcycle.tasks.recognition.metrics import RecognitionMetrics
 
-        return Evaluation(**fields)
+        return RecognitionMetrics(**fields)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
         """Load weights with the parameter names of vcycle, PySlowFast or pytorchvideo."""
-        from vcycle.tasks.recognition.weights.loading import take_weights
+        from vcycle.tasks.recognition.weights.loading import load_pretrained
 
-        take_weights(model, weights, name=recipe.model.name)
+        load_pretrained(model, weights, name=recipe.model.name)
 
     def init_weights(
         self,

@@ -21,7 +21,7 @@ from vcycle.tasks.superres.metrics import Protocol
 from vcycle.tasks.superres.pairs.check import low_resolution
 from vcycle.tasks.superres.pairs.dataset import PairedDataset
 from vcycle.tasks.superres.recipe import SuperresRecipe
-from vcycle.train.outcome import Evaluation
+from vcycle.train.outcome import EvalResult
 
 __all__ = ["ClipEvaluator", "measuring_of"]
 
@@ -80,7 +80,7 @@ class ClipEvaluator(Evaluator):
         """Mean PSNR and SSIM."""
         return quality_of(found, self._measuring)
 
-    def line(self, result: Evaluation, split: str) -> str:
+    def line(self, result: EvalResult, split: str) -> str:
         """PSNR with that of bicubic interpolation, SSIM, the numbers of clips and frames, and the protocol."""
         assert isinstance(result, Quality)
         equal = f", {result.identical:,} of them equal to the ground truth" if result.identical else ""
@@ -90,7 +90,7 @@ class ClipEvaluator(Evaluator):
             f"({result.frames:,} frames{equal}; {result.protocol}{unread}), low resolution {self._low}"
         )
 
-    def warning(self, result: Evaluation) -> str | None:
+    def warning(self, result: EvalResult) -> str | None:
         """A warning if the model is worse than bicubic interpolation."""
         return getattr(result, "warning", None)
 

@@ -16,7 +16,7 @@ from vcycle.tasks.recognition.models import MODELS, build_model
 from vcycle.tasks.recognition.weights.inflate import inflate
 from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
 
-__all__ = ["Head", "Taken", "take_weights"]
+__all__ = ["Head", "LoadReport", "load_pretrained"]
 
 Head = Literal["keep", "new"]
 """How to treat the file's classifier: load it, or keep the model's randomly initialised one."""
@@ -28,7 +28,7 @@ _NEW = "init.head=new initialises a new one"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Taken:
+class LoadReport:
     """Report of loading weights into a model."""
 
     source: str
@@ -76,9 +76,9 @@ class _Match:
         return faults
 
 
-def take_weights(
+def load_pretrained(
     model: nn.Module, weights: Weights, *, name: str | None = None, head: Head = "keep", record: Record | None = None
-) -> Taken:
+) -> LoadReport:
     """Load weights into a model, in place, from the naming scheme of any supported library.
 
     Tensors may have the model's own names, or names from its key map (for SlowFast and the 3-D ResNets, those of
@@ -115,7 +115,7 @@ def take_weights(
     with torch.no_grad():
         for key, value in match.found.items():
             own[key].copy_(value)
-    return Taken(
+    return LoadReport(
         source=weights.source,
         tensors=len(match.found),
         naming=match.naming,

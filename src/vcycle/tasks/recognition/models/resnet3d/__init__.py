@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from vcycle.plan import Needs
+from vcycle.plan import ShapeConstraints
 from vcycle.tasks.model_options import (
     Counts,
     Depths,
@@ -74,12 +74,12 @@ class ResNet3dOptions(ModelOptions):
         return any(self.nonlocal_every or ())
 
 
-def _needs(options: ResNet3dOptions) -> Needs:
+def _needs(options: ResNet3dOptions) -> ShapeConstraints:
     """Pooling in time, and a non-local block's in space, have no padding: below their extent nothing is left."""
     nonlocals = [stage for stage, every in enumerate(options.nonlocal_every or ()) if every]
     halvings = 1 + options.stem_pool + max(nonlocals, default=0)
     stride = (options.temporal_strides or (1,))[0]  # of the stage before the pooling; it is padded
-    return Needs(
+    return ShapeConstraints(
         min_frames=(options.temporal_pool - 1) * stride + 1,
         min_size=2**halvings + 1 if nonlocals else 1,
     )

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 from pydantic import model_validator
 
-from vcycle.plan import Needs
+from vcycle.plan import ShapeConstraints
 from vcycle.tasks.model_options import (
     Depths,
     Extents,
@@ -68,8 +68,8 @@ class SlowFastOptions(ModelOptions):
         return self
 
 
-def _needs(options: SlowFastOptions) -> Needs:
-    return Needs(min_frames=options.alpha, frames_multiple=options.alpha)
+def _needs(options: SlowFastOptions) -> ShapeConstraints:
+    return ShapeConstraints(min_frames=options.alpha, frames_multiple=options.alpha)
 
 
 def _spec(**preset: Any) -> ModelSpec:

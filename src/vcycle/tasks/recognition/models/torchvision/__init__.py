@@ -1,6 +1,6 @@
 """torchvision's video models by their names there."""
 
-from vcycle.plan import Needs, Shape
+from vcycle.plan import Shape, ShapeConstraints
 from vcycle.tasks.model_options import ModelOptions, Share
 from vcycle.tasks.models import ModelSpec
 
@@ -16,17 +16,17 @@ class TorchvisionOptions(ModelOptions):
     """Dropout before the classifier, where the model has any; by default torchvision's own."""
 
 
-_ONE_LATTICE = Needs(fixed=Shape(16, 224, 224))
+_ONE_LATTICE = ShapeConstraints(fixed=Shape(16, 224, 224))
 """Position embeddings belong to one lattice of tokens."""
 
 _NEEDS = {
-    "r3d_18": Needs(),
-    "mc3_18": Needs(),
-    "r2plus1d_18": Needs(),
-    "s3d": Needs(min_frames=5, min_size=17),  # its strided pooling has no padding: below, nothing is left
-    "swin3d_t": Needs(),
-    "swin3d_s": Needs(),
-    "swin3d_b": Needs(),
+    "r3d_18": ShapeConstraints(),
+    "mc3_18": ShapeConstraints(),
+    "r2plus1d_18": ShapeConstraints(),
+    "s3d": ShapeConstraints(min_frames=5, min_size=17),  # its strided pooling has no padding: below, nothing is left
+    "swin3d_t": ShapeConstraints(),
+    "swin3d_s": ShapeConstraints(),
+    "swin3d_b": ShapeConstraints(),
     "mvit_v1_b": _ONE_LATTICE,
     "mvit_v2_s": _ONE_LATTICE,
 }

@@ -4,7 +4,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from vcycle.plan import Needs
+from vcycle.plan import ShapeConstraints
 from vcycle.tasks.model_options import Depth, ModelOptions, Odd, Whole, options_error
 from vcycle.tasks.models import ModelSpec, ParameterRole
 
@@ -55,7 +55,7 @@ MODELS = {
         task="superresolution",
         options=EDVROptions,
         preset={"attention": attention},
-        needs=lambda options: Needs(window=options.window, min_size=SMALLEST),
+        needs=lambda options: ShapeConstraints(window=options.window, min_size=SMALLEST),
         key_map="vcycle.tasks.superres.weights.keys:KEY_MAP",
         roles={
             "offsets": ParameterRole(holds=lambda name: _has_part(name, "offsets")),

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 import vcycle
 from vcycle.errors import PlanError
 from vcycle.nn import convert_batchnorm, one_step
-from vcycle.nn.sharing import Sharing
+from vcycle.nn.partition import BatchPartition
 from vcycle.plan import BatchShape, rank_slice
 
 
@@ -49,7 +49,7 @@ def batch(clips):
 
 def sharing_of(clips, bn_batch, rank, world):
     cell = BatchShape(frames=2, size=3, batch=clips, bn_batch=bn_batch)
-    return Sharing.of(cell, rank=rank, world=world)
+    return BatchPartition.of(cell, rank=rank, world=world)
 
 
 def of_rank(rank, world, clips, bn_batch, momentum, micro):
@@ -157,7 +157,7 @@ def own_loop(rank, world):
     outputs = []
     for step, (clips, labels) in zip(PLAN, vcycle.loader(Clips(), PLAN, rank=rank, world=world), strict=True):
         vcycle.apply(step, model, optimizer)
-        with vcycle.one_step(model, vcycle.Sharing.of(step, rank=rank, world=world)):
+        with vcycle.one_step(model, vcycle.BatchPartition.of(step, rank=rank, world=world)):
             outputs.append(model(clips))
             (cross_entropy(outputs[-1], labels) * (world * len(clips) / step.batch)).backward()
         optimizer.step()
@@ -180,7 +180,7 @@ def test_an_own_loop_on_ranks_learns_what_it_learns_alone(on_ranks, world):
 def test_the_clips_of_a_rank_are_those_that_the_loader_hands_it():
     for cell in (*PLAN.shapes, BatchShape(frames=8, size=16, batch=5, bn_batch=4)):
         for world in (1, 2, 3, 4):
-            sharing = Sharing.of(cell, rank=world - 1, world=world)
+            sharing = BatchPartition.of(cell, rank=world - 1, world=world)
             assert sharing.rank == world - 1
             assert sharing.clips == tuple(
                 len(rank_slice(cell.batch, cell.bn_batch, rank, world)) for rank in range(world)
@@ -189,17 +189,17 @@ def test_the_clips_of_a_rank_are_those_that_the_loader_hands_it():
         for rank in range(world):
             loader = vcycle.loader(Clips(), PLAN, rank=rank, world=world)
             for step, (clips, _) in zip(PLAN, loader, strict=True):
-                assert len(clips) == Sharing.of(step, rank=rank, world=world).clips[rank]
+                assert len(clips) == BatchPartition.of(step, rank=rank, world=world).clips[rank]
 
 
 @pytest.mark.parametrize("rank", [-1, 2])
 def test_a_rank_outside_the_world_is_refused(rank):
     with pytest.raises(PlanError, match=f"rank {rank} is not one of 2 ranks: 0 to 1 are"):
-        Sharing.of(PLAN[0], rank=rank, world=2)
+        BatchPartition.of(PLAN[0], rank=rank, world=2)
 
 
 def test_the_pieces_of_a_batch_are_cut_at_blocks_and_ranks():
-    pieces = Sharing(clips=(3, 3, 4), rank=0).pieces(8)
+    pieces = BatchPartition(clips=(3, 3, 4), rank=0).pieces(8)
     assert [tuple(piece) for piece in pieces] == [(0, 0, 3), (0, 1, 3), (0, 2, 2), (1, 2, 2)]
 
 
@@ -207,7 +207,7 @@ def test_a_shared_block_takes_all_clips_of_a_rank_at_once():
     model = convert_batchnorm(network(), 8)
     with (
         pytest.raises(PlanError, match="got 2 clips, and this rank has 3 of a batch"),
-        one_step(model, Sharing(clips=(3, 5), rank=0)),
+        one_step(model, BatchPartition(clips=(3, 5), rank=0)),
     ):
         model(batch(2)[0])
 

@@ -1,12 +1,12 @@
 import pytest
 
-from vcycle.data.prepare.crew import Crew, Job, OutputError
+from vcycle.data.prepare.process_pool import Job, OutputError, ProcessPool
 from vcycle.errors import DataError
 
 FUNCTIONS = """
 import os, signal, time
 from vcycle.data import VideoError
-from vcycle.data.prepare.crew import OutputError
+from vcycle.data.prepare.process_pool import OutputError
 
 def work(task, tell):
     if task == "hang":
@@ -46,7 +46,7 @@ def work(tmp_path, monkeypatch):
 
 
 def run(work, payloads, *, workers=2, patience=20.0, **options):
-    with Crew(workers, patience=patience) as crew:
+    with ProcessPool(workers, patience=patience) as crew:
         outcomes = list(crew.run(work, [Job(payload=payload, size=1) for payload in payloads], **options))
         assert len(outcomes) == len(payloads)
         return {outcome.job.payload: outcome.cause or outcome.result for outcome in outcomes}

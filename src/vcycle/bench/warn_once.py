@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable
 
-__all__ = ["once"]
+__all__ = ["warn_once"]
 
 
-def once(tell: Callable[[str], None]) -> Callable[[str], None]:
+def warn_once(tell: Callable[[str], None]) -> Callable[[str], None]:
     """Wrap a callback so that each message is passed on once; messages that differ only in percentages are the same."""
     said: set[str] = set()
 

@@ -25,9 +25,9 @@ from typing import Any, Self
 from vcycle.errors import DataError, VcycleError
 from vcycle.utils.processes import end_with_parent
 
-__all__ = ["PATIENCE", "Crew", "Job", "Outcome", "OutputError", "serve"]
+__all__ = ["PATIENCE", "Job", "Outcome", "OutputError", "ProcessPool", "serve"]
 
-_SERVE = "import sys; from vcycle.data.prepare.crew import serve; serve(int(sys.argv[1]))"
+_SERVE = "import sys; from vcycle.data.prepare.process_pool import serve; serve(int(sys.argv[1]))"
 PATIENCE = 60.0
 """Default number of seconds without progress before a file is abandoned."""
 
@@ -70,7 +70,7 @@ Function = Callable[[Any, Callable[[float], None]], Any]
 """A job function: takes a payload and a callback to report the share of work done from time to time."""
 
 
-class Crew:
+class ProcessPool:
     """A pool of workers; use it in a ``with`` statement, which ends them."""
 
     def __init__(self, workers: int, *, patience: float = PATIENCE) -> None:

@@ -20,7 +20,7 @@ from vcycle.nn.blocks import blocks_of
 from vcycle.nn.moments import Moments, merge_moments
 from vcycle.plan import BatchShape, Step, rank_slice
 
-__all__ = ["Sharing", "merge_over_ranks", "normalise_shared"]
+__all__ = ["BatchPartition", "merge_over_ranks", "normalise_shared"]
 
 
 class _Piece(NamedTuple):
@@ -32,7 +32,7 @@ class _Piece(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sharing:
+class BatchPartition:
     """How ranks share a batch."""
 
     clips: tuple[int, ...]
@@ -50,7 +50,7 @@ class Sharing:
         rank: int,
         world: int,
         group: Any = None,
-    ) -> "Sharing":
+    ) -> "BatchPartition":
         """How ranks share the batch of a step, as ``vcycle.loader`` distributes its clips.
 
         Args:
@@ -64,7 +64,7 @@ class Sharing:
 
         Example:
             >>> cell = BatchShape(frames=8, size=112, batch=10, bn_batch=4)
-            >>> Sharing.of(cell, rank=1, world=2).clips
+            >>> BatchPartition.of(cell, rank=1, world=2).clips
             (4, 6)
         """
         rank_slice(step.batch, step.bn_batch, rank, world)  # checks the rank
@@ -98,7 +98,7 @@ class Sharing:
         return found
 
 
-def merge_over_ranks(layers: Sequence[Moments], sharing: Sharing) -> list[Moments]:
+def merge_over_ranks(layers: Sequence[Moments], sharing: BatchPartition) -> list[Moments]:
     """Merge each layer's moments over ranks, in one exchange for all layers.
 
     Moments of layers that share blocks already cover the whole batch, and stay as they are.
@@ -124,7 +124,7 @@ def merge_over_ranks(layers: Sequence[Moments], sharing: Sharing) -> list[Moment
 
 
 def normalise_shared(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float, sharing: Sharing
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, bn_batch: int, eps: float, sharing: BatchPartition
 ) -> tuple[Tensor, Moments]:
     """Normalise this rank's clips by blocks that span ranks; return the output and the moments of the whole batch.
 
@@ -156,7 +156,7 @@ class _SharedNorm(torch.autograd.Function):
         bias: Tensor | None,
         eps: float,
         pieces: list[_Piece],
-        sharing: Sharing,
+        sharing: BatchPartition,
     ) -> tuple[Tensor, list[int], Tensor, Tensor]:
         dtype = torch.float64 if x.dtype == torch.float64 else torch.float32
         own = [piece for piece in pieces if piece.rank == sharing.rank]
@@ -222,7 +222,7 @@ class _SharedNorm(torch.autograd.Function):
         )
 
 
-def _gathered(mine: Tensor, sharing: Sharing) -> list[Tensor]:
+def _gathered(mine: Tensor, sharing: BatchPartition) -> list[Tensor]:
     """All-gather a tensor, in rank order."""
     if len(sharing.clips) == 1:
         return [mine]  # so that a loop for several ranks also runs on one, without a process group
