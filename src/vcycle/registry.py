@@ -145,7 +145,7 @@ def import_attribute(path: str, source: str, *, here: bool = False) -> Any:
         value: Any = import_module(module)
     except VcycleError:
         raise
-    except Exception as error:  # importing runs the module, which can raise anything
+    except (Exception, SystemExit) as error:  # importing runs the module, which can raise anything
         where = " among installed packages or in the current folder" if here else ""
         missing = isinstance(error, ModuleNotFoundError) and module.split(".")[0] == error.name
         cause = f"not found{where}" if missing else f"{type(error).__name__}: {error}"

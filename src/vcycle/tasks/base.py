@@ -209,9 +209,13 @@ class Evaluator(ABC):
     ) -> "Iterator[Any | Replacement]":
         """Evaluate a rank's share of the items: yields each item's result, or the reason that it cannot be read."""
 
-    @abstractmethod
     def at(self, shape: Shape) -> "Evaluator":
-        """An evaluator on clips of this shape, as in a training stage, instead of full resolution."""
+        """An evaluator on clips of this shape, as in a training stage, instead of full resolution.
+
+        Raises:
+            RecipeError: if the task has none.
+        """
+        raise RecipeError(f"run.validate_stage_shape: this task has no evaluation at a stage's shape, such as {shape}")
 
     @abstractmethod
     def result(self, found: Sequence[Any]) -> "EvalResult":

@@ -260,9 +260,18 @@ class ModelRegistry(Registry[ModelSpec]):
         make = import_attribute(spec.build, f"model {name!r}") if isinstance(spec.build, str) else spec.build
         if not isinstance(spec.build, str):
             _check_call(name, make, *arguments, **spec.fixed, **values)
-        model = make(*arguments, **spec.fixed, **values)
+        try:
+            model = make(*arguments, **spec.fixed, **values)
+        except VcycleError:
+            raise
+        except (Exception, SystemExit) as error:  # a user's network can raise anything
+            reason = " ".join(str(error).split())
+            raise RecipeError(f"model {name!r} cannot be built: {type(error).__name__}: {reason}") from error
         if not isinstance(model, nn.Module):
             raise RecipeError(f"model {name!r} was built as {type(model).__name__}; accepted: a torch.nn.Module")
+        lazy = [key for key, value in model.named_parameters() if isinstance(value, nn.UninitializedParameter)]
+        if lazy:
+            raise RecipeError(f"model {name!r}: {lazy[0]} has no shape yet; accepted: layers of known sizes, none lazy")
         for attribute in self.attributes:
             if not hasattr(model, attribute):
                 asked = " and ".join(self.attributes)

@@ -1,6 +1,7 @@
 """Finds recipes by name or path, applies overrides, and validates them."""
 
 import difflib
+import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -35,6 +36,10 @@ RUN_RECIPE = "recipe.yaml"
 
 _Recipe = TypeVar("_Recipe", bound=RecipeBase)
 
+_MEMBER = re.compile(
+    r"(constrained-|literal\[|function-|is-instance|nullable|(int|float|str|bool|tuple|list|dict)(\[|$))"
+)
+"""Names that pydantic gives the members of a union."""
 _ANY_RECIPE = "videos/small"
 """The default recipe of commands on data: they use only its `data` section, with the user's overrides."""
 
@@ -159,7 +164,8 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
 
 def _import(modules: Any, source: str) -> None:
     """Import the modules listed in a recipe: they may register models, layouts, plans and tasks."""
-    for module in [modules] if isinstance(modules, str) else modules or ():
+    listed = modules if isinstance(modules, list | tuple) else [] if modules is None else [modules]
+    for module in listed:
         if not isinstance(module, str):
             raise RecipeError(f"{source}: key 'import' is {modules!r}: must be module names")
         import_attribute(module, f"{source}: key 'import'", here=True)
@@ -233,13 +239,15 @@ def _explain(error: ValidationError, source: str, origins: Mapping[str, str], ki
     """
     # A misspelt key is also reported as missing under its right name: report the misspelling.
     fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
-    where = [str(p) for p in fault["loc"]]
+    where = _keys_in(fault["loc"])
+    alternatives = [other for other in error.errors() if _keys_in(other["loc"]) == where]  # of a union
     key = ".".join(where)
     unknown = fault["type"] == "extra_forbidden"
     set_by = [start for start in origins if start.startswith(f"{key}.")]  # a key with sub-keys
     set_by = set_by or [start for start in origins if f"{key}.".startswith(f"{start}.")]
     source = origins[max(set_by, key=len)] if set_by else source
-    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    others = error.error_count() - len(alternatives)
+    more = f" (and {others} more)" if others else ""
     if unknown:
         known = _keys(kind, where[:-1])
         near = did_you_mean(where[-1], known)
@@ -248,10 +256,15 @@ def _explain(error: ValidationError, source: str, origins: Mapping[str, str], ki
         return f"{source}: unknown key {key!r}{near}; known here: {', '.join(known)}{more}"
     if fault["type"] == "missing":
         return f"{source}: key {key!r} is missing{more}"
-    accepted = _lower(fault["msg"])
+    accepted = ", or ".join(_lower(other["msg"]) for other in alternatives)
     if fault["type"] == "model_type":
         accepted = f"must be a section with keys such as {', '.join(_keys(kind, where)[:4])}"
     return f"{source}: key {key!r} is {fault['input']!r}: {accepted}{more}"
+
+
+def _keys_in(loc: Sequence[str | int]) -> list[str]:
+    """The keys and positions in the place of a fault, without the names that pydantic gives the members of a union."""
+    return [str(part) for part in loc if isinstance(part, int) or not _MEMBER.match(part)]
 
 
 def _meant(key: str, kind: type[BaseModel], *, exactly: bool) -> str:

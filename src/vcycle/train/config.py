@@ -4,7 +4,7 @@ A recipe holds these sections, and the trainer reads them. Importing this module
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -124,12 +124,21 @@ class OptimizerSection(Section):
     @field_validator("options")
     @classmethod
     def _accepted(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        options = {key: _number(value) for key, value in options.items()}
         if options and "name" in info.data:
             from vcycle.train.optimizer import check_options
 
             with _as_fault():
                 check_options(info.data["name"], options)
         return options
+
+
+def _number(value: Any) -> Any:
+    """A number that YAML reads as text, such as `1e-6`."""
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return float(value)
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,13 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
         for name in names:
             factory: LoggerFactory = import_attribute(name, "run.loggers", here=True) if ":" in name else LOGGERS[name]
             try:
-                opened.append(_Guarded(name, factory(run), on_message))
+                logger = factory(run)
+                if not (callable(getattr(logger, "log", None)) and callable(getattr(logger, "close", None))):
+                    raise VcycleError(
+                        f"run.loggers: {name} returns {type(logger).__name__}; accepted: an object with log(numbers, "
+                        "step) and close()"
+                    )
+                opened.append(_Guarded(name, logger, on_message))
             except VcycleError:
                 raise
             except Exception as error:

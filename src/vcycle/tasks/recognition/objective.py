@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vcycle.errors import DataError
+from vcycle.errors import DataError, VcycleError
 from vcycle.plan import Shape
 
 __all__ = ["Recognition"]
@@ -76,8 +76,7 @@ class Recognition:
 
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
         """The model's logits, float `(B, classes)`, for clips, uint8 `(B, T, H, W, C)`."""
-        logits: Tensor = model(self.inputs(clips)).float()
-        return logits
+        return self._logits(model, self.inputs(clips))
 
     @property
     def mixes(self) -> bool:
@@ -96,10 +95,23 @@ class Recognition:
         x = self.inputs(clips)
         if self._mixing is not None:
             x, labels = self._mixing(x, labels, block or len(x))
-        logits = model(x).float()
+        logits = self._logits(model, x)
         if self.multi_label:
             return functional.binary_cross_entropy_with_logits(logits, labels)
         return functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+
+    def _logits(self, model: nn.Module, x: Tensor) -> Tensor:
+        """The model's logits.
+
+        Raises:
+            VcycleError: if the model returns something else.
+        """
+        logits: Tensor = model(x)
+        wanted = (len(x), self.classes)
+        if not isinstance(logits, Tensor) or logits.shape != wanted:
+            found = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+            raise VcycleError(f"the model returns {found} for {len(x)} clips; accepted: logits of shape {wanted}")
+        return logits.float()
 
     @cached_property
     def _mixing(self) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]] | None:
