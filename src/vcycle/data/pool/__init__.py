@@ -5,8 +5,8 @@ The *supervisor*, forked from it once and without threads, hands samples to work
 those that hang or die (``supervisor``, ``handle``). *Workers*, forked from the supervisor, load (``worker``). What is
 loaded is a ``Work``; what crosses between processes is a few bytes per sample (``channel``, ``items``), never pixels.
 
-It stays beside PyTorch's ``DataLoader`` for its promises: workers that can be killed, a time limit per clip, batches that
-all workers fill together, and one fork per iteration. It loads video as fast as the ``DataLoader`` within the spread of a
-busy machine, arrays of 79 pixels and more 1.2 to 1.7 times faster, smaller ones at 0.8 to 1.0 of its speed
-(``benchmarks/data``).
+It stays beside PyTorch's ``DataLoader`` for its promises: workers that can be killed, a time limit per clip, batches
+that all workers fill together, one fork for a whole plan. Measured on a busy machine, it loads video at 0.8 to 1.2
+of the ``DataLoader``'s speed with no consistent difference, arrays of 79 pixels and more 1.2 to 1.7 times faster, and
+smaller arrays at 0.8 to 1.0 of its speed (``benchmarks/data``).
 """
