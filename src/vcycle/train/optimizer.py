@@ -57,9 +57,9 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
         if key in own:
             raise RecipeError(f"{key!r} has a key of its own, optimizer.{key}")
         if key not in taken:
+            near, kind = did_you_mean(key, taken), optimizer_class(name).__name__
             raise RecipeError(
-                f"{optimizer_class(name).__name__} takes no option {key!r}{did_you_mean(key, taken)}: accepted are "
-                f"{', '.join(sorted(taken))}"
+                f"optimizer {kind} takes no option {key!r}{near}: accepted are {', '.join(sorted(taken))}"
             )
 
 
