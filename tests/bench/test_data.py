@@ -62,7 +62,7 @@ def test_some_videos_are_spread_and_unreadable_ones_named(generated, tmp_path):
     chosen, errors = some_videos(_listed(paths, tmp_path), 2)
     assert list(chosen.paths) == paths[1:]
     assert [error.cause for error in errors] == ["an empty file"]
-    with pytest.raises(DataError, match="none of 1 videos tried can be read"):
+    with pytest.raises(DataError, match="none of the 1 tried videos can be read"):
         some_videos(_listed(paths[:1], tmp_path), 2)
 
 

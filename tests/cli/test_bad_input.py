@@ -366,7 +366,7 @@ def test_a_video_that_cannot_be_opened_is_left_out_named_and_listed(vcycle, here
     ran = vcycle("train", "tiny.yaml", "data=data", "--out", "run", "--json")
     assert ran.code == 0, ran.err
     assert ran.err.count(f"left out, as it cannot be opened: {seventeen}/train/left/dead.mp4: not a video") == 1
-    assert "16 videos in 2 classes" in ran.err
+    assert "16 training videos in 2 classes" in ran.err
     assert json.loads(ran.out)["replaced"] == 0
     assert list(left_out(here / "run")) == ["left/dead.mp4"]
     without = vcycle("train", "tiny.yaml", f"data={seventeen}", "--out", "other", "run.bad_limit=0")

@@ -74,7 +74,7 @@ def test_no_column_is_lost_and_no_number_is_broken_on_a_narrow_terminal(vcycle, 
 def test_the_clips_of_a_folder_are_counted_and_not_taken_from_the_recipe(vcycle, videos):
     ran = vcycle("plan", KINETICS, f"data={videos}", "training.batch=4", "plan=constant", "--json")
     assert json.loads(ran.out)["samples"] == 16 * 239
-    assert "16 videos in 2 classes" in ran.err
+    assert "16 training videos in 2 classes" in ran.err
 
 
 def test_a_recipe_without_videos_or_their_number_has_no_plan(vcycle):

@@ -206,7 +206,7 @@ def test_the_pieces_of_a_batch_are_cut_at_blocks_and_ranks():
 def test_a_shared_block_takes_all_clips_of_a_rank_at_once():
     model = convert_batchnorm(network(), 8)
     with (
-        pytest.raises(PlanError, match="got 2 clips, and this rank has 3 of a batch"),
+        pytest.raises(PlanError, match="got 2 clips, but this rank has 3 clips of a batch"),
         one_step(model, BatchPartition(clips=(3, 5), rank=0)),
     ):
         model(batch(2)[0])

@@ -133,7 +133,7 @@ def test_layouts_and_folds_that_do_not_fit_are_refused(load, ucf101, tmp_path):
         find_videos(load(f"data={tmp_path / 'list.csv'}", "data.val=x.csv", "data.fold=2"), tmp_path)
     with pytest.raises(RecipeError, match=r"data\.layout=ucf: unknown \(did you mean 'ucf101'\?\); accepted: auto, "):
         find_videos(load(f"data={ucf101}", "data.layout=ucf"), tmp_path)
-    with pytest.raises(DataError, match="fold=4: 1, 2, 3 are accepted"):
+    with pytest.raises(DataError, match="fold=4: must be one of 1, 2, 3"):
         _ = find_videos(load(f"data={ucf101}", "data.fold=4"), tmp_path).train
     with pytest.raises(RecipeError, match=r"data\.fold"):
         load("data.fold=0")

@@ -150,5 +150,5 @@ def test_labels_outside_the_classes_are_refused_where_a_list_is_made(digit_video
 
     videos = find_videos(load(f"data={digit_videos}"), tmp_path).train
     for label in (-1, 4):
-        with pytest.raises(DataError, match=rf"label {label} is out of range; accepted: 0 to 3"):
+        with pytest.raises(DataError, match=rf"label {label}: must be from 0 to 3"):
             replace(videos, labels=[label, *videos.labels[1:]])

@@ -9,7 +9,8 @@ from torch import nn
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
-from vcycle.tasks.recognition import Recognition, Scores, Scoring, class_results, confusion, evaluate, score_each
+from vcycle.tasks.recognition import Recognition, Scores, Scoring, class_results, confusion, score_each
+from vcycle.tasks.recognition.metrics import evaluate
 
 SHAPE = Shape(2, 4, 4)
 CENTER = Views(shape=SHAPE)
@@ -256,7 +257,7 @@ def test_average_precision_is_that_of_scikit_learn():
 
 
 def test_scores_that_are_not_numbers_are_refused(task):
-    model = Told(task, [[math.nan] * 3])
+    model = Told(task, [[math.nan] * 12])
     with pytest.raises(DataError, match="scores are not finite"):
         list(score_each(task, model, [batch_of([0], [0], [0])], CENTER, device=CPU))
 

@@ -144,8 +144,8 @@ def test_a_layout_that_nobody_registered_is_one_line_and_exit_code_2(here):
     )
     ran = command("plan", "own.yaml", "data.layout=indexed", "data.fold=2")
     assert ran.returncode == 2
-    assert "fold=2: the layout indexed of " in ran.stderr
-    assert ran.stderr.rstrip().endswith("has none, ucf101 and hmdb51 have")
+    assert "fold=2: layout indexed of " in ran.stderr
+    assert ran.stderr.rstrip().endswith("has no folds, only ucf101 and hmdb51 have")
     ran = command("plan", "own.yaml", "data.layout=indexed", f"data.root={here}")
     assert ran.returncode == 2
     assert "goes with list files: the layout indexed of data.path" in ran.stderr
@@ -179,9 +179,9 @@ def test_a_reader_gets_the_options_that_it_takes(tmp_path, own_models):
     assert splits_of(tmp_path, "folds") == ("train", "test")
     assert read_videos(tmp_path, "test", layout="folds", fold=5, val_fraction=0.3).source == tmp_path
     assert given == [(tmp_path, "test", 5, 0.3)]
-    with pytest.raises(DataError, match=r"fold=6: 1, 2, 3, 4, 5 are accepted"):
+    with pytest.raises(DataError, match=r"fold=6: must be one of 1, 2, 3, 4, 5"):
         read_videos(tmp_path, "test", layout="folds", fold=6)
-    with pytest.raises(DataError, match="no labelled val split of the layout folds; it has train, test"):
+    with pytest.raises(DataError, match="no labelled val split for layout folds; it has train, test"):
         read_videos(tmp_path, "val", layout="folds")
     assert layout_of(tmp_path) == "folder", "only a function recognises folders"
 
@@ -200,7 +200,7 @@ def test_what_a_reader_returns_and_the_names_are_checked(tmp_path, own_models):
     vcycle.register_layout("odd")(lambda folder, split: ["a.mp4"])
     with pytest.raises(DataError, match="layout 'odd' reads list; accepted: VideoList"):
         read_videos(tmp_path, "train", layout="odd")
-    with pytest.raises(RecipeError, match="layout 'kinetics' is registered already"):
+    with pytest.raises(RecipeError, match="layout 'kinetics' is already registered"):
         vcycle.register_layout("kinetics")(lambda folder, split: videos(folder))
     with pytest.raises(RecipeError, match="layout 'auto' stands for"):
         vcycle.register_layout("auto")(lambda folder, split: videos(folder))

@@ -10,7 +10,7 @@ SHAPE = Shape(2, 4, 4)
 
 
 def test_a_single_class_cannot_be_told_from_others():
-    with pytest.raises(DataError, match="1 class: at least 2 are needed"):
+    with pytest.raises(DataError, match="found 1 class; classification needs at least 2"):
         Recognition(classes=1)
 
 

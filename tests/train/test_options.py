@@ -96,3 +96,28 @@ def test_a_run_does_not_go_on_with_something_else_frozen(make_training, tmp_path
 def test_precise_statistics_of_a_frozen_batchnorm_are_refused(make_training):
     with pytest.raises(RecipeError, match=r"training\.precise_bn=8: training\.freeze=backbone keeps BatchNorm's"):
         make_training(*BRIEF, "training.precise_bn=8", "training.freeze=backbone")
+
+
+def test_a_network_that_reads_values_while_it_is_built_is_checked_all_the_same(make_training, tmp_path, monkeypatch):
+    # As networks do whose drop-path rates come from torch.linspace: on the meta device, those have no values.
+    (tmp_path / "rates_of_depth.py").write_text(
+        "import torch\n"
+        "from torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self, classes):\n"
+        "        super().__init__()\n"
+        "        self.rates = [rate.item() for rate in torch.linspace(0, 0.1, 4)]\n"
+        "        self.body, self.head = nn.Conv3d(3, 4, 1), nn.Linear(4, classes)\n"
+        "    def forward(self, clips):\n"
+        "        return self.head(self.body(clips).mean((2, 3, 4)))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    training = make_training(
+        "model=rates_of_depth:Net",
+        "training.steps=2",
+        "training.warmup=null",
+        "plan=constant",
+        "training.decay=constant",
+        "data.cache=24",
+    )
+    assert training.run(tmp_path / "run").steps == 2

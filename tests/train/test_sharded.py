@@ -358,7 +358,7 @@ def test_an_outline_takes_no_memory_and_is_assembled_to_the_model_itself():
 def test_what_cannot_be_sharded_is_refused():
     model = nn.Linear(2, 2)
     model.scale = nn.Parameter(torch.ones(()))
-    with pytest.raises(VcycleError, match=r"run\.shard is true, and parameter scale is a single number"):
+    with pytest.raises(VcycleError, match=r"run\.shard is true, but parameter scale is a scalar"):
         shard(model, device=CPU)
-    with pytest.raises(VcycleError, match=r"run\.compile is true, and so is run\.shard"):
+    with pytest.raises(VcycleError, match=r"run\.compile and run\.shard are both true"):
         Speed(compile=True).refuse(CPU, world=2, mixes=False, sharded=True)

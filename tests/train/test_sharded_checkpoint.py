@@ -199,7 +199,8 @@ def test_a_kill_while_it_is_written_leaves_the_one_before(on_ranks, noise, tmp_p
     on_ranks(2, train, noise, folder)
     found = flat(newest(folder)[0])
     for name, value in alone.items():
-        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-9, err_msg=name)
+        # AdamW divides a gradient by its own size, which enlarges rounding; another training differs by 1e-2.
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-7, err_msg=name)
     assert not list(RunFolder(folder).checkpoints.glob("*.tmp"))
 
 

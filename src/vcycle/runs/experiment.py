@@ -1,12 +1,14 @@
 """Defines `Experiment`: a recipe with its task and data, used by `train`, `eval`, `compare` and `bench`."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.config.recipe import RecipeBase
+from vcycle.errors import RecipeError
 from vcycle.plan import Plan
 from vcycle.tasks.base import Evaluator, Progress, Splits, Task, tasks
 from vcycle.tasks.memory import check_memory
@@ -127,10 +129,12 @@ class Experiment:
         return notes
 
     def _meta_model(self) -> "nn.Module":
+        """The model on the meta device, or on the CPU if it reads values while it is built, such as drop-path rates."""
         import torch
 
-        with torch.device("meta"):
+        with suppress(RecipeError), torch.device("meta"):
             return self.task.build_model(self.recipe, len(self.classes), download=False)
+        return self.task.build_model(self.recipe, len(self.classes), download=False)
 
     def dataset(self, split: str) -> Any:
         """The dataset of a split; frames are cached if the recipe sets a cache.

@@ -185,7 +185,7 @@ class RunLog:
             line |= {"val_stage": asdict(point.stage), "val_stage_shape": point.stage_shape}
             shown |= {f"val_stage_{name}": number for name, number in point.stage.numbers.items()}
         self._write(event="validation", **line)
-        self._log(shown, point.step)
+        self._log(shown, point.step - 1)
 
     def _write(self, **line: Any) -> None:
         if self._lines is not None:

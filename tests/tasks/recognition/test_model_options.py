@@ -134,7 +134,7 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_built(na
 
 
 def test_so_are_those_of_super_resolution():
-    with pytest.raises(RecipeError, match="flow is 'raft'; accepted: spynet, none"):
+    with pytest.raises(RecipeError, match="option 'flow' of model 'basicvsr' is 'raft'; accepted: spynet, none"):
         SUPERRES.needs("basicvsr", flow="raft")
     with pytest.raises(RecipeError, match="channels is 64, groups is 7; accepted: groups that divide the channels"):
         SUPERRES.needs("edvr_m", groups=7)

@@ -134,7 +134,7 @@ def test_what_cannot_be_compared_is_refused(pair):
         psnr(first / 255, second / 255)
     with pytest.raises(DataError, match="nothing is left of 1 frames of 48 × 32 pixels with a crop of 16"):
         psnr(first, second, crop=16)
-    with pytest.raises(DataError, match="48 × 10 pixels; accepted: at least 11 a side"):
+    with pytest.raises(DataError, match="48 × 10 pixels; accepted: at least 11 per side"):
         ssim(first[..., :10, :], second[..., :10, :])
     with pytest.raises(DataError, match="no clips"):
         mean_quality([])

@@ -1,4 +1,4 @@
-"""What a layout is: which splits a dataset's folder has, and what reads one. Users register layouts of their own."""
+"""Dataset layouts: how to find the splits of a folder, and how to read one. Users register their own."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vcycle.errors import DataError, RecipeError, did_you_mean
+from vcycle.errors import DataError, RecipeError, VcycleError, did_you_mean
 from vcycle.registry import Registry
 
 __all__ = ["AUTO", "Layout", "LayoutRegistry"]
@@ -16,31 +16,34 @@ __all__ = ["AUTO", "Layout", "LayoutRegistry"]
 T = TypeVar("T")
 
 AUTO = "auto"
-"""Stands for the layout that is recognised."""
+"""The name that asks for detection."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """How a dataset lies in a folder."""
+    """How a dataset is stored in a folder."""
 
     read: Callable[..., Any]
     """Reads a split: called with the folder, the split's name, and those of the options that it takes by name."""
     splits: Callable[..., Iterable[str]] | Collection[str] = ("train", "val")
-    """The splits of a folder, none of one that lies in another way: by this function a folder is recognised. Or the
-    splits that every folder has: such a layout is never recognised, only named."""
+    """A function that returns the splits of a folder, none if the folder has another layout; it is used for detection.
+    Or the splits that every folder has: such a layout is never detected and must be named."""
     folds: int = 0
-    """How many official folds there are; ``read`` takes the option ``fold`` where there are any."""
+    """Number of official folds; with any, ``read`` takes the option ``fold``."""
     general: bool = False
-    """Whether folders of other layouts look like it: it is recognised where no other is, and words its errors."""
+    """Whether folders of other layouts look like it: it is tried last, and reports missing splits itself."""
     incomplete: bool = False
-    """Whether listed videos may have no file: ``check_files`` leaves them out, where other layouts raise an error."""
+    """Whether listed videos may be missing: ``check_files`` leaves them out instead of raising an error."""
 
     def splits_in(self, path: Path, **options: Any) -> tuple[str, ...]:
         """The splits of a folder."""
-        return tuple(_call(self.splits, path, **options) if callable(self.splits) else self.splits)
+        if not callable(self.splits):
+            return tuple(self.splits)
+        found: Iterable[str] = _call(self.splits, path, **options)
+        return tuple(found)
 
     def takes(self, option: str) -> bool:
-        """Whether an option has a use for what reads it."""
+        """Whether the reader takes an option."""
         return _takes(self.read, option)
 
 
@@ -102,8 +105,19 @@ class LayoutRegistry(Registry[Layout]):
 
 
 def _call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Call with those of the options that a function takes."""
-    return function(*arguments, **{name: value for name, value in options.items() if _takes(function, name)})
+    """Call a layout's function with those of the options that it takes.
+
+    Raises:
+        DataError: if it raises anything but an error of vcycle's: users register their own.
+    """
+    taken = {name: value for name, value in options.items() if _takes(function, name)}
+    try:
+        return function(*arguments, **taken)
+    except VcycleError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise DataError(f"{arguments[0]}: {function.__name__}, which reads the layout, failed: {reason}") from error
 
 
 def _takes(function: Callable[..., Any], option: str) -> bool:

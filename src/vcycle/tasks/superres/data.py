@@ -68,7 +68,7 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
     splits = layout.splits_in(path)
     if path.exists() and not splits:
         raise RecipeError(
-            f"data.path {path} does not lie as data.layout={name} says (docs/superresolution-data.md); "
+            f"data.path {path} does not have the layout data.layout={name} says (docs/superresolution-data.md); "
             "data.layout=auto takes a folder with train and val, each of clips"
         )
     if low is not None and not layout.takes("low"):

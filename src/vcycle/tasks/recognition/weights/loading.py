@@ -192,7 +192,11 @@ def _places(
         if inflated is not None:
             return inflated, "a 2-D ResNet's, inflated", True
     # The classifier does not count: its name in PySlowFast equals ours.
-    if state.keys() == own.keys() or any(key in own and not key.startswith(classifier) for key in state):
+    if (
+        not key_maps
+        or state.keys() == own.keys()
+        or any(key in own and not key.startswith(classifier) for key in state)
+    ):
         return {key: key for key in state}, "the model's own names", False
     for key_map in key_maps:
         library, translated = key_map.dialect_of(state), key_map.to_ours(state)
