@@ -5,6 +5,7 @@ A name is registered by a decorator, by an entry point of an installed package, 
 """
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -114,6 +115,16 @@ class Registry(Generic[T]):
     def names(self) -> tuple[str, ...]:
         """Return all names in registration order; entry points come last."""
         return tuple({**self._values, **self._entry_points()})
+
+    def values(self) -> Iterator[T]:
+        """Iterate over all values; an entry point that cannot be imported is skipped with a warning."""
+        for name in self.names():
+            try:
+                yield self[name]
+            except RecipeError as error:
+                if name in self._values:
+                    raise
+                warnings.warn(f"skipped: {error}", stacklevel=2)
 
     def _unknown(self, name: str) -> RecipeError:
         known = self.names()

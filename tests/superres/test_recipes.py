@@ -219,9 +219,7 @@ def test_a_split_that_is_not_there_is_named(clips):
 
 @pytest.mark.parametrize("layout", ["reds", "vimeo90k"])
 def test_a_folder_that_is_not_the_set_that_the_recipe_names_is_refused(clips, layout):
-    with pytest.raises(
-        RecipeError, match=rf"not have the layout data.layout={layout} says .*; data.layout=auto takes"
-    ):
+    with pytest.raises(RecipeError, match=rf"not have the layout data.layout={layout} says .*; data.layout=auto takes"):
         _ = find_clips(load(f"data={clips}", f"data.layout={layout}")).train
 
 

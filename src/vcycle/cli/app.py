@@ -125,9 +125,9 @@ def _add_task_commands() -> None:
     from vcycle.registry import import_attribute
     from vcycle.tasks.base import tasks
 
-    for task in tasks:
-        for name, function in tasks[task].commands.items():
-            app.command(name)(import_attribute(function, f"task {task!r}"))
+    for task in tasks.values():
+        for name, function in task.commands.items():
+            app.command(name)(import_attribute(function, f"task {task.name!r}"))
 
 
 _add_task_commands()

@@ -59,7 +59,7 @@ def check(
             refuse(PREPARED, of_files | of_recipes)
             report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
         else:
-            owners = (tasks[name] for name in tasks if tasks[name].owns(folder))
+            owners = (task for task in tasks.values() if task.owns(folder))
             task = next(owners, None)
             loaded = None
             if task is None:

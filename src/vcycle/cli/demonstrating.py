@@ -31,7 +31,7 @@ def demo(
     from vcycle.tasks.base import tasks
     from vcycle.tasks.recipes import load_recipe
 
-    demos = {name: made for name in tasks if (made := tasks[name].demo) is not None}
+    demos = {task.name: task.demo for task in tasks.values() if task.demo is not None}
     if task not in demos:
         raise RecipeError(f"demo {task!r} is unknown{did_you_mean(task, demos)}: {', '.join(demos)}")
     shown = demos[task]

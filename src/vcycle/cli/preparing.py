@@ -70,7 +70,7 @@ def prepare(
     from vcycle.registry import import_attribute
     from vcycle.tasks.base import PrepareOptions, tasks
 
-    preparers = {name: function for task in tasks for name, function in tasks[task].preparers.items()}
+    preparers = {name: function for task in tasks.values() for name, function in task.preparers.items()}
     if to not in preparers:
         *others, last = preparers
         raise DataError(f"--to {to}: {', '.join(others)} or {last} is accepted")

@@ -22,7 +22,7 @@ OWN = "vcycle"
 
 def namings() -> tuple[str, ...]:
     """Naming schemes for exported tensors: vcycle's, or that of a library in a model's key map."""
-    maps = [found for task in tasks for found in models_of(task).key_maps()]
+    maps = [found for task in tasks.values() for found in models_of(task.name).key_maps()]
     return (OWN, *dict.fromkeys(name for found in maps for name in found.libraries if name != OWN))
 
 

@@ -657,4 +657,4 @@ def register_layout(
 
 def measures() -> dict[str, Measure]:
     """The metrics of all tasks, by name."""
-    return {measure.name: measure for name in tasks for measure in tasks[name].measures}
+    return {measure.name: measure for task in tasks.values() for measure in task.measures}

@@ -201,7 +201,7 @@ class ModelRegistry(Registry[ModelSpec]):
         elif name in self:
             spec = self[name]
         else:
-            others = [task for task in tasks if task != self.task and name in models_of(task)]
+            others = [task for task in tasks.values() if task.name != self.task and name in models_of(task.name)]
             raise self._not_ours(name) if others else self._unknown(name)
         if spec.task != self.task:
             raise self._not_ours(name)

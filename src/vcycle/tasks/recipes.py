@@ -58,7 +58,7 @@ def _shipped(task: str | None = None) -> dict[str, Traversable]:
     """The files of the shipped recipes, by name; of one task, or of all."""
     return {
         f"{folder.name}/{file.name.removesuffix('.yaml')}": file
-        for package in (tasks[name].recipes for name in (tasks if task is None else [task]))
+        for package in (each.recipes for each in (tasks.values() if task is None else [tasks[task]]))
         if package is not None
         for folder in resources.files(package).iterdir()
         if folder.is_dir()
