@@ -7,11 +7,11 @@ listed here are refused.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from vcycle.data.layouts import LayoutName
 from vcycle.recipes.plan_sections import PlansSection
-from vcycle.recipes.section import Clips, Frames, Seconds, Section, Side, as_mapping
+from vcycle.recipes.section import Clips, Frames, PositiveFloat, Seconds, Section, Side, as_mapping
 
 __all__ = [
     "AugmentSection",

@@ -3,12 +3,13 @@
 import os
 from typing import Annotated
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 
 __all__ = [
     "Clips",
     "Frames",
+    "PositiveFloat",
     "Seconds",
     "Section",
     "Side",
@@ -16,6 +17,16 @@ __all__ = [
 ]
 
 _SMALLEST, _LARGEST = 1e-12, 1e12
+
+
+def _divisible(number: float) -> float:
+    """Refuse what is above 0 only on paper: quotients with it overflow."""
+    if 0 < number < _SMALLEST:
+        raise PydanticCustomError("range", f"numbers from {_SMALLEST:g} to {_LARGEST:g} are accepted")
+    return number
+
+
+PositiveFloat = Annotated[float, Field(gt=0), AfterValidator(_divisible)]
 Side = Annotated[int, Field(gt=0, le=16_384)]
 """A side of a picture in pixels."""
 Frames = Annotated[int, Field(gt=0, le=65_536)]
@@ -52,8 +63,8 @@ class Section(BaseModel):
         """Refuse numbers that are not given in earnest, before something far from here overflows with them."""
         numbers = value if isinstance(value, tuple | list) else (value,)
         for number in numbers:
-            if isinstance(number, float) and number != 0 and not _SMALLEST <= abs(number) <= _LARGEST:
-                raise PydanticCustomError("range", f"numbers from {_SMALLEST:g} to {_LARGEST:g} are accepted")
+            if isinstance(number, float) and abs(number) > _LARGEST:
+                raise PydanticCustomError("range", f"numbers up to {_LARGEST:g} are accepted")
             if type(number) is int and abs(number) >= 1 << 63:
                 raise PydanticCustomError("range", "whole numbers below 2**63 are accepted")
         return value

@@ -5,10 +5,10 @@ Sections are as in `vcycle.recipes.schema`; sizes are in low-resolution pixels.
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveInt
 
 from vcycle.recipes.schema import Average, ModelSection, RunSection
-from vcycle.recipes.section import Clips, Frames, Seconds, Section, Side, as_mapping
+from vcycle.recipes.section import Clips, Frames, PositiveFloat, Seconds, Section, Side, as_mapping
 
 __all__ = ["CyclePlan", "RestorationData", "RestorationTraining", "SuperresRecipe"]
 
