@@ -268,7 +268,7 @@ def test_a_line_of_a_log_that_was_damaged_is_named(tmp_path, damage, words):
         ({"steps": "x"}, "cannot be read: Stage in a plan does not fit: "),
         ({"steps": 1.5}, "cannot be read: "),
         ({"pattern": [{"a": 1}]}, "cannot be read: "),
-        ({"name": 7}, "is damaged: in a stage, key 'name' is 7: input should be a valid string"),
+        ({"name": 7}, "cannot be read: Stage in a plan does not fit: its name is 7"),
     ],
 )
 def test_a_plan_with_other_values_is_named(tmp_path, values, words):

@@ -112,7 +112,7 @@ def test_a_clip_that_cannot_be_read_is_left_out_and_told_once(clips, make_clip, 
 
 
 def test_a_run_whose_loss_is_not_finite_is_told_of_and_does_not_end_the_study(make_training, tmp_path):
-    recipe = make_training(*QUICK, "plans.spatial.stage_lrs=[1.0e+30, 1.0e+30]", "run.bad_steps=0").recipe
+    recipe = make_training(*QUICK, "plans.spatial.stage_lrs=[1.0e+12, 1.0e+12]", "run.bad_steps=0").recipe
     ended = []
     found = compare_plans(recipe, ["spatial", "constant@0.5"], seeds=(0,), out=tmp_path, on_run=ended.append)
     assert [failure.arm for failure in found.failures] == ["spatial", "control:spatial"]
