@@ -93,9 +93,16 @@ class Clips:
         return Sample(clip=clip, label=0, index=request.index, position=request.position)
 
 
+class OneLayer(nn.Conv3d):
+    """A convolution whose first numbers count as logits of 12 classes."""
+
+    def forward(self, clips):
+        return super().forward(clips).flatten(1)[:, :12]
+
+
 def test_the_work_of_a_step_is_counted_forward_and_backward(workload):
     def build():
-        return nn.Sequential(nn.Conv3d(3, 8, 3, padding=1, bias=False), nn.Flatten(1))
+        return OneLayer(3, 8, 3, padding=1, bias=False)
 
     shape = constant(Baseline(batch=2, frames=4, size=16, clips=8, epochs=1, lr=0.1)).baseline_shape
     forward = 2 * 2 * 4 * 16 * 16 * 8 * 3 * 27
