@@ -185,13 +185,6 @@ class TrainConfig:
     clip_grad_norm: float | None = None
     """Maximum norm of the gradients of a step; None for no clipping."""
 
-    def __post_init__(self) -> None:
-        if self.ema is not None and self.precise_bn is not None:
-            raise RecipeError(
-                f"precise_bn={self.precise_bn} recomputes the statistics of the weights, and ema={self.ema.decay:g} "
-                "evaluates their average: only one of them can be set"
-            )
-
 
 @contextmanager
 def _as_fault() -> Iterator[None]:
