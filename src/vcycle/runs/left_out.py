@@ -9,8 +9,9 @@ from vcycle.errors import CheckpointError
 from vcycle.tasks.base import Found
 from vcycle.train.run import RunFolder
 from vcycle.utils.atomic import atomic_text
+from vcycle.utils.reading import read_text
 
-__all__ = ["dead_in", "left_out_by", "left_out_in", "record_left_out"]
+__all__ = ["dead_in", "left_out_by", "left_out_in", "read_object", "record_left_out"]
 
 
 def left_out_by(run: RunFolder) -> dict[str, str]:
@@ -21,7 +22,7 @@ def left_out_by(run: RunFolder) -> dict[str, str]:
     """
     if not run.videos.is_file():
         return {}
-    found = _read(run.videos)
+    found = read_object(run.videos)
     train = found.get("train")
     return _checked(train.get("left_out", {}) if isinstance(train, Mapping) else {}, run.videos)
 
@@ -34,7 +35,7 @@ def left_out_in(file: Path, found: Found) -> dict[str, str] | None:
     """
     if not file.is_file():
         return None
-    kept = _read(file)
+    kept = read_object(file)
     return _checked(kept.get("left_out"), file) if kept.get("source") == str(found.source) else None
 
 
@@ -53,9 +54,14 @@ def dead_in(found: Found) -> dict[str, str]:
     return dict(getattr(found, "dead", {}))
 
 
-def _read(file: Path) -> Mapping[str, Any]:
+def read_object(file: Path) -> Mapping[str, Any]:
+    """Read a JSON object of a run's folder.
+
+    Raises:
+        CheckpointError: if it cannot be read.
+    """
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from None
     return found if isinstance(found, Mapping) else {}

@@ -9,7 +9,7 @@ from typing import Any
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError, PlanError, RecipeError, did_you_mean
 from vcycle.plan import Plan
-from vcycle.runs.left_out import dead_in
+from vcycle.runs.left_out import dead_in, read_object
 from vcycle.tasks.base import Splits, tasks
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_text
 from vcycle.train.run import RunFolder
@@ -82,7 +82,7 @@ def _refuse_others(run: RunFolder, recipe: RecipeBase, plan: Plan, found: Mappin
     if changed:
         raise CheckpointError(f"{run.path} was started with {_told(changed)}: {remedy}")
     if run.videos.is_file():
-        started = _read(run.videos)
+        started = read_object(run.videos)
         for split, digest in found.items():
             if (how := _how_others(started.get(split), digest)) is not None:
                 raise CheckpointError(
@@ -163,11 +163,3 @@ def _plan_in(path: Path) -> Plan:
         return Plan.from_json(read_text(path))
     except (OSError, UnicodeDecodeError, PlanError) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from None
-
-
-def _read(path: Path) -> Mapping[str, Any]:
-    try:
-        found = json.loads(read_text(path))
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    return found if isinstance(found, Mapping) else {}
