@@ -129,7 +129,7 @@ def test_a_path_where_a_change_to_the_recipe_belongs(vcycle, here, videos):
         ("model.options.depth=3", ["option 'depth'", "r3d_tiny"]),
         ("plan=cascada", ["plan 'cascada' is unknown", "did you mean 'cascade'?"]),
         ("plan=cascade@0", ["epoch factor '0'"]),
-        ("training.decay.milestones=[24]", ["milestone 24 lies at or past the end of training (training.steps=24)"]),
+        ("training.decay.milestones=[24]", ["milestone 24 is at or after the end of training (training.steps=24)"]),
         ("data.root=elsewhere", ["data.root", "list file"]),
         ("augment.mixup=1e-300", ["'augment.mixup'", "greater than or equal to 0.001"]),
         ("training.batch.size=2", ["override 'training.batch.size=2': key 'training.batch' is"]),

@@ -75,8 +75,8 @@ BASELINES: list[tuple[Callable[[], object], str]] = [
     (lambda: base(epochs=INF), "baseline length is inf epochs"),
     (lambda: base(epochs=NAN), "baseline length is nan epochs"),
     (lambda: base(epochs=None, steps=-3), "baseline length is -3 steps"),
-    (lambda: base(decay=StepDecay(milestones=(4, 12))), "milestone 12 lies at or past the end of training (10 epochs)"),
-    (lambda: base(decay=StepDecay(milestones=(10,))), "milestone 10 lies at or past the end of training (10 epochs)"),
+    (lambda: base(decay=StepDecay(milestones=(4, 12))), "milestone 12 is at or after the end of training (10 epochs)"),
+    (lambda: base(decay=StepDecay(milestones=(10,))), "milestone 10 is at or after the end of training (10 epochs)"),
     (lambda: base(decay=CosineDecay(floor=0.1)), "cosine floor 0.1 is not below the LR 0.1"),
     (lambda: base(warmup=RampWarmup(length=10)), "warm-up of 10 epochs is not shorter than the training (10 epochs)"),
     (

@@ -114,7 +114,7 @@ class Baseline:
         last = self.decay.milestones[-1:] if isinstance(self.decay, StepDecay) else ()
         if last and last[0] >= self.length:
             raise PlanError(
-                f"milestone {last[0]:g} lies at or past the end of training ({end}): its LR would never be used"
+                f"milestone {last[0]:g} is at or after the end of training ({end}): its LR would never be used"
             )
         if isinstance(self.decay, CosineDecay) and self.decay.floor >= self.peak_lr:
             raise PlanError(f"cosine floor {self.decay.floor:g} is not below the LR {self.peak_lr:g} it starts at")

@@ -85,7 +85,7 @@ class Scale:
         if not (0 < self.time <= 1 and 0 < self.area <= 1):
             raise PlanError(
                 f"grid scale [{float(self.time):g}, {math.sqrt(self.area):g}] is out of range: "
-                "both the fraction of frames and the fraction of the side lie in (0, 1]"
+                "the fraction of frames and the fraction of the side must both be in (0, 1]"
             )
 
     @classmethod

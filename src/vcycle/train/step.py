@@ -63,7 +63,7 @@ class TrainStep:
             VcycleError: if this device or run does not support an option of `speed`.
         """
         self.sharded = is_sharded(state.model)
-        """Whether the model is sharded over ranks, so that all of them must compute together."""
+        """Whether the model is sharded over ranks, so all of them must compute together."""
         speed.refuse(accelerator.device, world=ranks.world, mixes=objective.mixes, sharded=self.sharded)
         self._accelerator, self._objective, self._state, self._ranks = accelerator, objective, state, ranks
         state.scaler = accelerator.scaler

@@ -38,7 +38,7 @@ class Stop:
         Args:
             on_stop_request: Called in a signal handler with the first signal that waits for the end of the step.
         """
-        self._on_wish = on_stop_request
+        self._on_stop_request = on_stop_request
         self._signal: signal.Signals | None = None
         self.struck: signal.Signals | None = None
         """The signal that interrupted the running code: an import, for example, turns it into another error."""
@@ -67,7 +67,7 @@ class Stop:
         if not self._waits:
             self.struck = self._signal
             raise Stopped(self._signal)
-        self._on_wish(self._signal)
+        self._on_stop_request(self._signal)
 
     @contextmanager
     def deferred(self, *, together: bool = False) -> Iterator[None]:

@@ -1,7 +1,7 @@
-"""Augmentation by torchvision's transforms, applied so that a clip stays consistent in time.
+"""Augmentation with torchvision's transforms, consistent over the frames of a clip.
 
-Nothing here has a generator of its own: draws come from torch's global one, which the dataset keys to a request and
-the training loop to a step. So neither the number of workers nor a resume changes them.
+All random draws come from torch's global generator, which the dataset seeds per request and the training loop per step.
+So neither the number of workers nor a resume changes them.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,23 +27,23 @@ __all__ = ["ClipAugment", "Mixing"]
 class ClipAugment:
     """RandAugment of a clip (Cubuk et al. 2020): the same operations at the same strength in every frame.
 
-    Operations that look at the range of a picture (contrast, auto-contrast, equalise) look at that of the whole clip,
-    so that what stands still does not flicker as something else moves.
+    Contrast, auto-contrast and equalise use the value range of the whole clip, so that a still background does not
+    flicker when something else moves.
     """
 
     def __init__(self, *, ops: int = 2, magnitude: int = 9, fill: Sequence[float] = (0.45, 0.45, 0.45)) -> None:
-        """Set it up.
+        """Configure RandAugment.
 
         Args:
-            ops: Operations in a row.
-            magnitude: Strength of each, 0 to 30.
-            fill: Colour where an operation moves the picture's edge into sight, in 0..1.
+            ops: Number of operations per clip.
+            magnitude: Strength of each operation, 0 to 30.
+            fill: RGB colour of pixels that a geometric operation leaves empty, in 0..1.
         """
         colour = [round(255 * value) for value in fill]
         self._transform = v2.RandAugment(ops, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill=colour)
 
     def __call__(self, clip: Tensor) -> Tensor:
-        """The clip augmented, uint8 `(T, H, W, 3)` in and out; itself untouched."""
+        """Return the augmented clip, uint8 ``(T, H, W, 3)``. The input is not modified."""
         frames = self._transform(clip.permute(0, 3, 1, 2).as_subclass(_Clip))
         plain: Tensor = frames.as_subclass(Tensor)
         return plain.permute(0, 2, 3, 1)
@@ -52,17 +52,17 @@ class ClipAugment:
 class Mixing:
     """Mixup (Zhang et al. 2018) and CutMix (Yun et al. 2019) of the clips of a batch, on its device.
 
-    Each clip is mixed with the one before it in its block, the first with the last; the order of the samples is keyed
-    already, and blocks are not cut by ranks or micro-batches. A step draws one share for all its clips and, where both
-    are asked for, which of the two it takes.
+    Each clip is mixed with the previous one in its block, the first with the last. Samples are already in random order,
+    and ranks and micro-batches never split a block. Each step draws one mixing ratio for all its clips; with both
+    enabled it also draws which of the two to use.
     """
 
     def __init__(self, *, classes: int, mixup: float | None = None, cutmix: float | None = None) -> None:
-        """Set it up.
+        """Configure mixup, CutMix or both.
 
         Args:
             classes: Number of classes.
-            mixup: α of the share's distribution Beta(α, α) for mixup; None for none.
+            mixup: α of the Beta(α, α) distribution of the mixup ratio; None disables mixup.
             cutmix: The same for CutMix.
         """
         ways: list[Any] = []
@@ -73,15 +73,15 @@ class Mixing:
         self._mix: Callable[..., Any] = ways[0] if len(ways) == 1 else v2.RandomChoice(ways)
 
     def __call__(self, clips: Tensor, labels: Tensor, block: int) -> tuple[Tensor, Tensor]:
-        """The clips and their labels mixed.
+        """Return mixed clips and labels.
 
         Args:
-            clips: float `(B, C, T, H, W)`.
-            labels: int64 `(B,)`, or float `(B, classes)` where a video has several.
-            block: Clips in a block; the last may have fewer.
+            clips: float ``(B, C, T, H, W)``.
+            labels: int64 ``(B,)``, or float ``(B, classes)`` for multi-label videos.
+            block: Clips per block; the last block may have fewer.
 
         Returns:
-            Clips as they came, channels last in memory, and labels float `(B, classes)`.
+            Clips of the same shape in the ``channels_last_3d`` memory format, and labels, float ``(B, classes)``.
         """
         drawn = torch.get_rng_state()
         blocks = []
@@ -94,11 +94,11 @@ class Mixing:
 
 
 class _Clip(tv_tensors.Video):  # type: ignore[misc]
-    """Frames `(T, C, H, W)` of one clip, whose range of values torchvision is to take over all of them."""
+    """Frames ``(T, C, H, W)`` of one clip. Operations that depend on the value range treat them as one picture."""
 
 
 def _over_all_frames(kernel: Callable[..., Tensor]) -> Callable[..., _Clip]:
-    """An operation on a picture, done to the frames as one: stacked upon each other."""
+    """Apply a picture operation to all frames of a clip at once, stacked vertically."""
 
     def of_clip(clip: Any, *args: Any, **options: Any) -> _Clip:
         frames, channels, height, width = clip.shape

@@ -1,4 +1,4 @@
-"""The videos of a recipe: where they lie, which splits there are, and whether its task takes them. Needs no torch."""
+"""The videos of a recipe: location, splits and whether the task accepts them. Needs no torch."""
 
 import os
 from collections import Counter
@@ -160,7 +160,7 @@ def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool =
 def _reader(
     recipe: RecognitionRecipe, *, check_files: bool = True, vanished: bool = False
 ) -> tuple[str, Sequence[str], Callable[[str], VideoList]]:
-    """How the recipe's videos lie, which splits there are, and what reads one."""
+    """Layout and splits of the recipe's videos, and the reader of a split."""
     data = recipe.data
     if data.layout != AUTO:
         _ = LAYOUTS[data.layout]  # known?
@@ -225,7 +225,7 @@ def _confined(read: Callable[[str], VideoList], root: Path | None) -> Callable[[
 
 
 def _layout(recipe: RecognitionRecipe, folder: Path) -> str:
-    """How the videos of a folder lie."""
+    """Layout of a folder of videos."""
     data = recipe.data
     layout = layout_of(folder) if data.layout == AUTO else data.layout
     if data.root is not None and not LAYOUTS[layout].takes("videos"):

@@ -168,7 +168,7 @@ def _check_lengths(training: TrainingSection) -> None:
     if training.decay.law == "steps" and last and last[0] >= length:
         scaled = ", ".join(f"{length * milestone / last[0] * 0.8:.3g}" for milestone in training.decay.milestones)
         raise RecipeError(
-            f"training.decay.milestones: milestone {last[0]:g} lies at or past the end of training ({asked}): set "
+            f"training.decay.milestones: milestone {last[0]:g} is at or after the end of training ({asked}): set "
             f"earlier milestones, such as 'training.decay.milestones=[{scaled}]', or another LR schedule: "
             "training.decay=cosine"
         )

@@ -15,7 +15,7 @@ __all__ = ["every_clip", "find_clips", "refuse_shared", "split_of"]
 
 
 def find_clips(recipe: SuperresRecipe) -> Splits[ClipPairs]:
-    """Find the recipe's clips; each split is read when it is asked for."""
+    """Find the recipe's clips; each split is read on first use."""
     has = [split for split in SPLITS if split != "test" or _has(recipe, "test")]
     return Splits(lambda split: split_of(recipe, split), has, source=str(recipe.data.path))
 
@@ -81,7 +81,7 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
 
 
 def _layout(recipe: SuperresRecipe) -> str:
-    """How the clips to train on, and those beside them, lie."""
+    """Layout of the training clips and of their low-resolution copies."""
     data = recipe.data
     if data.layout != "auto":
         return data.layout

@@ -56,7 +56,7 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
     middle = len(truth) // 2
     side = min(side, *truth.shape[-2:])
     error = (bicubic[middle].double() - truth[middle].double()).square().sum(dim=0).numpy()
-    # The mean error around each pixel whose crop lies within the frame.
+    # Mean error around each pixel whose crop fits in the frame.
     room = uniform_filter(error, side)[side // 2 :, side // 2 :][
         : error.shape[0] - side + 1, : error.shape[1] - side + 1
     ]

@@ -8,20 +8,20 @@ __all__ = ["charbonnier"]
 
 
 def charbonnier(output: Tensor, target: Tensor, *, eps_squared: float = 1e-12) -> Tensor:
-    """Mean of ``sqrt(difference² + eps_squared)``, in fp32 whatever the inputs or autocast are.
+    """Return the mean of ``sqrt(difference² + eps_squared)``, computed in fp32 also under autocast.
 
-    A mean over pixels and clips, not a sum: the gradient keeps its scale where the plan changes shape or batch.
+    It averages over pixels and clips, so the gradient keeps its scale when the plan changes shape or batch.
 
     Args:
-        output: any shape.
-        target: of the same shape.
-        eps_squared: as it stands under the root. In fp16 1e-12 would be 0, and the gradient of equal pixels NaN.
+        output: Tensor of any shape.
+        target: Tensor of the same shape.
+        eps_squared: ε². In fp16, 1e-12 rounds to 0 and the gradient of equal pixels is NaN; hence fp32.
 
     Returns:
-        One number, fp32.
+        fp32 scalar.
 
     Raises:
-        DataError: the shapes differ.
+        DataError: If the shapes differ.
 
     Example:
         >>> import torch

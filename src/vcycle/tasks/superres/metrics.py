@@ -232,7 +232,7 @@ class ClipMeter:
 
     @property
     def quality(self) -> ClipQuality:
-        """The quality of the frames so far."""
+        """Quality over all frames measured so far."""
         frames = len(self._ratios)
         return ClipQuality(
             psnr=self.psnr,

@@ -19,7 +19,7 @@ Activation = Literal["softmax", "sigmoid"]
 class Head(nn.Module):
     """Global average pooling of each pathway, concatenation, dropout and a linear classifier.
 
-    Pooling is over whatever extent arrives, so any shape gives logits ``(B, classes)``.
+    Pooling is global, so any shape gives logits ``(B, classes)``.
 
     Args:
         channels: of all pathways together.

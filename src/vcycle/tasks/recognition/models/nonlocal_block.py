@@ -1,4 +1,4 @@
-"""Non-local blocks: every place of a clip looks at all others (Wang et al. 2018)."""
+"""Non-local blocks: every position of a clip attends to all others (Wang et al. 2018)."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F

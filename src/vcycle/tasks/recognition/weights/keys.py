@@ -36,7 +36,7 @@ def dialect_of(keys: Iterable[str]) -> Dialect | None:
 
 
 def to_ours(keys: Iterable[str]) -> dict[str, str] | None:
-    """Return our name of each key, whoever's names they are; None where that is not known.
+    """Map keys of any known library to vcycle's; None for unknown keys.
 
     Keys that have no place in our models are left out. PySlowFast names an only pathway as it does a slow one: the name
     becomes the slow pathway's where a fast one's is among the keys.

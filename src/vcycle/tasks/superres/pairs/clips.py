@@ -171,7 +171,7 @@ def _look(root: Path, name: str, above: frozenset[str], folders: list[str], vide
     """Collect the folders with pictures and the videos below a folder, by name from the root."""
     folder = root / name
     real = os.path.realpath(folder)
-    if real in above:  # a link to a folder that it lies in
+    if real in above:  # a link to a folder above it
         return
     pictures = False
     try:

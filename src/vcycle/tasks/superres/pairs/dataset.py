@@ -59,7 +59,7 @@ class PairedDataset(Dataset[Sample]):
     """
 
     samples_grids = True
-    """Takes requests, and samples each clip at the shape asked for."""
+    """Samples each requested clip at its shape."""
 
     def __init__(self, pairs: ClipPairs, *, mirrored: bool = False, flip: bool = True, transpose: bool = True) -> None:
         """Sample crops of clips.

@@ -27,7 +27,7 @@ DEGRADATIONS = ("bicubic", "bd")
 _BLOCK = 24  # outputs computed by one product: long enough for the library, short enough to skip zero weights
 _SIGMA_PER_SCALE = 0.4  # 1.6 at a scale of 4
 _BLUR_RADIUS = 6
-# Sums in different orders differ by 1e-13; what lies on a half is rounded up whichever it was.
+# Sums in different orders differ by 1e-13, so a value within that of a half is always rounded up.
 _HALF = 0.5 + 1e-9
 
 

@@ -300,7 +300,7 @@ def _reds_splits(path: Path) -> tuple[str, ...]:
 
 
 def _read_reds4(path: Path, split: str, *, degradation: Degradation) -> ClipPairs:
-    """REDS4's partition; low resolution as it came, where it did and is the one asked for."""
+    """REDS4's partition, with its own low-resolution frames if they exist and match the recipe."""
     ships = any((path / name / "X4").is_dir() for name in ("train_sharp_bicubic", "train/train_sharp_bicubic"))
     pairs = read_reds(path, _listed(split), shipped=ships and degradation.kind == "bicubic")
     return pairs if pairs.low is not None else replace(pairs, degradation=degradation)

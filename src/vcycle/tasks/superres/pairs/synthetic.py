@@ -34,7 +34,7 @@ class SyntheticClips(Dataset[Sample]):
     """
 
     samples_grids = True
-    """Takes requests, and makes each clip at the shape asked for."""
+    """Generates each requested clip at its shape."""
 
     def __init__(self, clips: int, *, classes: int) -> None:
         """Make a dataset of so many clips; the label of a clip is its index modulo the classes."""
@@ -70,7 +70,7 @@ class SyntheticPairs(Dataset[Sample]):
     """
 
     samples_grids = True
-    """Takes requests, and makes each clip at the shape asked for, in low-resolution pixels."""
+    """Generates each requested clip at its shape, in low-resolution pixels."""
 
     def __init__(self, clips: int, *, scale: int = 4) -> None:
         """Make a dataset of so many clips."""

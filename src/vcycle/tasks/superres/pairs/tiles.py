@@ -1,7 +1,7 @@
 """Stores frames in square tiles, one file per clip, so that a random crop reads little more than its own bytes.
 
 A file holds a clip's high-resolution frames, then (where there are any) its low-resolution ones. Frames are cut
-into tiles of 64 × 64 pixels; a tile's pixels of *all* frames lie together::
+into tiles of 64 × 64 pixels; a tile's pixels of *all* frames are contiguous::
 
     tile (0, 0): frame 0, frame 1, … | tile (0, 1): frame 0, … | … | tile (1, 0): …
 
@@ -38,7 +38,7 @@ class Tile(NamedTuple):
     width: int
 
     inside: tuple[slice, slice]
-    """Rows and columns of the tile that lie in the box."""
+    """Rows and columns of the tile inside the box."""
 
     outside: tuple[slice, slice]
     """Rows and columns of the box that the tile fills."""
@@ -51,7 +51,7 @@ class Tile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TileGrid:
-    """Where the pixels of a clip lie, in bytes."""
+    """Byte offsets of a clip's pixels."""
 
     info: ClipInfo
     start: int
@@ -63,7 +63,7 @@ class TileGrid:
         return self.start + self.info.frames * self.info.height * self.info.width * 3
 
     def tiles(self, box: Box) -> Iterator[Tile]:
-        """The tiles that a box touches, in the order in which they lie."""
+        """The tiles that a box touches, in file order."""
         top, left, height, width = box
         frames = self.info.frames
         for above in range(top // TILE * TILE, top + height, TILE):

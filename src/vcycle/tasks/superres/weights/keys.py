@@ -1,7 +1,7 @@
-"""Names of super-resolution weights: ours, BasicSR's and mmagic's for the same tensors of SpyNet, BasicVSR and EDVR.
+"""Maps the state-dict keys of SpyNet, BasicVSR and EDVR between vcycle, BasicSR and mmagic.
 
-Each layer is a row of three names, ``{n}`` for numbers that are written alike; a key is a layer's name and ``weight``,
-``bias``, ``mean`` or ``std``. Tensors themselves never change: shapes are equal in all three.
+Each layer is a row of three names, with ``{n}`` for a number; a key is a layer's name plus ``weight``, ``bias``,
+``mean`` or ``std``. Only names change: tensors have the same shapes in all three libraries.
 """
 
 import re
@@ -17,11 +17,11 @@ Dialect = Literal["vcycle", "basicsr", "mmagic"]
 
 _DIALECTS: tuple[Dialect, ...] = ("vcycle", "basicsr", "mmagic")
 _FLOW = {"vcycle": "flow.", "basicsr": "spynet.", "mmagic": "spynet."}
-"""What a flow network's names begin with where it is a part of another; a file may hold it alone."""
+"""Prefix of the flow network inside another model. A file of the flow network alone has no prefix."""
 
 
 def dialect_of(keys: Iterable[str]) -> Dialect | None:
-    """Return whose names these are: those that name most of the keys; None where nobody's name any.
+    """Return the library that names most of the keys; None if no library names any.
 
     Example:
         >>> dialect_of(["upsample1.upsample_conv.weight", "conv_hr.weight"])
@@ -32,14 +32,14 @@ def dialect_of(keys: Iterable[str]) -> Dialect | None:
 
 
 def to_ours(keys: Iterable[str], *, ema: bool = False) -> dict[str, str] | None:
-    """Return our name of each key, whoever's names they are; None where that is not known.
+    """Map keys of any of the three libraries to vcycle's; None for unknown keys.
 
-    What wrappers put before every name is looked through: ``module.``, and mmagic's ``generator.``. Keys that have no
-    place in our models, such as mmagic's ``step_counter``, are left out.
+    Wrapper prefixes are ignored: ``module.`` and mmagic's ``generator.``. Keys without a counterpart in our models,
+    such as mmagic's ``step_counter``, are omitted.
 
     Args:
-        keys: of BasicVSR, EDVR or a SpyNet alone.
-        ema: take mmagic's averaged weights, ``generator_ema.``, where there are any.
+        keys: State-dict keys of BasicVSR, EDVR or SpyNet.
+        ema: Use mmagic's averaged weights, ``generator_ema.``, if present.
 
     Example:
         >>> to_ours(["generator.backward_resblocks.main.2.4.conv1.bias", "generator.step_counter"])
@@ -55,7 +55,7 @@ def to_ours(keys: Iterable[str], *, ema: bool = False) -> dict[str, str] | None:
 
 
 def foreign_keys(keys: Iterable[str], dialect: Literal["basicsr", "mmagic"]) -> dict[str, str]:
-    """Return another library's name of each of our keys; those that have no place there are left out.
+    """Map vcycle's keys to another library's; keys without a counterpart are omitted.
 
     Example:
         >>> foreign_keys(["align.levels.0.deform.offsets.bias"], "basicsr")
@@ -65,7 +65,7 @@ def foreign_keys(keys: Iterable[str], dialect: Literal["basicsr", "mmagic"]) -> 
 
 
 def _read(keys: list[str]) -> tuple[Dialect, dict[str, str]] | None:
-    """Whose names these are, and ours for them."""
+    """The library that the keys belong to, and vcycle's name of each."""
     readings = [(dialect, _translated(keys, dialect, "vcycle")) for dialect in _DIALECTS]
     best = max(readings, key=lambda reading: len(reading[1]))
     return best if best[1] else None
@@ -96,7 +96,7 @@ def _templates(source: Dialect, target: Dialect) -> tuple[tuple[re.Pattern[str],
 
 
 def _unwrapped(keys: list[str], *, ema: bool) -> dict[str, str]:
-    """Each key without what a wrapper put before it; of mmagic's two networks, one."""
+    """Each key without wrapper prefixes, for one of mmagic's two networks."""
     for prefix in ("module.", "generator_ema." if ema else "generator.", "generator.", "generator_ema."):
         inside = {key: key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
         if inside:
@@ -105,7 +105,7 @@ def _unwrapped(keys: list[str], *, ema: bool) -> dict[str, str]:
 
 
 _Row = tuple[str, str, str]
-"""A layer's name here, in BasicSR and in mmagic."""
+"""A layer's name in vcycle, BasicSR and mmagic."""
 
 
 def _flow() -> list[_Row]:
@@ -168,7 +168,7 @@ _ATTENTION = (
     ("add1", "spatial_attn_add1", ".conv"),
     ("add2", "spatial_attn_add2", ""),
 )
-"""Layers of EDVR's fusion here and there, and what mmagic adds."""
+"""Layers of EDVR's fusion in vcycle and the others, and the suffix that mmagic adds."""
 _ROWS: tuple[_Row, ...] = (
     *_flow(),
     *_trunks(),
@@ -202,4 +202,4 @@ KEY_MAP = KeyMap(
     to_ours=partial(to_ours, ema=True),
     foreign_keys=_foreign,
 )
-"""Names of BasicVSR, EDVR and SpyNet; of mmagic's two sets of weights, the averaged ones."""
+"""Keys of BasicVSR, EDVR and SpyNet; from mmagic, the averaged weights."""

@@ -1,7 +1,7 @@
-"""Optical flow by a pyramid of small networks (SpyNet: Ranjan and Black 2017), and warping by it.
+"""Optical flow from a pyramid of small networks (SpyNet: Ranjan and Black 2017), and warping.
 
-A flow is ``(N, 2, H, W)``: how far, in pixels to the right and down, what is seen at a pixel lies away in the other
-frame. Flows and grids are kept in fp32 under autocast: half of a pixel is lost to bf16 beyond 128 pixels.
+A flow is ``(N, 2, H, W)``: the displacement of each pixel to the other frame, in pixels to the right and down.
+Flows and grids stay in fp32 under autocast: beyond 128 pixels, bf16 cannot represent half a pixel.
 """
 
 from itertools import pairwise
@@ -21,7 +21,7 @@ _WIDTHS = (8, 32, 64, 32, 16, 2)
 
 
 def grid_of(flow: Tensor) -> Tensor:
-    """Return where a flow points to, ``(N, H, W, 2)`` fp32, as :func:`sample` takes it: -1 and 1 are edge pixels."""
+    """Convert a flow to a sampling grid for :func:`sample`, ``(N, H, W, 2)`` fp32: -1 and 1 are edge pixels."""
     height, width = flow.shape[-2:]
     flow = flow.float()
     x = torch.arange(width, device=flow.device) + flow[:, 0]
@@ -30,18 +30,18 @@ def grid_of(flow: Tensor) -> Tensor:
 
 
 def sample(x: Tensor, grid: Tensor, padding: Padding = "zeros") -> Tensor:
-    """Return features ``(N, C, H, W)`` taken at a grid's places, bilinearly, in their own dtype."""
+    """Sample features ``(N, C, H, W)`` bilinearly at a grid's positions, in their own dtype."""
     taken = F.grid_sample(x.float(), grid, mode="bilinear", padding_mode=padding, align_corners=True)
     return taken.to(x.dtype)
 
 
 def warp(x: Tensor, flow: Tensor, padding: Padding = "zeros") -> Tensor:
-    """Return features taken where a flow points to.
+    """Sample features at the positions that a flow points to.
 
     Args:
         x: ``(N, C, H, W)``, of the frame that the flow points to.
         flow: ``(N, 2, H, W)``.
-        padding: what lies beyond the border: ``zeros``, or the ``border``'s own pixels.
+        padding: Values beyond the border: ``zeros``, or the ``border`` pixels repeated.
 
     Example:
         >>> warp(torch.arange(3.0).view(1, 1, 1, 3), torch.tensor([1.0, 0.0]).view(1, 2, 1, 1).expand(1, 2, 1, 3))
@@ -51,7 +51,7 @@ def warp(x: Tensor, flow: Tensor, padding: Padding = "zeros") -> Tensor:
 
 
 class SpyNet(nn.Module):
-    """Flow between two frames of any size, from coarse to fine over six levels."""
+    """Coarse-to-fine flow between two frames of any size, over six levels."""
 
     mean: Tensor
     std: Tensor

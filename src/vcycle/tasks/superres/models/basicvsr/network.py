@@ -138,7 +138,7 @@ class BasicVSR(nn.Module):
             yield carried
 
     def _details(self, backward: Sequence[Tensor], forward: Iterator[Tensor]) -> Tensor:
-        """What is to be added to the enlarged frames, ``(B, T, 3, 4H, 4W)`` in fp32."""
+        """Residual to add to the enlarged frames, ``(B, T, 3, 4H, 4W)`` in fp32."""
         if self._at_once:
             details = self._restore(torch.cat(list(backward)), torch.cat(list(forward)))
             return grouped(details, len(backward[0])).transpose(0, 1)

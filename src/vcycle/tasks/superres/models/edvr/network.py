@@ -112,7 +112,7 @@ class EDVR(nn.Module):
         return aligned
 
     def _restore(self, aligned: Tensor) -> Tensor:
-        """What is to be added to the enlarged centre frames."""
+        """Residual to add to the bicubically enlarged centre frames."""
         fused = self.fusion(aligned) if isinstance(self.fusion, Fusion) else self.fusion(aligned.flatten(1, 2))
         details: Tensor = self.head(self.back(fused))
         return details
