@@ -20,10 +20,11 @@ from hypothesis import settings
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 
-# Tests that share the cores are told of a terminal that is not there, and a run in the background ignores Ctrl-C; both
-# would be handed on to the commands that tests start.
+# xdist sets the width of a terminal that is not there, a run in the background ignores Ctrl-C, and one under nohup
+# ignores SIGHUP. The commands that tests start would inherit all three.
 os.environ.pop("COLUMNS", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # No deadline, as the machine may be busy; the same examples on every run.
 settings.register_profile("steady", max_examples=60, deadline=None, derandomize=True, database=None)

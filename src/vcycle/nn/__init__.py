@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     )
     from vcycle.nn.freezing import freeze
     from vcycle.nn.partition import BatchPartition
+    from vcycle.nn.positions import any_shape, shape_constraints
     from vcycle.nn.selfcheck import conv3d_is_sound
     from vcycle.nn.steps import apply
 
 __all__ = [
     "BatchPartition",
     "SubBatchNorm",
+    "any_shape",
     "apply",
     "conv3d_is_sound",
     "convert_batchnorm",
@@ -26,11 +28,13 @@ __all__ = [
     "one_step",
     "revert_batchnorm",
     "set_bn_batch",
+    "shape_constraints",
 ]
 
 _HOMES = {
     "BatchPartition": "partition",
     "SubBatchNorm": "batchnorm",
+    "any_shape": "positions",
     "apply": "steps",
     "conv3d_is_sound": "selfcheck",
     "convert_batchnorm": "batchnorm",
@@ -38,6 +42,7 @@ _HOMES = {
     "one_step": "batchnorm",
     "revert_batchnorm": "batchnorm",
     "set_bn_batch": "batchnorm",
+    "shape_constraints": "positions",
 }
 
 

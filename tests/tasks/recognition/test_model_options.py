@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from vcycle.errors import RecipeError
-from vcycle.plan import Shape, ShapeConstraints
+from vcycle.plan import ShapeConstraints
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 from vcycle.tasks.superres.models import MODELS as SUPERRES
 
@@ -35,7 +35,7 @@ def test_what_a_model_needs_is_told_without_importing_torch():
         ("i3d_nl_r50", {}, ShapeConstraints(min_frames=2, min_size=17)),
         ("i3d_nl_r50", {"nonlocal_every": [0, 2, 0, 0]}, ShapeConstraints(min_frames=2, min_size=9)),
         ("slow_r50", {}, ShapeConstraints()),
-        ("mvit_v2_s", {}, ShapeConstraints(fixed=Shape(16, 224, 224))),
+        ("mvit_v2_s", {}, ShapeConstraints()),
     ],
 )
 def test_needs_follow_the_model_and_its_options(name, options, expected):

@@ -1,6 +1,6 @@
 """torchvision's video models by their names there."""
 
-from vcycle.plan import Shape, ShapeConstraints
+from vcycle.plan import ShapeConstraints
 from vcycle.tasks.model_options import ModelOptions, Share
 from vcycle.tasks.models import ModelSpec
 
@@ -16,9 +16,6 @@ class TorchvisionOptions(ModelOptions):
     """Dropout before the classifier, where the model has any; by default torchvision's own."""
 
 
-_ONE_LATTICE = ShapeConstraints(fixed=Shape(16, 224, 224))
-"""Position embeddings belong to one lattice of tokens."""
-
 _NEEDS = {
     "r3d_18": ShapeConstraints(),
     "mc3_18": ShapeConstraints(),
@@ -27,8 +24,8 @@ _NEEDS = {
     "swin3d_t": ShapeConstraints(),
     "swin3d_s": ShapeConstraints(),
     "swin3d_b": ShapeConstraints(),
-    "mvit_v1_b": _ONE_LATTICE,
-    "mvit_v2_s": _ONE_LATTICE,
+    "mvit_v1_b": ShapeConstraints(),
+    "mvit_v2_s": ShapeConstraints(),
 }
 
 MODELS = {

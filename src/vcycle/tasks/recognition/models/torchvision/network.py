@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from vcycle.errors import RecipeError
+from vcycle.nn import any_shape
 
 __all__ = ["torchvision_model"]
 
@@ -42,6 +43,8 @@ def torchvision_model(
         _replace_classifier(model, classes)
     if isinstance(getattr(model, "avgpool", None), nn.AvgPool3d):  # s3d pools a fixed extent
         model.avgpool = nn.AdaptiveAvgPool3d(1)
+    if name.startswith(("mvit", "swin3d")):
+        any_shape(model)
     if dropout is not None:
         _set_dropout(model, name, dropout)
     return model

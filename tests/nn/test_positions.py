@@ -1,0 +1,284 @@
+"""Video transformers at every shape of a plan: exact at their own shape, right at the others."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import vcycle
+from vcycle.nn import any_shape, shape_constraints
+
+FRAMES, SIZE, CLASSES = 8, 64, 5
+
+
+def mvit(version):
+    video = pytest.importorskip("torchvision.models.video")
+    from torchvision.models.video.mvit import MSBlockConfig
+
+    blocks = [
+        MSBlockConfig(1, 12, 24, [3, 3, 3], [3, 3, 3], [1, 1, 1], [1, 4, 4]),
+        MSBlockConfig(2, 24, 24, [3, 3, 3], [3, 3, 3], [1, 2, 2], [1, 2, 2]),
+        MSBlockConfig(2, 24, 24, [3, 3, 3], [3, 3, 3], [1, 1, 1], [1, 2, 2]),
+    ]
+    if version == 1:
+        for block in blocks:
+            block.output_channels = 24
+    own = {"rel_pos_embed": False, "residual_pool": False, "residual_with_cls_embed": True, "proj_after_attn": False}
+    if version == 2:
+        own = {"rel_pos_embed": True, "residual_pool": True, "residual_with_cls_embed": False, "proj_after_attn": True}
+    return video.MViT(
+        spatial_size=(SIZE, SIZE), temporal_size=FRAMES, block_setting=blocks, num_classes=CLASSES, dropout=0.0, **own
+    )
+
+
+def swin():
+    video = pytest.importorskip("torchvision.models.video")
+    return video.SwinTransformer3d(
+        patch_size=[2, 4, 4],
+        embed_dim=12,
+        depths=[2, 2],
+        num_heads=[2, 2],
+        window_size=[4, 8, 8],
+        stochastic_depth_prob=0.0,
+        num_classes=CLASSES,
+    )
+
+
+def hugging_face(name):
+    transformers = pytest.importorskip("transformers")
+    sizes = {
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "num_labels": CLASSES,
+        "num_frames": FRAMES,
+        "image_size": SIZE,
+        "patch_size": 16,
+    }
+    if name == "VideoMAE":
+        return transformers.VideoMAEForVideoClassification(transformers.VideoMAEConfig(**sizes, tubelet_size=2))
+    if name == "Vivit":
+        return transformers.VivitForVideoClassification(transformers.VivitConfig(**sizes, tubelet_size=[2, 16, 16]))
+    if name == "Timesformer":
+        return transformers.TimesformerForVideoClassification(transformers.TimesformerConfig(**sizes))
+    config = transformers.VJEPA2Config(
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        mlp_ratio=2,
+        num_labels=CLASSES,
+        frames_per_clip=FRAMES,
+        crop_size=SIZE,
+        patch_size=16,
+        tubelet_size=2,
+        num_pooler_layers=1,
+        pred_hidden_size=24,
+        pred_num_hidden_layers=1,
+        pred_num_attention_heads=2,
+    )
+    return transformers.VJEPA2ForVideoClassification(config)
+
+
+MODELS = {
+    "mvit_v1": lambda: mvit(1),
+    "mvit_v2": lambda: mvit(2),
+    "swin3d": swin,
+    "videomae": lambda: hugging_face("VideoMAE"),
+    "vivit": lambda: hugging_face("Vivit"),
+    "timesformer": lambda: hugging_face("Timesformer"),
+    "vjepa2": lambda: hugging_face("VJEPA2"),
+}
+TABLES = ("pos", "relative", "time_embed")
+
+
+@pytest.fixture(params=MODELS)
+def name(request):
+    return request.param
+
+
+def built(name):
+    """The model in eval mode, with weights large enough that every position matters."""
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    with torch.no_grad():
+        for key, weight in model.named_parameters():
+            if any(table in key for table in TABLES):
+                weight.copy_(torch.randn_like(weight))
+            elif weight.dim() > 1:
+                weight.copy_(torch.randn_like(weight) * weight[0].numel() ** -0.5)
+    return model.eval()
+
+
+def is_hugging_face(model):
+    return type(model).__module__.startswith("transformers")
+
+
+def logits(model, clips):
+    """Logits of clips (B, C, T, H, W)."""
+    if is_hugging_face(model):
+        return model(clips.transpose(1, 2)).logits
+    return model(clips)
+
+
+def test_the_models_own_shape_is_bit_equal_and_the_state_dict_unchanged(name):
+    model, clips = built(name), torch.randn(2, 3, FRAMES, SIZE, SIZE)
+    with torch.no_grad():
+        before = logits(model, clips)
+        keys = list(model.state_dict())
+        assert any_shape(any_shape(model)) is model
+        logits(model, torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE // 2))
+        assert torch.equal(logits(model, clips), before)
+    assert list(model.state_dict()) == keys
+    assert [key for key, _ in model.named_parameters()] == [key for key, _ in built(name).named_parameters()]
+
+
+def test_every_shape_of_a_plan_trains_all_weights(name):
+    model = any_shape(built(name))
+    needs = shape_constraints(model)
+    baseline = vcycle.Baseline(batch=2, frames=FRAMES, size=SIZE, clips=16, epochs=8, lr=0.1)
+    for make in (vcycle.cascade, vcycle.multigrid):
+        shapes = {tuple(shape.shape) for shape in make(baseline).shapes}
+        for frames, height, width in sorted(shapes):
+            height, width = (side // needs.size_multiple * needs.size_multiple for side in (height, width))
+            frames = max(frames // needs.frames_multiple * needs.frames_multiple, needs.min_frames)
+            model.zero_grad()
+            out = logits(model, torch.randn(2, 3, frames, height, width))
+            assert out.shape == (2, CLASSES)
+            out.square().sum().backward()
+            without = [key for key, weight in model.named_parameters() if weight.grad is None]
+            assert not [key for key in without if "predictor" not in key and "mask_token" not in key]
+
+
+def test_pictures_that_are_not_square(name):
+    model = any_shape(built(name))
+    with torch.no_grad():
+        wide = logits(model, torch.randn(1, 3, FRAMES, SIZE // 2, SIZE))
+    assert wide.isfinite().all()
+
+
+def test_a_copy_follows_its_own_clips_and_pickles(name):
+    model = any_shape(built(name))
+    small = torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    with torch.no_grad():
+        expected = logits(model, small)
+        for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+            logits(model, torch.randn(1, 3, FRAMES, SIZE, SIZE))  # must not leave its shape on the copy
+            assert torch.equal(logits(twin, small), expected)
+        saved = io.BytesIO()
+        torch.save(model.state_dict(), saved)
+        saved.seek(0)
+        fresh = any_shape(built(name))
+        fresh.load_state_dict(torch.load(saved, weights_only=True))
+        assert torch.equal(logits(fresh, small), expected)
+
+
+# What a model built for the small shape computes with the tables of the large one, resampled by hand.
+
+
+def test_mvit_v1_has_the_resampled_tables():
+    model, small = built("mvit_v1"), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    state = dict(model.state_dict())
+    state["pos_encoding.spatial_pos"] = resampled(state["pos_encoding.spatial_pos"], (16, 16), (8, 8))
+    state["pos_encoding.temporal_pos"] = resampled(state["pos_encoding.temporal_pos"], (4,), (2,))
+    check_against_a_model_built_small("mvit_v1", state, model, small)
+
+
+def test_videomae_has_the_resampled_table():
+    model, small = built("videomae"), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    reference = built_small("videomae", model.state_dict())
+    table = model.videomae.embeddings.position_embeddings
+    reference.videomae.embeddings.position_embeddings = resampled(table[0], (4, 4, 4), (2, 2, 2))[None]
+    with torch.no_grad():
+        torch.testing.assert_close(logits(any_shape(model), small), logits(reference, small))
+
+
+def test_vivit_has_the_resampled_table():
+    model, small = built("vivit"), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    state, key = dict(model.state_dict()), "vivit.embeddings.position_embeddings"
+    rows = state[key][0]
+    state[key] = torch.cat([rows[:1], resampled(rows[1:], (4, 4, 4), (2, 2, 2))])[None]
+    check_against_a_model_built_small("vivit", state, model, small)
+
+
+def test_timesformer_splits_the_clips_own_frames():
+    """Without any_shape it takes 4 frames for 8 of half as many rows, and nothing says so."""
+    model, small = built("timesformer"), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    state, at = dict(model.state_dict()), "timesformer.embeddings."
+    rows = state[at + "position_embeddings"][0]
+    state[at + "position_embeddings"] = torch.cat([rows[:1], resampled(rows[1:], (4, 4), (2, 2))])[None]
+    state[at + "time_embeddings"] = resampled(state[at + "time_embeddings"][0], (8,), (4,))[None]
+    few = torch.randn(2, 3, FRAMES // 2, SIZE, SIZE)
+    with torch.no_grad():
+        wrong = logits(model, few)
+        check_against_a_model_built_small("timesformer", state, model, small)
+        assert (logits(model, few) - wrong).abs().max() > 0.01
+    assert (model.config.num_frames, model.config.image_size) == (FRAMES, SIZE)
+
+
+def test_vjepa2_has_the_positions_of_the_clips_own_rows():
+    model, small = built("vjepa2"), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    with torch.no_grad():
+        wrong = logits(model, small)
+        check_against_a_model_built_small("vjepa2", model.state_dict(), model, small)
+        assert (logits(model, small) - wrong).abs().max() > 0.01
+
+
+def test_swin3d_gives_small_windows_the_biases_of_their_own_offsets():
+    model = any_shape(built("swin3d"))
+    attention = next(module for module in model.modules() if type(module).__name__ == "ShiftedWindowAttention3d")
+    full, small = (4, 8, 8), (2, 3, 5)
+    bias = attention.get_relative_position_bias(list(small))[0]
+    table = attention.relative_position_bias_table.view(*(2 * side - 1 for side in full), -1)
+    places = [(t, h, w) for t in range(2) for h in range(3) for w in range(5)]
+    for row, there in enumerate(places):
+        for column, here in enumerate(places):
+            offset = [a - b + side - 1 for a, b, side in zip(there, here, full, strict=True)]
+            assert torch.equal(bias[:, row, column], table[tuple(offset)])
+
+
+def built_small(name, state):
+    before = globals()["FRAMES"], globals()["SIZE"]
+    globals().update(FRAMES=FRAMES // 2, SIZE=SIZE // 2)
+    try:
+        model = built(name)
+    finally:
+        globals().update(FRAMES=before[0], SIZE=before[1])
+    model.load_state_dict({key: value for key, value in state.items() if value.shape == model.state_dict()[key].shape})
+    return model
+
+
+def check_against_a_model_built_small(name, state, model, small):
+    reference = built_small(name, state)
+    with torch.no_grad():
+        torch.testing.assert_close(logits(any_shape(model), small), logits(reference, small))
+
+
+def resampled(table, old, new):
+    """Linear resampling of a table (N, D), one axis at a time, by its definition (half-pixel centres, edges held)."""
+    lattice = table.reshape(*old, -1)
+    for axis, (before, after) in enumerate(zip(old, new, strict=True)):
+        rows = []
+        for place in range(after):
+            at = max((place + 0.5) * before / after - 0.5, 0)
+            low = int(at)
+            high = min(low + 1, before - 1)
+            part = at - low
+            rows.append((1 - part) * lattice.select(axis, low) + part * lattice.select(axis, high))
+        lattice = torch.stack(rows, axis)
+    return lattice.reshape(-1, table.shape[-1])
+
+
+@pytest.mark.parametrize(("frames", "size", "named"), [(FRAMES, 40, "8×40×40"), (3, SIZE, "3×64×64")])
+def test_a_patch_that_does_not_divide_the_clip_is_refused(frames, size, named):
+    model = any_shape(built("videomae"))
+    with pytest.raises(vcycle.PlanError, match=f"{named} are not a multiple of VideoMAEEmbeddings's patch 2×16×16"):
+        logits(model, torch.randn(1, 3, frames, size, size))
+
+
+def test_a_model_without_positions_is_refused():
+    with pytest.raises(vcycle.PlanError, match="Sequential contains no transformer that any_shape can adapt"):
+        any_shape(nn.Sequential(nn.Conv3d(3, 4, 3)))
