@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     )
     from vcycle.nn.freezing import freeze
     from vcycle.nn.partition import BatchPartition
+    from vcycle.nn.plan_lr import PlanLR
     from vcycle.nn.positions import any_shape, shape_constraints
     from vcycle.nn.selfcheck import conv3d_is_sound
     from vcycle.nn.steps import apply
 
 __all__ = [
     "BatchPartition",
+    "PlanLR",
     "SubBatchNorm",
     "any_shape",
     "apply",
@@ -33,6 +35,7 @@ __all__ = [
 
 _HOMES = {
     "BatchPartition": "partition",
+    "PlanLR": "plan_lr",
     "SubBatchNorm": "batchnorm",
     "any_shape": "positions",
     "apply": "steps",
