@@ -271,11 +271,6 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
             f"training.precise_bn={training.precise_bn}: training.freeze={training.freeze} keeps BatchNorm's "
             "statistics as they are; null is accepted"
         )
-    if training.precise_bn is not None and training.ema is not None:
-        raise RecipeError(
-            f"training.precise_bn={training.precise_bn} is of the weights as they are, and training.ema="
-            f"{training.ema:g} evaluates their average: null is accepted for either"
-        )
     asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(augment, name) is not None]
     if asked and find_spec("torchvision") is None:
         raise RecipeError(
