@@ -1,6 +1,7 @@
 """What a recipe says of labels, augmentation and freezing reaches the training, or is refused before it."""
 
 import shutil
+import sys
 
 import pytest
 import torch
@@ -11,7 +12,6 @@ from vcycle.plan import Shape
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition import data as videos_module
 from vcycle.tasks.recognition.data import check_videos, find_videos, notes
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.run import RunFolder
@@ -119,10 +119,12 @@ def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_vid
 
 @pytest.mark.parametrize("option", ["randaugment={}", "mixup=0.2", "cutmix=1"])
 def test_augmentation_without_torchvision_says_what_to_install(load, digit_videos, tmp_path, monkeypatch, option):
-    monkeypatch.setattr(videos_module, "find_spec", lambda name: None)
+    monkeypatch.setitem(sys.modules, "torchvision", None)
     recipe = load(f"data={digit_videos}", f"augment.{option}")
     name = option.partition("=")[0]
-    with pytest.raises(RecipeError, match=rf"augment\.{name} is torchvision's, .* pip install 'vcycle\[torchvision\]'"):
+    with pytest.raises(
+        RecipeError, match=rf"augment\.{name} needs torchvision, .* pip install 'vcycle\[torchvision\]'"
+    ):
         check_videos(recipe, find_videos(recipe, tmp_path))
 
 
