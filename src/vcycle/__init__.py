@@ -9,8 +9,7 @@
 Names that need torch are loaded when first used.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vcycle.errors import CheckpointError, DataError, PlanError, RecipeError, VcycleError
 from vcycle.plan import (
@@ -33,6 +32,7 @@ from vcycle.plan import (
     multigrid,
     superresolution,
 )
+from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader, steps
@@ -101,12 +101,4 @@ __all__ = [
     "superresolution",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _LAZY)

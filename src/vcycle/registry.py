@@ -35,7 +35,7 @@ class Registry(Generic[T]):
 
         Args:
             kind: What a value is called in messages: ``model``.
-            group: Entry point group that adds to it: ``vcycle.models``.
+            group: Entry point group that adds to it: ``vcycle.loggers``, or ``vcycle.models.TASK`` for one task.
         """
         self.kind = kind
         self.group = group
@@ -133,7 +133,8 @@ class Registry(Generic[T]):
     def _entry_points(self) -> dict[str, str]:
         """Return the entry points of installed packages as ``module:attribute``, without importing them."""
         if self._offered is None:
-            self._offered = {found.name: found.value for found in entry_points(group=self.group)}
+            offered = entry_points(group=self.group)
+            self._offered = {found.name: found.value.partition("[")[0].strip() for found in offered}  # without extras
         return self._offered
 
 

@@ -69,3 +69,24 @@ def test_training_and_evaluation_need_neither(vcycle, without, videos, recipe, t
     out = tmp_path / "run"
     assert vcycle("train", tmp_path / "tiny.yaml", f"data={videos}", "--out", out).code == 0
     assert vcycle("eval", out).code == 0
+
+
+@pytest.mark.parametrize(
+    ("logger", "said"),
+    [
+        ("wandb", r"run.loggers=[wandb] needs wandb, which is not installed: pip install 'vcycle[wandb]'"),
+        ("no_such:Logger", "run.loggers: module 'no_such' cannot be imported: not found among installed packages"),
+        ("json:nothing", "run.loggers: module 'json' has no 'nothing'"),
+        ("string:digits", "run.loggers: string:digits is '0123456789'; accepted: a callable that returns a logger"),
+    ],
+)
+def test_a_logger_that_cannot_be_opened_is_refused_by_plan_and_train_alike(
+    vcycle, without, videos, tmp_path, logger, said
+):
+    without("wandb")
+    given = ("videos/small", f"data={videos}", f"run.loggers=[{logger}]")
+    out = tmp_path / "run"
+    for command in (("plan", "videos/small", given[2]), ("plan", *given), ("train", *given, "--out", out)):
+        ran = vcycle(*command)
+        assert (ran.code, ran.err.splitlines()[-1][: len(said) + 7]) == (2, f"error: {said}")
+    assert not out.exists()

@@ -9,9 +9,10 @@ import av
 import numpy as np
 import pytest
 
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.errors import DataError
 from vcycle.tasks.recognition import digits as module
-from vcycle.tasks.recognition.digits import MARKER, MOTIONS, SPLITS, DigitSettings, render_digits, render_luma
+from vcycle.tasks.recognition.digits import MARKER, MOTIONS, DigitSettings, render_digits, render_luma
 
 SMALL = DigitSettings(
     digits=(2, 7),

@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import nn
 
-import vcycle.nn
 from vcycle.nn import apply, convert_batchnorm, freeze
 from vcycle.nn import steps as steps_module
 
@@ -174,11 +173,3 @@ def test_apply_keeps_no_optimizer_alive():
     del optimizer
     gc.collect()
     assert held() is None
-
-
-def test_the_room_exports_what_it_says():
-    for name in vcycle.nn.__all__:
-        assert callable(getattr(vcycle.nn, name))
-    assert set(vcycle.nn.__all__) <= set(dir(vcycle.nn))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
-        vcycle.nn.nothing  # noqa: B018

@@ -155,7 +155,7 @@ def test_installed_packages_offer_layouts_by_entry_points(here):
     info = here / "theirs-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[vcycle.layouts]\nindexed = mine:read_indexed\n")
+    (info / "entry_points.txt").write_text("[vcycle.layouts.recognition]\nindexed = mine:read_indexed\n")
     Path("plain.yaml").write_text(
         RECIPE.replace("import: mine\n", "").replace("model: brightness", "model: mine:Brightness")
     )

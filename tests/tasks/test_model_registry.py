@@ -251,7 +251,8 @@ def test_installed_packages_offer_models_by_entry_points(tmp_path):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
-        "[vcycle.models]\ntheir_net = theirs:Net\nbig = theirs:BIG\nodd = theirs:number\ngone = nowhere:x\n"
+        "[vcycle.models.recognition]\ntheir_net = theirs:Net [fast]\nodd = theirs:number\ngone = nowhere:x\n"
+        "[vcycle.models.superresolution]\nbig = theirs:BIG\n"
     )
     code = textwrap.dedent("""
     import sys

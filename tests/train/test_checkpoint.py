@@ -60,7 +60,7 @@ def test_the_two_newest_are_kept(tmp_path):
 
 
 def test_what_a_kill_left_half_written_goes_with_the_next_save(tmp_path):
-    (tmp_path / "step-000000003.tmp").write_bytes(b"half a checkpoint")
+    (tmp_path / "step-000000003.pt.partial").write_bytes(b"half a checkpoint")
     assert latest_checkpoint(tmp_path) is None
     save_checkpoint(tmp_path, make(4))
     assert [file.name for file in tmp_path.iterdir()] == ["step-000000004.pt"]

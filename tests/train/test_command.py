@@ -80,7 +80,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(start, newest, tm
     assert "interrupted by SIGTERM; " in said
 
     # What it saves next is a pipe that nobody reads: there the first Ctrl-C waits, and the second does not.
-    os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.tmp")
+    os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.pt.partial")
     second = start(folder, "run.save_every=1", "--resume")
     wait_for_steps(second, folder, step + 1)
     second.send_signal(signal.SIGINT)
@@ -101,7 +101,7 @@ def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, chil
     agent = start(folder, "run.save_every=200", launcher=torchrun)
     wait_for_steps(agent, folder, 1)
     # The first process is to wait for the reader of a pipe, the second one for the first.
-    os.mkfifo(RunFolder(folder).checkpoints / "step-000000200.tmp")
+    os.mkfifo(RunFolder(folder).checkpoints / "step-000000200.pt.partial")
     wait_for_steps(agent, folder, 200)
     ranks = children(agent.pid)
     os.killpg(agent.pid, signal.SIGINT)

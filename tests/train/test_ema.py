@@ -1,11 +1,18 @@
 """The average of the weights over the steps, in training for recognition."""
 
+from copy import deepcopy
+
 import pytest
 import torch
+from torch import nn
+from torch.optim.swa_utils import update_bn
 
+from vcycle.data import loader
 from vcycle.errors import RecipeError
+from vcycle.nn import revert_batchnorm
 from vcycle.tasks.loaded_model import load_model
 from vcycle.train.config import EmaSpec
+from vcycle.train.precise_bn import precise_plan
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +50,28 @@ def test_training_itself_is_the_same_and_the_average_is_what_is_opened(averaged,
     assert all(torch.equal(value, opened[key]) for key, value in kept.averaged.items())
 
 
-def test_precise_batchnorm_of_other_weights_is_refused(make_training):
-    with pytest.raises(RecipeError, match=r"training.precise_bn=8 is of the weights as they are, and training.ema=0.9"):
-        make_training("training.ema=0.9", "training.precise_bn=8")
+def test_precise_statistics_are_those_of_the_averaged_weights(make_training, newest, tmp_path):
+    one_group = ("training.batch=4", "training.bn_batch=4", "training.precise_bn=4")
+    training = make_training("data.cache=24", "training.ema=0.9", "model.options.dropout=0", *one_group)
+    found = training.run(tmp_path).model
+    expected = Normalised(training.experiment, revert_batchnorm(deepcopy(found)))
+    batches = loader(training.experiment.dataset("train"), precise_plan(training.plan, 4), workers=0)
+    update_bn([next(iter(batches)).clips], expected)
+    oracle, trained = expected.model.state_dict(), newest(tmp_path).model
+    statistics = [key for key in oracle if key.endswith(("running_mean", "running_var"))]
+    assert statistics
+    for key in statistics:
+        torch.testing.assert_close(found.state_dict()[key], oracle[key], rtol=1e-4, atol=1e-6)
+        assert not torch.allclose(trained[key], oracle[key], rtol=1e-2)  # those of training
+
+
+class Normalised(nn.Module):
+    """A model that takes clips as they are loaded."""
+
+    def __init__(self, experiment, model):
+        super().__init__()
+        self.model = model
+        self.predict = experiment.task.objective(experiment.recipe, len(experiment.classes)).predict
+
+    def forward(self, clips):
+        return self.predict(self.model, clips)

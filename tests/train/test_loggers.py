@@ -17,6 +17,7 @@ from vcycle.train.config import RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 PLAN = constant(Baseline(batch=4, frames=4, size=8, clips=24, steps=12, lr=0.02, bn_batch=2))
 STEP = {"loss", "grad_norm", "lr", "frames", "size", "batch", "samples", "epoch", "clips_per_second"}
@@ -229,10 +230,20 @@ def test_mlflow_has_the_numbers_and_the_recipe_and_resumes_its_run(noise, tmp_pa
     assert mlflow == [("start_run", "abc", None), ("end_run",)]
 
 
-@pytest.mark.parametrize(
-    ("name", "title"), [("wandb", "Weights & Biases"), ("mlflow", "MLflow")], ids=["wandb", "mlflow"]
-)
-def test_what_is_not_installed_is_named(noise, tmp_path, monkeypatch, name, title):
+@pytest.mark.parametrize("name", ["wandb", "mlflow", "tensorboard"])
+def test_what_is_not_installed_is_named(noise, tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(VcycleError, match=rf'run\.loggers: {name} needs {title}: pip install "vcycle\[{name}\]"'):
+    said = rf"run\.loggers=\[{name}\] needs {name}, which is not installed: pip install 'vcycle\[{name}\]'"
+    with pytest.raises(VcycleError, match=said):
         train(noise, tmp_path, name)
+
+
+def test_loggers_are_closed_whatever_closing_the_log_raises(noise, tmp_path, recorded, monkeypatch):
+    def interrupted(lines):
+        if lines.path == RunFolder(tmp_path).log:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(JsonLines, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train(noise, tmp_path, "my_logging:Recorder")
+    assert [run.closed for run in recorded] == [True]

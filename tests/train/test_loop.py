@@ -296,7 +296,7 @@ def test_without_tensorboard_the_error_says_what_to_install(fit_noise, monkeypat
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "torch.utils.tensorboard", raising=False)
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(VcycleError, match=r'run.loggers: tensorboard needs TensorBoard: pip install "vcycle\[tensor'):
+    with pytest.raises(VcycleError, match=r"run.loggers=\[tensorboard\] needs tensorboard, which is not"):
         fit_noise(settings={"loggers": ["tensorboard"]})
 
 

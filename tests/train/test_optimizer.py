@@ -134,6 +134,18 @@ def test_options_are_passed_on():
         ),
         ({"options": {"lr": 1}}, r"SGD takes no option 'lr': accepted are dampening, maximize"),
         ({"name": "adam", "options": {"betas": [0, 0]}}, r"'betas' has a key of its own, optimizer\.betas"),
+        (
+            {"name": "adamw", "momentum": 0.8},
+            r"AdamW does not take optimizer\.momentum: accepted are optimizer\.betas, optimizer\.options of amsgrad",
+        ),
+        (
+            {"betas": [0.9, 0.99]},
+            r"SGD does not take optimizer\.betas: accepted are optimizer\.momentum, optimizer\.nesterov, opt",
+        ),
+        (
+            {"name": "rmsprop", "momentum": 0},
+            r"RMSprop does not take optimizer\.momentum: accepted are .* of alpha, .*, momentum \[",
+        ),
         ({"name": "adam", "layer_decay": 0.0}, r"greater than 0"),
     ],
 )
@@ -157,6 +169,12 @@ def test_a_recipe_of_either_task_names_it_and_its_faults(make_training):
     with pytest.raises(RecipeError, match=r"key 'optimizer\.name' is 'adan': optimizer 'adan' is not in torch\.optim"):
         make_training("optimizer=adan")
     assert (SuperresRecipe.model_fields["optimizer"].default.name, OptimizerSection().name) == ("adam", "sgd")
+
+
+def test_a_recipe_that_was_saved_with_every_key_names_another_optimizer():
+    """Its momentum is SGD's default, and Nesterov momentum is documented as SGD's."""
+    saved = OptimizerSection(nesterov=True).model_dump()
+    assert OptimizerSection(**{**saved, "name": "adamw"}).momentum == 0.9
 
 
 def test_a_run_with_another_optimizer_is_resumed_to_the_bit(make_training, record_of, tmp_path):

@@ -21,7 +21,7 @@ BRIEF = [
 AUGMENTED = ["augment.randaugment={ops: 2, magnitude: 12}", "augment.mixup=0.4", "augment.cutmix=1"]
 OPTIONS = {
     "augmentation": AUGMENTED,
-    "precise BatchNorm": ["training.precise_bn=9"],
+    "precise BatchNorm of an average": ["training.precise_bn=9", "training.ema=0.9"],
     "frozen BatchNorm": ["training.freeze=batchnorm", "optimizer.nesterov=true"],
     "frozen backbone": ["training.freeze=backbone"],
 }

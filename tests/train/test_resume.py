@@ -116,7 +116,7 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(training, whole, recor
 
     def deadly(*args):
         # The ninth checkpoint is written aside by now, and not in its place yet.
-        if any((folder / "checkpoints").glob("step-000000008.tmp")):
+        if any((folder / "checkpoints").glob("step-000000008.pt.partial")):
             die()
         return original(*args)
 
@@ -130,7 +130,7 @@ def test_a_kill_while_saving_leaves_the_checkpoint_before(training, whole, recor
 
     path = run_and_die(work)
     names = sorted(file.name for file in (path / "checkpoints").iterdir())
-    assert names == ["best.pt", "step-000000006.pt", "step-000000007.pt", "step-000000008.tmp"]
+    assert names == ["best.pt", "step-000000006.pt", "step-000000007.pt", "step-000000008.pt.partial"]
     training.run(path, resume=True)
     assert record_of(path) == whole
     names = sorted(file.name for file in (path / "checkpoints").iterdir())

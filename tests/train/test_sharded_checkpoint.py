@@ -173,7 +173,8 @@ def finish(self, metadata, results):
     if self._path.name == "step-000000006" and moment == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     if self._path.name == "step-000000006" and moment == "rename":
-        sharded_checkpoint.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        replace = os.replace
+        os.replace = lambda old, new: os.kill(os.getpid(), signal.SIGKILL) if os.path.isdir(old) else replace(old, new)
     original(self, metadata, results)
 
 sharded_checkpoint._Writer.finish = finish
@@ -194,14 +195,14 @@ def test_a_kill_while_it_is_written_leaves_the_one_before(on_ranks, noise, tmp_p
     ended = subprocess.run([*torchrun, str(script)], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True)
     assert ended.returncode != 0
     names = {path.name for path in RunFolder(folder).checkpoints.iterdir()}
-    assert names == {"step-000000002", "step-000000004", "step-000000006.tmp"}
+    assert names == {"step-000000002", "step-000000004", "step-000000006.partial"}
     assert newest(folder)[0].step == 4
     on_ranks(2, train, noise, folder)
     found = flat(newest(folder)[0])
     for name, value in alone.items():
         # AdamW divides a gradient by its own size, which enlarges rounding; another training differs by 1e-2.
         np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-7, err_msg=name)
-    assert not list(RunFolder(folder).checkpoints.glob("*.tmp"))
+    assert not list(RunFolder(folder).checkpoints.glob("*.partial"))
 
 
 def flipped(file, within=None):

@@ -105,7 +105,7 @@ def test_a_disk_that_does_not_answer_while_saving_is_told_of_as_such(
 
     def fsync(descriptor):
         name = os.readlink(f"/proc/self/fd/{descriptor}")
-        if name.endswith("step-000000008.tmp") and not slow:
+        if name.endswith("step-000000008.pt.partial") and not slow:
             slow.append(name)
             until_told(tmp_path / "stalls.txt", "is writing to the run folder")
         original(descriptor)

@@ -1,5 +1,6 @@
 """A file is whole or as it was, whatever interrupts its writing."""
 
+import errno
 import multiprocessing
 import os
 import signal
@@ -68,6 +69,21 @@ def test_a_library_writes_to_a_path(tmp_path, durable):
     with pytest.raises(FileNotFoundError), atomic_path(tmp_path / "b.txt", durable=durable):
         pass  # it has written nothing
     assert names(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_durable_file_and_its_new_name_are_synced_to_disk(tmp_path, monkeypatch, durable):
+    synced = []
+
+    def fsync(descriptor):
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        if os.path.isdir(descriptor):  # as of file systems that sync no folders
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with atomic_path(tmp_path / "a.txt", durable=durable) as path:
+        path.write_text("new")
+    assert synced == ([str(path), str(tmp_path)] if durable else [])
 
 
 def test_a_text_that_cannot_be_written_is_an_error_in_one_line(tmp_path):

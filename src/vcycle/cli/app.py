@@ -88,10 +88,12 @@ def plan(
     from vcycle.tasks.base import tasks
     from vcycle.tasks.plans import check_names
     from vcycle.tasks.recipes import load_given
+    from vcycle.train.loggers import check_loggers
 
     loaded = load_given(recipe, overrides)
     task = tasks[loaded.task]
     check_names(task.plans, [loaded.plan])
+    check_loggers(loaded.run.loggers)
     if loaded.data.path is None:
         planned = task.plan(loaded, task.length(loaded))
         task.check_plan(loaded, planned)

@@ -4,8 +4,9 @@ Names are imported on first use, so that finding a dataset's files (``vcycle.dat
 decoder.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vcycle.data.batch import Batch as Batch
@@ -55,61 +56,52 @@ if TYPE_CHECKING:
     from vcycle.data.views import Views as Views
 
 _MODULES = {
-    "Batch": "batch",
-    "Batches": "pool.batches",
-    "CheckReport": "prepare.check",
-    "FileSource": "source",
-    "FrameCache": "cache",
-    "FrameSource": "source",
-    "Grid": "grids",
-    "GridSampler": "grids",
-    "ImageSource": "images",
-    "KeptIndexes": "video.kept",
-    "Loader": "loading",
-    "PlanBatchSampler": "sampler",
-    "PlanLoader": "loading",
-    "Preparation": "prepare.run",
-    "PrepareReport": "prepare.run",
-    "PrepareSettings": "prepare.settings",
-    "PreparedIndex": "prepare.index",
-    "PreparedSource": "prepare.source",
-    "Replacement": "dataset",
-    "ResampledDataset": "resampled",
-    "Sample": "dataset",
-    "SampleRequest": "request",
-    "SampleStream": "stream",
-    "Steps": "loading",
-    "VideoDataset": "dataset",
-    "VideoError": "video",
-    "VideoIndex": "video",
-    "VideoInfo": "info",
-    "VideoList": "layouts",
-    "Views": "views",
-    "check_prepared": "prepare.check",
-    "check_videos": "prepare.check",
-    "evaluation_loader": "evaluating",
-    "is_prepared": "prepare.names",
-    "layout_of": "layouts",
-    "load_index": "prepare.index",
-    "loader": "loading",
-    "prepare_videos": "prepare.run",
-    "probe": "video",
-    "read_folder": "layouts",
-    "read_frames": "video",
-    "read_list": "layouts",
-    "read_videos": "layouts",
-    "splits_of": "layouts",
-    "steps": "loading",
+    "Batch": ".batch",
+    "Batches": ".pool.batches",
+    "CheckReport": ".prepare.check",
+    "FileSource": ".source",
+    "FrameCache": ".cache",
+    "FrameSource": ".source",
+    "Grid": ".grids",
+    "GridSampler": ".grids",
+    "ImageSource": ".images",
+    "KeptIndexes": ".video.kept",
+    "Loader": ".loading",
+    "PlanBatchSampler": ".sampler",
+    "PlanLoader": ".loading",
+    "Preparation": ".prepare.run",
+    "PrepareReport": ".prepare.run",
+    "PrepareSettings": ".prepare.settings",
+    "PreparedIndex": ".prepare.index",
+    "PreparedSource": ".prepare.source",
+    "Replacement": ".dataset",
+    "ResampledDataset": ".resampled",
+    "Sample": ".dataset",
+    "SampleRequest": ".request",
+    "SampleStream": ".stream",
+    "Steps": ".loading",
+    "VideoDataset": ".dataset",
+    "VideoError": ".video",
+    "VideoIndex": ".video",
+    "VideoInfo": ".info",
+    "VideoList": ".layouts",
+    "Views": ".views",
+    "check_prepared": ".prepare.check",
+    "check_videos": ".prepare.check",
+    "evaluation_loader": ".evaluating",
+    "is_prepared": ".prepare.names",
+    "layout_of": ".layouts",
+    "load_index": ".prepare.index",
+    "loader": ".loading",
+    "prepare_videos": ".prepare.run",
+    "probe": ".video",
+    "read_folder": ".layouts",
+    "read_frames": ".video",
+    "read_list": ".layouts",
+    "read_videos": ".layouts",
+    "splits_of": ".layouts",
+    "steps": ".loading",
 }
 
 __all__ = sorted(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -2,27 +2,40 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_text
 from vcycle.utils.folders import make_folder
 from vcycle.utils.locks import file_lock
 
-__all__ = ["being_made"]
+__all__ = ["being_made", "check_clips"]
+
+
+def check_clips(clips: Mapping[str, int]) -> None:
+    """Check the number of clips of each split.
+
+    Raises:
+        DataError: if there are none, or a split is unknown.
+    """
+    if not clips or any(split not in SPLITS or count < 1 for split, count in clips.items()):
+        raise DataError(f"clips is {dict(clips)}: give 1 or more to some of {', '.join(SPLITS)}")
 
 
 @contextmanager
-def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: Sequence[str]) -> Iterator[bool]:
+def being_made(root: Path, marker: str, settings: Any, version: int) -> Iterator[bool]:
     """Let one process at a time generate a set; it is marked as finished if the block succeeds.
 
     Args:
         root: Folder of the set: missing, empty, or with a set of this kind.
         marker: Name of the file that records the settings and whether the set is finished.
-        settings: As plain data.
-        splits: Names of the set's split folders.
+        settings: A dataclass: what decides the content of the set.
+        version: What else decides it: the version of the code that generates it.
 
     Yields:
         Whether to generate the set; the folder of an earlier set is then emptied. If not, the set exists, perhaps made
@@ -32,6 +45,7 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
         DataError: if the folder has other content, or an earlier set that cannot be removed.
         VcycleError: if the set cannot be written.
     """
+    settings = {"format": version, **json.loads(json.dumps(asdict(settings)))}
     if _is_made(root, marker, settings):  # the folder may be read-only
         yield False
         return
@@ -45,7 +59,7 @@ def being_made(root: Path, marker: str, settings: Mapping[str, object], splits: 
         if _is_made(root, marker, settings):
             yield False
             return
-        for split in splits:
+        for split in SPLITS:
             shutil.rmtree(root / split, ignore_errors=True)
             if (root / split).exists():
                 raise DataError(f"{root / split} of an earlier set cannot be removed: give a new or empty folder")

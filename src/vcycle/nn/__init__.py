@@ -1,7 +1,8 @@
 """Sub-batch BatchNorm, freezing, and `apply`, which applies a step of the plan to a model."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vcycle.nn.batchnorm import (
@@ -33,27 +34,15 @@ __all__ = [
     "shape_constraints",
 ]
 
-_HOMES = {
-    "BatchPartition": "partition",
-    "PlanLR": "plan_lr",
-    "SubBatchNorm": "batchnorm",
-    "any_shape": "positions",
-    "apply": "steps",
-    "conv3d_is_sound": "selfcheck",
-    "convert_batchnorm": "batchnorm",
-    "freeze": "freezing",
-    "one_step": "batchnorm",
-    "revert_batchnorm": "batchnorm",
-    "set_bn_batch": "batchnorm",
-    "shape_constraints": "positions",
+_MODULES = {
+    **dict.fromkeys(
+        ("SubBatchNorm", "convert_batchnorm", "one_step", "revert_batchnorm", "set_bn_batch"), ".batchnorm"
+    ),
+    "freeze": ".freezing",
+    "BatchPartition": ".partition",
+    "PlanLR": ".plan_lr",
+    **dict.fromkeys(("any_shape", "shape_constraints"), ".positions"),
+    "conv3d_is_sound": ".selfcheck",
+    "apply": ".steps",
 }
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

@@ -13,6 +13,7 @@ from vcycle.plan import Plan
 from vcycle.tasks.base import Evaluator, Progress, Splits, Task, tasks
 from vcycle.tasks.memory import check_memory
 from vcycle.tasks.plans import check_names
+from vcycle.train.loggers import check_loggers
 
 if TYPE_CHECKING:
     from torch import nn
@@ -117,10 +118,11 @@ class Experiment:
             Notes about the data for the user.
 
         Raises:
-            RecipeError: if the recipe is wrong, or needs too much memory.
+            RecipeError: if the recipe is wrong, needs too much memory or a logger that is not installed.
             DataError: if the data is wrong.
             CheckpointError: if the initial weights cannot be read, or do not fit.
         """
+        check_loggers(self.recipe.run.loggers)
         notes = self.task.check(self.recipe, self.splits, fresh=fresh)
         if fresh:
             model = self._meta_model()

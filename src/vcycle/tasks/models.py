@@ -173,7 +173,7 @@ class ModelRegistry(Registry[ModelSpec]):
             arguments: How many arguments the task itself gives, by position, to what builds its models.
             attributes: What the task asks of its networks besides their call.
         """
-        super().__init__("model", "vcycle.models")
+        super().__init__("model", f"vcycle.models.{task}")
         self.task, self.arguments, self.attributes = task, arguments, tuple(attributes)
         for name, spec in (shipped or {}).items():
             self.register(name, spec)

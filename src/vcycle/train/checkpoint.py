@@ -6,7 +6,6 @@ scheduler or generator state: all of that is a function of the step. It is one f
 """
 
 import contextlib
-import os
 import pickle
 import re
 import shutil
@@ -23,6 +22,7 @@ from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
 from vcycle.train.outcome import ValidationResult
 from vcycle.train.sharded_checkpoint import ShardedWriter, read_sharded, verify_sharded
+from vcycle.utils.atomic import PARTIAL, atomic_write
 from vcycle.utils.reading import check_regular
 
 __all__ = [
@@ -48,7 +48,6 @@ _T = TypeVar("_T")
 _FORMAT = 1
 _KEEP = 2
 _NAME = re.compile(r"step-(\d+)(?:\.pt)?")
-_ASIDE = ".tmp"
 _FOLDER = 0x10
 """The directory bit in the external attributes of a zip member."""
 _KINDS = {"step": int, "seed": int, "model": dict, "optimizer": dict, "optimizer_kind": str, "totals": dict}
@@ -135,7 +134,7 @@ def _remove_old(folder: Path, newest: Path) -> None:
     known = [path for _, path in _numbered(folder)]
     twice = [path for path in known if path.stem == newest.stem and path != newest]  # saved as a file and as a folder
     kept = [path for path in known if path not in twice][-_KEEP:]
-    for old in [path for path in known if path not in kept] + list(folder.glob(f"*{_ASIDE}")):
+    for old in [path for path in known if path not in kept] + list(folder.glob(f"*{PARTIAL}")):
         with contextlib.suppress(OSError):
             shutil.rmtree(old) if old.is_dir() else old.unlink()
 
@@ -167,19 +166,11 @@ def kept_best(folder: Path, best: ValidationResult | None) -> int | None:
 
 
 def _written(path: Path, checkpoint: Checkpoint) -> Path:
-    folder = path.parent
-    aside = path.with_suffix(_ASIDE)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with open(aside, "wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(path) as file:
             torch.save(_data(checkpoint), file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-        _sync_folder(folder)
     except (OSError, RuntimeError) as error:  # torch wraps a failed write in a RuntimeError
-        with contextlib.suppress(OSError):
-            aside.unlink()
         raise _unsaved(path, error) from error
     return path
 
@@ -355,15 +346,6 @@ def _numbered(folder: Path) -> list[tuple[int, Path]]:
         return []
     matches = ((_NAME.fullmatch(p.name), p) for p in folder.iterdir())
     return sorted((int(m[1]), p) for m, p in matches if m and p.is_dir() == (p.suffix == ""))
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush a folder to disk: only then is a rename in it durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(error: BaseException) -> str:

@@ -91,7 +91,7 @@ class OptimizerSection(Section):
     name: str = "sgd"
     """`sgd` (with momentum), `adam`, `adamw`, or any other class of `torch.optim`; case does not matter."""
     momentum: Average = 0.9
-    """Momentum of SGD."""
+    """Momentum of SGD; other optimizers that have one take it as an option."""
     nesterov: bool = False
     """Use Nesterov momentum in SGD, as PySlowFast does by default."""
     betas: tuple[Average, Average] = (0.9, 0.999)
@@ -113,6 +113,19 @@ class OptimizerSection(Section):
             with _as_fault():
                 optimizer_class(name)
         return name.lower()
+
+    @field_validator("momentum", "betas")
+    @classmethod
+    def _taken(cls, value: Any, info: ValidationInfo) -> Any:
+        name, key = info.data.get("name"), str(info.field_name)
+        known = name in _USUAL and (name == "sgd") == (key == "momentum")
+        # A saved recipe has every key: one at its default was not set for this optimizer.
+        if name is not None and not known and value != cls.model_fields[key].default:
+            from vcycle.train.optimizer import check_key
+
+            with _as_fault():
+                check_key(name, key)
+        return value
 
     @field_validator("nesterov")
     @classmethod

@@ -5,7 +5,6 @@ update, synchronizes with the device at each update to compare a counter, and ca
 """
 
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import nn
@@ -33,7 +32,3 @@ class Ema:
         torch._foreach_lerp_(kept, new, share)
         for buffer, current in zip(self.model.buffers(), model.buffers(), strict=True):
             buffer.copy_(current)
-
-    def state_dict(self) -> dict[str, Any]:
-        """The averaged model's state, under the model's own names."""
-        return self.model.state_dict()

@@ -4,6 +4,7 @@ import math
 import resource
 import zlib
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any, NamedTuple, Self
 
@@ -199,10 +200,10 @@ class RunLog:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._lines is not None:
-            self._lines.close()
-        for logger in self._loggers:
-            logger.close()
+        with ExitStack() as stack:  # closes all of them, whatever one of them raises
+            for each in (*self._loggers, self._lines):
+                if each is not None:
+                    stack.callback(each.close)
 
 
 def _number(value: float) -> float | str:

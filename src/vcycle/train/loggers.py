@@ -11,11 +11,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcycle.errors import VcycleError
+from vcycle.errors import RecipeError, VcycleError
 from vcycle.registry import Registry, import_attribute
 from vcycle.utils.atomic import atomic_write
+from vcycle.utils.extras import check_installed
 
-__all__ = ["LOGGERS", "LoggedRun", "Logger", "LoggerFactory", "check_logger", "open_loggers"]
+__all__ = ["LOGGERS", "LoggedRun", "Logger", "LoggerFactory", "check_logger", "check_loggers", "open_loggers"]
 
 
 class Logger(Protocol):
@@ -69,7 +70,7 @@ LOGGERS: Registry[LoggerFactory] = Registry("logger", "vcycle.loggers")
 
 class _TensorBoard:
     def __init__(self, run: LoggedRun) -> None:
-        writer: Any = _needed("torch.utils.tensorboard", "tensorboard", "TensorBoard").SummaryWriter
+        writer: Any = import_module("torch.utils.tensorboard").SummaryWriter
         # Events of repeated steps are not shown twice.
         self._writer = writer(str(run.folder / "tensorboard"), purge_step=run.start)
         if run.recipe is not None:
@@ -85,7 +86,7 @@ class _TensorBoard:
 
 class _WeightsAndBiases:
     def __init__(self, run: LoggedRun) -> None:
-        wandb = _needed("wandb", "wandb", "Weights & Biases")
+        wandb: Any = import_module("wandb")
         self._run = wandb.init(
             id=run.known_id("wandb"),
             resume="allow",
@@ -104,7 +105,7 @@ class _WeightsAndBiases:
 
 class _MlFlow:
     def __init__(self, run: LoggedRun) -> None:
-        self._mlflow = _needed("mlflow", "mlflow", "MLflow")
+        self._mlflow: Any = import_module("mlflow")
         known = run.known_id("mlflow")
         begun = self._mlflow.start_run(run_id=known, run_name=None if known else run.folder.name)
         run.keep_id("mlflow", str(begun.info.run_id))
@@ -118,9 +119,10 @@ class _MlFlow:
         self._mlflow.end_run()
 
 
-LOGGERS.register("tensorboard", _TensorBoard)
-LOGGERS.register("wandb", _WeightsAndBiases)
-LOGGERS.register("mlflow", _MlFlow)
+_OURS: dict[str, LoggerFactory] = {"tensorboard": _TensorBoard, "wandb": _WeightsAndBiases, "mlflow": _MlFlow}
+"""Each is called like the library that it needs."""
+for _name, _factory in _OURS.items():
+    LOGGERS.register(_name, _factory)
 
 
 def check_logger(name: str) -> None:
@@ -131,6 +133,28 @@ def check_logger(name: str) -> None:
     """
     if ":" not in name and name not in LOGGERS:
         LOGGERS[name]
+
+
+def check_loggers(names: Sequence[str]) -> None:
+    """Check that loggers can be imported, before a run.
+
+    Raises:
+        RecipeError: if one cannot, or its library is not installed.
+    """
+    for name in names:
+        _factory_of(name)
+
+
+def _factory_of(name: str) -> LoggerFactory:
+    if ":" not in name:
+        factory = LOGGERS[name]
+        if factory is _OURS.get(name):
+            check_installed(name, f"run.loggers=[{name}] needs")
+        return factory
+    imported: LoggerFactory = import_attribute(name, "run.loggers", here=True)
+    if not callable(imported):
+        raise RecipeError(f"run.loggers: {name} is {imported!r}; accepted: a callable that returns a logger")
+    return imported
 
 
 def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str], None]) -> list[Logger]:
@@ -147,7 +171,7 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
     opened: list[Logger] = []
     try:
         for name in names:
-            factory: LoggerFactory = import_attribute(name, "run.loggers", here=True) if ":" in name else LOGGERS[name]
+            factory = _factory_of(name)
             try:
                 logger = factory(run)
                 if not (callable(getattr(logger, "log", None)) and callable(getattr(logger, "close", None))):
@@ -188,13 +212,6 @@ class _Guarded:
             if not self._failed:
                 self._tell(f"logger {self._name} failed ({_reason(error)}): the training continues without it")
             self._failed = True
-
-
-def _needed(module: str, extra: str, title: str) -> Any:
-    try:
-        return import_module(module)
-    except ModuleNotFoundError:
-        raise VcycleError(f'run.loggers: {extra} needs {title}: pip install "vcycle[{extra}]"') from None
 
 
 def _reason(error: Exception) -> str:

@@ -13,7 +13,7 @@ from vcycle.errors import RecipeError, did_you_mean
 if TYPE_CHECKING:
     from vcycle.train.config import OptimizerSection
 
-__all__ = ["build_optimizer", "check_options", "optimizer_class", "parameter_depths", "parameter_groups"]
+__all__ = ["build_optimizer", "check_key", "check_options", "optimizer_class", "parameter_depths", "parameter_groups"]
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # _NormBase: of every BatchNorm and InstanceNorm
 _GIVEN = ("params", "lr", "weight_decay", "fused", "foreach", "capturable", "differentiable")
@@ -51,8 +51,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
     Raises:
         RecipeError: naming the first option that it does not accept, and those that it does.
     """
-    own = {"momentum", "nesterov"} if name.lower() == "sgd" else {"betas"}
-    taken = inspect.signature(optimizer_class(name)).parameters.keys() - {*_GIVEN, *own}
+    own, taken = _arguments(name)
     for key in options:
         if key in own:
             raise RecipeError(f"{key!r} has a key of its own, optimizer.{key}")
@@ -61,6 +60,28 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
             raise RecipeError(
                 f"optimizer {kind} takes no option {key!r}{near}: accepted are {', '.join(sorted(taken))}"
             )
+
+
+def check_key(name: str, key: str) -> None:
+    """Check that an optimizer of `torch.optim` takes an argument that has a key of its own in a recipe.
+
+    Raises:
+        RecipeError: with the keys and options that it takes.
+    """
+    own, taken = _arguments(name)
+    if key not in own:
+        accepted = [f"optimizer.{other}" for other in sorted(own)] + [
+            f"optimizer.options of {', '.join(sorted(taken))}"
+        ]
+        kind = optimizer_class(name).__name__
+        raise RecipeError(f"optimizer {kind} does not take optimizer.{key}: accepted are {', '.join(accepted)}")
+
+
+def _arguments(name: str) -> tuple[set[str], set[str]]:
+    """The arguments of an optimizer that have keys of their own in a recipe, and those that are options."""
+    arguments = set(inspect.signature(optimizer_class(name)).parameters)
+    own = arguments & ({"momentum", "nesterov"} if name.lower() == "sgd" else {"betas"})
+    return own, arguments - own - {*_GIVEN}
 
 
 def build_optimizer(

@@ -11,7 +11,7 @@ from vcycle.errors import CheckpointError, VcycleError
 from vcycle.plan import Plan
 from vcycle.train.checkpoint import checkpoint_name
 from vcycle.train.lock import LOCK, training_lock
-from vcycle.utils.atomic import atomic_text
+from vcycle.utils.atomic import PARTIAL, atomic_text
 from vcycle.utils.folders import make_folder
 from vcycle.utils.reading import read_text
 
@@ -90,7 +90,7 @@ class RunFolder:
         """Whether the folder holds a run. A run that ended before its first step does not count."""
         first = Path(checkpoint_name(0))
         checkpoints = {path.name for path in self.checkpoints.glob("[sb]*")} - {first.name, first.stem}
-        checkpoints = {name for name in checkpoints if not name.endswith(".tmp")}
+        checkpoints = {name for name in checkpoints if not name.endswith(PARTIAL)}
         return bool(checkpoints) or self.log.exists() or self.bad_samples.exists()
 
     def prepare(self, plan: Plan, recipe: str | None, *, resume: bool, classes: Sequence[str] | None = None) -> bool:

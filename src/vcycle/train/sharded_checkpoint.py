@@ -29,10 +29,11 @@ from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadat
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 
+from vcycle.utils.atomic import atomic_write, partial_of, sync_folder
+
 __all__ = ["ShardedWriter", "joined", "read_sharded", "split", "verify_sharded"]
 
 _HEADER, _METADATA, _WHOLE = "header.pt", ".metadata", "whole.json"
-_ASIDE = ".tmp"
 _ALLOWED = {
     "torch": {"Size", "strided", "float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8", "bool"},
     "torch.serialization": {"_get_layout"},
@@ -106,7 +107,7 @@ class ShardedWriter:
         self.finish()
         if self._group is None:  # a separate group: collectives of another thread must not mix with training's
             self._group = distributed.new_group(backend="gloo")
-        aside = path.with_suffix(_ASIDE)
+        aside = partial_of(path)
         header, tensors = split(data)
         failed = torch.zeros(1, dtype=torch.uint8)
         refusal: Exception | None = None
@@ -114,10 +115,8 @@ class ShardedWriter:
             try:
                 shutil.rmtree(aside, ignore_errors=True)
                 aside.mkdir(parents=True)
-                with open(aside / _HEADER, "wb") as file:
+                with atomic_write(aside / _HEADER) as file:
                     torch.save(header, file)
-                    file.flush()
-                    os.fsync(file.fileno())
             except (OSError, RuntimeError) as error:
                 failed, refusal = torch.ones(1, dtype=torch.uint8), error
         distributed.broadcast(failed, src=0, group=self._group)  # either all ranks write to the folder, or none
@@ -159,14 +158,11 @@ class _Writer(FileSystemWriter):
         """Complete the folder; called on the first rank, after the others have flushed their files."""
         super().finish(metadata, results)
         digest = hashlib.sha256((self._aside / _METADATA).read_bytes()).hexdigest()
-        with open(self._aside / _WHOLE, "w", encoding="utf-8") as file:
-            json.dump({"metadata": digest}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        _sync(self._aside)
+        with atomic_write(self._aside / _WHOLE) as file:  # the last file of the folder, which is then synced too
+            file.write(json.dumps({"metadata": digest}).encode())
         shutil.rmtree(self._path, ignore_errors=True)  # left over from a step that training repeats
         os.replace(self._aside, self._path)
-        _sync(self._path.parent)
+        sync_folder(self._path.parent)
         self._on_saved()
 
 
@@ -257,11 +253,3 @@ def read_sharded(path: Path, like: Mapping[str, Tensor] | None = None, parameter
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # each rank reads on its own
         load(tensors, storage_reader=_Reader(path), no_dist=True)
     return joined(header, {**tensors, **skipped})
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -53,13 +53,14 @@ class TrainState:
     """The weights of the best validation, if it came after the last checkpoint."""
     _writer: ShardedWriter = field(default_factory=ShardedWriter, init=False)
 
-    def best(self) -> nn.Module:
-        """The model to evaluate: the EMA model, if there is one.
+    @property
+    def evaluated(self) -> nn.Module:
+        """The model that is evaluated: the EMA model, if there is one."""
+        return self.model if self.ema is None else self.ema.model
 
-        For a sharded model this is an unsharded copy; all ranks call this.
-        """
-        best = self.model if self.ema is None else self.ema.model
-        return best if self.meta_copy is None else unsharded_copy(best, self.meta_copy)
+    def best(self) -> nn.Module:
+        """The model to evaluate; for a sharded one, this is an unsharded copy, and all ranks call this."""
+        return self.evaluated if self.meta_copy is None else unsharded_copy(self.evaluated, self.meta_copy)
 
     def note_best(self, step: int, *, write: bool = True) -> None:
         """Keep the weights of the best validation until the next checkpoint is saved; all ranks call this.
@@ -69,7 +70,7 @@ class TrainState:
             write: Whether this rank writes.
         """
         self.best_step = step
-        weights = gather_state((self.model if self.ema is None else self.ema).state_dict(), keep=write)
+        weights = gather_state(self.evaluated.state_dict(), keep=write)
         if write:
             self._noted = Checkpoint(
                 step=step,
@@ -128,7 +129,7 @@ class TrainState:
             optimizer=self.optimizer.state_dict(),
             optimizer_kind=type(self.optimizer).__name__,
             totals=self.totals.as_data(),
-            averaged=None if self.ema is None else self.ema.state_dict(),
+            averaged=None if self.ema is None else self.ema.model.state_dict(),
             scaler=None if self.scaler is None else self.scaler.state_dict(),
         )
 
@@ -184,7 +185,7 @@ class TrainState:
                 f"resume with the run's own recipe ({self.run.recipe})"
             )
         if self.ema is not None and checkpoint.averaged is not None:
-            load_weights(self.ema.model, scatter_state(checkpoint.averaged, self.ema.state_dict()), path)
+            load_weights(self.ema.model, scatter_state(checkpoint.averaged, self.ema.model.state_dict()), path)
         try:
             parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
             saved = scatter_optimizer_state(checkpoint.optimizer, parameters)
@@ -207,7 +208,7 @@ class TrainState:
         path, passed = found
         like = {f"model.{name}": value for name, value in self.model.state_dict().items()}
         if self.ema is not None:
-            like |= {f"averaged.{name}": value for name, value in self.ema.state_dict().items()}
+            like |= {f"averaged.{name}": value for name, value in self.ema.model.state_dict().items()}
         parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         return load_checkpoint(path, like=like, parameters=parameters, verified=True), path, passed
 

@@ -182,12 +182,14 @@ class TrainStep:
         return self._speed.done is None or cell in self._ready
 
     def predict(self, step: Step, batch: Batch) -> Tensor:
-        """The model's output for this rank's clips of a batch; running statistics stay as they are."""
-        with one_step(self._state.model, self._sharing(step)) as commitment:
+        """The evaluated model's output for this rank's clips of a batch; running statistics stay as they are."""
+        model = self._state.evaluated
+        average = None if model is self._state.model else MixedPrecision(model, self._accelerator, model)
+        with one_step(model, self._sharing(step)) as commitment:
             commitment.keep = False
-            set_reshard(self._state.model, parted=False, last=True)
+            set_reshard(model, parted=False, last=True)
             with eagerly(self._speed):
-                return self._objective.predict(self._forward, self._accelerator.to_device(batch.clips))
+                return self._objective.predict(average or self._forward, self._accelerator.to_device(batch.clips))
 
     def _sharing(self, step: Step) -> BatchPartition | None:
         ranks = self._ranks

@@ -44,7 +44,7 @@ class Validation:
     state: TrainState
     evaluator: Evaluator | None
     recompute: Callable[[], None] | None
-    """Recomputes BatchNorm's running statistics, before each validation."""
+    """Recomputes the BatchNorm statistics of the evaluated model, before each validation."""
     log: RunLog
     watchdog: Watchdog
     stop: Stop
@@ -73,7 +73,7 @@ class Validation:
         try:
             with self.stop.allowed():
                 if self.recompute is not None:
-                    with self.watchdog.fed_by(self.state.model):
+                    with self.watchdog.fed_by(self.state.evaluated):
                         self.recompute()
                 found = None if self.evaluator is None else self._evaluated(self.evaluator, done)
         except Stopped as stopped:
@@ -139,6 +139,9 @@ def precise_batchnorm(
 ) -> Callable[[], None] | None:
     """A function that recomputes BatchNorm's running statistics from the first clips of the stream; None if it is off.
 
+    They are those of the evaluated model: with an EMA, of the averaged weights, which a copy of the statistics of
+    training would not fit (as `torch.optim.swa_utils.update_bn` does).
+
     Args:
         config: The number of clips, and how they are loaded.
         train_step: Computes the forward passes.
@@ -160,7 +163,7 @@ def precise_batchnorm(
         train_step.predict(step, batch)
 
     def recompute() -> None:
-        set_bn_batch(state.model, plan[0].bn_batch)  # until the next step sets its own
+        set_bn_batch(state.evaluated, plan[0].bn_batch)  # until the next step sets its own
         batches = steps(
             dataset,
             plan,
@@ -171,7 +174,7 @@ def precise_batchnorm(
             world=ranks.world,
         )
         try:
-            recompute_statistics(state.model, batches, predict)
+            recompute_statistics(state.evaluated, batches, predict)
         finally:
             batches.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import BinaryIO
 
 from vcycle.errors import VcycleError
 
-__all__ = ["PARTIAL", "atomic_path", "atomic_text", "atomic_write", "partial_of", "too_long"]
+__all__ = ["PARTIAL", "atomic_path", "atomic_text", "atomic_write", "partial_of", "sync_folder", "too_long"]
 
 PARTIAL = ".partial"
 """Suffix of a file that is being written."""
@@ -57,10 +58,24 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
             with partial.open("rb") as handle:
                 os.fsync(handle.fileno())
         os.replace(partial, file)
+        if durable:
+            sync_folder(file.parent)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
         raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Sync a folder to disk: only then do new names in it survive a power loss. A no-op where the system cannot."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

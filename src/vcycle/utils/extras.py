@@ -1,36 +1,55 @@
 """Optional dependencies, imported on first use."""
 
+import sys
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from vcycle.errors import VcycleError
+from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NotInstalledError", "new_figure", "require"]
+__all__ = ["NotInstalledError", "check_installed", "new_figure", "require"]
 
-_EXTRAS = {"matplotlib": ("plots need", "plots"), "sklearn": ("the demo needs", "demo")}
+_USES = {"matplotlib": "plots need", "sklearn": "the demo needs"}
 _PACKAGES = {"sklearn": "scikit-learn"}
+_EXTRAS = {"matplotlib": "plots", "sklearn": "demo"}
+"""The extra that installs a library, if it has another name."""
 
 
-class NotInstalledError(VcycleError):
-    """An optional library is not installed."""
+class NotInstalledError(RecipeError):
+    """What is asked for needs an optional library that is not installed, or cannot be imported."""
+
+    def __init__(self, library: str, use: str | None, cause: str) -> None:
+        """Describe the command that installs a library."""
+        use, package = use or _USES[library], _PACKAGES.get(library, library)
+        extra = _EXTRAS.get(library, library)
+        super().__init__(f"{use} {package}, which {cause}: pip install 'vcycle[{extra}]'")
 
 
-def require(module: str) -> Any:
+def require(module: str, use: str | None = None) -> Any:
     """Import a module of an optional library.
 
+    Args:
+        module: The module.
+        use: What needs it, for the message: `plots need`.
+
     Raises:
-        NotInstalledError: if the library is not installed, with the command that installs it.
+        NotInstalledError: if the library is not installed or cannot be imported, with the command that installs it.
     """
     try:
         return import_module(module)
-    except ModuleNotFoundError as error:
-        library = module.partition(".")[0]
-        use, extra = _EXTRAS[library]
-        package = _PACKAGES.get(library, library)
-        raise NotInstalledError(f"{use} {package}, which is not installed: pip install 'vcycle[{extra}]'") from error
+    except (ImportError, RuntimeError) as error:  # torchvision for another torch fails when it registers its operators
+        cause = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
+        raise NotInstalledError(module.partition(".")[0], use, cause) from error
+
+
+def check_installed(library: str, use: str) -> None:
+    """Check that an optional library is installed, without importing it; as `require`."""
+    found = sys.modules[library] if library in sys.modules else find_spec(library)
+    if found is None:
+        raise NotInstalledError(library, use, "is not installed")
 
 
 def new_figure(**options: Any) -> "Figure":

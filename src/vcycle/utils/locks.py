@@ -41,7 +41,9 @@ def file_lock(
     Raises:
         OSError: if the file cannot be written.
     """
-    lock = FileLock(resolved(file.parent) / file.name, is_singleton=reentrant, on_acquired=_sign)
+    lock = FileLock(
+        resolved(file.parent) / file.name, is_singleton=reentrant, fallback_to_soft=False, on_acquired=_sign
+    )
     try:
         try:
             lock.acquire(blocking=False)

@@ -5,6 +5,7 @@ import torch
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
+from vcycle.utils.extras import NotInstalledError
 
 models = pytest.importorskip("torchvision.models")
 
@@ -104,5 +105,6 @@ def test_dropout_is_an_option_where_there_is_one():
 
 def test_missing_torchvision_says_what_to_install(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torchvision.models", None)
-    with pytest.raises(RecipeError, match="pip install torchvision"):
+    said = r"model 'r3d_18' needs torchvision, which is not installed: pip install 'vcycle\[torchvision\]'"
+    with pytest.raises(NotInstalledError, match=said):
         build_model("r3d_18", CLASSES)

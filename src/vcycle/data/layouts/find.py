@@ -18,7 +18,7 @@ from vcycle.errors import DataError
 
 __all__ = ["LAYOUTS", "layout_of", "read_videos", "splits_of"]
 
-LAYOUTS = LayoutRegistry("layout", "vcycle.layouts")
+LAYOUTS = LayoutRegistry("layout", "vcycle.layouts.recognition")
 """Layouts of videos, in the order in which they are tried: a folder with the official files of a set is that set."""
 
 for _name, _layout in {

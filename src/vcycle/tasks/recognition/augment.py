@@ -10,16 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vcycle.errors import RecipeError
+from vcycle.utils.extras import require
 
-try:
-    from torchvision import tv_tensors
-    from torchvision.transforms import v2
-    from torchvision.transforms.v2 import functional
-except ImportError as error:
-    raise RecipeError(
-        f"augment is torchvision's, which is not installed: pip install 'vcycle[torchvision]' ({error})"
-    ) from error
+tv_tensors = require("torchvision.tv_tensors", "augment needs")
+v2 = require("torchvision.transforms.v2", "augment needs")
+functional = v2.functional
 
 __all__ = ["ClipAugment", "Mixing"]
 
@@ -93,7 +88,7 @@ class Mixing:
         return mixed.contiguous(memory_format=torch.channels_last_3d), torch.cat([labels for _, labels in blocks])
 
 
-class _Clip(tv_tensors.Video):  # type: ignore[misc]
+class _Clip(tv_tensors.Video):  # type: ignore[misc, name-defined]
     """Frames ``(T, C, H, W)`` of one clip. Operations that depend on the value range treat them as one picture."""
 
 

@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from vcycle.data.layouts import LAYOUTS, VideoList, layout_of, read_folder, read_list, read_videos, splits_of
@@ -16,6 +15,7 @@ from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
+from vcycle.utils.extras import check_installed
 
 __all__ = [
     "chance_of",
@@ -271,16 +271,9 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
             f"training.precise_bn={training.precise_bn}: training.freeze={training.freeze} keeps BatchNorm's "
             "statistics as they are; null is accepted"
         )
-    if training.precise_bn is not None and training.ema is not None:
-        raise RecipeError(
-            f"training.precise_bn={training.precise_bn} is of the weights as they are, and training.ema="
-            f"{training.ema:g} evaluates their average: null is accepted for either"
-        )
     asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(augment, name) is not None]
-    if asked and find_spec("torchvision") is None:
-        raise RecipeError(
-            f"augment.{asked[0]} is torchvision's, which is not installed: pip install 'vcycle[torchvision]'"
-        )
+    if asked:
+        check_installed("torchvision", f"augment.{asked[0]} needs")
     if data.cache is not None and was_prepared(recipe):
         from vcycle.data import load_index
 

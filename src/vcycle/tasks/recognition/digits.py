@@ -10,9 +10,7 @@ Arrays are planes of light in video levels: luma ``(frames, height, width)`` in 
 ``(height / 2, width / 2)`` in 16..240. The files are H.264 in MP4 (a key frame each 12 frames, no B-frames).
 """
 
-import dataclasses
 import functools
-import json
 import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -24,13 +22,14 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.embedded import being_made
+from vcycle.data.embedded import being_made, check_clips
+from vcycle.data.layouts.splits import SPLITS
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_path
 from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
-__all__ = ["MARKER", "MOTIONS", "SPLITS", "DigitSettings", "render_digits", "render_luma"]
+__all__ = ["MARKER", "MOTIONS", "DigitSettings", "render_digits", "render_luma"]
 
 Floats = NDArray[np.float32]
 
@@ -48,7 +47,6 @@ MOTIONS = (
 )
 """Every motion, as seen on the screen. The turning ones go round a circle; the digit itself stays upright."""
 
-SPLITS = ("train", "val", "test")
 MARKER = "digits.json"
 """The file at the root of a dataset with its settings, and whether it is complete."""
 
@@ -109,8 +107,7 @@ class DigitSettings:
     def __post_init__(self) -> None:
         _check_choices("digits", self.digits, tuple(range(10)))
         _check_choices("motions", self.motions, MOTIONS)
-        if not self.clips or any(split not in SPLITS or count < 1 for split, count in self.clips.items()):
-            raise DataError(f"clips is {dict(self.clips)}: give 1 or more to some of {', '.join(SPLITS)}")
+        check_clips(self.clips)
         if self.frames < 2:
             raise DataError(f"frames is {self.frames}: a motion takes at least 2")
         if self.size < 16 or self.size % 2:
@@ -165,8 +162,7 @@ def render_digits(
         VcycleError: It cannot be made.
     """
     settings = settings or DigitSettings()
-    wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
-    with being_made(root, MARKER, wanted, SPLITS) as missing:
+    with being_made(root, MARKER, settings, _FORMAT) as missing:
         if not missing:
             return root
         jobs = list(_jobs(settings, _load_scans()))

@@ -3,8 +3,9 @@
 Names are imported on first use, so that planning does not import torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vcycle.tasks.superres.loss import charbonnier as charbonnier
@@ -38,45 +39,20 @@ if TYPE_CHECKING:
     from vcycle.tasks.superres.pairs.synthetic import SyntheticPairs as SyntheticPairs
 
 _MODULES = {
-    "ClipPairs": "pairs.layouts",
-    "ClipQuality": "metrics",
-    "Degradation": "pairs.degrade",
-    "Measured": "measuring",
-    "Measuring": "measuring",
-    "PairedDataset": "pairs.dataset",
-    "Protocol": "metrics",
-    "Quality": "measuring",
-    "Restoration": "objective",
-    "SyntheticClips": "pairs.synthetic",
-    "SyntheticPairs": "pairs.synthetic",
-    "TileStore": "pairs.store",
-    "charbonnier": "loss",
-    "check_clips": "pairs.check",
-    "clip_quality": "metrics",
-    "imresize": "pairs.degrade",
-    "mean_quality": "metrics",
-    "mirror": "pairs.dataset",
-    "prepare_frames": "pairs.prepare",
-    "psnr": "metrics",
-    "quality_of": "measuring",
-    "read_pairs": "pairs.layouts",
-    "read_reds": "pairs.layouts",
-    "read_vid4": "pairs.layouts",
-    "read_vimeo90k": "pairs.layouts",
-    "restore_each": "measuring",
-    "ssim": "metrics",
-    "to_uint8": "metrics",
-    "write_store": "pairs.prepare",
+    "charbonnier": ".loss",
+    **dict.fromkeys(("Measured", "Measuring", "Quality", "quality_of", "restore_each"), ".measuring"),
+    **dict.fromkeys(
+        ("ClipQuality", "Protocol", "clip_quality", "mean_quality", "psnr", "ssim", "to_uint8"), ".metrics"
+    ),
+    "Restoration": ".objective",
+    "check_clips": ".pairs.check",
+    **dict.fromkeys(("PairedDataset", "mirror"), ".pairs.dataset"),
+    **dict.fromkeys(("Degradation", "imresize"), ".pairs.degrade"),
+    **dict.fromkeys(("ClipPairs", "read_pairs", "read_reds", "read_vid4", "read_vimeo90k"), ".pairs.layouts"),
+    **dict.fromkeys(("prepare_frames", "write_store"), ".pairs.prepare"),
+    "TileStore": ".pairs.store",
+    **dict.fromkeys(("SyntheticClips", "SyntheticPairs"), ".pairs.synthetic"),
 }
 
 __all__ = sorted(_MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

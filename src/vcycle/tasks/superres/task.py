@@ -30,13 +30,14 @@ __all__ = ["SUPERRESOLUTION", "SuperresTask"]
 def _make_photographs(folder: Path, progress: Progress) -> Sequence[str]:
     """Generate clips of photographs under a moving camera, and prepare their tiles."""
     from vcycle.console.output import message
-    from vcycle.tasks.superres.pairs import photographs
+    from vcycle.data.layouts.splits import SPLITS
+    from vcycle.tasks.superres.pairs.photographs import render_photographs
     from vcycle.tasks.superres.pairs.prepare import prepare_frames
     from vcycle.tasks.superres.pairs.store import is_store
 
     clips, tiles = folder / "photographs", folder / "tiles"
-    photographs.render_photographs(clips, progress=lambda *done: progress("making clips", *done))
-    for split in photographs.SPLITS:
+    render_photographs(clips, progress=lambda *done: progress("making clips", *done))
+    for split in SPLITS:
         if not is_store(tiles / split):
             prepare_frames(clips / split, tiles / split, progress=lambda *done: progress("preparing", *done))
     message(f"clips: {clips}, tiles for training: {tiles}")

@@ -10,6 +10,7 @@ from vcycle.errors import PlanError, RecipeError
 from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.models.deform import OFFSET_LIMIT, DeformableConv, offset_magnitude
 from vcycle.tasks.superres.models.edvr.network import EDVR
+from vcycle.utils.extras import NotInstalledError
 
 SMALL = {"window": 3, "channels": 8, "groups": 2, "front_blocks": 1, "back_blocks": 1, "head_channels": 8}
 
@@ -130,5 +131,7 @@ def test_other_clips_than_its_window_are_refused(model, video):
 
 def test_without_torchvision_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchvision.ops", None)
-    with pytest.raises(RecipeError, match="pip install torchvision"):
+    with pytest.raises(
+        NotInstalledError, match=r"convolutions need torchvision, .* pip install 'vcycle\[torchvision\]'"
+    ):
         EDVR(**SMALL)

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vcycle.errors import RecipeError
 from vcycle.tasks.superres.models.blocks import conv3x3
+from vcycle.utils.extras import NotInstalledError, require
 
 __all__ = ["OFFSETS_A_GROUP", "OFFSET_LIMIT", "DeformableConv", "deform_flops", "offset_magnitude"]
 
@@ -15,6 +15,7 @@ OFFSET_LIMIT = 50.0
 """Pixels: above this mean magnitude, offsets have diverged and training will not recover by itself."""
 
 _TAPS = 9
+_USE = "deformable convolutions need"
 OFFSETS_A_GROUP = 3 * _TAPS
 """Numbers that are predicted for each group at a pixel: two of an offset and one weight, for each tap."""
 
@@ -29,12 +30,12 @@ class DeformableConv(nn.Module):
         groups: parts of the channels with offsets of their own; they divide the channels.
 
     Raises:
-        RecipeError: torchvision is not installed.
+        NotInstalledError: torchvision is not installed.
     """
 
     def __init__(self, channels: int, groups: int = 8) -> None:
         super().__init__()
-        self._convolve = _torchvision()
+        self._convolve: Callable[..., Tensor] = require("torchvision.ops", _USE).deform_conv2d
         self.weight = nn.Parameter(torch.empty(channels, channels, 3, 3))
         self.bias = nn.Parameter(torch.zeros(channels))
         self.offsets = conv3x3(channels, OFFSETS_A_GROUP * groups)
@@ -73,8 +74,8 @@ def deform_flops() -> dict[Any, Callable[..., int]]:
     Multiplications and additions of the kernel alone, as for plain convolutions; empty without torchvision.
     """
     try:
-        _torchvision()
-    except RecipeError:
+        require("torchvision.ops", _USE)
+    except NotInstalledError:
         return {}
     return {
         torch.ops.torchvision.deform_conv2d: _forward_flops,
@@ -91,14 +92,3 @@ def _forward_flops(x: Any, weight: Any, *_: Any, out_shape: Any = None, **__: An
 def _backward_flops(gradient: Any, x: Any, weight: Any, *_: Any, **__: Any) -> int:
     """Of the gradients of inputs and of weights, each as much as the forward pass."""
     return 2 * _forward_flops(x, weight, out_shape=gradient)
-
-
-def _torchvision() -> Callable[..., Tensor]:
-    try:
-        from torchvision.ops import deform_conv2d
-    except (ImportError, RuntimeError) as error:  # a build for another torch fails when it registers its operators
-        raise RecipeError(
-            f"deformable convolutions are torchvision's, which is not installed: pip install torchvision ({error})"
-        ) from error
-    convolve: Callable[..., Tensor] = deform_conv2d
-    return convolve

@@ -5,9 +5,7 @@ them, so that training and test pixels are disjoint. The camera moves straight o
 slightly: neighbouring frames sample the same details at other positions, which a video model can exploit.
 """
 
-import dataclasses
 import functools
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -19,16 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from vcycle.data.embedded import being_made
+from vcycle.data.embedded import being_made, check_clips
 from vcycle.errors import DataError
 from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
-__all__ = ["MARKER", "SPLITS", "PhotographSettings", "render_photographs"]
+__all__ = ["MARKER", "PhotographSettings", "render_photographs"]
 
 Floats = NDArray[np.float64]
 
-SPLITS = ("train", "val", "test")
 MARKER = "photographs.json"
 """The file at the root of a set that holds its settings, and whether the set is finished."""
 
@@ -80,8 +77,7 @@ class PhotographSettings:
     """Keys every draw."""
 
     def __post_init__(self) -> None:
-        if not self.clips or any(split not in SPLITS or count < 1 for split, count in self.clips.items()):
-            raise DataError(f"clips is {dict(self.clips)}: give 1 or more to some of {', '.join(SPLITS)}")
+        check_clips(self.clips)
         if self.frames < 1:
             raise DataError(f"frames is {self.frames}: give 1 or more")
         if not 1 <= self.zoom <= 8:
@@ -116,8 +112,7 @@ def render_photographs(
         VcycleError: It cannot be made.
     """
     settings = settings or PhotographSettings()
-    wanted = {"format": _FORMAT, **json.loads(json.dumps(dataclasses.asdict(settings)))}
-    with being_made(root, MARKER, wanted, SPLITS) as missing:
+    with being_made(root, MARKER, settings, _FORMAT) as missing:
         if not missing:
             return root
         jobs = [(split, number) for split, count in settings.clips.items() for number in range(count)]

@@ -6,6 +6,7 @@ from torch import nn
 
 from vcycle.errors import RecipeError
 from vcycle.nn import any_shape
+from vcycle.utils.extras import require
 
 __all__ = ["torchvision_model"]
 
@@ -22,22 +23,18 @@ def torchvision_model(
         dropout: before the classifier; None for torchvision's own. Not every model has it.
 
     Raises:
-        RecipeError: torchvision is not installed, does not know the name or the weights, or cannot load them.
+        NotInstalledError: torchvision is not installed.
+        RecipeError: it does not know the name or the weights, or cannot load them.
     """
-    try:
-        from torchvision.models import get_model, get_model_weights
-    except ImportError as error:
-        raise RecipeError(
-            f"model {name!r} is torchvision's, which is not installed: pip install torchvision ({error})"
-        ) from error
+    library = require("torchvision.models", f"model {name!r} needs")
     if weights is None:
-        model: nn.Module = get_model(name, weights=None, num_classes=classes)
+        model: nn.Module = library.get_model(name, weights=None, num_classes=classes)
     else:
-        known = get_model_weights(name)
+        known = library.get_model_weights(name)
         if weights not in known.__members__:
             raise RecipeError(f"weights {weights!r} of {name!r} are unknown; accepted: {', '.join(known.__members__)}")
         try:
-            model = get_model(name, weights=known[weights])
+            model = library.get_model(name, weights=known[weights])
         except OSError as error:
             raise RecipeError(f"weights {weights!r} of {name!r} could not be loaded: {error}") from error
         _replace_classifier(model, classes)
