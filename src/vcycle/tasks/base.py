@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from vcycle.config.recipe import RecipeBase
@@ -17,8 +18,8 @@ from vcycle.errors import RecipeError
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.plans import PlanSpec, build_plan
+from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -169,6 +170,10 @@ class Measure:
     """The usual non-inferiority margin, before `scale`."""
     samples: str
     """The items that it averages over: `videos`."""
+    reference: str = ""
+    """What an evaluation also measures without training: `bicubic`; empty if it does not."""
+    reference_key: str = ""
+    """The field of an evaluation that holds the value of that reference."""
 
     def text(self, value: float) -> str:
         """Format a value with its unit.
@@ -180,6 +185,11 @@ class Measure:
             '98.8 %'
         """
         return f"{self.scale * value:.{self.digits}f} {self.unit}"
+
+    def reference_in(self, evaluation: Mapping[str, Any]) -> float | None:
+        """The value of the reference in an evaluation's fields; None if there is none, or an infinite one."""
+        value = evaluation.get(self.reference_key)
+        return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 class Evaluator(ABC):
@@ -478,9 +488,15 @@ class Task(ABC, Generic[R, F]):
         del recipe, splits, progress
         return {}
 
-    def chance(self, recipe: R, found: F) -> Chance | None:
-        """The chance level on a split; None if the task has none."""
-        del recipe, found
+    def reference(self, recipe: R, found: F, measured: float | None) -> Reference | None:
+        """What a split gives without training, such as the chance level; None if the task knows of nothing.
+
+        Args:
+            recipe: The recipe.
+            found: The split.
+            measured: What evaluations of the split measured without training, by `Measure.reference_key`.
+        """
+        del recipe, found, measured
         return None
 
     def embedded_data(self, recipe: R, work: "Path") -> Section | None:

@@ -8,13 +8,13 @@ from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.recognition.data import chance_of, check_videos, every_video, find_videos, left_out, without_digits
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
 from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
+from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:
     from torch import nn
@@ -157,9 +157,9 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
 
         return unopenable(recipe, splits, progress)
 
-    def chance(self, recipe: RecognitionRecipe, found: VideoList) -> Chance | None:
+    def reference(self, recipe: RecognitionRecipe, found: VideoList, measured: float | None) -> Reference | None:
         """The share of the largest class; None for multi-label videos."""
-        del recipe
+        del recipe, measured
         return chance_of(found)
 
     def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vcycle.console.datasets import refuse
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
+from vcycle.tasks.reference import Reference
 from vcycle.tasks.superres import plans
 from vcycle.tasks.superres.layouts import LAYOUTS
 from vcycle.tasks.superres.models import MODELS
@@ -78,6 +79,8 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
             digits=2,
             margin=0.05,
             samples="clips",
+            reference="bicubic",
+            reference_key="bicubic_psnr",
         ),
     )
     commands: ClassVar[Mapping[str, str]] = {"upscale": "vcycle.tasks.superres.commands:upscale"}
@@ -138,6 +141,18 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
         found = [*notices(splits), *([] if plan is None else never_learning(recipe, plan))]
         return [f"warning: {note}" for note in found]
+
+    def reference(self, recipe: SuperresRecipe, found: "ClipPairs", measured: float | None) -> Reference | None:
+        """The PSNR of bicubic interpolation."""
+        del recipe, found
+        if measured is None:
+            return None
+        return Reference(
+            name="bicubic",
+            value=measured,
+            words="interpolation, without a network",
+            advice="train for more steps (for a short training, set training.epsilon=0.03)",
+        )
 
     def owns(self, folder: Path) -> bool:
         """Whether a folder, or a split's folder in it, is a tile store."""
