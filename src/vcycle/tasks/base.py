@@ -44,6 +44,7 @@ __all__ = [
     "Found",
     "Measure",
     "PrepareOptions",
+    "Preparer",
     "Progress",
     "Split",
     "Splits",
@@ -78,7 +79,7 @@ class Found(Protocol):
         ...
 
     def digest(self) -> dict[str, Any]:
-        """Identifies the items, wherever they are stored: `videos` (their number) and hashes of names and labels."""
+        """Identifies the items, wherever they are stored: numbers such as `videos`, and hashes such as `names`."""
         ...
 
 
@@ -292,18 +293,18 @@ class Demo:
     """The shipped recipe."""
     plans: tuple[str, ...]
     """The plans to compare."""
-    title: str
+    about: str
+    """What it shows: `digits in motion`."""
     folder: str
     """The default output folder."""
     seeds: int
     """The default number of seeds."""
-    fixed_names: bool = False
-    """Whether `--json` also gives the best plan and its control as `multigrid` and `control`, and values as
-    `accuracy`."""
+    as_data: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """Converts the data of the comparison to what `--json` prints."""
     make: "Callable[[Path, Progress], Sequence[str]]" = lambda folder, progress: ()
     """Generates the data in a folder; returns the recipe overrides that point to it."""
-    draw: "Callable[[Mapping[str, Path], Path], None]" = lambda runs, file: None
-    """Draws the output of the trained models into a file. Called with one run folder per plan, and the file."""
+    draw: "Callable[[Mapping[str, Path], Path], None]" = lambda runs, folder: None
+    """Draws the output of the trained models. Called with one run folder per plan, and the folder to write to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,24 +323,25 @@ class CheckOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions:
-    """The command-line options of `vcycle prepare`."""
+    """The options of `vcycle prepare` in any format."""
 
     data: str
     out: "Path"
     to: str
-    recipe: str | None
-    layout: str | None
-    overrides: Sequence[str] | None
-    short_side: int | None
-    levels: str | None
-    scale: int | None
-    degradation: str | None
-    low: "Path | None"
-    resize: str | None
     workers: int | None
-    timeout: float | None
     dry_run: bool
     json: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparer:
+    """A format of `vcycle prepare`."""
+
+    about: str
+    """What it writes: `uncompressed frames`."""
+    function: str
+    """`module:function`. It is called with `PrepareOptions` and its own options: keyword-only parameters that typer
+    reads. It returns the share of files that failed. Its module imports no torch."""
 
 
 class Task(ABC, Generic[R, F]):
@@ -363,9 +365,11 @@ class Task(ABC, Generic[R, F]):
     """The metrics that it supports."""
     commands: ClassVar[Mapping[str, str]] = {}
     """Task-specific commands: maps a name to `module:function`."""
-    preparers: ClassVar[Mapping[str, str]] = {}
-    """Formats of `vcycle prepare --to NAME`: maps a name to `module:function`. The function is called with
-    `PrepareOptions` and returns the share of files that failed."""
+    eval_options: ClassVar[str | None] = None
+    """`module:function`, whose keyword-only parameters are options of `vcycle eval`, as typer reads them. It returns
+    overrides of the recipe. Its module imports no torch."""
+    preparers: ClassVar[Mapping[str, Preparer]] = {}
+    """Formats of `vcycle prepare --to NAME`."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1
     """Ratio of the sides of the largest images to the sides of a plan's shapes."""
