@@ -8,7 +8,7 @@ from vcycle.bench.compare import Comparison, Reach
 from vcycle.bench.runs import Failure
 from vcycle.bench.statistics import Interval
 from vcycle.tasks.base import measures
-from vcycle.tasks.chance import Chance
+from vcycle.tasks.reference import Reference
 
 
 @pytest.fixture
@@ -275,12 +275,17 @@ def test_an_arm_of_which_every_run_failed_is_left_out(comparison, arms_of):
 
 
 def test_plans_are_held_against_chance_on_the_split_that_is_shown(comparison):
-    levels = {"val": Chance(share=0.25, videos=100), "test": Chance(share=0.5, videos=100)}
+    levels = {
+        split: Reference(name="chance", value=value, words="a guess", advice="train longer", trials=100)
+        for split, value in (("val", 0.25), ("test", 0.5))
+    }
+
+    def beating(data):
+        return {name: arm["beats_reference"] for name, arm in data["arms"].items()}
+
     accuracy = {"constant": (0.9, 0.9), "cascade": (0.9, 0.52)}
-    data = comparison(accuracy, chance=levels).as_data()
-    assert data["chance"] == {"share": 0.5, "videos": 100}
-    assert {name: arm["at_chance"] for name, arm in data["arms"].items()} == {"constant": False, "cascade": True}
-    data = comparison(accuracy, chance=levels, test=False).as_data()
-    assert data["chance"]["share"] == 0.25
-    assert not data["arms"]["cascade"]["at_chance"]
-    assert comparison(accuracy).as_data()["chance"] is None
+    data = comparison(accuracy, references=levels).as_data()
+    assert data["references"] == {split: dataclasses.asdict(level) for split, level in levels.items()}
+    assert beating(data) == {"constant": True, "cascade": False}
+    assert beating(comparison(accuracy, references=levels, test=False).as_data())["cascade"]
+    assert beating(comparison(accuracy).as_data()) == {"constant": None, "cascade": None}

@@ -49,7 +49,7 @@ def test_a_comparison_ends_with_a_table_a_file_and_a_picture(compared):
     data = json.loads((folder / "study/comparison.json").read_text())
     assert data["plan"] == "cascade"
     assert data["split"] == "test"
-    assert data["chance"]["share"] == 0.5
+    assert data["references"]["test"]["value"] == 0.5
     for name in ("constant", "cascade", "control:cascade"):
         has_arm(data, name)
 

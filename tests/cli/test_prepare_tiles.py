@@ -97,6 +97,7 @@ def test_low_resolution_frames_of_another_size_are_no_pair(vcycle, here):
         (["--to", "tiles", "--timeout", "9"], "--timeout goes with --to video or array"),
         (["--short-side", "16", "--resize", "1/2"], "--resize goes with --to tiles"),
         (["--to", "tiles", "--short-side", "16"], "--short-side goes with --to video or array"),
+        (["data.fold=2", "--to", "tiles"], "KEY=VALUE goes with --to video or array"),
         (["--to", "tiles", "--scale", "0"], "scale 0: must be a whole number from 2 to 16"),
         (["--to", "tiles", "--degradation", "blur"], "--degradation blur: must be bicubic, bd or none"),
         (["--short-side", "16", "--scale", "2"], "--scale goes with --to tiles"),

@@ -47,23 +47,23 @@ def test_another_recipe(vcycle, run, override, parts):
 
 def test_other_names(vcycle, run, moved):
     (moved / "train/left/0.mp4").rename(moved / "train/left/00.mp4")
-    refused(vcycle("train", run, f"data={moved}", "--resume"), "other train videos", f"{moved}: their names differ")
+    refused(vcycle("train", run, f"data={moved}", "--resume"), "other train data", f"{moved}: their names differ")
 
 
 def test_other_labels(vcycle, run, moved):
     for split in ("train", "val", "test"):
         (moved / split / "left").rename(moved / split / "up")
-    refused(vcycle("train", run, f"data={moved}", "--resume"), "other train videos", "names and labels differ")
+    refused(vcycle("train", run, f"data={moved}", "--resume"), "other train data", "their names and labels differ")
 
 
 def test_another_number_of_videos(vcycle, run, moved):
     shutil.copy(moved / "train/left/0.mp4", moved / "train/left/9.mp4")
-    refused(vcycle("train", run, f"data={moved}", "--resume"), "found 17, the run has 16")
+    refused(vcycle("train", run, f"data={moved}", "--resume"), "found 17 videos, the run has 16")
 
 
 def test_another_split_for_validation(vcycle, run, moved):
     (moved / "val/left/0.mp4").unlink()
-    refused(vcycle("train", run, f"data={moved}", "--resume"), "other val videos")
+    refused(vcycle("train", run, f"data={moved}", "--resume"), "other val data")
 
 
 @pytest.mark.parametrize("name", ["plan.json", "videos.json"])
@@ -75,7 +75,7 @@ def test_a_damaged_note_of_what_was_begun(vcycle, run, name, content):
 
 def test_a_note_of_videos_with_other_values(vcycle, run):
     (run / "videos.json").write_text('{"train": {"videos": "x"}}')
-    refused(vcycle("train", run, "--resume"), "train videos", "found 16, the run has 'x'")
+    refused(vcycle("train", run, "--resume"), "train data", "found 16 videos, the run has 'x'")
 
 
 def test_a_damaged_recipe_of_a_run(vcycle, run):

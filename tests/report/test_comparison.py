@@ -1,4 +1,5 @@
 import io
+import re
 from dataclasses import asdict
 
 import numpy as np
@@ -294,19 +295,22 @@ def test_many_plans_and_a_single_validation_can_be_drawn(tmp_path):
 
 def at_chance(*names, share=1 / 6, **given):
     """A comparison in which these plans do no better than guessing."""
-    arms = {name: {**a, "at_chance": name in names} for name, a in ARMS.items()}
-    return {**DATA, "arms": arms, "chance": {"share": share, "videos": 30}, **given}
+    arms = {name: {**a, "beats_reference": name not in names} for name, a in ARMS.items()}
+    chance = {"name": "chance", "value": share, "words": "the largest class's share", "trials": 30}
+    levels = {split: {**chance, "advice": "train longer (training.epochs)"} for split in ("val", "test")}
+    return {**DATA, "arms": arms, "references": levels, **given}
 
 
 def test_where_no_plan_beats_chance_that_is_said_and_no_gain():
-    arms = {name: {**a, "value": 0.133, "at_chance": True} for name, a in ARMS.items()}
+    arms = {name: {**a, "value": 0.133, "beats_reference": False} for name, a in ARMS.items()}
     data = {**at_chance(), "arms": arms}
     (said,) = statements(data)
     assert said.startswith("no plan beat chance (16.7 %: the largest class's share of 30 test videos)")
     assert "training.epochs" in said
     assert "more test videos" not in said
     table = shown(comparison_table(data, "tiny"))
-    assert table.count("(chance)") == len(ARMS)
+    assert table.count("(not above chance)") == len(ARMS)
+    assert re.search(r"chance +16\.7 %", table)
     title = comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
     assert title.startswith("no plan beat chance")
     assert "faster" not in title
@@ -319,7 +323,7 @@ def test_gains_that_the_videos_are_too_few_to_show_ask_for_more_of_them():
 
 def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
     table = shown(comparison_table(at_chance("long+short"), "tiny"))
-    (row,) = [line for line in table.splitlines() if "(chance)" in line]
+    (row,) = [line for line in table.splitlines() if "(not above chance)" in line]
     assert row.split()[0] == "long+short"
     assert statements(at_chance("long+short")) == statements(DATA)
     best = statements(at_chance("cascade"))
@@ -327,11 +331,12 @@ def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
     assert best[1:] == statements(DATA)
 
 
-def test_chance_is_a_line_where_plans_end():
+def test_chance_is_a_line_on_each_split():
     def dashed(data):
-        return [line.get_ydata()[0] for line in comparison_figure(data).axes[-1].get_lines() if line.get_ls() == "--"]
+        lines = [line for axis in comparison_figure(data).axes for line in axis.get_lines() if line.get_ls() == "--"]
+        return [(line.get_label(), line.get_ydata()[0]) for line in lines]
 
-    assert dashed(at_chance()) == [pytest.approx(100 / 6)]
+    assert dashed(at_chance()) == [("chance", pytest.approx(100 / 6))] * 2
     assert dashed(DATA) == []
 
 

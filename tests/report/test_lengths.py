@@ -47,6 +47,6 @@ def test_only_a_study_of_several_lengths_has_such_a_picture():
 
 
 def test_chance_is_a_dashed_line():
-    data = {**comparison("constant", "constant@2"), "chance": {"share": 0.25, "videos": 40}}
+    data = {**comparison("constant", "constant@2"), "references": {"test": {"name": "chance", "value": 0.25}}}
     (axis,) = lengths_figure({"tiny": data}).axes
     assert [line.get_ydata()[0] for line in axis.get_lines() if line.get_ls() == "--"] == [25.0]

@@ -264,7 +264,7 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
     )
     ran = vcycle("train", "run", "--resume", f"data.path={clips}", f"data.val={clips / 'test'}")
     assert ran.code == 2
-    assert "was started with other val videos than those in" in ran.err
+    assert "was started with other val data than data.path " in ran.err
     ran = vcycle("eval", "run", "training.lr=1")
     assert ran.code == 2
     assert "the model in run is already trained; only keys of evaluation, data and run can be changed" in ran.err
@@ -298,7 +298,7 @@ def test_what_cannot_be_done_is_said_in_a_line(vcycle, here, clips, arguments, s
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--views", "10x3"], "--views: evaluation of superresolution has no views"),
+        (["--views", "10x3"], "--views goes with task recognition"),
         (["--figure", "x.png"], "--figure: this evaluation has no figure"),
     ],
 )

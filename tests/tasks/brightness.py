@@ -65,7 +65,7 @@ class FlatClips:
         return self.count
 
     def digest(self) -> dict[str, Any]:
-        return {"videos": self.count}
+        return {"clips": self.count}
 
     def __getitem__(self, request: vcycle.SampleRequest) -> Sample:
         level = 37 * request.index % 256

@@ -47,7 +47,7 @@ def vcycle(capsys):
     return run
 
 
-def test_a_task_of_ones_own_works_with_every_command(here, vcycle):
+def test_a_task_of_ones_own_works_with_every_command(here, vcycle, capsys):
     planned = json.loads(vcycle("plan", "bright.yaml", "--json").out)
     assert Path(sys.modules["brightness"].__file__) == here / "brightness.py"
     assert (planned["plan"], len(planned["stages"])) == ("cascade", 4)
@@ -60,6 +60,11 @@ def test_a_task_of_ones_own_works_with_every_command(here, vcycle):
     resumed = vcycle("train", "run", "--resume", "--json")
     assert f"resuming at step 30 of {planned['steps']} from {earlier.relative_to(here)}" in resumed.err
     assert json.loads(resumed.out)["val"] == trained["val"]
+
+    shutil.copytree("run", "other")
+    (here / "other" / "videos.json").write_text('{"train": {"clips": 40}}')  # by names of its own
+    assert process.run(app, ["train", "other", "--resume"]) == 2
+    assert "other train data than data.path None: found 32 clips, the run has 40" in capsys.readouterr().err
 
     tested = json.loads(vcycle("eval", "run", "--split", "test", "--json").out)
     assert (tested["step"], tested["split"]) == (trained["steps"], "test")

@@ -18,8 +18,8 @@ from vcycle.bench.statistics import (
     welch_interval,
 )
 from vcycle.tasks.base import Measure
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.plans import control_name
+from vcycle.tasks.reference import Reference
 
 __all__ = ["Comparison", "Doubt", "Gain", "Reach"]
 
@@ -93,8 +93,8 @@ class Comparison:
     """Non-inferiority margin, in the measure's scale; by default the measure's."""
     target: float | None = None
     """Validation target, in the same scale; by default the final value of the constant shape."""
-    chance: Mapping[str, Chance] = field(default_factory=dict)
-    """Chance level by split; empty if the task has none."""
+    references: Mapping[str, Reference] = field(default_factory=dict)
+    """What each split gives without training; empty if the task knows of nothing."""
 
     def of(self, arm: str) -> list[ArmRun]:
         """The finished runs of an arm, by seed."""
@@ -223,20 +223,12 @@ class Comparison:
             "margin": self.accepted,
             "target": target,
             "target_of": constant if self.target is None else None,
-            "bicubic": self.bicubic,
             "arms": arms,
             "runs": [asdict(r) for r in self.runs],
-            "chance": None if (level := self.chance.get(self.split)) is None else level.as_data(),
+            "references": {split: asdict(reference) for split, reference in self.references.items()},
             "failures": [asdict(f) for f in self.failures],
             "environments": list(self.environments),
         }
-
-    @property
-    def bicubic(self) -> dict[str, float] | None:
-        """The value of bicubic interpolation by split, `val` and perhaps `test`; None if no run has it."""
-        found = {"val": [r.val_bicubic for r in self.runs], "test": [r.test_bicubic for r in self.runs]}
-        known = {split: [v for v in values if v is not None and math.isfinite(v)] for split, values in found.items()}
-        return {split: mean(values) for split, values in known.items() if values} or None
 
     def _arm_data(self, arm: Arm, constant: str | None, target: float | None) -> dict[str, Any]:
         runs, values = self.of(arm.name), self.values(arm.name)
@@ -255,8 +247,8 @@ class Comparison:
             "plan": arm.plan.name,
             "fingerprint": arm.plan.fingerprint,
         }
-        level = self.chance.get(self.split)
-        data["at_chance"] = level is not None and not level.beaten_by(data["value"])
+        reference = self.references.get(self.split)
+        data["beats_reference"] = None if reference is None else reference.beaten_by(data["value"])
         if target is not None:
             data["to_target"] = asdict(self.reach(arm.name, target))
         for name, other in (("constant", constant), ("control", self.control_of(arm.name))):

@@ -5,7 +5,7 @@ finished runs are read from the results file.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -68,12 +68,10 @@ class ArmRun:
     curve: list[tuple[float, int, float]]
     """(seconds, samples, value on validation) during training."""
     each: list[float | None] | None = None
-    """The value of each video or clip of the test split, in the split's order (for top-1, 1 if correct, else 0). An
-    unreadable item is None; the list is None without a test split or if the measure is not a mean over videos."""
-    val_bicubic: float | None = None
-    """For super-resolution, the value of bicubic interpolation on the validation split."""
-    test_bicubic: float | None = None
-    """The same on the test split."""
+    """The value of each item of the test split, in the split's order. An unreadable item is None; the list is None
+    without a test split or if the measure is not a mean over items."""
+    references: dict[str, float] = field(default_factory=dict)
+    """By split, what its evaluation measured without training (`Measure.reference`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,12 +4,14 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
+from vcycle.bench.statistics import mean
 from vcycle.bench.warn_once import warn_once
 from vcycle.config.recipe import RecipeBase
 from vcycle.runs.evaluate import evaluate_all
@@ -17,9 +19,9 @@ from vcycle.runs.experiment import Experiment
 from vcycle.runs.left_out import left_out_in, record_left_out
 from vcycle.runs.train import train
 from vcycle.tasks.base import tasks
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
+from vcycle.tasks.reference import Reference
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.environment import environment
 from vcycle.train.lock import training_lock
@@ -117,7 +119,10 @@ def compare_plans(
         )
         device = next(trained.model.parameters()).device
         note_environment(out / "environments.json", environment(device), on_message)
+        last = trained.curve[-1].evaluation
         tested, each = _test(experiment, trained.model, device)
+        evaluated = {"val": last} | ({} if tested is None else {"test": tested})
+        plain = {split: measure.reference_in(asdict(found)) for split, found in evaluated.items()}
         return ArmRun(
             arm=arm.name,
             seed=seed,
@@ -130,12 +135,11 @@ def compare_plans(
             cpu_seconds=trained.cpu_seconds,
             data_seconds=trained.data_seconds,
             replaced=trained.replaced,
-            val=trained.curve[-1].evaluation.value,
+            val=last.value,
             test=None if tested is None else tested.value,
             curve=[(p.seconds, p.samples, p.evaluation.value) for p in trained.curve],
             each=each,
-            val_bicubic=getattr(trained.curve[-1].evaluation, "bicubic_psnr", None),  # of super-resolution alone
-            test_bicubic=getattr(tested, "bicubic_psnr", None),
+            references={split: value for split, value in plain.items() if value is not None},
         )
 
     with training_lock(out, on_message):
@@ -148,16 +152,20 @@ def compare_plans(
         environments=tuple(read_environments(out / "environments.json")),
         margin=margin,
         target=target,
-        chance=_chance(experiment),
+        references=_references(experiment, runs),
     )
 
 
-def _chance(experiment: Experiment) -> dict[str, Chance]:
-    """The chance level of each evaluated split; empty if the task has none."""
-    splits = experiment.splits
-    found = {"val": splits.val} | ({} if splits.test is None else {"test": splits.test})
-    levels = {split: experiment.task.chance(experiment.recipe, data) for split, data in found.items()}
-    return {split: level for split, level in levels.items() if level is not None}
+def _references(experiment: Experiment, runs: Sequence[ArmRun]) -> dict[str, Reference]:
+    """What each evaluated split gives without training; empty if the task knows of nothing."""
+    found = {}
+    for split in ("val", *(["test"] if experiment.splits.test is not None else [])):
+        measured = [run.references[split] for run in runs if split in run.references]
+        value = mean(measured) if measured else None
+        reference = experiment.task.reference(experiment.recipe, experiment.splits[split], value)
+        if reference is not None:
+            found[split] = reference
+    return found
 
 
 def _own(experiment: Experiment, name: str, seed: int) -> RecipeBase:

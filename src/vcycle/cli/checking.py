@@ -43,8 +43,8 @@ def check(
 ) -> None:
     """Decode every file of a dataset and list the bad ones.
 
-    For a prepared dataset, checksums are compared. With --recipe, the data is read as the recipe's task reads it, for
-    example as super-resolution clips. Nothing is written. The exit code is 1 if a file is bad.
+    For a prepared dataset, checksums are compared. With --recipe, the data is read as the recipe's task reads it.
+    Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, is_prepared, load_index
     from vcycle.tasks.base import CheckOptions, tasks

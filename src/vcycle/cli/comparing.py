@@ -6,8 +6,11 @@ from typing import Annotated
 import typer
 
 from vcycle.console.arguments import Json, Out, Overrides, RecipeArgument
+from vcycle.tasks.base import measures, tasks
 
 __all__ = ["compare"]
+
+_MARGINS = ", ".join(f"{measure.scale * measure.margin:g} ({measure.name})" for measure in measures().values())
 
 
 def compare(
@@ -17,13 +20,13 @@ def compare(
     margin: Annotated[
         float | None,
         typer.Option(
-            help="Non-inferiority margin: the largest acceptable loss, in points or dB.  [default: 1 point, or 0.05 dB]"
+            help=f"Non-inferiority margin: the largest acceptable loss.  [default: {_MARGINS}, by the measure]"
         ),
     ] = None,
     target: Annotated[
         float | None,
         typer.Option(
-            help="Report the time until validation reaches this, such as 0.95, or 27.5 dB.  "
+            help="Report the time until validation reaches this value, in the unit of the measure, or as a share.  "
             "[default: the final value of constant]"
         ),
     ] = None,
@@ -35,7 +38,6 @@ def compare(
     too, unless you name controls. The same command resumes an interrupted study.
     """
     from vcycle.cli.studies import plan_names, seed_range, study
-    from vcycle.tasks.base import tasks
     from vcycle.tasks.recipes import load_given
 
     own = ("plan=", "seeds=")

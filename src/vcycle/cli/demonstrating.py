@@ -8,42 +8,44 @@ import typer
 
 from vcycle.console.arguments import Json, Out
 from vcycle.errors import RecipeError, did_you_mean
+from vcycle.tasks.base import tasks
 
 __all__ = ["demo"]
+
+_DEMOS = {task.name: task.demo for task in tasks.values() if task.demo is not None}
 
 
 def demo(
     task: Annotated[
-        str, typer.Argument(metavar="[TASK]", help="recognition (moving digits) or superresolution.")
-    ] = "recognition",
+        str,
+        typer.Argument(
+            metavar="[TASK]", help=f"{', or '.join(f'{name} ({shown.about})' for name, shown in _DEMOS.items())}."
+        ),
+    ] = next(iter(_DEMOS)),
     out: Out = None,
     seeds: Annotated[int | None, typer.Option(min=1, help="Seeds per plan; by default set by the demo.")] = None,
     json: Json = False,
 ) -> None:
     """Compare plans on small generated videos, in minutes and offline.
 
-    The demo shows the speed-up of coarse-to-fine training: on recognition of moving digits, or on super-resolution of
-    photographs under a moving camera.
+    The demo shows the speed-up of coarse-to-fine training on one task.
     """
-    from vcycle.cli.studies import demo_data, study
+    from vcycle.cli.studies import study
     from vcycle.console.figures import optional_figures
     from vcycle.console.progress import progress
-    from vcycle.tasks.base import tasks
     from vcycle.tasks.recipes import load_recipe
 
-    demos = {task.name: task.demo for task in tasks.values() if task.demo is not None}
-    if task not in demos:
-        raise RecipeError(f"demo {task!r} is unknown{did_you_mean(task, demos)}: {', '.join(demos)}")
-    shown = demos[task]
+    if task not in _DEMOS:
+        raise RecipeError(f"demo {task!r} is unknown{did_you_mean(task, _DEMOS)}: {', '.join(_DEMOS)}")
+    shown = _DEMOS[task]
     folder = out or Path(shown.folder)
     with progress() as bar:
         overrides = shown.make(folder, bar.count)
     recipe = load_recipe(shown.recipe, overrides)
-    count = seeds or shown.seeds
-    as_data = demo_data if shown.fixed_names else dict
-    found = study(recipe, shown.plans, range(count), folder, title=shown.title, json=json, as_data=as_data)
+    count, title = seeds or shown.seeds, f"vcycle demo: {shown.about}"
+    found = study(recipe, shown.plans, range(count), folder, title=title, json=json, as_data=shown.as_data)
     with optional_figures():
-        shown.draw(_first_runs(folder, found), folder / "restored.png")
+        shown.draw(_first_runs(folder, found), folder)
 
 
 def _first_runs(folder: Path, found: Mapping[str, Any]) -> dict[str, Path]:

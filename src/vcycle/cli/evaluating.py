@@ -1,19 +1,21 @@
 """`vcycle eval`: evaluates a trained model, on any number of ranks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vcycle.console.arguments import Raw, ViewsOption, names_recipe, refuse_raw, views_as_overrides
+from vcycle.cli.task_options import options_for, with_options
+from vcycle.console.arguments import Raw, names_recipe, refuse_raw
 from vcycle.console.distributed import shared
 from vcycle.console.figures import check_figure, save_figure
 from vcycle.console.messages import warn_of_precision, warn_of_workers
 from vcycle.console.output import message, message_of_rank, plain, print_json, result
 from vcycle.console.progress import progress
-from vcycle.errors import RecipeError
+from vcycle.registry import import_attribute
+from vcycle.tasks.base import tasks
 
 if TYPE_CHECKING:
     from vcycle.tasks.base import Evaluator
@@ -22,7 +24,15 @@ if TYPE_CHECKING:
 
 __all__ = ["evaluate"]
 
+_OVERRIDES = {
+    task.name: import_attribute(task.eval_options, f"task {task.name!r}")
+    for task in tasks.values()
+    if task.eval_options
+}
+"""What makes overrides of a task's own options."""
 
+
+@with_options(_OVERRIDES)
 def evaluate(
     model: Annotated[
         Path,
@@ -33,30 +43,29 @@ def evaluate(
     ],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Changes, such as evaluation.size=256 or data.workers=8."),
+        typer.Argument(metavar="KEY=VALUE", help="Changes, such as run.device=cpu or data.workers=8."),
     ] = None,
     split: Annotated[str, typer.Option(help="val, test or train.")] = "val",
-    views: ViewsOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for the results; by default the run's folder.")
     ] = None,
     raw: Raw = False,
     figure: Annotated[
-        Path | None, typer.Option("--figure", help="Save a figure of the results, such as the confusion matrix.")
+        Path | None, typer.Option("--figure", help="Save a figure of the results, if the task has one.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    **options: Any,
 ) -> None:
     """Evaluate a trained model at full resolution.
 
-    Prints the result and its protocol, and writes per-class and per-video (or per-clip) results to eval-SPLIT.json
-    (recognition: eval-SPLIT-VIEWS.json) in the run's folder.
+    Prints the result and its protocol, and writes it to eval-SPLIT.json (if items have views, eval-SPLIT-VIEWS.json) in
+    the run's folder, with the results of each item.
     `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` evaluates on N processes, with the same result.
     """
     if figure is not None:
         check_figure(figure)  # fail before an evaluation that may take hours
     with shared() as ranks:
-        changes = views_as_overrides(views)
-        found = _evaluate(model, overrides or (), changes, split, ranks, raw=raw, pictured=figure is not None)
+        found = _results(model, overrides or (), options, split, ranks, raw=raw, pictured=figure is not None)
         if found is not None:
             _report(found, model, split, out, figure, raw=raw, json=json)
 
@@ -70,10 +79,10 @@ class _Evaluated:
     found: list[Any]
 
 
-def _evaluate(
+def _results(
     name: Path,
     overrides: Sequence[str],
-    views: Sequence[str],
+    options: Mapping[str, Any],
     split: str,
     ranks: "Ranks",
     *,
@@ -83,7 +92,6 @@ def _evaluate(
     """Evaluate this rank's share. Returns all results on the first rank, None on the others."""
     from vcycle.runs.evaluate import check_classes, evaluate_all
     from vcycle.runs.experiment import Experiment
-    from vcycle.tasks.base import tasks
     from vcycle.tasks.loaded_model import load_initial, load_model, refuse_no_init
     from vcycle.tasks.recipes import load_given, override_trained
     from vcycle.tasks.saved_weights import run_of
@@ -97,10 +105,9 @@ def _evaluate(
     else:
         loaded = load_model(name, message, raw=raw)
         recipe = override_trained(loaded.recipe, overrides, str(name))
-    if views:
-        if "clips" not in type(recipe.evaluation).model_fields:
-            raise RecipeError(f"--views: evaluation of {recipe.task} has no views")
-        recipe = override_trained(recipe, views, str(name))
+    own = options_for(recipe.task, options, _OVERRIDES, "task ")
+    if own and (changes := _OVERRIDES[recipe.task](**own)):
+        recipe = override_trained(recipe, changes, str(name))
     work = _folder(name).parent if names_recipe(name) else (run_of(name) or name).parent
     task = tasks[recipe.task]
     if ranks.first:
@@ -109,10 +116,10 @@ def _evaluate(
     with progress() as shown, ranks.one_after_another():
         experiment = Experiment(recipe, work, on_progress=shown.count)
         dataset = experiment.dataset(split)
-    own = getattr(experiment.splits[split], "classes", ())
+    classes = getattr(experiment.splits[split], "classes", ())
     if loaded is None:
-        loaded = load_initial(recipe, own, message)
-    check_classes(own, loaded.classes, experiment.splits[split].source, str(name))
+        loaded = load_initial(recipe, classes, message)
+    check_classes(classes, loaded.classes, experiment.splits[split].source, str(name))
     evaluator = task.evaluator(recipe, dataset, loaded.classes, final=True)
     if pictured:
         evaluator.check_figure()

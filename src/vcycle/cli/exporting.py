@@ -28,8 +28,8 @@ def export(
 ) -> None:
     """Export the newest weights of a run, or those of a checkpoint, to a single file.
 
-    The file (safetensors) is self-contained: it also holds the recipe, the plan and the class names. `vcycle eval`,
-    `vcycle predict`, `vcycle upscale` and `init=FILE` read it from any folder.
+    The file (safetensors) is self-contained: it also holds the recipe, the plan and the class names. Every command that
+    takes a model, and `init=FILE`, reads it from any folder.
     """
     if out is not None and out.suffix != _ENDING:
         raise RecipeError(f"--out {out}: a name that ends in {_ENDING} is accepted")

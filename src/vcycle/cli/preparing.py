@@ -1,97 +1,52 @@
 """`vcycle prepare`: converts a dataset to a format that loads fast."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from vcycle.cli.task_options import options_for, with_options
 from vcycle.console.arguments import Json
-from vcycle.console.datasets import Data, DataOverrides, Layout, RecipeOption, Workers
+from vcycle.console.datasets import Data, Workers
 from vcycle.errors import DataError
+from vcycle.registry import import_attribute
+from vcycle.tasks.base import PrepareOptions, tasks
 
 __all__ = ["BAD_LIMIT", "prepare"]
 
 BAD_LIMIT = 0.05
 """Share of unreadable files above which the command exits with 1; the same share stops training by default."""
 
+_FORMATS = {name: found for task in tasks.values() for name, found in task.preparers.items()}
+_WRITERS = {name: import_attribute(found.function, f"--to {name}") for name, found in _FORMATS.items()}
 
+
+@with_options(_WRITERS)
 def prepare(
     data: Data,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder.")],
-    overrides: DataOverrides = None,
-    recipe: RecipeOption = None,
-    short_side: Annotated[
-        int | None,
-        typer.Option("--short-side", help="Short side in pixels; by default 1.15 times the recipe's training.size."),
-    ] = None,
-    levels: Annotated[str | None, typer.Option("--levels", help="Several short sides, such as 128,256.")] = None,
     to: Annotated[
         str,
         typer.Option(
             "--to",
-            metavar="video|array|tiles",
-            help="Output format: H.264 files, uncompressed frames, or tiles for super-resolution.",
+            metavar="|".join(_FORMATS),
+            help=f"Output format: {', '.join(f'{found.about} ({name})' for name, found in _FORMATS.items())}.",
         ),
-    ] = "video",
-    scale: Annotated[
-        int | None, typer.Option("--scale", help="Tiles: the super-resolution scale, by default 4.")
-    ] = None,
-    degradation: Annotated[
-        str | None,
-        typer.Option(
-            "--degradation",
-            metavar="bicubic|bd|none",
-            help="Tiles: how low-resolution frames are made, by default bicubic.",
-        ),
-    ] = None,
-    low: Annotated[Path | None, typer.Option("--low", help="Tiles: a folder of existing low-resolution clips.")] = None,
-    resize: Annotated[
-        str | None,
-        typer.Option("--resize", metavar="FACTOR", help="Tiles: downscale all frames first, such as 1/2."),
-    ] = None,
-    layout: Layout = None,
+    ] = next(iter(_FORMATS)),
     workers: Workers = None,
-    timeout: Annotated[
-        float | None,
-        typer.Option(
-            "--timeout",
-            min=1,
-            help="Seconds without progress after which a file counts as bad; by default 60. Not for tiles.",
-        ),
-    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only estimate disk space and time.")] = False,
     json: Json = False,
+    **options: Any,
 ) -> None:
     """Convert a dataset to a format that loads fast.
 
     `vcycle train RECIPE data=OUT` trains on the output folder. The same command resumes an interrupted preparation.
     Unreadable files are skipped and listed in OUT/report.json; the exit code is 1 if they are more than 5 %.
     """
-    from vcycle.registry import import_attribute
-    from vcycle.tasks.base import PrepareOptions, tasks
-
-    preparers = {name: function for task in tasks.values() for name, function in task.preparers.items()}
-    if to not in preparers:
-        *others, last = preparers
+    if to not in _FORMATS:
+        *others, last = _FORMATS
         raise DataError(f"--to {to}: {', '.join(others)} or {last} is accepted")
-    given = PrepareOptions(
-        data=data,
-        out=out,
-        to=to,
-        recipe=recipe,
-        layout=layout,
-        overrides=overrides,
-        short_side=short_side,
-        levels=levels,
-        scale=scale,
-        degradation=degradation,
-        low=low,
-        resize=resize,
-        workers=workers,
-        timeout=timeout,
-        dry_run=dry_run,
-        json=json,
-    )
-    failed = import_attribute(preparers[to], f"--to {to}")(given)
+    given = PrepareOptions(data=data, out=out, to=to, workers=workers, dry_run=dry_run, json=json)
+    failed = _WRITERS[to](given, **options_for(to, options, _WRITERS, "--to "))
     if failed > BAD_LIMIT:
         raise typer.Exit(1)

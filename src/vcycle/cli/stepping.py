@@ -159,7 +159,7 @@ def _find(recipe: "RecipeBase", work: Path, shown: "Progress", *, data: bool) ->
 
 
 def _assumed() -> int:
-    message(f"predicting whole plans for {_ANY_CLIPS:,} samples: set data=FOLDER or data.clips=N to predict for yours")
+    message(f"predicting whole plans for {_ANY_CLIPS:,} samples: set data=FOLDER, or the recipe's length of the data")
     return _ANY_CLIPS
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vcycle.config.recipe import RecipeBase
     from vcycle.tasks.base import Measure
 
-__all__ = ["demo_data", "plan_names", "seed_range", "study"]
+__all__ = ["plan_names", "seed_range", "study"]
 
 
 _MOST_SEEDS = 10_000
@@ -52,15 +52,6 @@ def seed_range(text: str) -> range:
     )
 
 
-def demo_data(data: dict[str, Any]) -> dict[str, Any]:
-    """A comparison as printed by `vcycle demo --json`: adds accuracies, and fixed names for best plan and control."""
-    arms = {
-        name: arm | {"accuracy": arm["value"], "accuracy_std": arm["value_std"]} for name, arm in data["arms"].items()
-    }
-    named = {"control": data["control"], "multigrid": data["plan"]}
-    return data | {"arms": arms | {name: arms[arm] for name, arm in named.items() if arm is not None}}
-
-
 def study(
     recipe: "RecipeBase",
     plans: Sequence[str],
@@ -71,7 +62,7 @@ def study(
     json: bool,
     margin: float | None = None,
     target: float | None = None,
-    as_data: Callable[[dict[str, Any]], dict[str, Any]] = lambda data: data,
+    as_data: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """Train the plans, then print and save the comparison.
 
@@ -82,8 +73,8 @@ def study(
         folder: Output folder.
         title: Title of the table.
         json: Print one JSON object instead of a table.
-        margin: Non-inferiority margin: the largest acceptable loss, in points or dB.
-        target: Validation target, as a share, in % or in dB.
+        margin: Non-inferiority margin: the largest acceptable loss, in the unit of the measure's differences.
+        target: Validation target, in the unit of the measure, or as a share.
         as_data: Converts the comparison's data to the printed JSON object.
 
     Returns:

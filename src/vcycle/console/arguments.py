@@ -1,6 +1,5 @@
 """Options and arguments shared by several commands."""
 
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -14,10 +13,8 @@ __all__ = [
     "Overrides",
     "Raw",
     "RecipeArgument",
-    "ViewsOption",
     "names_recipe",
     "refuse_raw",
-    "views_as_overrides",
 ]
 
 RecipeArgument = Annotated[
@@ -33,11 +30,6 @@ Overrides = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Use the raw weights rather than their EMA (training.ema).")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")]
-
-ViewsOption = Annotated[
-    str | None,
-    typer.Option("--views", metavar="KxJ", help="K clips of J crops each, such as 10x3; by default the recipe's."),
-]
 
 _WEIGHTS = (".pt", ".pth", ".pkl", ".safetensors")
 """Suffixes of weight files; such a name is never a recipe, even if the file does not exist."""
@@ -57,17 +49,3 @@ def refuse_raw(recipe: Path, raw: bool) -> None:
     """
     if raw:
         raise RecipeError(f"--raw needs a run: {recipe} is a recipe, whose init has no EMA")
-
-
-def views_as_overrides(text: str | None) -> list[str]:
-    """Convert `--views` to overrides of the recipe.
-
-    Raises:
-        RecipeError: if it is not clips x crops.
-    """
-    if text is None:
-        return []
-    found = re.fullmatch(r"(\d+)(?:[x×](\d+))?", text.strip())
-    if found is None or 0 in (int(found[1]), int(found[2] or 1)):
-        raise RecipeError(f"--views {text}: clips x crops, such as 1x1, 10x1 or 10x3, is accepted")
-    return [f"evaluation.clips={found[1]}", f"evaluation.crops={found[2] or 1}"]

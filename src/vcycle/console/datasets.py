@@ -29,7 +29,7 @@ Data = Annotated[
 ]
 DataOverrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as data.val=val.csv or data.fold=2."),
+    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as data.val=val.csv."),
 ]
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to train.")]
 Layout = Annotated[str | None, typer.Option("--layout", help="Folder layout, as data.layout in a recipe.")]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["comparison_figure", "comparison_table", "failed", "statements"]
+__all__ = ["comparison_figure", "comparison_table", "failed", "reference_line", "statements"]
 
 
 def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
@@ -31,18 +32,18 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
         table.add_column(column, justify="right")
     for name, arm in data["arms"].items():
         table.add_row(
-            f"[bold]{name}[/bold]" if name == data["plan"] and not _at_chance(arm) else name,
+            f"[bold]{name}[/bold]" if name == data["plan"] and _learned(arm) else name,
             f"{arm['train_seconds']:.1f} s",
             f"{arm['cpu_seconds']:.1f} s",
             f"{arm['steps']:,}",
             f"{arm['samples']:,}",
-            _ended(measure, arm),
+            _ended(data, arm),
             _speedup(arm.get("over_constant")),
             _speedup(arm.get("over_control")),
             *([] if target is None else [_soon(arm["to_target"])]),
         )
-    if (reached := _bicubic(data)) is not None:
-        table.add_row("bicubic", "", "", "", "", _text(measure, reached))
+    if (reference := _reference(data)) is not None:
+        table.add_row(reference["name"], "", "", "", "", _text(measure, reference["value"]))
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
@@ -50,42 +51,50 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     return table
 
 
-def _ended(measure: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
+def _ended(data: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
     """A plan's final value, with the standard deviation if there are several seeds."""
+    measure, reference = data["measure"], _reference(data)
     spread = f" ± {_number(measure, arm['value_std'])}" if arm["seeds"] > 1 else ""
-    return f"{_text(measure, arm['value'])}{spread}{' (chance)' if _at_chance(arm) else ''}"
+    mark = "" if reference is None or _learned(arm) else f" (not above {reference['name']})"
+    return f"{_text(measure, arm['value'])}{spread}{mark}"
 
 
-def _at_chance(arm: Mapping[str, Any]) -> bool:
-    """Whether a plan is not better than chance."""
-    return bool(arm.get("at_chance"))
+def _reference(data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What the reported split gives without training, if the task knows."""
+    found: Mapping[str, Any] | None = (data.get("references") or {}).get(data["split"])
+    return found
 
 
-def _no_better_than_chance(data: Mapping[str, Any]) -> str | None:
-    """A statement if no plan, or not even the best one, beats chance; else None."""
-    level, best = data.get("chance"), data["plan"]
-    if level is None:
+def _learned(arm: Mapping[str, Any]) -> bool:
+    """Whether a plan beats what needs no training, as far as that is known."""
+    return arm.get("beats_reference") is not False
+
+
+def _no_better(data: Mapping[str, Any]) -> str | None:
+    """A statement if no plan, or not even the best one, beats what needs no training; else None."""
+    reference, best = _reference(data), data["plan"]
+    if reference is None:
         return None
     measure, split = data["measure"], {"val": "validation", "test": "test"}[data["split"]]
-    share = f"{_text(measure, level['share'])}: the largest class's share of {level['videos']:,} {split} videos"
-    chance = f"chance ({share})"
-    if not all(_at_chance(arm) for arm in data["arms"].values()):
-        return f"{best} did not beat {chance}" if best is not None and _at_chance(data["arms"][best]) else None
-    advice = "train longer (training.epochs), start from trained weights (init=FILE), check the labels and training.lr"
-    if any(arm["value"] > level["share"] for arm in data["arms"].values()):
-        advice += f"; more {split} videos show smaller gains"
-    return f"no plan beat {chance}, so their times cannot be compared: {advice}"
+    words, items = reference["words"], f"{split} {measure['samples']}"
+    words += "" if reference["trials"] is None else f" of {reference['trials']:,} {items}"
+    named = f"{reference['name']} ({_text(measure, reference['value'])}: {words})"
+    if any(_learned(arm) for arm in data["arms"].values()):
+        return None if best is None or _learned(data["arms"][best]) else f"{best} did not beat {named}"
+    advice = reference["advice"]
+    if any(arm["value"] > reference["value"] for arm in data["arms"].values()):
+        advice += f"; more {items} show smaller gains"
+    return f"no plan beat {named}, so their times cannot be compared: {advice}"
 
 
 def statements(data: Mapping[str, Any]) -> list[str]:
     """The best plan's speed-up over the constant shape and its control, and the time to the target of all three.
 
-    If no plan beats chance, only that is stated.
+    If no plan beats what needs no training, only that is stated.
     """
     best, measure = data["plan"], data["measure"]
-    at_chance_said = _no_better_than_chance(data)
-    said = [line for line in (at_chance_said, _below_bicubic(data)) if line is not None]
-    if best is None or all(_at_chance(arm) for arm in data["arms"].values()):
+    said = [] if (line := _no_better(data)) is None else [line]
+    if best is None or not any(_learned(arm) for arm in data["arms"].values()):
         return said
     for key, other in (("over_constant", "the constant shape"), ("over_control", "its LR-matched control")):
         gain = data["arms"][best].get(key)
@@ -103,30 +112,6 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         times = "; ".join(f"{name} {_soon_in_words(data['arms'][name]['to_target'])}" for name in arms)
         said.append(f"to {_text(measure, data['target'])} on validation{of}: {times}")
     return said
-
-
-def _bicubic(data: Mapping[str, Any]) -> float | None:
-    """The value of bicubic interpolation on the reported split."""
-    return (data.get("bicubic") or {}).get(data["split"])
-
-
-def _below_bicubic(data: Mapping[str, Any]) -> str | None:
-    """A warning that names the plans below bicubic interpolation; None if there are none."""
-    reached, measure = _bicubic(data), data["measure"]
-    if reached is None:
-        return None
-    below = [name for name, arm in data["arms"].items() if arm["value"] < reached]
-    if not below:
-        return None
-    which = (
-        "every plan is"
-        if len(below) == len(data["arms"])
-        else f"{', '.join(below)} {'is' if len(below) == 1 else 'are'}"
-    )
-    return (
-        f"warning: {which} below bicubic interpolation, {_text(measure, reached)}: such a network has not learned to "
-        "restore, and its speed-up means nothing; train for more steps"
-    )
 
 
 def failed(data: Mapping[str, Any]) -> list[str]:
@@ -174,9 +159,9 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
         axis.set_xlim(0, None)
         axis.grid(alpha=0.3)
-    for axis, value in ((curves, (data.get("bicubic") or {}).get("val")), (ends, _bicubic(data))):
-        if value is not None and (axis is curves or tested):
-            axis.axhline(scale * value, color="grey", linestyle="--", linewidth=1, label="bicubic")
+    reference_line(curves, data, "val")
+    if tested:
+        reference_line(ends, data, "test")
     curves.legend(
         loc="lower right",
         title=f"range over seeds\n{'right' if tested else 'dot'}: at the end, ± sd",
@@ -185,19 +170,24 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     )
     if data["target"] is not None:
         curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
-    if data.get("chance") is not None:
-        ends.axhline(scale * data["chance"]["share"], color="black", linewidth=0.8, linestyle="--")
     # Matplotlib does not wrap titles; a long one would be cut off.
     said = [line for text in _in_short(data) for line in wrap(text, 94)]
     curves.set_title("\n".join(said), fontsize=8, loc="left")
     return figure
 
 
+def reference_line(axis: "Axes", data: Mapping[str, Any], split: str) -> None:
+    """Draw what a split gives without training as a dashed line, if the task knows."""
+    if (reference := (data.get("references") or {}).get(split)) is not None:
+        value = data["measure"]["scale"] * reference["value"]
+        axis.axhline(value, color="grey", linestyle="--", linewidth=1, label=reference["name"])
+
+
 def _in_short(data: Mapping[str, Any]) -> list[str]:
     """The best plan's gains, for the title of the figure."""
     best, measure = data["plan"], data["measure"]
-    said = [] if (line := _no_better_than_chance(data)) is None else [line]
-    if all(_at_chance(arm) for arm in data["arms"].values()):
+    said = [] if (line := _no_better(data)) is None else [line]
+    if not any(_learned(arm) for arm in data["arms"].values()):
         return said
     for key, other in (("over_constant", data["constant"]), ("over_control", data["control"])):
         gain = None if best is None else data["arms"][best].get(key)

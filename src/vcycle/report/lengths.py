@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from vcycle.report.comparison import reference_line
 from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
@@ -68,8 +69,7 @@ def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str,
             capsize=2,
             label=plan,
         )
-    if data.get("chance") is not None:
-        axis.axhline(scale * data["chance"]["share"], color="black", linewidth=0.8, linestyle="--")
+    reference_line(axis, data, data["split"])
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))

@@ -86,8 +86,8 @@ def _refuse_others(run: RunFolder, recipe: RecipeBase, plan: Plan, found: Mappin
         for split, digest in found.items():
             if (how := _how_others(started.get(split), digest)) is not None:
                 raise CheckpointError(
-                    f"{run.path} was started with other {split} videos than those in data.path {recipe.data.path}: "
-                    f"{how}; the run used those in {own.data.path}"
+                    f"{run.path} was started with other {split} data than data.path {recipe.data.path}: {how}; the "
+                    f"run used {own.data.path}"
                 )
     if run.plan.is_file() and (started_under := _plan_in(run.plan)) != plan:
         options = [difference for difference in _differences(own, recipe) if difference[0].startswith("plans.")]
@@ -148,14 +148,14 @@ def _value(value: Any) -> str:
 
 
 def _how_others(started: Any, now: Mapping[str, Any]) -> str | None:
-    """Describe how the videos of a split differ; None if they are the same."""
-    if not isinstance(started, Mapping) or all(started.get(key) == value for key, value in now.items()):
+    """Describe how the items of a split differ; None if they are the same."""
+    if not isinstance(started, Mapping):
         return None
-    had = started.get("videos")
-    if had != now["videos"]:
-        return f"found {now['videos']:,}, the run has {f'{had:,}' if isinstance(had, int) else repr(had)}"
-    what = [name for name in ("names", "labels") if started.get(name) != now.get(name)]
-    return f"their {' and '.join(what)} differ"
+    differ = {key: (had, value) for key, value in now.items() if (had := started.get(key)) != value}
+    for key, (had, value) in differ.items():
+        if isinstance(value, int):
+            return f"found {value:,} {key}, the run has {f'{had:,}' if isinstance(had, int) else repr(had)}"
+    return f"their {' and '.join(differ)} differ" if differ else None
 
 
 def _plan_in(path: Path) -> Plan:

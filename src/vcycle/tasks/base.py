@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import isfinite
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypeVar
 
 from vcycle.config.recipe import RecipeBase
@@ -17,8 +18,8 @@ from vcycle.errors import RecipeError
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.plans import PlanSpec, build_plan
+from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +44,7 @@ __all__ = [
     "Found",
     "Measure",
     "PrepareOptions",
+    "Preparer",
     "Progress",
     "Split",
     "Splits",
@@ -77,7 +79,7 @@ class Found(Protocol):
         ...
 
     def digest(self) -> dict[str, Any]:
-        """Identifies the items, wherever they are stored: `videos` (their number) and hashes of names and labels."""
+        """Identifies the items, wherever they are stored: numbers such as `videos`, and hashes such as `names`."""
         ...
 
 
@@ -169,6 +171,10 @@ class Measure:
     """The usual non-inferiority margin, before `scale`."""
     samples: str
     """The items that it averages over: `videos`."""
+    reference: str = ""
+    """What an evaluation also measures without training: `bicubic`; empty if it does not."""
+    reference_key: str = ""
+    """The field of an evaluation that holds the value of that reference."""
 
     def text(self, value: float) -> str:
         """Format a value with its unit.
@@ -180,6 +186,11 @@ class Measure:
             '98.8 %'
         """
         return f"{self.scale * value:.{self.digits}f} {self.unit}"
+
+    def reference_in(self, evaluation: Mapping[str, Any]) -> float | None:
+        """The value of the reference in an evaluation's fields; None if there is none, or an infinite one."""
+        value = evaluation.get(self.reference_key)
+        return float(value) if isinstance(value, int | float) and isfinite(value) else None
 
 
 class Evaluator(ABC):
@@ -282,18 +293,18 @@ class Demo:
     """The shipped recipe."""
     plans: tuple[str, ...]
     """The plans to compare."""
-    title: str
+    about: str
+    """What it shows: `digits in motion`."""
     folder: str
     """The default output folder."""
     seeds: int
     """The default number of seeds."""
-    fixed_names: bool = False
-    """Whether `--json` also gives the best plan and its control as `multigrid` and `control`, and values as
-    `accuracy`."""
+    as_data: Callable[[dict[str, Any]], dict[str, Any]] = dict
+    """Converts the data of the comparison to what `--json` prints."""
     make: "Callable[[Path, Progress], Sequence[str]]" = lambda folder, progress: ()
     """Generates the data in a folder; returns the recipe overrides that point to it."""
-    draw: "Callable[[Mapping[str, Path], Path], None]" = lambda runs, file: None
-    """Draws the output of the trained models into a file. Called with one run folder per plan, and the file."""
+    draw: "Callable[[Mapping[str, Path], Path], None]" = lambda runs, folder: None
+    """Draws the output of the trained models. Called with one run folder per plan, and the folder to write to."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,24 +323,25 @@ class CheckOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareOptions:
-    """The command-line options of `vcycle prepare`."""
+    """The options of `vcycle prepare` in any format."""
 
     data: str
     out: "Path"
     to: str
-    recipe: str | None
-    layout: str | None
-    overrides: Sequence[str] | None
-    short_side: int | None
-    levels: str | None
-    scale: int | None
-    degradation: str | None
-    low: "Path | None"
-    resize: str | None
     workers: int | None
-    timeout: float | None
     dry_run: bool
     json: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparer:
+    """A format of `vcycle prepare`."""
+
+    about: str
+    """What it writes: `uncompressed frames`."""
+    function: str
+    """`module:function`. It is called with `PrepareOptions` and its own options: keyword-only parameters that typer
+    reads. It returns the share of files that failed. Its module imports no torch."""
 
 
 class Task(ABC, Generic[R, F]):
@@ -353,9 +365,11 @@ class Task(ABC, Generic[R, F]):
     """The metrics that it supports."""
     commands: ClassVar[Mapping[str, str]] = {}
     """Task-specific commands: maps a name to `module:function`."""
-    preparers: ClassVar[Mapping[str, str]] = {}
-    """Formats of `vcycle prepare --to NAME`: maps a name to `module:function`. The function is called with
-    `PrepareOptions` and returns the share of files that failed."""
+    eval_options: ClassVar[str | None] = None
+    """`module:function`, whose keyword-only parameters are options of `vcycle eval`, as typer reads them. It returns
+    overrides of the recipe. Its module imports no torch."""
+    preparers: ClassVar[Mapping[str, Preparer]] = {}
+    """Formats of `vcycle prepare --to NAME`."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1
     """Ratio of the sides of the largest images to the sides of a plan's shapes."""
@@ -478,9 +492,15 @@ class Task(ABC, Generic[R, F]):
         del recipe, splits, progress
         return {}
 
-    def chance(self, recipe: R, found: F) -> Chance | None:
-        """The chance level on a split; None if the task has none."""
-        del recipe, found
+    def reference(self, recipe: R, found: F, measured: float | None) -> Reference | None:
+        """What a split gives without training, such as the chance level; None if the task knows of nothing.
+
+        Args:
+            recipe: The recipe.
+            found: The split.
+            measured: What evaluations of the split measured without training, by `Measure.reference_key`.
+        """
+        del recipe, found, measured
         return None
 
     def embedded_data(self, recipe: R, work: "Path") -> Section | None:

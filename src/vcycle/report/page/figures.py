@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from vcycle.report.page.runs import RunData, bicubic, measure, points, time_split
+from vcycle.report.page.runs import RunData, measure, points, reference, time_split
 from vcycle.utils.extras import new_figure, require
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _UNKNOWN = "measure on validation"
 def accuracy(runs: Sequence[RunData]) -> Picture:
     """The measure on validation against training time: a panel per measure, a line per run.
 
-    A dashed line marks bicubic interpolation, if known.
+    A dashed line marks what was measured without training, if it was.
     """
     panels: dict[str, list[RunData]] = {}
     for run in runs:
@@ -55,9 +55,10 @@ def accuracy(runs: Sequence[RunData]) -> Picture:
             for run in own:
                 found = points(run)
                 axis.plot([x for x, _ in found], [y for _, y in found], "o-", label=run.name, markersize=3)
-            lines = sorted({value for run in own if (value := bicubic(run.validations[-1]["evaluation"])) is not None})
-            for number, value in enumerate(lines):
-                axis.axhline(value, color="grey", linestyle="--", linewidth=1, label="bicubic" if number == 0 else None)
+            plain = {reference(run, run.validations[-1]["evaluation"]) for run in own}
+            lines = sorted(line for line in plain if line is not None)
+            for number, (name, value) in enumerate(lines):
+                axis.axhline(value, color="grey", linestyle="--", linewidth=1, label=name if number == 0 else None)
             axis.set_xlabel("training time (s)")
             axis.set_ylabel(label)
             axis.set_xlim(0, None)

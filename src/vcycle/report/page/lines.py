@@ -4,7 +4,9 @@ import reprlib
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from vcycle.tasks.base import measures
 
 __all__ = ["Environment", "Evaluated", "Replaced", "Stage", "fault", "kind_of"]
 
@@ -39,20 +41,15 @@ class _Step(_Kind):
     loss: _Loss | str | None = None
 
 
-class _Numbers(_Kind):
-    """Results of an evaluation; PSNR is infinite if all frames equal the ground truth."""
+_MEASURED = [key for one in measures().values() for key in (one.key, one.reference_key) if key]
+_NUMBERS: dict[str, Any] = {key: (float | None, None) for key in _MEASURED}
+"""Results of an evaluation; they may be infinite."""
 
-    map: float | None = None
-    top1: float | None = None
-    psnr: float | None = None
-    bicubic_psnr: float | None = None
-
-
-class _Validation(_Kind):
-    """A line of a log about a validation."""
-
-    seconds: _Amount
-    evaluation: _Numbers
+_Numbers = create_model("_Numbers", __base__=_Kind, **_NUMBERS)
+_Validation = create_model("_Validation", __base__=_Kind, seconds=(_Amount, ...), evaluation=(_Numbers, ...))
+"""A line of a log about a validation."""
+Evaluated = create_model("Evaluated", __base__=_Numbers, split=(str, ...), protocol=(str, ...))
+"""A result file of `vcycle eval`."""
 
 
 class _SlowData(_Kind):
@@ -74,13 +71,6 @@ class Environment(_Kind):
     step: _Count
     command: str
     folder: str
-
-
-class Evaluated(_Numbers):
-    """A result file of `vcycle eval`."""
-
-    split: str
-    protocol: str
 
 
 class Stage(_Kind):

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, nan
+from math import nan
 from typing import Any
 
 from vcycle.tasks.base import Measure
 
-__all__ = ["RunData", "Waits", "bicubic", "measure", "points", "shown", "time_split"]
+__all__ = ["RunData", "Waits", "measure", "points", "reference", "shown", "time_split"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,20 +84,21 @@ def measure(run: RunData, evaluation: Mapping[str, Any]) -> tuple[Measure | None
     return None, nan
 
 
-def bicubic(evaluation: Mapping[str, Any]) -> float | None:
-    """The PSNR of bicubic interpolation in a super-resolution evaluation, in dB; None if absent or infinite."""
-    value = evaluation.get("bicubic_psnr")
-    return float(value) if value is not None and isfinite(value) else None
+def reference(run: RunData, evaluation: Mapping[str, Any]) -> tuple[str, float] | None:
+    """Name and value (shares in percent) of what an evaluation measured without training, if it did."""
+    about, _ = measure(run, evaluation)
+    value = None if about is None else about.reference_in(evaluation)
+    return None if about is None or value is None else (about.reference, value * about.scale)
 
 
 def shown(run: RunData, evaluation: Mapping[str, Any]) -> str:
-    """Format the result of an evaluation; PSNR is followed by that of bicubic interpolation."""
+    """Format the result of an evaluation, followed by that without training if it was measured."""
     about, value = measure(run, evaluation)
     if about is None:
         return "–"
-    beside = bicubic(evaluation)
-    plain = "" if beside is None else f" (bicubic {beside:.2f} dB)"
-    return about.text(value).replace(" %", "%") + plain
+    plain = about.reference_in(evaluation)
+    beside = "" if plain is None else f" ({about.reference} {about.text(plain)})"
+    return f"{about.text(value)}{beside}".replace(" %", "%")
 
 
 def time_split(run: RunData) -> list[Waits]:

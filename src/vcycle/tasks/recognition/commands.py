@@ -1,15 +1,35 @@
-"""Implements `vcycle predict`, which classifies videos with a trained model."""
+"""Implements `vcycle predict`, which classifies videos with a trained model, and the options of `vcycle eval`."""
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from vcycle.console.arguments import ViewsOption, views_as_overrides
 from vcycle.console.output import message, print_json, result
+from vcycle.errors import RecipeError
 
-__all__ = ["predict"]
+__all__ = ["eval_options", "predict"]
+
+ViewsOption = Annotated[
+    str | None,
+    typer.Option("--views", metavar="KxJ", help="K clips of J crops each, such as 10x3; by default the recipe's."),
+]
+
+
+def eval_options(*, views: ViewsOption = None) -> list[str]:
+    """Convert the options that `vcycle eval` has for recognition to overrides of the recipe.
+
+    Raises:
+        RecipeError: if `--views` is not clips x crops.
+    """
+    if views is None:
+        return []
+    found = re.fullmatch(r"(\d+)(?:[x×](\d+))?", views.strip())
+    if found is None or 0 in (int(found[1]), int(found[2] or 1)):
+        raise RecipeError(f"--views {views}: clips x crops, such as 1x1, 10x1 or 10x3, is accepted")
+    return [f"evaluation.clips={found[1]}", f"evaluation.crops={found[2] or 1}"]
 
 
 def predict(
@@ -34,7 +54,7 @@ def predict(
     from vcycle.train.threads import use_threads
 
     loaded = load_model(model, message, task="recognition")
-    recipe = override_trained(loaded.recipe, views_as_overrides(views), str(model))
+    recipe = override_trained(loaded.recipe, eval_options(views=views), str(model))
     assert isinstance(recipe, RecognitionRecipe)
     taken = views_of(recipe)
     # At most one process per clip; but at least one, because a broken file may kill the process that reads it.

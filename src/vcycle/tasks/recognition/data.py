@@ -13,8 +13,8 @@ from vcycle.data.layouts.lists import list_splits, splits_in_list
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
+from vcycle.tasks.reference import Reference
 from vcycle.utils.extras import check_installed
 
 __all__ = [
@@ -281,11 +281,18 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
             raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
 
 
-def chance_of(videos: VideoList) -> Chance | None:
+def chance_of(videos: VideoList) -> Reference | None:
     """What guessing scores on a split: the share of its largest class; None for multi-label videos."""
     if videos.multi_label or not len(videos):
         return None
-    return Chance(share=max(Counter(videos.labels).values()) / len(videos), videos=len(videos))
+    return Reference(
+        name="chance",
+        value=max(Counter(videos.labels).values()) / len(videos),
+        words="the largest class's share",
+        advice="train longer (training.epochs), start from trained weights (init=FILE), check the labels and "
+        "training.lr",
+        trials=len(videos),
+    )
 
 
 def without_digits(recipe: RecognitionRecipe) -> RecognitionRecipe:

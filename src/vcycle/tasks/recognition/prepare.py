@@ -2,10 +2,12 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from vcycle.console import process
-from vcycle.console.datasets import PATIENCE, files, refuse
+from vcycle.console.datasets import PATIENCE, DataOverrides, Layout, RecipeOption, files
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import DataError, RecipeError
@@ -24,7 +26,26 @@ __all__ = ["prepare_videos"]
 _SHOWN = 20
 
 
-def prepare_videos(given: PrepareOptions) -> float:
+def prepare_videos(
+    given: PrepareOptions,
+    *,
+    overrides: DataOverrides = None,
+    recipe: RecipeOption = None,
+    short_side: Annotated[
+        int | None,
+        typer.Option("--short-side", help="Short side in pixels; by default 1.15 times the recipe's training.size."),
+    ] = None,
+    levels: Annotated[str | None, typer.Option("--levels", help="Several short sides, such as 128,256.")] = None,
+    layout: Layout = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=1,
+            help="Seconds without progress after which a file counts as bad; by default 60. Not for tiles.",
+        ),
+    ] = None,
+) -> float:
     """Write videos at one or several sizes.
 
     Returns:
@@ -34,33 +55,24 @@ def prepare_videos(given: PrepareOptions) -> float:
         DataError: if the data or an option is wrong.
         RecipeError: if the recipe is of another task.
     """
-    of_tiles = {
-        "--scale": given.scale,
-        "--degradation": given.degradation,
-        "--low": given.low,
-        "--resize": given.resize,
-    }
-    refuse("goes with --to tiles", of_tiles)
     from vcycle.data import Preparation, is_prepared, layout_of, load_index
 
     out, dry_run, json = given.out, given.dry_run, given.json
-    found = recipe_of_data(given.data, given.recipe, given.layout, given.overrides)
+    found = recipe_of_data(given.data, recipe, layout, overrides)
     if not isinstance(found, RecognitionRecipe):
         ways = " or ".join(f"`--to {to}`" for to in tasks[found.task].preparers)
         hint = f": {ways} prepares clips for it" if ways else ", whose data is not prepared"
-        raise RecipeError(f"--recipe {given.recipe} is of {found.task}{hint}")
+        raise RecipeError(f"--recipe {recipe} is of {found.task}{hint}")
     loaded = without_digits(found)
     folder = Path(loaded.data.path or given.data)
     layout_of(folder)  # check first that the data exists
     if is_prepared(folder) and load_index(folder).settings.to == "array":
         raise DataError(f"{folder}: is already prepared as arrays; prepare from the original videos")
-    settings = _settings(loaded if given.recipe is not None else None, given)
+    settings = _settings(loaded if recipe is not None else None, given.to, levels, short_side)
     videos = every_video(loaded)
     for note in left_out(videos.values()):
         message(note)
-    preparation = Preparation(
-        videos, out, settings, data=folder, workers=given.workers, patience=given.timeout or PATIENCE
-    )
+    preparation = Preparation(videos, out, settings, data=folder, workers=given.workers, patience=timeout or PATIENCE)
     estimate = preparation.estimate()
     if dry_run:
         if json:
@@ -80,11 +92,12 @@ def prepare_videos(given: PrepareOptions) -> float:
     return len(report.failed) / max(report.videos, 1)
 
 
-def _settings(recipe: RecognitionRecipe | None, given: PrepareOptions) -> "PrepareSettings":
+def _settings(
+    recipe: RecognitionRecipe | None, to: str, levels: str | None, short_side: int | None
+) -> "PrepareSettings":
     from vcycle.data import PrepareSettings
     from vcycle.data.prepare.settings import short_side_for
 
-    levels, short_side = given.levels, given.short_side
     if levels is not None and short_side is not None:
         raise DataError(f"--levels {levels} and --short-side {short_side} are mutually exclusive: give one")
     if levels is not None:
@@ -98,7 +111,7 @@ def _settings(recipe: RecognitionRecipe | None, given: PrepareOptions) -> "Prepa
         sides = (short_side_for(recipe.training.size),)
     else:
         raise DataError("the size is unknown: give --recipe RECIPE, to fit its largest crop, or --short-side PIXELS")
-    return PrepareSettings(to="video" if given.to == "video" else "array", levels=sides)
+    return PrepareSettings(to="video" if to == "video" else "array", levels=sides)
 
 
 def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:

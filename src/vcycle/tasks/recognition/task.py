@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
-from vcycle.tasks.chance import Chance
+from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.recognition.data import chance_of, check_videos, every_video, find_videos, left_out, without_digits
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
 from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
+from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:
     from torch import nn
@@ -41,6 +41,15 @@ def _share(name: str, key: str, words: str) -> Measure:
     )
 
 
+def _demo_data(data: dict[str, Any]) -> dict[str, Any]:
+    """The demo's comparison with accuracies, and with fixed names for the best plan and its control."""
+    arms = {
+        name: arm | {"accuracy": arm["value"], "accuracy_std": arm["value_std"]} for name, arm in data["arms"].items()
+    }
+    named = {"control": data["control"], "multigrid": data["plan"]}
+    return data | {"arms": arms | {name: arms[arm] for name, arm in named.items() if arm is not None}}
+
+
 class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     """Video classification: one class per video or, with `training.multi_label`, any number."""
 
@@ -53,16 +62,18 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     compared = ("constant", "long+short", "cascade")
     measures = (_share("top-1", "top1", "accuracy"), _share("mAP", "map", "mAP"))
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.recognition.commands:predict"}
-    preparers: ClassVar[Mapping[str, str]] = {
-        to: "vcycle.tasks.recognition.prepare:prepare_videos" for to in ("video", "array")
+    eval_options = "vcycle.tasks.recognition.commands:eval_options"
+    preparers: ClassVar[Mapping[str, Preparer]] = {
+        to: Preparer(about=about, function="vcycle.tasks.recognition.prepare:prepare_videos")
+        for to, about in (("video", "H.264 files"), ("array", "uncompressed frames"))
     }
     demo = Demo(
         recipe="demo/digits",
         plans=("constant", "control:cascade", "long+short", "cascade"),
-        title="vcycle demo: digits in motion",
+        about="digits in motion",
         folder="vcycle-demo",
         seeds=2,
-        fixed_names=True,
+        as_data=_demo_data,
     )
     free_keys = (
         "data.layout",
@@ -157,9 +168,9 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
 
         return unopenable(recipe, splits, progress)
 
-    def chance(self, recipe: RecognitionRecipe, found: VideoList) -> Chance | None:
+    def reference(self, recipe: RecognitionRecipe, found: VideoList, measured: float | None) -> Reference | None:
         """The share of the largest class; None for multi-label videos."""
-        del recipe
+        del recipe, measured
         return chance_of(found)
 
     def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:

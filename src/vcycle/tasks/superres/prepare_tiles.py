@@ -3,9 +3,11 @@
 from fractions import Fraction
 from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from vcycle.console import process
-from vcycle.console.datasets import refuse
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import DataError
@@ -18,7 +20,26 @@ __all__ = ["prepare_tiles"]
 _SHOWN = 20
 
 
-def prepare_tiles(given: PrepareOptions) -> float:
+def prepare_tiles(
+    given: PrepareOptions,
+    *,
+    scale: Annotated[
+        int | None, typer.Option("--scale", help="Tiles: the super-resolution scale, by default 4.")
+    ] = None,
+    degradation: Annotated[
+        str | None,
+        typer.Option(
+            "--degradation",
+            metavar="bicubic|bd|none",
+            help="Tiles: how low-resolution frames are made, by default bicubic.",
+        ),
+    ] = None,
+    low: Annotated[Path | None, typer.Option("--low", help="Tiles: a folder of existing low-resolution clips.")] = None,
+    resize: Annotated[
+        str | None,
+        typer.Option("--resize", metavar="FACTOR", help="Tiles: downscale all frames first, such as 1/2."),
+    ] = None,
+) -> float:
     """Write the clips of a folder, or of each split, into a tile store with their low-resolution frames.
 
     Returns:
@@ -27,9 +48,6 @@ def prepare_tiles(given: PrepareOptions) -> float:
     Raises:
         DataError: as in `vcycle.tasks.superres.pairs.prepare.write_store`, or if an option is out of range.
     """
-    of_videos: dict[str, object] = {"--recipe": given.recipe, "--levels": given.levels, "--layout": given.layout}
-    of_videos |= {"--short-side": given.short_side, "--timeout": given.timeout, "KEY=VALUE": given.overrides}
-    refuse("goes with --to video or array", of_videos)
     from vcycle.data.layouts.splits import folders_of_splits
     from vcycle.data.prepare.estimate import free_bytes
     from vcycle.tasks.superres.pairs.degrade import Degradation
@@ -38,8 +56,8 @@ def prepare_tiles(given: PrepareOptions) -> float:
     from vcycle.tasks.superres.pairs.resized import resized_pairs
     from vcycle.tasks.superres.pairs.store import is_store
 
-    data, out, low, resize, workers = Path(given.data).expanduser(), given.out, given.low, given.resize, given.workers
-    scale, degradation = 4 if given.scale is None else given.scale, given.degradation or "bicubic"
+    data, out, workers = Path(given.data).expanduser(), given.out, given.workers
+    scale, degradation = 4 if scale is None else scale, degradation or "bicubic"
     dry_run, json = given.dry_run, given.json
     if degradation not in ("bicubic", "bd", "none"):
         raise DataError(f"--degradation {degradation}: must be bicubic, bd or none")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.console.datasets import refuse
 from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Progress, Splits, Task
+from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
+from vcycle.tasks.reference import Reference
 from vcycle.tasks.superres import plans
 from vcycle.tasks.superres.layouts import LAYOUTS
 from vcycle.tasks.superres.models import MODELS
@@ -44,14 +45,14 @@ def _make_photographs(folder: Path, progress: Progress) -> Sequence[str]:
     return [f"data.path={tiles}"]
 
 
-def _draw_crops(runs: Mapping[str, Path], file: Path) -> None:
-    """Draw one region as restored by each model."""
+def _draw_crops(runs: Mapping[str, Path], folder: Path) -> None:
+    """Draw one region as restored by each model, as `restored.png`."""
     from vcycle.console.figures import save_figure
     from vcycle.tasks.superres.figures import restored_crops, restored_figure
 
     named = {words: runs[plan] for plan, words in _SHOWN.items() if plan in runs}
     if named:
-        save_figure(restored_figure(restored_crops(named)), file)
+        save_figure(restored_figure(restored_crops(named)), folder / "restored.png")
 
 
 _SHOWN = {"constant": "constant shape", "hierarchical": "hierarchical"}
@@ -79,14 +80,20 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
             digits=2,
             margin=0.05,
             samples="clips",
+            reference="bicubic",
+            reference_key="bicubic_psnr",
         ),
     )
     commands: ClassVar[Mapping[str, str]] = {"upscale": "vcycle.tasks.superres.commands:upscale"}
-    preparers: ClassVar[Mapping[str, str]] = {"tiles": "vcycle.tasks.superres.prepare_tiles:prepare_tiles"}
+    preparers: ClassVar[Mapping[str, Preparer]] = {
+        "tiles": Preparer(
+            about="tiles for super-resolution", function="vcycle.tasks.superres.prepare_tiles:prepare_tiles"
+        )
+    }
     demo = Demo(
         recipe="demo/superresolution",
         plans=("constant", "control:hierarchical", "hierarchical"),
-        title="vcycle demo: photographs under a moving camera, enlarged four times",
+        about="photographs under a moving camera, enlarged four times",
         folder="vcycle-demo-superresolution",
         seeds=1,
         make=_make_photographs,
@@ -139,6 +146,18 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
         found = [*notices(splits), *([] if plan is None else never_learning(recipe, plan))]
         return [f"warning: {note}" for note in found]
+
+    def reference(self, recipe: SuperresRecipe, found: "ClipPairs", measured: float | None) -> Reference | None:
+        """The PSNR of bicubic interpolation."""
+        del recipe, found
+        if measured is None:
+            return None
+        return Reference(
+            name="bicubic",
+            value=measured,
+            words="interpolation, without a network",
+            advice="train for more steps (for a short training, set training.epsilon=0.03)",
+        )
 
     def owns(self, folder: Path) -> bool:
         """Whether a folder, or a split's folder in it, is a tile store."""

@@ -3,8 +3,8 @@ from pathlib import Path
 import pytest
 
 from vcycle.data.layouts import VideoList
-from vcycle.tasks.chance import Chance
 from vcycle.tasks.recognition.data import chance_of
+from vcycle.tasks.reference import Reference
 
 
 def videos(labels, **given):
@@ -19,7 +19,8 @@ def videos(labels, **given):
 
 
 def test_chance_is_the_share_of_the_largest_class():
-    assert chance_of(videos([0, 1, 1, 1, 2])) == Chance(share=0.6, videos=5)
+    found = chance_of(videos([0, 1, 1, 1, 2]))
+    assert (found.name, found.value, found.trials) == ("chance", 0.6, 5)
 
 
 def test_videos_of_several_labels_have_no_chance_level():
@@ -40,4 +41,10 @@ def test_videos_of_several_labels_have_no_chance_level():
     ],
 )
 def test_chance_is_beaten_by_more_than_luck_gives(share, count, accuracy, beaten):
-    assert Chance(share=share, videos=count).beaten_by(accuracy) is beaten
+    chance = Reference(name="chance", value=share, words="", advice="", trials=count)
+    assert chance.beaten_by(accuracy) is beaten
+
+
+def test_a_value_that_is_no_share_is_beaten_by_any_higher_one():
+    bicubic = Reference(name="bicubic", value=26.1, words="", advice="")
+    assert [bicubic.beaten_by(value) for value in (26.0, 26.1, 26.2)] == [False, False, True]
