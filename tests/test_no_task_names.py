@@ -17,7 +17,7 @@ NAMES |= {measure.reference_key for task in SHIPPED for measure in task.measures
 ANY_CASE = (
     *("super-?res", "bicubic", "psnr", "ssim", r"top-?[15]\b", "restor", "upscal", r"\btiles?\b", "degradation"),
     *("largest class", "confusion", "multi.label", "mixup", "cutmix", "--views"),
-    *(r"data\.(clips|fold|epoch|low)\b", r"evaluation\.(clips|crops|size|channels|chunk)"),
+    *(r"(?<!\.)data\.(clips|fold|epoch|low)\b", r"evaluation\.(clips|crops|size|channels|chunk)"),
 )
 AS_WRITTEN = (r"\bdB\b", *(rf"\b{re.escape(name)}\b" for name in NAMES))  # mAP is no map
 WORDS = re.compile(f"(?i:{'|'.join(ANY_CASE)})|{'|'.join(AS_WRITTEN)}")
