@@ -168,9 +168,10 @@ def shared_cases(shared_data: Path) -> Path:
 @pytest.fixture(scope="session")
 def digit_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of tiny H.264 files in four classes: 24 videos to train on, 8 each to validate and test. Read only."""
-    from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+    from vcycle.tasks.recognition.digits import render_digits
+    from vcycle.tasks.recognition.recipe import DigitsSection
 
-    settings = DigitSettings(
+    settings = DigitsSection(
         motions=("left", "right"), clips={"train": 6, "val": 2, "test": 2}, frames=12, size=24, digit_size=12
     )
     return render_digits(tmp_path_factory.mktemp("digits") / "set", settings)
