@@ -37,10 +37,6 @@ class DigitsSection(Section):
     """The embedded demo dataset: scanned digits that move over textures, written as H.264 files.
 
     A pair is a range from which each clip draws uniformly. Two datasets with equal settings are equal.
-
-    Example:
-        >>> [name for name, *_ in DigitsSection(digits=(2, 7), motions=("left", "right")).classes]
-        ['2-left', '2-right', '7-left', '7-right']
     """
 
     digits: tuple[int, ...] = (2, 7)
