@@ -10,8 +10,6 @@ training clips is kept for it, by whole films: clips cut from one film (``April_
 splits.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

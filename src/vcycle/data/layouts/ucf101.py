@@ -11,8 +11,6 @@ The set has no validation split, so a hashed share of the training list is kept 
 clips of a group (``g08``) are cut from one film, and would leak between splits.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

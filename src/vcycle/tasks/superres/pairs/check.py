@@ -1,7 +1,5 @@
 """Checks clips: every frame is readable, and low-resolution frames match their degradation."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator
