@@ -126,9 +126,9 @@ def test_what_cannot_be_removed_for_a_new_set_is_named(tmp_path: Path) -> None:
         render_digits(tmp_path / "set", SMALL)
 
 
-def test_a_clip_depends_neither_on_workers_nor_on_what_else_is_rendered(small_set: Path, tmp_path: Path) -> None:
+def test_a_clip_does_not_depend_on_what_else_is_rendered(small_set: Path, tmp_path: Path) -> None:
     one = DigitsSection(digits=(7,), motions=("clockwise",), clips={"test": 2}, frames=14, size=32, digit_size=16)
-    alone = contents(render_digits(tmp_path / "alone", one, workers=2))
+    alone = contents(render_digits(tmp_path / "alone", one))
     whole = contents(small_set)
     assert alone == {name: whole[name] for name in alone}
     assert len(alone) == 2

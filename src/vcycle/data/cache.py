@@ -5,8 +5,6 @@ decoded frames. A cache of 20,000 frames of 64 x 86 pixels takes 330 MB. It has 
 ``vcycle prepare --to array``, for a dataset that stays where it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -58,7 +56,7 @@ class FrameCache(PreparedSource):
         short_side: int,
         progress: Callable[[int, int], None] | None = None,
         workers: int | None = None,
-    ) -> FrameCache:
+    ) -> "FrameCache":
         """Decode every video into a folder, or open an existing cache.
 
         The cache's name depends on the videos' paths, sizes and modification times, and on the short side: a changed

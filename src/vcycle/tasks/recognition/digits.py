@@ -11,9 +11,7 @@ Arrays are planes of light in video levels: luma ``(frames, height, width)`` in 
 """
 
 import functools
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,21 +62,18 @@ def render_digits(
     root: Path,
     settings: DigitsSection | None = None,
     *,
-    workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the set as ``root/SPLIT/CLASS/NNNN.mp4``, unless it is there already with the same settings.
 
-    Each clip depends on its own name and on the settings of its look alone: neither the order, nor the number
-    of workers, nor which other classes and clips are asked for changes it. A file appears under its name once
+    Each clip depends on its own name and on the settings of its look alone: neither the order, nor which other
+    classes and clips are asked for changes it. A file appears under its name once
     it is whole, and ``MARKER`` calls the set finished once all files are there; a set that was cut off, or
     that has other settings, is made anew.
 
     Args:
         root: Folder of the set: new, empty, or holding an earlier set of this kind.
         settings: What to render; the defaults if left out.
-        workers: Processes that share the work; 1 starts none. A script that asks for more guards its entry
-            with ``if __name__ == "__main__"``, as the processes are started afresh.
         progress: Called with (clips done, clips in all) after each clip.
 
     Returns:
@@ -97,7 +92,8 @@ def render_digits(
         for split in settings.clips:
             for name, _, _ in settings.classes:
                 make_folder(root / split / name)
-        for done, _ in enumerate(_map(functools.partial(_write_clip, root, settings), jobs, workers), start=1):
+        for done, job in enumerate(jobs, start=1):
+            _write_clip(root, settings, job)
             if progress is not None:
                 progress(done, len(jobs))
     return root
@@ -144,15 +140,6 @@ def _jobs(settings: DigitsSection, scans: Mapping[int, Floats]) -> Iterator[_Job
             for number in range(count):
                 # The scan follows from the number, so that every motion shows every scan equally often.
                 yield _Job(split, name, digit, motion, number, mine[number % len(mine)])
-
-
-def _map(write: Callable[[_Job], None], jobs: list[_Job], workers: int) -> Iterator[None]:
-    if workers <= 1:
-        yield from map(write, jobs)
-        return
-    # Fresh processes: a fork would copy whatever locks the threads of this one hold.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(write, jobs, chunksize=16)
 
 
 def _write_clip(root: Path, settings: DigitsSection, job: _Job) -> None:
