@@ -1,7 +1,5 @@
 """Batches, and how samples are collated into them."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Video datasets that answer sample requests, and the samples they return."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

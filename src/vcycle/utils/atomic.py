@@ -68,7 +68,10 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder to disk: only then do new names in it survive a power loss. A no-op where the system cannot."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it may be written to, but not listed
+        return
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from vcycle.data.layouts.charades import charades_splits, read_charades
 from vcycle.data.layouts.folder import folder_splits, read_folder
-from vcycle.data.layouts.hmdb51 import hmdb51_splits, read_hmdb51
+from vcycle.data.layouts.folds import hmdb51_splits, read_hmdb51, read_ucf101, ucf101_splits
 from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
 from vcycle.data.layouts.layout import AUTO, Layout, LayoutRegistry
 from vcycle.data.layouts.lists import list_splits, read_list, read_lists, splits_in_list
 from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.layouts.ssv2 import read_ssv2, ssv2_splits
-from vcycle.data.layouts.ucf101 import read_ucf101, ucf101_splits
 from vcycle.data.layouts.videos import VideoList
 from vcycle.errors import DataError
 

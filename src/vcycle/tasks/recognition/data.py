@@ -308,7 +308,6 @@ def was_prepared(recipe: RecognitionRecipe) -> bool:
 
 
 def _render(section: DigitsSection, root: Path, progress: Progress) -> Path:
-    from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+    from vcycle.tasks.recognition.digits import render_digits
 
-    settings = DigitSettings(**section.model_dump(exclude={"clips"}), clips=dict(section.clips))
-    return render_digits(root, settings, progress=lambda done, total: progress("making videos", done, total))
+    return render_digits(root, section, progress=lambda done, total: progress("making videos", done, total))

@@ -36,7 +36,7 @@ BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
 class DigitsSection(Section):
     """The embedded demo dataset: scanned digits that move over textures, written as H.264 files.
 
-    The fields are those of `vcycle.tasks.recognition.digits.DigitSettings`.
+    A pair is a range from which each clip draws uniformly. Two datasets with equal settings are equal.
     """
 
     digits: tuple[int, ...] = (2, 7)
@@ -67,9 +67,14 @@ class DigitsSection(Section):
     """Random seed."""
 
     @property
+    def classes(self) -> tuple[tuple[str, int, str], ...]:
+        """The classes as (name, digit, motion); the name is that of the folder, such as `7-clockwise`."""
+        return tuple((f"{digit}-{motion}", digit, motion) for digit in self.digits for motion in self.motions)
+
+    @property
     def train_clips(self) -> int:
         """Length of the training split."""
-        return self.clips.get("train", 0) * len(self.digits) * len(self.motions)
+        return self.clips.get("train", 0) * len(self.classes)
 
 
 class DataSection(LoadingSection):
