@@ -35,7 +35,7 @@ from vcycle.plan import (
 )
 
 if TYPE_CHECKING:
-    from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
+    from vcycle.data import GridSampler, SampleRequest, VideoDataset, follow, loader
     from vcycle.nn import BatchPartition, apply, convert_batchnorm, one_step, revert_batchnorm
     from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
@@ -49,6 +49,7 @@ _LAZY = {
     "VideoDataset": "vcycle.data",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
+    "follow": "vcycle.data",
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
     "register_layout": "vcycle.tasks.base",
@@ -85,6 +86,7 @@ __all__ = [
     "constant",
     "control",
     "convert_batchnorm",
+    "follow",
     "large_minibatch",
     "loader",
     "multigrid",
