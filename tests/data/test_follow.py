@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDa
 
 import vcycle
 from vcycle.data import ResampledDataset
+from vcycle.nn.check_batch import check_batch
 from vcycle.plan import rank_slice
 
 FRAMES, SIZE, CLIPS = 8, 16, 22
@@ -307,6 +308,14 @@ def test_a_wrong_place_in_the_plan_or_among_ranks_is_refused_at_once() -> None:
     for options in ({"start": len(PLAN) + 1}, {"start": -1}, {"rank": 2, "world": 2}, {"rank": 0, "world": 4}):
         with pytest.raises(vcycle.PlanError):
             vcycle.follow([], PLAN, **options)
+
+
+def test_the_rank_is_found_as_the_loader_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    step, clips = next(vcycle.follow([clips_of(numbers(0, 30))], PLAN))
+    assert len(clips) == len(rank_slice(step.batch, step.bn_batch, 1, 2)) < step.batch
+    check_batch(step, clips)
 
 
 def test_numpy_batches_become_tensors() -> None:

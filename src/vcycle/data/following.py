@@ -16,6 +16,7 @@ from vcycle.data.source import resample
 from vcycle.data.views import Views
 from vcycle.errors import DataError, PlanError
 from vcycle.plan import Plan, Shape, Step, rank_slice
+from vcycle.utils.ranks import rank_and_world
 
 __all__ = ["follow"]
 
@@ -67,8 +68,8 @@ def follow(
             each time.
         plan: The plan: shapes and batch sizes.
         start: First step.
-        rank: This rank.
-        world: Number of ranks.
+        rank: This rank, found by default, as ``loader`` does.
+        world: Number of ranks, found by default.
         key: Where the clips are in a batch: a name in a mapping, dataclass or named tuple (``"pixel_values"``), or a
             position in a tuple. By default they are the batch itself, its first element, or its only
             five-dimensional tensor.
@@ -86,23 +87,26 @@ def follow(
         DataError: During iteration: if the stream ends before the plan and cannot start again, its clips are smaller
             than a step's shape or not five-dimensional, or its batches cannot be joined.
     """
-    rank, world = (rank or 0, world or 1)
     if not 0 <= start <= len(plan):
         raise PlanError(f"start {start} is not in the plan, which has steps 0 to {len(plan)}")
+    fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
+    shares = _shares(plan, start, *rank_and_world(rank, world))
+    return _steps(_Supply(stream, plan, key), fitted, shares)
+
+
+def _shares(plan: Plan, start: int, rank: int, world: int) -> Iterator[tuple[Step, int]]:
+    """Return each step and this rank's number of clips."""
     for shape in plan.shapes:
         if shape.batch < world:
             raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
     rank_slice(world, 1, rank, world)  # refuses an invalid rank here rather than in the loop
-    fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
-    return _steps(_Supply(stream, plan, key), fitted, plan, start, (rank, world))
+    return ((step, len(rank_slice(step.batch, step.bn_batch, rank, world))) for step in plan.iterate(start))
 
 
-def _steps(
-    supply: _Supply, fitted: _Fitted, plan: Plan, start: int, place: tuple[int, int]
-) -> Iterator[tuple[Step, Any]]:
+def _steps(supply: _Supply, fitted: _Fitted, shares: Iterator[tuple[Step, int]]) -> Iterator[tuple[Step, Any]]:
     joined = Joiner(fitted.device)
-    for step in plan.iterate(start):
-        parts = supply.take(len(rank_slice(step.batch, step.bn_batch, *place)), step)
+    for step, share in shares:
+        parts = supply.take(share, step)
         # Resized before they are joined: the coarse clips of a large batch take far less memory.
         yield step, joined(parts, supply.clips_at, [fitted(clips_in(part, supply.clips_at), step) for part in parts])
 
@@ -115,8 +119,8 @@ class _Supply:
         self._stream = stream
         self._plan = plan
         self._key = key
-        self._batches = iter(stream)
-        self._once = self._batches is stream
+        self._batches: Iterator[Any] | None = None  # started at the first step: that may start worker processes
+        self._once = False
         self._rest: BatchPart | None = None
         self._epoch = 0
         self._fresh = True
@@ -137,6 +141,9 @@ class _Supply:
 
     def _next(self, step: Step) -> BatchPart:
         """Return the next batch that has clips, of this epoch or the next."""
+        if self._batches is None:
+            self._batches = iter(self._stream)
+            self._once = self._batches is self._stream
         while True:
             for batch in self._batches:
                 self.clips_at, clips = clips_of(batch, self._key)
