@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
 __all__ = ["NotInstalledError", "new_figure", "require"]
 
-_EXTRAS = {"matplotlib": ("plots need", "plots"), "sklearn": ("the demo needs", "demo")}
+_EXTRAS = {
+    "fsspec": ("URLs need", "fsspec"),
+    "matplotlib": ("plots need", "plots"),
+    "sklearn": ("the demo needs", "demo"),
+}
 _PACKAGES = {"sklearn": "scikit-learn"}
 
 

@@ -2,12 +2,12 @@
 
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 from vcycle.console import process
 from vcycle.console.datasets import refuse
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
+from vcycle.data.locations import local_path
 from vcycle.errors import DataError
 from vcycle.tasks.base import SPLITS, PrepareOptions
 from vcycle.utils.reading import resolved
@@ -38,7 +38,8 @@ def prepare_tiles(given: PrepareOptions) -> float:
     from vcycle.tasks.superres.pairs.resized import resized_pairs
     from vcycle.tasks.superres.pairs.store import is_store
 
-    data, out, low, resize, workers = Path(given.data).expanduser(), given.out, given.low, given.resize, given.workers
+    data = local_path(given.data, "data").expanduser()
+    out, low, resize, workers = given.out, given.low, given.resize, given.workers
     scale, degradation = 4 if given.scale is None else given.scale, given.degradation or "bicubic"
     dry_run, json = given.dry_run, given.json
     if degradation not in ("bicubic", "bd", "none"):
