@@ -90,13 +90,22 @@ class _Position:
     step: int
 
 
+@dataclass
+class _Loaded:
+    """A state that was loaded, until an iterator that starts there has returned a batch."""
+
+    step: int
+    used: bool = False
+
+
 class PlanBatches(Batches):
     """An iterator of the batches of a plan, which counts those it has returned."""
 
-    def __init__(self, batches: Batches, position: _Position) -> None:
-        """Wrap an iterator that starts at a position."""
+    def __init__(self, batches: Batches, position: _Position, loaded: _Loaded | None) -> None:
+        """Wrap an iterator that starts at a position, which is that of a loaded state if there is one."""
         self._batches = batches
         self._position = position
+        self._loaded = loaded
 
     @property
     def step(self) -> int:
@@ -105,6 +114,8 @@ class PlanBatches(Batches):
 
     def __next__(self) -> Any:
         """Return the next batch."""
+        if self._loaded is not None:
+            self._loaded.used = True
         batch = next(self._batches)
         self.spent = self._batches.spent
         self._position.step += 1
@@ -119,8 +130,9 @@ class PlanLoader(Loader):
     """The batches of a plan, one per step, with a state that resumes them: see ``loader``.
 
     ``state_dict`` and ``load_state_dict`` follow the contract of torchdata's ``StatefulDataLoader``. The state is that
-    of the latest iterator and counts the batches that it has returned, not those that workers have loaded ahead. A
-    loaded state applies to the next iterator; iterators after it start at ``start`` again.
+    of the latest iterator and counts the batches that it has returned, not those that workers have loaded ahead. It is
+    the same on all ranks, so another number of ranks can resume from it. A loaded state applies to the next iterator
+    from which a batch is taken; iterators after it start at ``start`` again.
     """
 
     def __init__(
@@ -143,7 +155,7 @@ class PlanLoader(Loader):
         self._training = work
         self._sampler = sampler
         self._position = _Position(sampler.start)
-        self._loaded: int | None = None
+        self._loaded: _Loaded | None = None
 
     @property
     def plan(self) -> Plan:
@@ -160,10 +172,11 @@ class PlanLoader(Loader):
         Raises:
             PlanError: If a batch is smaller than the number of ranks.
         """
-        first = self._sampler.start if self._loaded is None else self._loaded
+        loaded = None if self._loaded is None or self._loaded.used else self._loaded
+        first = self._sampler.start if loaded is None else loaded.step
         batches = self._load(self._training.from_step(first))
-        self._loaded, self._position = None, _Position(first)
-        return PlanBatches(batches, self._position)
+        self._position = _Position(first)
+        return PlanBatches(batches, self._position, loaded)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step of the next batch with what identifies the batches: integers and strings alone.
@@ -195,7 +208,7 @@ class PlanLoader(Loader):
             raise CheckpointError(
                 f"the state of the loader is at step {step!r}, but this loader has steps 0 to {self._sampler.stop}"
             )
-        self._loaded = step
+        self._loaded = _Loaded(step)
         self._position = _Position(step)
 
     def _identity(self) -> dict[str, int | str]:

@@ -99,9 +99,14 @@ class PlanBatchSampler:
         return here
 
     @property
-    def ranks(self) -> tuple[int, int]:
-        """This rank and the number of ranks, as they are now."""
-        return rank_and_world(*self._given)
+    def rank(self) -> int:
+        """This rank, as it is now."""
+        return rank_and_world(*self._given)[0]
+
+    @property
+    def world(self) -> int:
+        """The number of ranks, as it is now."""
+        return rank_and_world(*self._given)[1]
 
     @property
     def batch_size(self) -> int:
@@ -112,7 +117,7 @@ class PlanBatchSampler:
                 gives each rank its slice already. Sharded again, ranks would get different shapes at the same step.
             AttributeError: In one process.
         """
-        world = max(self.ranks[1], rank_and_world()[1])
+        world = max(self.world, rank_and_world()[1])
         if world > 1:
             raise PlanError(
                 f"PlanBatchSampler already gives each of the {world} ranks its slice of every batch, and must not be "
@@ -128,7 +133,7 @@ class PlanBatchSampler:
 
     def requests(self, step: Step) -> list[SampleRequest]:
         """Return this rank's requests of one step."""
-        places = rank_slice(step.batch, step.bn_batch, *rank_and_world(*self._given))
+        places = rank_slice(step.batch, step.bn_batch, self.rank, self.world)
         first = step.first_sample + places.start
         indices = self.stream.indices(first, len(places)).tolist()
         return [

@@ -113,7 +113,7 @@ class TrainingWork:
 
     def room(self) -> Room:
         """Return the shared memory of this rank's largest batch, and the clips of its smallest."""
-        rank, world = self._sampler.ranks
+        rank, world = self._sampler.rank, self._sampler.world
         shares = [
             (len(rank_slice(cell.batch, cell.bn_batch, rank, world)), cell.shape) for cell in self._sampler.plan.shapes
         ]

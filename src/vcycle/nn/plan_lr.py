@@ -10,7 +10,7 @@ from vcycle.errors import CheckpointError, PlanError
 from vcycle.nn.rates import note_rates, rates_of, set_rates, unwrapped
 from vcycle.plan import Plan, Step
 
-__all__ = ["PlanLR", "follow_step"]
+__all__ = ["PlanLR", "scheduler_of"]
 
 _schedulers: "WeakKeyDictionary[torch.optim.Optimizer, ref[PlanLR]]" = WeakKeyDictionary()
 """The latest `PlanLR` of each optimizer."""
@@ -88,6 +88,24 @@ class PlanLR(LRScheduler):
         set_rates(self.optimizer, rates)
         self._last_lr = [*rates]
 
+    def check(self, step: Step) -> None:
+        """Refuse a step of another plan, or one that the scheduler has passed.
+
+        Raises:
+            PlanError: naming both steps.
+        """
+        if step.index >= len(self.plan) or self.plan[step.index] != step:
+            raise PlanError(
+                f"step {step.index:,} ({step.batch} clips of {step.shape}, LR {step.lr:g}) is not a step of the plan "
+                f"{self.plan.name!r} {self.plan.fingerprint}, which the optimizer's PlanLR follows"
+            )
+        if self.last_epoch > step.index:
+            raise PlanError(
+                f"the optimizer's PlanLR is at step {self.last_epoch:,}, ahead of step {step.index:,}: call its step() "
+                "once after each step of the plan, and load its state when you resume. Accelerate calls a scheduler "
+                "once per process: do not prepare it"
+            )
+
     def state_dict(self) -> dict[str, Any]:
         """The current step and the plan's fingerprint, which ``torch.load`` reads with ``weights_only=True``."""
         return {"last_epoch": self.last_epoch, "plan": self.plan.fingerprint}
@@ -112,23 +130,7 @@ class PlanLR(LRScheduler):
         self.move_to(step)
 
 
-def follow_step(step: Step, optimizer: torch.optim.Optimizer) -> None:
-    """Bring the `PlanLR` of an optimizer, if it has one, to a step.
-
-    Raises:
-        PlanError: if the step is not one of its plan, or it is ahead of the step.
-    """
+def scheduler_of(optimizer: torch.optim.Optimizer) -> PlanLR | None:
+    """The latest `PlanLR` made for an optimizer, if it still exists."""
     found = _schedulers.get(unwrapped(optimizer))
-    scheduler = None if found is None else found()
-    if scheduler is None:
-        return
-    if step.index >= len(scheduler.plan) or scheduler.plan[step.index] != step:
-        raise PlanError(f"step {step.index:,} is not of the plan of the optimizer's PlanLR, {scheduler.plan.name!r}")
-    if scheduler.last_epoch > step.index:
-        raise PlanError(
-            f"the optimizer's PlanLR is at step {scheduler.last_epoch:,}, ahead of step {step.index:,}: call its "
-            "step() once after each step of the plan, and load its state when you resume. Accelerate calls a "
-            "scheduler once per process: do not prepare it"
-        )
-    if scheduler.last_epoch < step.index:
-        scheduler.move_to(step.index)
+    return None if found is None else found()

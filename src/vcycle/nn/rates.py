@@ -28,9 +28,13 @@ def rates_of(step: Step, optimizer: torch.optim.Optimizer) -> list[float]:
 
 def set_rates(optimizer: torch.optim.Optimizer, rates: Sequence[float]) -> None:
     """Set the LR of each parameter group, and remember it for `have_changed`."""
+    filled: set[int] = set()
     for group, lr in zip(optimizer.param_groups, rates, strict=True):
         if isinstance(group["lr"], torch.Tensor):  # a captured or compiled optimizer reads this tensor
+            if id(group["lr"]) in filled:  # PyTorch gives all groups without their own LR one tensor
+                group["lr"] = group["lr"].clone()
             group["lr"].fill_(lr)
+            filled.add(id(group["lr"]))
         else:
             group["lr"] = lr
     note_rates(optimizer)

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.nn.batchnorm import SubBatchNorm, set_bn_batch, sub_batch_layers
 from vcycle.nn.check_batch import check_batch
-from vcycle.nn.plan_lr import follow_step
+from vcycle.nn.plan_lr import scheduler_of
 from vcycle.nn.rates import have_changed, rates_of, set_rates
 from vcycle.plan import Step
 from vcycle.utils.ranks import rank_and_world
@@ -66,7 +66,9 @@ def apply(
     """
     if batch is not None:
         check_batch(step, batch, rank=rank, world=world)
-    follow_step(step, optimizer)
+    scheduler = scheduler_of(optimizer)
+    if scheduler is not None:
+        scheduler.check(step)
     if optimizer not in _named and have_changed(optimizer):
         _named.add(optimizer)
         warnings.warn(
@@ -75,7 +77,10 @@ def apply(
             "plan, Baseline(decay=vcycle.CurveDecay.sampled(...)), and your own LR factor in group['lr_scale']",
             stacklevel=2,
         )
-    set_rates(optimizer, rates_of(step, optimizer))
+    if scheduler is None:
+        set_rates(optimizer, rates_of(step, optimizer))
+    else:
+        scheduler.move_to(step.index)
     if any(layer.bn_batch != step.bn_batch for layer in sub_batch_layers(model)):
         set_bn_batch(model, step.bn_batch)
     if model not in _named and (plain := next(_unconverted(step, model), None)) is not None:
