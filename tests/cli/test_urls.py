@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import vcycle as library
-from vcycle.data import FileSource, KeptIndexes, VideoDataset, VideoError, read_list, read_videos
+from vcycle.data import FileSource, KeptIndexes, VideoDataset, VideoError, read_frames, read_list, read_videos
 from vcycle.utils.extras import NotInstalledError
 
 fsspec = pytest.importorskip("fsspec")
@@ -148,11 +148,13 @@ def test_a_list_with_a_root_stays_in_it(vcycle: Callable[..., Any], here: Path, 
         (["data=http://127.0.0.1:9/x"], "127.0.0.1:9/x: no such folder or list file (no such file: Cannot connect"),
         (["data=memory://set", "data.layout=kinetics"], "layout kinetics is read from a local folder"),
         (["data=memory://set/train/left/0.mp4"], "0.mp4: a video"),
+        (["data=memory://prepared"], "memory://prepared: prepared data, which is read from a local disk"),
     ],
 )
 def test_what_cannot_be_read_is_named(
     vcycle: Callable[..., Any], here: Path, memory: Any, given: list[str], message: str
 ) -> None:
+    memory.pipe("/prepared/index.npz", b"of an index")
     ran = vcycle("plan", "tiny.yaml", *given)
     assert ran.code == 2
     assert message in ran.err.replace("\n", " ")
@@ -196,3 +198,34 @@ def test_a_missing_file_at_a_url_is_a_bad_video(memory: Any) -> None:
     memory.pipe("/set/train/left/0.mp4", b"nothing of a video")
     with pytest.raises(VideoError, match="not a video"):
         FileSource(videos).info(0)
+
+
+def test_a_connection_that_breaks_is_a_fault_of_the_video(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the filesystem's library raises, wherever FFmpeg reads: the file is not taken for a shorter one."""
+    videos = read_videos("memory://set", "train")  # type: ignore[arg-type]
+    opened = type(memory).open
+    index = FileSource(videos).index(0)
+
+    class Breaking:
+        def __init__(self, file: Any, left: int) -> None:
+            self.file, self.left = file, left
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+        def read(self, size: int) -> bytes:
+            self.left -= 1
+            if self.left < 0:
+                raise RuntimeError("connection reset")
+            return bytes(self.file.read(min(size, 512)))
+
+    for reads in (0, 1, 3):
+
+        def open_breaking(self: Any, *given: Any, reads: int = reads, **more: Any) -> Breaking:
+            return Breaking(opened(self, *given, **more), reads)
+
+        monkeypatch.setattr(type(memory), "open", open_breaking)
+        with pytest.raises(VideoError, match=r"0.mp4: RuntimeError: connection reset"):
+            FileSource(videos).info(0)
+        with pytest.raises(VideoError, match=r"0.mp4: RuntimeError: connection reset"):
+            read_frames(index, [11])

@@ -39,7 +39,7 @@ def follow(
     WebDataset, MosaicML Streaming, DALI. A batch is a tensor, or a tuple, list, mapping, named tuple or dataclass of
     them, nested in any way. Everything with one entry per clip is joined and cut with the clips: tensors, NumPy
     arrays, lists (of ids, texts, dictionaries). Anything else (a number, a flag) must be the same in all batches.
-    Clips that a step does not need wait for the next one.
+    Clips that a step does not need wait for the next one. Only the clips under ``key`` are resized.
 
     A step's clip shows the whole full-size clip: its frame ``i`` of ``t`` is the one on display in the middle of the
     ``i``-th of ``t`` equal parts, and the picture is resized, bilinear, to cover the step's size, of which it is the

@@ -13,6 +13,7 @@ from vcycle.data.layouts.ssv2 import read_ssv2, ssv2_splits
 from vcycle.data.layouts.ucf101 import read_ucf101, ucf101_splits
 from vcycle.data.layouts.videos import VideoList
 from vcycle.data.locations import Location, Url, location
+from vcycle.data.prepare.names import INDEX
 from vcycle.errors import DataError
 
 __all__ = ["LAYOUTS", "layout_of", "read_videos", "splits_of"]
@@ -43,6 +44,8 @@ def layout_of(path: Location) -> str:
     path = location(path)
     if path.is_file():
         return "list"
+    if isinstance(path, Url) and (path / INDEX).is_file():
+        raise DataError(f"{path}: prepared data, which is read from a local disk: copy the folder here first")
     if not path.is_dir():
         raise DataError(f"{path}: no such folder or list file{_why(path)}")
     return LAYOUTS.recognised(path) or "folder"
