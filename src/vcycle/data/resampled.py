@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from vcycle.data.dataset import refuse_number
 from vcycle.data.generators import KeyedDraws
 from vcycle.data.grids import GridSampler
 from vcycle.data.info import VideoInfo
@@ -74,8 +75,9 @@ class ResampledDataset(Dataset[Any]):
         """Return the item of a request, with its clip resampled.
 
         Raises:
-            DataError: If the item has no four-dimensional clip.
+            DataError: If the item has no four-dimensional clip, or an index is given in place of a request.
         """
+        refuse_number(self, request)
         item = self._draws.make(
             request, self.dataset, lambda: answer(self.name(request.index), lambda: self.dataset[request.index])
         )
