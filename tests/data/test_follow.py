@@ -14,7 +14,7 @@ from torch.nn.functional import interpolate
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, WeightedRandomSampler
 
 import vcycle
-from vcycle.data import ResampledDataset
+from vcycle.data import ResampledDataset, SampleStream
 from vcycle.nn.check_batch import check_batch
 from vcycle.plan import rank_slice
 
@@ -302,6 +302,33 @@ def test_a_batch_goes_to_the_device() -> None:
 def test_what_cannot_be_followed_is_named(stream: Any, options: Any, message: str) -> None:
     with pytest.raises(vcycle.DataError, match=message):
         list(vcycle.follow(stream, PLAN, **options))
+
+
+def test_an_unknown_layout_is_refused_at_once() -> None:
+    with pytest.raises(vcycle.DataError, match="layout='CHW'"):
+        vcycle.follow([], PLAN, layout="CHW")  # type: ignore[arg-type]
+
+
+def test_a_stream_in_the_plans_order_trains_the_weights_of_the_loader() -> None:
+    dataset = Numbered(dtype=torch.float32)
+    grids = vcycle.GridSampler(frames=FRAMES, size=SIZE, span=(1.0, 1.0), field=(1.0, 1.0))
+    order = SampleStream(CLIPS, 0).indices(0, PLAN.samples).tolist()
+
+    def trained(steps: Any) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        layers = (torch.nn.Conv3d(3, 4, 3, padding=1), torch.nn.BatchNorm3d(4), torch.nn.AdaptiveAvgPool3d(1))
+        model = vcycle.convert_batchnorm(torch.nn.Sequential(*layers, torch.nn.Flatten(), torch.nn.Linear(4, CLIPS)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        for step, (clips, labels, _) in steps:
+            vcycle.apply(step, model, optimizer, clips)
+            torch.nn.functional.cross_entropy(model(clips), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        return model.state_dict()
+
+    found = trained(vcycle.follow(DataLoader(dataset, batch_size=5, sampler=order), PLAN))
+    expected = trained(vcycle.steps(dataset, PLAN, grids=grids))
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_a_wrong_place_in_the_plan_or_among_ranks_is_refused_at_once() -> None:

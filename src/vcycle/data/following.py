@@ -11,7 +11,7 @@ from torch import Tensor
 from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.info import VideoInfo
 from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of
-from vcycle.data.resampled import Layout, layout_meant
+from vcycle.data.resampled import Layout, check_layout, layout_meant
 from vcycle.data.source import resample
 from vcycle.data.views import Views
 from vcycle.errors import DataError, PlanError
@@ -84,8 +84,8 @@ def follow(
 
     Raises:
         PlanError: If ``start`` is not in the plan, or a batch is smaller than the number of ranks.
-        DataError: During iteration: if the stream ends before the plan and cannot start again, its clips are smaller
-            than a step's shape or not five-dimensional, or its batches cannot be joined.
+        DataError: If ``layout`` is unknown. During iteration: if the stream ends before the plan and cannot start
+            again, its clips are smaller than a step's shape or not five-dimensional, or its batches cannot be joined.
     """
     if not 0 <= start <= len(plan):
         raise PlanError(f"start {start} is not in the plan, which has steps 0 to {len(plan)}")
@@ -187,6 +187,7 @@ class _Fitted:
     """Resizes clips to a step's shape."""
 
     def __init__(self, layout: Layout, *, antialias: bool, device: torch.device | None) -> None:
+        check_layout(layout)
         self.device = device
         self._layout = layout
         self._antialias = antialias

@@ -19,7 +19,7 @@ from vcycle.data.request import SampleRequest, answer
 from vcycle.data.source import resample
 from vcycle.errors import DataError
 
-__all__ = ["Layout", "ResampledDataset", "layout_meant"]
+__all__ = ["Layout", "ResampledDataset", "check_layout", "layout_meant"]
 
 Layout = Literal["CTHW", "TCHW", "THWC"]
 
@@ -53,8 +53,7 @@ class ResampledDataset(Dataset[Any]):
             layout: Dimension order of the clip (frames T, height H, width W, channels C), kept in the result.
             key: Key of the clip, if items are mappings; they become dicts.
         """
-        if layout not in _LAYOUTS:
-            raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
+        check_layout(layout)
         self.dataset = dataset
         self.grids = grids
         self.layout = layout
@@ -146,6 +145,16 @@ def _as_tensor(clip: Tensor | NDArray[Any], request: SampleRequest) -> Tensor:
         return torch.as_tensor(clip)
     except TypeError as error:
         raise DataError(f"item {request.index}: a clip must be numeric, not {clip.dtype}") from error
+
+
+def check_layout(layout: str) -> None:
+    """Refuse an unknown order of dimensions.
+
+    Raises:
+        DataError: says which are known.
+    """
+    if layout not in _LAYOUTS:
+        raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
 
 
 def layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
