@@ -72,7 +72,7 @@ def assert_equal(found: list[Any], expected: list[Any]) -> None:
         assert torch.equal(one.labels, other.labels)
 
 
-def test_a_run_on_urls_is_the_run_on_the_files(
+def test_a_run_on_urls_is_the_run_on_the_files_and_resumes(
     vcycle: Callable[..., Any], here: Path, memory: Any, trained: tuple[Path, Any]
 ) -> None:
     ran = vcycle("train", "tiny.yaml", "data=memory://set", "data.workers=2", "--out", "run", "--json")
@@ -84,6 +84,10 @@ def test_a_run_on_urls_is_the_run_on_the_files(
         ]
 
     assert losses(here / "run") == losses(trained[0])
+    (here / "run/checkpoints/step-000000006.pt").unlink()
+    resumed = vcycle("train", "run", "--resume", "--json")
+    assert "resuming at step 4 of 6" in resumed.err
+    assert json.loads(resumed.out)["val"] == json.loads(ran.out)["val"] == trained[1]["val"]
     ran = vcycle("eval", "run", "--json")
     assert ran.code == 0, ran.err
 
