@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
+    from vcycle.data.locations import Location
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.models import ModelRegistry
     from vcycle.train.log import Watched
@@ -70,7 +71,7 @@ class Found(Protocol):
     """The videos, clips or images of one split, found but not decoded."""
 
     @property
-    def source(self) -> "Path | str":
+    def source(self) -> "Location | str":
         """The folder or list that they were found in."""
         ...
 
@@ -311,7 +312,7 @@ class Demo:
 class CheckOptions:
     """Options of `vcycle check`."""
 
-    folder: "Path"
+    folder: "Location"
     quick: bool
     """Whether to read packets without decoding."""
     workers: int | None

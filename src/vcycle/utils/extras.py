@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NotInstalledError", "check_installed", "new_figure", "require"]
 
-_USES = {"matplotlib": "plots need", "sklearn": "the demo needs"}
+_USES = {"fsspec": "URLs need", "matplotlib": "plots need", "sklearn": "the demo needs"}
 _PACKAGES = {"sklearn": "scikit-learn"}
 _EXTRAS = {"matplotlib": "plots", "sklearn": "demo"}
 """The extra that installs a library, if it has another name."""

@@ -82,7 +82,7 @@ class DataSection(LoadingSection):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files or with
-    a dataset's official files, a list file, or the output of `vcycle prepare`."""
+    a dataset's official files, a list file, or the output of `vcycle prepare`. A folder or a list may be at a URL."""
     layout: str = "auto"
     """The dataset layout: `folder`, `list`, `kinetics`, `ssv2`, `charades`, `ucf101`, `hmdb51` or one that you have
     registered; `auto` detects it from the files in the folder."""
@@ -93,7 +93,7 @@ class DataSection(LoadingSection):
     test: str | None = None
     """A list file of test videos, if `path` is a list file."""
     root: str | None = None
-    """The folder of the videos in list files; by default the folder of the list file."""
+    """The folder or URL of the videos in list files; by default the folder of the list file."""
     digits: DigitsSection | None = None
     """Generate the embedded demo dataset instead."""
     clips: PositiveInt | None = None
