@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcycle.errors import VcycleError
+from vcycle.errors import VcycleError, reason, user_code
 from vcycle.registry import Registry, import_attribute
 from vcycle.utils.atomic import atomic_write
 
@@ -148,7 +148,7 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
     try:
         for name in names:
             factory: LoggerFactory = import_attribute(name, "run.loggers", here=True) if ":" in name else LOGGERS[name]
-            try:
+            with user_code(f"run.loggers: {name} cannot be opened"):
                 logger = factory(run)
                 if not (callable(getattr(logger, "log", None)) and callable(getattr(logger, "close", None))):
                     raise VcycleError(
@@ -156,10 +156,6 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
                         "step) and close()"
                     )
                 opened.append(_Guarded(name, logger, on_message))
-            except VcycleError:
-                raise
-            except Exception as error:
-                raise VcycleError(f"run.loggers: {name} cannot be opened: {_reason(error)}") from error
     except BaseException:
         for logger in opened:
             logger.close()
@@ -186,7 +182,7 @@ class _Guarded:
             call()
         except Exception as error:  # whatever a service or a user's code raises
             if not self._failed:
-                self._tell(f"logger {self._name} failed ({_reason(error)}): the training continues without it")
+                self._tell(f"logger {self._name} failed ({reason(error)}): the training continues without it")
             self._failed = True
 
 
@@ -195,8 +191,3 @@ def _needed(module: str, extra: str, title: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError:
         raise VcycleError(f'run.loggers: {extra} needs {title}: pip install "vcycle[{extra}]"') from None
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -15,7 +15,7 @@ from torch import distributed
 
 from vcycle.errors import VcycleError
 
-__all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "joined", "restarted"]
+__all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "is_communication_error", "joined", "restarted"]
 
 _T = TypeVar("_T")
 _Part = TypeVar("_Part")
@@ -163,8 +163,7 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            # Gloo has no exception class.
-            if self.world > 1 and (isinstance(error, distributed.DistError) or "gloo" in str(error)):
+            if self.world > 1 and is_communication_error(error):
                 raise self._abandoned() from error
             raise
 
@@ -272,6 +271,12 @@ def joined() -> Iterator[Ranks]:
         )
     finally:
         distributed.destroy_process_group()
+
+
+def is_communication_error(error: BaseException) -> bool:
+    """Whether an error comes from the communication between ranks."""
+    # Gloo has no exception class.
+    return isinstance(error, distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _agree_first() -> None:
