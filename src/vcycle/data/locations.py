@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from vcycle.errors import DataError
-from vcycle.utils.extras import NotInstalledError, require
+from vcycle.utils.extras import require
 
 __all__ = ["Location", "Url", "given_location", "inside", "is_url", "joined", "local_path", "location"]
 
@@ -260,7 +260,7 @@ def _opened_at(url: str) -> tuple[Any, str]:
     """Return this thread's filesystem of a URL, and the path in it.
 
     Raises:
-        NotInstalledError: If the filesystem's package is missing.
+        DataError: If the filesystem's package is missing.
         OSError: If it cannot be opened.
     """
     head, colons, rest = url.partition("::")
@@ -271,7 +271,7 @@ def _opened_at(url: str) -> tuple[Any, str]:
             return _archive(protocol, rest, os.getpid(), threading.get_ident()), member
         filesystem, path = require("fsspec.core").url_to_fs(url)
     except (ImportError, ValueError) as error:  # a package that is missing, or a protocol of none that is installed
-        raise NotInstalledError(f"{url}: {error}") from error
+        raise DataError(f"{url}: {error}") from error
     return filesystem, path
 
 

@@ -221,6 +221,11 @@ class Evaluator(ABC):
     ) -> "Iterator[Any | Replacement]":
         """Evaluate a rank's share of the items: yields each item's result, or the reason that it cannot be read."""
 
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of the clips that the model is given; None if it varies."""
+        return None
+
     def at(self, shape: Shape) -> "Evaluator":
         """An evaluator on clips of this shape, as in a training stage, instead of full resolution.
 

@@ -57,6 +57,11 @@ class VideoEvaluator(Evaluator):
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
         self._objective = objective_of(recipe, len(self._classes))
 
+    @property
+    def shape(self) -> Shape:
+        """The shape of each view."""
+        return self.views.shape
+
     def at(self, shape: Shape) -> "VideoEvaluator":
         """An evaluator on the center clip at this shape; never fully convolutional."""
         from vcycle.data import Views
