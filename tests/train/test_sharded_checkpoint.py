@@ -27,6 +27,8 @@ from vcycle.train.run import RunFolder
 from vcycle.train.sharded_checkpoint import ShardedWriter, joined, read_sharded, split
 from vcycle.train.trainer import fit
 
+pytestmark = pytest.mark.usefixtures("sharding")
+
 PLAN = constant(Baseline(batch=6, frames=2, size=4, clips=24, steps=12, lr=0.02, bn_batch=3))
 
 
