@@ -1,9 +1,9 @@
-"""Versions of installed packages, found without importing them."""
+"""Versions of installed packages, found without importing them, and what goes with them."""
 
 import re
 from importlib import metadata
 
-__all__ = ["older"]
+__all__ = ["older", "pip_torchvision"]
 
 
 def older(package: str, than: str) -> str | None:
@@ -13,11 +13,21 @@ def older(package: str, than: str) -> str | None:
         package: The package's name.
         than: Major and minor version, such as `2.8`.
     """
+    found = _installed(package)
+    return found if found is not None and _release(found) < _release(than) else None
+
+
+def pip_torchvision() -> str:
+    """Return the command that installs torchvision for the installed PyTorch, which pip would otherwise replace."""
+    torch = _installed("torch")
+    return "pip install torchvision" + ("" if torch is None else f" torch=={torch.partition('+')[0]}")
+
+
+def _installed(package: str) -> str | None:
     try:
-        found = metadata.version(package)
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-    return found if _release(found) < _release(than) else None
 
 
 def _release(version: str) -> tuple[int, ...]:

@@ -11,15 +11,14 @@ import torch
 from torch import Tensor
 
 from vcycle.errors import RecipeError
+from vcycle.utils.versions import pip_torchvision
 
 try:
     from torchvision import tv_tensors
     from torchvision.transforms import v2
     from torchvision.transforms.v2 import functional
 except ImportError as error:
-    raise RecipeError(
-        f"augment is torchvision's, which is not installed: pip install 'vcycle[torchvision]' ({error})"
-    ) from error
+    raise RecipeError(f"augment is torchvision's, which is not installed: {pip_torchvision()} ({error})") from error
 
 __all__ = ["ClipAugment", "Mixing"]
 

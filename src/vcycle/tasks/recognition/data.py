@@ -16,6 +16,7 @@ from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
 from vcycle.tasks.chance import Chance
 from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
+from vcycle.utils.versions import pip_torchvision
 
 __all__ = [
     "chance_of",
@@ -278,9 +279,7 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
         )
     asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(augment, name) is not None]
     if asked and find_spec("torchvision") is None:
-        raise RecipeError(
-            f"augment.{asked[0]} is torchvision's, which is not installed: pip install 'vcycle[torchvision]'"
-        )
+        raise RecipeError(f"augment.{asked[0]} is torchvision's, which is not installed: {pip_torchvision()}")
     if data.cache is not None and was_prepared(recipe):
         from vcycle.data import load_index
 

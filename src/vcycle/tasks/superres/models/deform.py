@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.superres.models.blocks import conv3x3
+from vcycle.utils.versions import pip_torchvision
 
 __all__ = ["OFFSETS_A_GROUP", "OFFSET_LIMIT", "DeformableConv", "deform_flops", "offset_magnitude"]
 
@@ -98,7 +99,7 @@ def _torchvision() -> Callable[..., Tensor]:
         from torchvision.ops import deform_conv2d
     except (ImportError, RuntimeError) as error:  # a build for another torch fails when it registers its operators
         raise RecipeError(
-            f"deformable convolutions are torchvision's, which is not installed: pip install torchvision ({error})"
+            f"deformable convolutions are torchvision's, which is not installed: {pip_torchvision()} ({error})"
         ) from error
     convolve: Callable[..., Tensor] = deform_conv2d
     return convolve

@@ -5,6 +5,7 @@ from typing import Any
 from torch import nn
 
 from vcycle.errors import RecipeError
+from vcycle.utils.versions import pip_torchvision
 
 __all__ = ["torchvision_model"]
 
@@ -27,7 +28,7 @@ def torchvision_model(
         from torchvision.models import get_model, get_model_weights
     except ImportError as error:
         raise RecipeError(
-            f"model {name!r} is torchvision's, which is not installed: pip install torchvision ({error})"
+            f"model {name!r} is torchvision's, which is not installed: {pip_torchvision()} ({error})"
         ) from error
     if weights is None:
         model: nn.Module = get_model(name, weights=None, num_classes=classes)
