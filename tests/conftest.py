@@ -112,6 +112,16 @@ def _as_rank(function: Callable[..., Any], rank: int, world: int, meeting: Path,
         raise
 
 
+@pytest.fixture(scope="session")
+def sharding() -> None:
+    """Skips tests of sharded models where the installed PyTorch is older than `run.shard` accepts."""
+    from vcycle.train.config import SHARDS_FROM
+    from vcycle.utils.versions import older
+
+    if (found := older("torch", SHARDS_FROM)) is not None:
+        pytest.skip(f"run.shard needs torch {SHARDS_FROM} or newer, and this is torch {found}")
+
+
 @pytest.fixture
 def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
     """Runs `function(rank, world, *arguments)` in as many processes that share a gloo group: what each gives."""

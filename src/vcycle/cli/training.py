@@ -79,7 +79,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
             for note in planned.notes:  # the table has them too
                 message(note)
         else:
-            result(planned.table())
+            result(str(planned))
         warn_of_workers(recipe)
         trained = _carry_out(experiment, planned, run, ranks, resume=resume, resumed=resumed)
     evaluator, last = experiment.evaluator("val"), trained.curve[-1].evaluation

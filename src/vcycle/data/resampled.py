@@ -132,7 +132,7 @@ class ResampledDataset(Dataset[Any]):
         info = VideoInfo.uniform(*clip.shape[:3])
         grid = self.grids.train(request, info)
         frames = torch.from_numpy(info.frame_at(grid.times))
-        clip = resample(clip[frames], grid.resized, grid.crop, antialias=self.grids.antialias)
+        clip = resample(clip.index_select(0, frames), grid.resized, grid.crop, antialias=self.grids.antialias)
         return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
 
 

@@ -19,7 +19,6 @@ from vcycle.plan.shape import FULL, BatchShape, Shape, ShapeConstraints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 __all__ = ["Plan", "Saving", "Stage", "Step"]
 
@@ -381,11 +380,20 @@ class Plan(Sequence[Step]):
 
         return plan_text(self)
 
-    def table(self) -> "Table":
-        """The stages as a `rich` table."""
-        from vcycle.plan.show import plan_table
+    def rows(self) -> Iterator[dict[str, int | float | str]]:
+        """Every step as a flat row, for a table of all steps: `pandas.DataFrame(plan.rows())`.
 
-        return plan_table(self)
+        The columns, in this order:
+
+        - `step`: 0-based; `epoch`: passes over the training set before it; `stage`: the stage's name
+        - `frames`, `height`, `width`: the shape of each clip
+        - `batch`: clips in the global batch; `bn_batch`: clips in a BatchNorm group
+        - `lr`, then `lr_ROLE` for each parameter role
+        - `first_sample`: the batch's place in the sample stream; `samples`: samples seen after the step
+        """
+        from vcycle.plan.show import plan_rows
+
+        return plan_rows(self)
 
     def figure(self) -> "Figure":
         """Shapes, batch and LR over samples as a `matplotlib` figure (as Wu et al. 2020, figure 2)."""

@@ -45,12 +45,16 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces the file after the block, and is deleted after an exception.
 
     Args:
-        file: The file to write; replaced if it exists.
+        file: The file to write; replaced if it exists. Of a link, such as `/dev/stdout`, the target is replaced.
         durable: Whether to sync to disk, so that the file survives a power loss.
 
     Raises:
-        OSError: If the file cannot be written.
+        OSError: If the file cannot be written, or is a device or a pipe.
     """
+    if file.exists() and not (file.is_file() or file.is_dir()):  # a folder cannot be replaced in any case
+        raise OSError(errno.EINVAL, "not a regular file")
+    if file.is_symlink():
+        file = Path(os.path.realpath(file))
     partial = partial_of(file)
     try:
         yield partial

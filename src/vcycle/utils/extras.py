@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vcycle.errors import RecipeError
+from vcycle.utils.versions import pip_torchvision
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +26,9 @@ class NotInstalledError(RecipeError):
         """Describe the command that installs a library."""
         use, package = use or _USES[library], _PACKAGES.get(library, library)
         extra = _EXTRAS.get(library, library)
-        super().__init__(f"{use} {package}, which {cause}: pip install 'vcycle[{extra}]'")
+        # Without torch's version, pip replaces torch by the newest, with which the newest torchvision goes.
+        command = pip_torchvision() if library == "torchvision" else f"pip install 'vcycle[{extra}]'"
+        super().__init__(f"{use} {package}, which {cause}: {command}")
 
 
 def require(module: str, use: str | None = None) -> Any:
