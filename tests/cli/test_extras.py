@@ -1,6 +1,7 @@
 """Commands without the libraries that only extras install."""
 
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -69,3 +70,14 @@ def test_training_and_evaluation_need_neither(vcycle, without, videos, recipe, t
     out = tmp_path / "run"
     assert vcycle("train", tmp_path / "tiny.yaml", f"data={videos}", "--out", out).code == 0
     assert vcycle("eval", out).code == 0
+
+
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_an_adapter_without_its_framework_is_refused_with_what_to_install(without, framework, monkeypatch):
+    name = f"vcycle.integrations.{framework}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    without(framework)
+    with pytest.raises(ImportError) as error:
+        import_module(name)
+    said = f"{name} needs {framework}, which is not installed: pip install 'vcycle[{framework}]'"
+    assert str(error.value) == said

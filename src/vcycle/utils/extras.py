@@ -10,11 +10,16 @@ if TYPE_CHECKING:
 
 __all__ = ["NotInstalledError", "new_figure", "require"]
 
-_EXTRAS = {"matplotlib": ("plots need", "plots"), "sklearn": ("the demo needs", "demo")}
+_EXTRAS = {
+    "lightning": ("vcycle.integrations.lightning needs", "lightning"),
+    "matplotlib": ("plots need", "plots"),
+    "sklearn": ("the demo needs", "demo"),
+    "transformers": ("vcycle.integrations.transformers needs", "transformers"),
+}
 _PACKAGES = {"sklearn": "scikit-learn"}
 
 
-class NotInstalledError(VcycleError):
+class NotInstalledError(VcycleError, ImportError):
     """An optional library is not installed."""
 
 
