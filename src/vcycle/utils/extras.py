@@ -13,13 +13,19 @@ if TYPE_CHECKING:
 
 __all__ = ["NotInstalledError", "check_installed", "new_figure", "require"]
 
-_USES = {"fsspec": "URLs need", "matplotlib": "plots need", "sklearn": "the demo needs"}
+_USES = {
+    "fsspec": "URLs need",
+    "lightning": "vcycle.integrations.lightning needs",
+    "matplotlib": "plots need",
+    "sklearn": "the demo needs",
+    "transformers": "vcycle.integrations.transformers needs",
+}
 _PACKAGES = {"sklearn": "scikit-learn"}
 _EXTRAS = {"matplotlib": "plots", "sklearn": "demo"}
 """The extra that installs a library, if it has another name."""
 
 
-class NotInstalledError(RecipeError):
+class NotInstalledError(RecipeError, ImportError):
     """What is asked for needs an optional library that is not installed, or cannot be imported."""
 
     def __init__(self, library: str, use: str | None, cause: str) -> None:
