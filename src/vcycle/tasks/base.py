@@ -356,6 +356,9 @@ class Task(ABC, Generic[R, F]):
     preparers: ClassVar[Mapping[str, str]] = {}
     """Formats of `vcycle prepare --to NAME`: maps a name to `module:function`. The function is called with
     `PrepareOptions` and returns the share of files that failed."""
+    importers: ClassVar[Mapping[str, str]] = {}
+    """Importers of other tools' configurations for `vcycle import`: maps a tool to `module:attribute` of a
+    `vcycle.tasks.importing.Importer`."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1
     """Ratio of the sides of the largest images to the sides of a plan's shapes."""

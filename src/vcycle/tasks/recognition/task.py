@@ -56,6 +56,10 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
     preparers: ClassVar[Mapping[str, str]] = {
         to: "vcycle.tasks.recognition.prepare:prepare_videos" for to in ("video", "array")
     }
+    importers: ClassVar[Mapping[str, str]] = {
+        "PySlowFast": "vcycle.tasks.recognition.importing.pyslowfast:PYSLOWFAST",
+        "MMAction2": "vcycle.tasks.recognition.importing.mmaction2:MMACTION2",
+    }
     demo = Demo(
         recipe="demo/digits",
         plans=("constant", "control:cascade", "long+short", "cascade"),

@@ -82,6 +82,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
     )
     commands: ClassVar[Mapping[str, str]] = {"upscale": "vcycle.tasks.superres.commands:upscale"}
     preparers: ClassVar[Mapping[str, str]] = {"tiles": "vcycle.tasks.superres.prepare_tiles:prepare_tiles"}
+    importers: ClassVar[Mapping[str, str]] = {"BasicSR": "vcycle.tasks.superres.importing:BASICSR"}
     demo = Demo(
         recipe="demo/superresolution",
         plans=("constant", "control:hierarchical", "hierarchical"),
