@@ -2,8 +2,8 @@
 
     plan = vcycle.multigrid(vcycle.Baseline(batch=64, frames=32, size=224, ...))
     model = vcycle.convert_batchnorm(model)
-    for step, (clips, labels) in zip(plan, vcycle.loader(dataset, plan)):
-        vcycle.apply(step, model, optimizer)
+    for step, (clips, labels) in vcycle.steps(dataset, plan):
+        vcycle.apply(step, model, optimizer, clips)
         ...
 
 Names that need torch are loaded when first used.
@@ -35,8 +35,8 @@ from vcycle.plan import (
 )
 
 if TYPE_CHECKING:
-    from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader
-    from vcycle.nn import BatchPartition, apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader, steps
+    from vcycle.nn import BatchPartition, PlanLR, apply, convert_batchnorm, one_step, revert_batchnorm
     from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
 
@@ -46,6 +46,7 @@ _LAZY = {
     "GridSampler": "vcycle.data",
     "SampleRequest": "vcycle.data",
     "BatchPartition": "vcycle.nn",
+    "PlanLR": "vcycle.nn",
     "VideoDataset": "vcycle.data",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
@@ -56,6 +57,7 @@ _LAZY = {
     "register_plan": "vcycle.tasks.base",
     "register_task": "vcycle.tasks.base",
     "revert_batchnorm": "vcycle.nn",
+    "steps": "vcycle.data",
 }
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "NoDecay",
     "Plan",
     "PlanError",
+    "PlanLR",
     "RampWarmup",
     "RecipeError",
     "Role",
@@ -94,6 +97,7 @@ __all__ = [
     "register_plan",
     "register_task",
     "revert_batchnorm",
+    "steps",
     "superresolution",
 ]
 

@@ -56,6 +56,14 @@ def test_a_rate_that_is_a_tensor_is_filled_and_not_replaced():
     assert held == 0.5
 
 
+def test_groups_that_share_one_tensor_as_their_rate_each_get_their_own_rate():
+    layers = [nn.Linear(2, 2) for _ in range(2)]
+    groups = [{"params": layers[0].parameters(), "role": "head"}, {"params": layers[1].parameters()}]
+    optimizer = torch.optim.Adam(groups, lr=torch.tensor(1.0))
+    apply(step(), nn.ModuleList(layers), optimizer)
+    assert [float(group["lr"]) for group in optimizer.param_groups] == [2.0, 0.5]
+
+
 def test_the_sub_batch_is_set_in_every_layer():
     model = convert_batchnorm(nn.Sequential(nn.BatchNorm3d(2), nn.BatchNorm3d(2)))
     apply(step(bn_batch=32), model, torch.optim.SGD(model.parameters(), lr=1.0))

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from vcycle.data.layouts import read_videos as read_videos
     from vcycle.data.layouts import splits_of as splits_of
     from vcycle.data.loading import Loader as Loader
+    from vcycle.data.loading import PlanLoader as PlanLoader
+    from vcycle.data.loading import Steps as Steps
     from vcycle.data.loading import loader as loader
+    from vcycle.data.loading import steps as steps
     from vcycle.data.pool.batches import Batches as Batches
     from vcycle.data.prepare.check import CheckReport as CheckReport
     from vcycle.data.prepare.check import check_prepared as check_prepared
@@ -64,6 +67,7 @@ _MODULES = {
     "KeptIndexes": "video.kept",
     "Loader": "loading",
     "PlanBatchSampler": "sampler",
+    "PlanLoader": "loading",
     "Preparation": "prepare.run",
     "PrepareReport": "prepare.run",
     "PrepareSettings": "prepare.settings",
@@ -74,6 +78,7 @@ _MODULES = {
     "Sample": "dataset",
     "SampleRequest": "request",
     "SampleStream": "stream",
+    "Steps": "loading",
     "VideoDataset": "dataset",
     "VideoError": "video",
     "VideoIndex": "video",
@@ -94,6 +99,7 @@ _MODULES = {
     "read_list": "layouts",
     "read_videos": "layouts",
     "splits_of": "layouts",
+    "steps": "loading",
 }
 
 __all__ = sorted(_MODULES)

@@ -1,4 +1,4 @@
-"""The training loader: batches of a plan, loaded in this process or by a pool of workers.
+"""Loaders: batches loaded in this process or by a pool of workers, and the steps of a plan with their batches.
 
 Batches do not depend on the number of workers: every random choice is keyed by the request, never by the process.
 """
@@ -8,26 +8,23 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
-from torch import Tensor
-from torch.utils.data import IterableDataset
+from torch.utils.data import Dataset
 
-from vcycle.data.batch import collate_any, pin
-from vcycle.data.composed import looked_through, name_of, sample_bytes_of
-from vcycle.data.dataset import Replacement, Sample, candidates, first_readable
+from vcycle.data.composed import looked_through
 from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
-from vcycle.data.pool.work import Room, Work
-from vcycle.data.request import SampleRequest
+from vcycle.data.pool.work import Work
 from vcycle.data.resampled import Layout, ResampledDataset
 from vcycle.data.sampler import PlanBatchSampler
-from vcycle.errors import DataError
-from vcycle.plan import Plan, Shape, rank_slice
+from vcycle.data.training import TrainingWork
+from vcycle.errors import CheckpointError, DataError
+from vcycle.plan import Plan, Step
 
-__all__ = ["TIMEOUT", "Loader", "loader"]
+__all__ = ["TIMEOUT", "Loader", "PlanBatches", "PlanLoader", "Steps", "loader", "steps"]
 
 TIMEOUT = 60.0
 """Default seconds that a worker may take for a sample."""
@@ -72,15 +69,244 @@ class Loader:
 
     def __iter__(self) -> Batches:
         """Start loading. Workers end with the last batch, on ``close()``, or when the iterator is deleted."""
+        return self._load(self.work)
+
+    def _load(self, work: Work) -> Batches:
         if self.workers == 0:
-            return InProcess(self.work)
+            return InProcess(work)
         return PoolBatches(
-            self.work,
+            work,
             workers=self.workers,
             timeout=self._timeout,
             prefetch=self._prefetch,
             pin_memory=self._pin_memory,
         )
+
+
+@dataclass
+class _Position:
+    """The step of the next batch. The loader and its iterator share it, so that the loader keeps no iterator alive."""
+
+    step: int
+
+
+@dataclass
+class _Loaded:
+    """A state that was loaded, until an iterator that starts there has returned a batch."""
+
+    step: int
+    used: bool = False
+
+
+class PlanBatches(Batches):
+    """An iterator of the batches of a plan, which counts those it has returned."""
+
+    def __init__(self, batches: Batches, position: _Position, loaded: _Loaded | None) -> None:
+        """Wrap an iterator that starts at a position, which is that of a loaded state if there is one."""
+        self._batches = batches
+        self._position = position
+        self._loaded = loaded
+
+    @property
+    def step(self) -> int:
+        """The step of the next batch."""
+        return self._position.step
+
+    def __next__(self) -> Any:
+        """Return the next batch."""
+        if self._loaded is not None:
+            self._loaded.used = True
+        batch = next(self._batches)
+        self.spent = self._batches.spent
+        self._position.step += 1
+        return batch
+
+    def close(self) -> None:
+        """Stop, and end the worker processes."""
+        self._batches.close()
+
+
+class PlanLoader(Loader):
+    """The batches of a plan, one per step, with a state that resumes them: see ``loader``.
+
+    ``state_dict`` and ``load_state_dict`` follow the contract of torchdata's ``StatefulDataLoader``. The state is that
+    of the latest iterator and counts the batches that it has returned, not those that workers have loaded ahead. It is
+    the same on all ranks, so another number of ranks can resume from it. A loaded state applies to the next iterator
+    from which a batch is taken; iterators after it start at ``start`` again.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: PlanBatchSampler,
+        *,
+        workers: int = 0,
+        timeout: float = TIMEOUT,
+        prefetch: int | None = None,
+        pin_memory: bool = False,
+    ) -> None:
+        """Create a loader for a dataset that answers requests; see ``loader`` for the arguments.
+
+        Raises:
+            DataError: if an argument is out of range.
+        """
+        work = TrainingWork(dataset, sampler, pinned=pin_memory)
+        super().__init__(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
+        self._training = work
+        self._sampler = sampler
+        self._position = _Position(sampler.start)
+        self._loaded: _Loaded | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The plan."""
+        return self._sampler.plan
+
+    def __len__(self) -> int:
+        """Return the number of steps from ``start`` to ``stop``. It does not change when a state is loaded."""
+        return len(self._sampler)
+
+    def __iter__(self) -> PlanBatches:
+        """Start loading, as ``Loader`` does: from the loaded state if there is a new one, otherwise from ``start``.
+
+        Raises:
+            PlanError: If a batch is smaller than the number of ranks.
+        """
+        loaded = None if self._loaded is None or self._loaded.used else self._loaded
+        first = self._sampler.start if loaded is None else loaded.step
+        batches = self._load(self._training.from_step(first))
+        self._position = _Position(first)
+        return PlanBatches(batches, self._position, loaded)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the step of the next batch with what identifies the batches: integers and strings alone.
+
+        ``torch.load`` reads it with ``weights_only=True``. After the last batch, ``step`` is the end of the plan.
+        """
+        return {"step": self._position.step, **self._identity()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Resume from a state: the next iteration starts at its step.
+
+        Raises:
+            CheckpointError: If the state is not one of a loader, or belongs to another plan, seed or length of the
+                dataset, or its step is not one of this loader's.
+        """
+        try:
+            step, theirs = state_dict["step"], {name: state_dict[name] for name in self._identity()}
+        except KeyError as error:
+            raise CheckpointError(
+                f"the state of the loader lacks {error}: it has {', '.join(map(repr, state_dict)) or 'nothing'}"
+            ) from None
+        for name, own in self._identity().items():
+            if theirs[name] != own:
+                raise CheckpointError(
+                    f"the state of the loader is of a training with {_MEANING[name]} {theirs[name]}, but this loader "
+                    f"has {own}: its batches would differ"
+                )
+        if not isinstance(step, int) or not 0 <= step <= self._sampler.stop:
+            raise CheckpointError(
+                f"the state of the loader is at step {step!r}, but this loader has steps 0 to {self._sampler.stop}"
+            )
+        self._loaded = _Loaded(step)
+        self._position = _Position(step)
+
+    def _identity(self) -> dict[str, int | str]:
+        """What decides the batches, besides the step."""
+        stream = self._sampler.stream
+        return {"plan": self.plan.fingerprint, "seed": stream.seed, "clips": stream.size}
+
+
+_MEANING = {"plan": "plan", "seed": "seed", "clips": "a dataset length of"}
+
+
+class Steps(Iterator[tuple[Step, Any]]):
+    """An iterator of pairs, a step and its batch: see ``steps``."""
+
+    def __init__(self, batches: PlanLoader) -> None:
+        """Start loading the batches of a loader."""
+        self._plan = batches.plan
+        self._left = len(batches)
+        self._batches = iter(batches)
+
+    def __len__(self) -> int:
+        """Return the number of steps that are left."""
+        return self._left
+
+    def __iter__(self) -> Self:
+        """Return the iterator itself."""
+        return self
+
+    def __next__(self) -> tuple[Step, Any]:
+        """Return the next step and its batch."""
+        index = self._batches.step
+        batch = next(self._batches)
+        self._left -= 1
+        return self._plan[index], batch
+
+    def close(self) -> None:
+        """Stop, and end the worker processes."""
+        self._batches.close()
+
+
+def steps(
+    dataset: Any,
+    plan: Plan,
+    *,
+    seed: int = 0,
+    start: int = 0,
+    stop: int | None = None,
+    workers: int = 0,
+    timeout: float = TIMEOUT,
+    prefetch: int | None = None,
+    rank: int | None = None,
+    world: int | None = None,
+    replaced: Mapping[int, int] | None = None,
+    grids: GridSampler | None = None,
+    layout: Layout = "CTHW",
+    key: str | None = None,
+    pin_memory: bool = False,
+) -> Steps:
+    """Iterate over the steps of a plan, each with its batch.
+
+    A batch is what the dataset's items make: a tuple of tensors for tuples, a dict for dicts, a ``Batch`` for a
+    ``VideoDataset``. Workers end with the last step, on ``close()``, or when the iterator is deleted, as after leaving
+    a ``for`` loop.
+
+    Example:
+        ``for step, (clips, labels) in steps(dataset, plan): ...``
+
+    Args:
+        dataset: The dataset; arguments and errors are those of ``loader``.
+        plan: The plan.
+        seed: Seed of the sample order and of all random choices in samples.
+        start: First step: a training resumed at step ``k`` gets the batches of an uninterrupted one.
+        stop: Step to stop before (exclusive); the plan's end by default.
+        workers: Number of worker processes; 0 loads in the main process.
+        timeout: Seconds that a worker may take for a sample.
+        prefetch: Number of clips to load ahead at the smallest batch size.
+        rank: This rank, found by default.
+        world: Number of ranks, found by default.
+        replaced: Replacement indices by position in the stream.
+        grids: Sampling grids for a dataset that has none.
+        layout: Dimension order of such a dataset's clips.
+        key: Key of the clip in such a dataset's items, if they are dicts.
+        pin_memory: Whether to put batches in pinned memory.
+
+    Raises:
+        PlanError: If the steps are not in the plan or a batch is smaller than the number of ranks.
+        DataError: If the dataset or an argument cannot be used.
+    """
+    batches = _plan_loader(
+        dataset,
+        plan,
+        grids=grids,
+        layout=layout,
+        key=key,
+        sampling=dict(seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced),
+        loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
+    )
+    return Steps(batches)
 
 
 def loader(
@@ -93,14 +319,15 @@ def loader(
     workers: int = 0,
     timeout: float = TIMEOUT,
     prefetch: int | None = None,
-    rank: int = 0,
-    world: int = 1,
+    rank: int | None = None,
+    world: int | None = None,
     replaced: Mapping[int, int] | None = None,
     grids: GridSampler | None = None,
     layout: Layout = "CTHW",
+    key: str | None = None,
     pin_memory: bool = False,
-) -> Loader:
-    """Load one batch per step of a plan.
+) -> PlanLoader:
+    """Load one batch per step of a plan; ``steps`` also gives the step of each batch.
 
     A dataset that samples grids itself (``samples_grids``, as ``VideoDataset`` does) is called with
     ``dataset[SampleRequest]``, also inside PyTorch's ``Subset`` and ``ConcatDataset``. Any other map-style dataset is
@@ -110,8 +337,10 @@ def loader(
     is an item that takes longer than ``timeout`` or kills its process twice. Batches of samples list replacements in
     ``replaced``; other batches warn.
 
+    On several ranks each gets its slice of every batch, so nothing may shard the loader again.
+
     Example:
-        ``for step, batch in zip(plan, loader(dataset, plan)): ...``
+        ``trainer.fit(model, loader(dataset, plan))``
 
     Args:
         dataset: The dataset.
@@ -123,19 +352,43 @@ def loader(
         timeout: Seconds that a worker may take for a sample.
         prefetch: Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other
             sizes load ahead the same number of batches, at least two.
-        rank: This rank.
-        world: Number of ranks.
+        rank: This rank. By default it is found when an iteration starts: that of ``torch.distributed`` if it is
+            initialised, otherwise of the environment (``RANK``, as ``torchrun`` sets it), otherwise 0.
+        world: Number of ranks, found with the rank (``WORLD_SIZE``).
         replaced: Replacement indices by position in the stream, from the journal of a resumed run.
         grids: Sampling grids for a dataset that has none; ``default_grids`` by default.
         layout: Dimension order of such a dataset's clips.
+        key: Key of the clip in such a dataset's items, if they are dicts, such as ``"pixel_values"``.
         pin_memory: Whether to put batches in pinned memory, for faster copies to a CUDA device.
 
     Raises:
         PlanError: If the steps are not in the plan or a batch is smaller than the number of ranks.
-        DataError: If the dataset is empty or is not map-style, ``grids`` is set for one that samples its own, or
-            an argument is out of range.
+        DataError: If the dataset is empty or has no numbered items, ``grids`` or ``key`` is set for one that samples
+            its own grids, or an argument is out of range.
     """
-    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+    return _plan_loader(
+        dataset,
+        plan,
+        grids=grids,
+        layout=layout,
+        key=key,
+        sampling=dict(seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced),
+        loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
+    )
+
+
+def _plan_loader(
+    dataset: Any,
+    plan: Plan,
+    *,
+    grids: GridSampler | None,
+    layout: Layout,
+    key: str | None,
+    sampling: dict[str, Any],
+    loading: dict[str, Any],
+) -> PlanLoader:
+    """Make the loader of ``loader`` and ``steps``, whose arguments these are."""
+    if not _is_indexable(dataset):
         raise DataError(
             f"{type(dataset).__name__} is not a map-style dataset: a plan decides which item comes when, so it needs "
             "len(dataset) and dataset[i]"
@@ -144,129 +397,29 @@ def loader(
     samples_grids = getattr(dataset, "samples_grids", False)
     if samples_grids and grids is not None:
         raise DataError(f"grids={grids}: {type(dataset).__name__} samples its own grids; set them on the dataset")
+    if samples_grids and key is not None:
+        raise DataError(f"key={key!r}: {type(dataset).__name__} samples its own grids, so no clip of it is resampled")
     if not samples_grids:
-        dataset = ResampledDataset(dataset, grids or default_grids(plan), layout=layout)
+        dataset = ResampledDataset(dataset, grids or default_grids(plan), layout=layout, key=key)
     made_for = plan.baseline
     if made_for.epochs is not None and made_for.clips != len(dataset):
         # Only a warning: a set that lost a few videos may still be trained with the plan of the full set.
         warnings.warn(
             f"the plan is made for {made_for.clips:,} clips, but the dataset has {len(dataset):,}: its steps and "
             f"LR schedule cover {made_for.epochs:g} epochs of the former; use Baseline(clips={len(dataset)})",
-            stacklevel=2,
+            stacklevel=3,
         )
-    pin_memory = pin_memory and torch.cuda.is_available()
-    sampler = PlanBatchSampler(
-        plan, len(dataset), seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced
-    )
-    work = _Training(dataset, sampler, pinned=pin_memory)
-    return Loader(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
+    loading["pin_memory"] = loading["pin_memory"] and torch.cuda.is_available()
+    return PlanLoader(dataset, PlanBatchSampler(plan, len(dataset), **sampling), **loading)
+
+
+def _is_indexable(dataset: Any) -> bool:
+    """Whether a dataset has a length and items by number. One that can also be iterated, as a stream, may have both."""
+    own = getattr(type(dataset), "__getitem__", None)
+    return hasattr(dataset, "__len__") and own is not None and own is not Dataset.__getitem__
 
 
 def default_grids(plan: Plan) -> GridSampler:
     """Return grids for whole clips: the whole clip at the baseline's shape, a random part of it at smaller shapes."""
     baseline = plan.baseline_shape
     return GridSampler(frames=baseline.frames, size=baseline.size)
-
-
-@dataclass(frozen=True, slots=True)
-class _Ask:
-    """A request, and the items tried before in its place that hung or killed a process, with the cause."""
-
-    request: SampleRequest
-    failed: tuple[tuple[int, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Substitute:
-    """A replacement item that cannot record what it replaces, and that record."""
-
-    item: Any
-    replaced: tuple[Replacement, ...]
-
-
-class _Training:
-    """The steps of a plan as work for a pool."""
-
-    def __init__(self, dataset: Any, sampler: PlanBatchSampler, *, pinned: bool) -> None:
-        self._dataset = dataset
-        self._sampler = sampler
-        self._pinned = pinned
-        self._named: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-    def batches(self) -> Iterator[list[_Ask]]:
-        for requests in self._sampler:
-            yield [_Ask(request) for request in requests]
-
-    def load(self, task: _Ask, memory: Tensor | None) -> Any:
-        into = None if memory is None else getattr(self._dataset, "load_into", None)
-
-        def read(index: int) -> Any:
-            request = task.request if index == task.request.index else replace(task.request, index=index)
-            return self._dataset[request] if into is None else into(request, memory)
-
-        # Datasets that replace bad items themselves raise no VideoError.
-        used, item, unreadable = first_readable(
-            task.request, len(self._dataset), read, what="items in a row cannot be read"
-        )
-        failed = [(index, self._name(index), cause) for index, cause in task.failed]
-        failed += [(index, error.path, error.cause) for index, error in unreadable]
-        if not failed:
-            return item
-        used = item.index if isinstance(item, Sample) else used
-        replaced = tuple(
-            Replacement(position=task.request.position, video=index, replacement=used, path=path, cause=cause)
-            for index, path, cause in failed
-        )
-        if isinstance(item, Sample):
-            return replace(item, replaced=replaced + item.replaced)
-        return _Substitute(item, replaced)
-
-    def instead(self, task: _Ask, cause: str, item: int | None) -> _Ask:
-        # The bad item may itself replace an unreadable one, which will be found unreadable again.
-        bad = task.request.index if item is None else item
-        failed = (*task.failed, (bad, cause))
-        request = replace(task.request, avoid=(*task.request.avoid, bad))
-        found = next(candidates(request, len(self._dataset)), None)
-        if found is None:
-            raise DataError(f"{self._name(bad)} {cause}, and no replacement is left ({len(failed)} tried)")
-        return _Ask(request if item not in (None, task.request.index) else replace(request, index=found), failed)
-
-    def name(self, task: _Ask) -> str:
-        return self._name(task.request.index)
-
-    def sample_bytes(self, task: _Ask) -> int:
-        return self._bytes(task.request.shape)
-
-    def room(self) -> Room:
-        sampler = self._sampler
-        shares = [
-            (len(rank_slice(cell.batch, cell.bn_batch, sampler.rank, sampler.world)), cell.shape)
-            for cell in sampler.plan.shapes
-        ]
-        return Room(
-            batch_bytes=max(clips * self._bytes(shape) for clips, shape in shares),
-            fewest=min(clips for clips, _ in shares),
-        )
-
-    def collate(self, items: list[Any], memory: Tensor | None) -> Any:
-        batch = collate_any([item.item if isinstance(item, _Substitute) else item for item in items], memory)
-        for item in items:
-            if isinstance(item, _Substitute):
-                self._warn_of(item.replaced)
-        return pin(batch) if self._pinned else batch
-
-    def _bytes(self, shape: Shape) -> int:
-        return sample_bytes_of(self._dataset, shape)
-
-    def _name(self, index: int) -> str:
-        return name_of(self._dataset, index)
-
-    def _warn_of(self, replaced: tuple[Replacement, ...]) -> None:
-        for bad in replaced:
-            if bad.video not in self._named:
-                self._named.add(bad.video)
-                said = f"{bad.path}: {bad.cause}" if bad.cause else bad.path
-                warnings.warn(f"bad {said}; another takes its place", stacklevel=2)

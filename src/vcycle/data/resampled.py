@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Mapping, Sized
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from vcycle.data.dataset import refuse_number
 from vcycle.data.generators import KeyedDraws
 from vcycle.data.grids import GridSampler
 from vcycle.data.info import VideoInfo
@@ -34,7 +35,8 @@ class _Items(Sized, Protocol):
 class ResampledDataset(Dataset[Any]):
     """Resamples the clips of any map-style dataset to the requested shapes; the dataset itself is not changed.
 
-    An item is a clip (tensor or array), or a tuple or list that starts with one; the other elements pass through.
+    An item is a clip (tensor or array), a tuple or list that starts with one, or a mapping that has one under ``key``;
+    the other elements pass through.
     Random draws of the dataset from the global generators of Python, NumPy and torch, or from generators that it or its
     transforms hold, are keyed too, so they do not depend on workers or on resuming.
     """
@@ -42,19 +44,21 @@ class ResampledDataset(Dataset[Any]):
     samples_grids = True
     """Takes requests, and resamples each clip to the requested shape."""
 
-    def __init__(self, dataset: _Items, grids: GridSampler, *, layout: Layout = "CTHW") -> None:
+    def __init__(self, dataset: _Items, grids: GridSampler, *, layout: Layout = "CTHW", key: str | None = None) -> None:
         """Wrap a dataset.
 
         Args:
             dataset: Any object with ``len`` and ``dataset[i]``.
             grids: Sampling grids; a stride is in frames of the dataset's clips.
             layout: Dimension order of the clip (frames T, height H, width W, channels C), kept in the result.
+            key: Key of the clip, if items are mappings; they become dicts.
         """
         if layout not in _LAYOUTS:
             raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
         self.dataset = dataset
         self.grids = grids
         self.layout = layout
+        self.key = key
         self._to_thwc = tuple(layout.index(axis) for axis in "THWC")
         self._back = tuple("THWC".index(axis) for axis in layout)
         self._draws = KeyedDraws()
@@ -71,11 +75,15 @@ class ResampledDataset(Dataset[Any]):
         """Return the item of a request, with its clip resampled.
 
         Raises:
-            DataError: If the item has no four-dimensional clip.
+            DataError: If the item has no four-dimensional clip, or an index is given in place of a request.
         """
+        refuse_number(self, request)
         item = self._draws.make(
             request, self.dataset, lambda: answer(self.name(request.index), lambda: self.dataset[request.index])
         )
+        if self.key is not None or isinstance(item, Mapping):
+            key = self._key_of(item, request)
+            return {**item, key: self._resample(_as_tensor(item[key], request), request)}
         if isinstance(item, Tensor | np.ndarray):
             return self._resample(_as_tensor(item, request), request)
         if isinstance(item, tuple | list) and item and isinstance(item[0], Tensor | np.ndarray):
@@ -86,6 +94,30 @@ class ResampledDataset(Dataset[Any]):
             f"item {request.index} is {type(item).__name__}{first}: must be a clip (tensor or array), or a tuple that "
             "starts with one"
         )
+
+    def _key_of(self, item: Any, request: SampleRequest) -> str:
+        """Return the key of the clip in a mapping.
+
+        Raises:
+            DataError: If the key is not given, or the item is not a mapping that has a clip under it.
+        """
+        if not isinstance(item, Mapping):
+            raise DataError(f"item {request.index} is {type(item).__name__}: with key={self.key!r}, it must be a dict")
+        keys = ", ".join(map(repr, item)) or "nothing"
+        clips = [key for key, value in item.items() if isinstance(value, Tensor | np.ndarray) and value.ndim == 4]
+        if self.key is None:
+            raise DataError(
+                f"item {request.index} is {type(item).__name__} with {keys}: give the key of its clip, "
+                f"such as key={next(iter(clips), 'pixel_values')!r}"
+            )
+        if self.key not in item:
+            raise DataError(f"item {request.index} has no {self.key!r}: it has {keys}")
+        if not isinstance(item[self.key], Tensor | np.ndarray):
+            raise DataError(
+                f"item {request.index}: {self.key!r} is {type(item[self.key]).__name__}: must be a clip (tensor or "
+                "array)"
+            )
+        return self.key
 
     def _resample(self, clip: Tensor, request: SampleRequest) -> Tensor:
         if clip.ndim != 4:

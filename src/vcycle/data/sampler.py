@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import copy
 from typing import TYPE_CHECKING
 
 from vcycle.data.request import SampleRequest
 from vcycle.data.stream import SampleStream
 from vcycle.errors import PlanError
 from vcycle.plan import rank_slice
+from vcycle.utils.ranks import rank_and_world
 
 if TYPE_CHECKING:
     from vcycle.plan import Plan, Step
@@ -34,8 +36,8 @@ class PlanBatchSampler:
         seed: int = 0,
         start: int = 0,
         stop: int | None = None,
-        rank: int = 0,
-        world: int = 1,
+        rank: int | None = None,
+        world: int | None = None,
         replaced: Mapping[int, int] | None = None,
     ) -> None:
         """Split the sample stream of a dataset into the batches of a plan.
@@ -46,28 +48,26 @@ class PlanBatchSampler:
             seed: Seed of the sample order and of all random choices in samples.
             start: First step.
             stop: Step to stop before (exclusive); the plan's end by default.
-            rank: This rank.
-            world: Number of ranks.
+            rank: This rank; by default it is found at each iteration: that of ``torch.distributed`` if it is
+                initialised, otherwise of the environment (``RANK``), otherwise 0.
+            world: Number of ranks, found with the rank (``WORLD_SIZE``).
             replaced: Replacement indices by position in the stream, from the journal of a resumed run.
 
         Raises:
-            PlanError: If ``start`` and ``stop`` are not steps of the plan, or a batch is smaller than the
-                number of ranks.
+            PlanError: If ``start`` and ``stop`` are not steps of the plan, a batch is smaller than the number of
+                ranks, or only one of ``rank`` and ``world`` is given.
             DataError: If the dataset is empty.
         """
         stop = len(plan) if stop is None else stop
-        if not 0 <= start <= stop <= len(plan):
-            raise PlanError(f"steps {start} to {stop} are not in the plan, which has steps 0 to {len(plan)}")
-        for shape in plan.shapes:
-            if shape.batch < world:
-                raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
-        rank_slice(world, 1, rank, world)  # refuses an invalid rank here rather than in a worker
         self.plan = plan
+        self._given = rank, world
+        if rank is not None or world is not None:
+            self._check(world)
+            rank, world = rank_and_world(rank, world)
+            rank_slice(world, 1, rank, world)  # refuses an invalid rank here rather than in a worker
         self.stream = SampleStream(size, seed)
-        self.start = start
+        self.start = _within(start, stop, plan)
         self.stop = stop
-        self.rank = rank
-        self.world = world
         self.replaced = dict(replaced or {})
 
     def __len__(self) -> int:
@@ -75,9 +75,61 @@ class PlanBatchSampler:
         return self.stop - self.start
 
     def __iter__(self) -> Iterator[list[SampleRequest]]:
-        """Yield this rank's requests of each step, in order."""
+        """Yield this rank's requests of each step, in order.
+
+        Raises:
+            PlanError: If a batch is smaller than the number of ranks.
+        """
+        here = self.on_rank()
         for step in range(self.start, self.stop):
-            yield self.requests(self.plan[step])
+            yield here.requests(self.plan[step])
+
+    def on_rank(self, start: int | None = None) -> PlanBatchSampler:
+        """Return the same batches from ``start`` on, with the rank and the number of ranks found now.
+
+        Raises:
+            PlanError: If ``start`` is not a step, or a batch is smaller than the number of ranks.
+        """
+        rank, world = rank_and_world(*self._given)
+        self._check(world)
+        here = copy(self)
+        here._given = rank, world
+        if start is not None:
+            here.start = _within(start, self.stop, self.plan)
+        return here
+
+    @property
+    def rank(self) -> int:
+        """This rank, as it is now."""
+        return rank_and_world(*self._given)[0]
+
+    @property
+    def world(self) -> int:
+        """The number of ranks, as it is now."""
+        return rank_and_world(*self._given)[1]
+
+    @property
+    def batch_size(self) -> int:
+        """Absent: the plan's batches have many sizes.
+
+        Raises:
+            PlanError: On several ranks. Code that shards a batch sampler reads the batch size first, and this sampler
+                gives each rank its slice already. Sharded again, ranks would get different shapes at the same step.
+            AttributeError: In one process.
+        """
+        world = max(self.world, rank_and_world()[1])
+        if world > 1:
+            raise PlanError(
+                f"PlanBatchSampler already gives each of the {world} ranks its slice of every batch, and must not be "
+                "sharded again: leave its loader out of Accelerator.prepare, or pass use_distributed_sampler=False in "
+                "Lightning and Fabric"
+            )
+        raise AttributeError("PlanBatchSampler has no one batch_size: it varies over the plan")
+
+    def _check(self, world: int | None) -> None:
+        for shape in self.plan.shapes:
+            if world is not None and shape.batch < world:
+                raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
 
     def requests(self, step: Step) -> list[SampleRequest]:
         """Return this rank's requests of one step."""
@@ -92,3 +144,14 @@ class PlanBatchSampler:
             )
             for position, index in enumerate(indices, first)
         ]
+
+
+def _within(start: int, stop: int, plan: Plan) -> int:
+    """Return the first step, checked.
+
+    Raises:
+        PlanError: If ``start`` and ``stop`` are not steps of the plan.
+    """
+    if not 0 <= start <= stop <= len(plan):
+        raise PlanError(f"steps {start} to {stop} are not in the plan, which has steps 0 to {len(plan)}")
+    return start

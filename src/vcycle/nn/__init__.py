@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     )
     from vcycle.nn.freezing import freeze
     from vcycle.nn.partition import BatchPartition
+    from vcycle.nn.plan_lr import PlanLR
     from vcycle.nn.selfcheck import conv3d_is_sound
     from vcycle.nn.steps import apply
 
 __all__ = [
     "BatchPartition",
+    "PlanLR",
     "SubBatchNorm",
     "apply",
     "conv3d_is_sound",
@@ -30,6 +32,7 @@ __all__ = [
 
 _HOMES = {
     "BatchPartition": "partition",
+    "PlanLR": "plan_lr",
     "SubBatchNorm": "batchnorm",
     "apply": "steps",
     "conv3d_is_sound": "selfcheck",

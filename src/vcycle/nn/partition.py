@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from vcycle.nn.blocks import blocks_of
 from vcycle.nn.moments import Moments, merge_moments
 from vcycle.plan import BatchShape, Step, rank_slice
+from vcycle.utils.ranks import rank_and_world
 
 __all__ = ["BatchPartition", "merge_over_ranks", "normalise_shared"]
 
@@ -47,26 +48,27 @@ class BatchPartition:
         cls,
         step: Step | BatchShape,
         *,
-        rank: int,
-        world: int,
+        rank: int | None = None,
+        world: int | None = None,
         group: Any = None,
     ) -> "BatchPartition":
         """How ranks share the batch of a step, as ``vcycle.loader`` distributes its clips.
 
         Args:
             step: ``plan[index]``, or a batch shape of the plan.
-            rank: This rank, in ``[0, world)``.
-            world: Number of ranks.
+            rank: This rank, in ``[0, world)``; by default it is found, as in ``vcycle.loader``.
+            world: Number of ranks, found with the rank.
             group: The process group of the ranks; None for the default one.
 
         Raises:
-            PlanError: ``rank`` is not one of ``world``.
+            PlanError: ``rank`` is not one of ``world``, or only one of them is given.
 
         Example:
             >>> cell = BatchShape(frames=8, size=112, batch=10, bn_batch=4)
             >>> BatchPartition.of(cell, rank=1, world=2).clips
             (4, 6)
         """
+        rank, world = rank_and_world(rank, world)
         rank_slice(step.batch, step.bn_batch, rank, world)  # checks the rank
         places = [rank_slice(step.batch, step.bn_batch, each, world) for each in range(world)]
         return cls(clips=tuple(map(len, places)), rank=rank, group=group)

@@ -1,38 +1,55 @@
-"""Applies a step of the plan to a model and its optimizer: the only call per step in your own training loop."""
+"""Applies a step of the plan to a model and its optimizer: the only call per step in a training loop."""
 
 import warnings
 from collections.abc import Iterator
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle.nn.batchnorm import SubBatchNorm, set_bn_batch, sub_batch_layers
+from vcycle.nn.check_batch import check_batch
+from vcycle.nn.plan_lr import scheduler_of
+from vcycle.nn.rates import have_changed, rates_of, set_rates
 from vcycle.plan import Step
+from vcycle.utils.ranks import rank_and_world
 
 __all__ = ["apply"]
 
-_Rate = tuple[dict[str, Any], object, int]
-"""A parameter group, its LR and, if the LR is a tensor, that tensor's version."""
-
-_given: WeakKeyDictionary[torch.optim.Optimizer, list[_Rate]] = WeakKeyDictionary()
-"""The LRs that each optimizer got in the last call."""
 _named: WeakSet[nn.Module | torch.optim.Optimizer] = WeakSet()
 """Models and optimizers for which a warning was issued."""
 
 
-def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Set the learning rates and the BatchNorm sub-batch of a step.
+def apply(
+    step: Step,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batch: Any = None,
+    *,
+    rank: int | None = None,
+    world: int | None = None,
+) -> None:
+    """Set the learning rates and the BatchNorm sub-batch of a step, and check that a batch is the step's.
 
     A parameter group may have ``role`` (a role of the plan, None if absent) and ``lr_scale`` (your own LR factor, 1 if
-    absent; it may change from step to step).
+    absent; it may change from step to step). If the optimizer has a :class:`vcycle.nn.PlanLR`, that is brought to the
+    step.
 
     Args:
         step: ``plan[index]``.
         model: a model, converted by :func:`vcycle.nn.convert_batchnorm` or not.
         optimizer: any optimizer; the ``lr`` of its groups is overwritten.
+        batch: this rank's batch of the step, which is then checked: its clips, ``(B, C, T, H, W)``,
+            ``(B, T, C, H, W)`` or ``(B, T, H, W, C)``; a tuple or list that starts with them; or a dict that has one
+            such tensor. At one frame, ``(B, C, H, W)`` or ``(B, H, W, C)`` too.
+        rank: this rank; by default that of ``torch.distributed`` or of the environment, as in ``vcycle.loader``.
+        world: number of ranks, likewise.
+
+    Raises:
+        PlanError: if the batch has other frames, height, width or clips than this rank's of the step; if a group
+            names a role that the plan lacks; or if the optimizer's ``PlanLR`` is of another plan or ahead of the step.
 
     Warns:
         UserWarning: once for a model with an unconverted BatchNorm in training mode that would normalise over more
@@ -47,7 +64,12 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         >>> optimizer.param_groups[0]["lr"]
         0.25
     """
-    if optimizer not in _named and _changed(optimizer):
+    if batch is not None:
+        check_batch(step, batch, rank=rank, world=world)
+    scheduler = scheduler_of(optimizer)
+    if scheduler is not None:
+        scheduler.check(step)
+    if optimizer not in _named and have_changed(optimizer):
         _named.add(optimizer)
         warnings.warn(
             "the LR that vcycle.apply set has changed since: an LR scheduler's step() or your loop overrides the LR of "
@@ -55,13 +77,10 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
             "plan, Baseline(decay=vcycle.CurveDecay.sampled(...)), and your own LR factor in group['lr_scale']",
             stacklevel=2,
         )
-    for group in optimizer.param_groups:
-        lr = step.lr_of(group.get("role")) * group.get("lr_scale", 1.0)
-        if isinstance(group["lr"], torch.Tensor):  # a captured or compiled optimizer reads this tensor
-            group["lr"].fill_(lr)
-        else:
-            group["lr"] = lr
-    _given[optimizer] = [(group, group["lr"], _writes(group["lr"])) for group in optimizer.param_groups]
+    if scheduler is None:
+        set_rates(optimizer, rates_of(step, optimizer))
+    else:
+        scheduler.move_to(step.index)
     if any(layer.bn_batch != step.bn_batch for layer in sub_batch_layers(model)):
         set_bn_batch(model, step.bn_batch)
     if model not in _named and (plain := next(_unconverted(step, model), None)) is not None:
@@ -74,28 +93,9 @@ def apply(step: Step, model: nn.Module, optimizer: torch.optim.Optimizer) -> Non
         )
 
 
-def _changed(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether other code has set an LR since the last call. Groups loaded or added since then do not count."""
-    groups = {id(group): group for group in optimizer.param_groups}
-    for group, lr, writes in _given.get(optimizer, ()):
-        if id(group) not in groups:
-            continue
-        now = group["lr"]
-        # Reading a tensor's value may synchronize with the device, so compare its version.
-        if (now is not lr or _writes(now) != writes) if isinstance(lr, torch.Tensor) else now != lr:
-            return True
-    return False
-
-
-def _writes(lr: object) -> int:
-    """The version of an LR that is a tensor, which grows with every in-place write; 0 for a float."""
-    return lr._version if isinstance(lr, torch.Tensor) else 0
-
-
 def _unconverted(step: Step, model: nn.Module) -> Iterator[str]:
     """Names of unconverted BatchNorms that would normalise over more clips than a group of the step has."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    ranks = torch.distributed.get_world_size() if distributed else 1
+    _, ranks = rank_and_world()
     for name, layer in model.named_modules():
         if not isinstance(layer, _BatchNorm) or isinstance(layer, SubBatchNorm) or not layer.training:
             continue

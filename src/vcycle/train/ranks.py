@@ -14,6 +14,7 @@ import torch
 from torch import distributed
 
 from vcycle.errors import VcycleError
+from vcycle.utils.ranks import launched_world
 
 __all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "joined", "restarted"]
 
@@ -249,10 +250,7 @@ def joined() -> Iterator[Ranks]:
     Raises:
         VcycleError: if the ranks cannot connect.
     """
-    said = os.environ.get("WORLD_SIZE", "1")
-    if not said.isdigit() or int(said) < 1:
-        raise VcycleError(f"WORLD_SIZE is {said!r}: it must be a number of processes, as torchrun sets it")
-    world = int(said)
+    world = launched_world()
     if world == 1:
         yield SINGLE_PROCESS
         return

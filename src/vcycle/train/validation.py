@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from vcycle.data import Batch, loader
+from vcycle.data import Batch, steps
 from vcycle.nn import set_bn_batch
 from vcycle.plan import Shape, Step
 from vcycle.train.callbacks import Callbacks
@@ -161,19 +161,17 @@ def precise_batchnorm(
 
     def recompute() -> None:
         set_bn_batch(state.model, plan[0].bn_batch)  # until the next step sets its own
-        batches = iter(
-            loader(
-                dataset,
-                plan,
-                seed=config.run.seed,
-                workers=config.loading.workers,
-                timeout=config.loading.timeout,
-                rank=ranks.rank,
-                world=ranks.world,
-            )
+        batches = steps(
+            dataset,
+            plan,
+            seed=config.run.seed,
+            workers=config.loading.workers,
+            timeout=config.loading.timeout,
+            rank=ranks.rank,
+            world=ranks.world,
         )
         try:
-            recompute_statistics(state.model, zip(plan, batches, strict=True), predict)
+            recompute_statistics(state.model, batches, predict)
         finally:
             batches.close()
 
