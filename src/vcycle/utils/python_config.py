@@ -6,6 +6,7 @@ items of values, ``_base_`` files and ``with read_base():``. Anything else is re
 
 import ast
 import operator
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,7 +79,9 @@ def _read(path: Path, chain: tuple[Path, ...]) -> PythonConfig:
     if place in chain or len(chain) >= _DEEPEST:
         raise _RefusedError(f"{path}: {_BASE} is circular, or a chain of more than {_DEEPEST} files")
     try:
-        tree = ast.parse(read_text(path, LONGEST), filename=str(path))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its style, such as escape sequences
+            tree = ast.parse(read_text(path, LONGEST), filename=str(path))
     except SyntaxError as error:
         raise _RefusedError(f"{path}:{error.lineno}: not Python: {error.msg}") from None
     except (RecursionError, MemoryError, UnicodeDecodeError, ValueError) as error:
