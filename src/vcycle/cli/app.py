@@ -14,6 +14,7 @@ from vcycle.cli import (
     demonstrating,
     evaluating,
     exporting,
+    importing,
     preparing,
     reporting,
     training,
@@ -132,6 +133,7 @@ app.command("eval")(evaluating.evaluate)
 app.command()(preparing.prepare)
 app.command()(checking.check)
 app.command()(exporting.export)
+app.command("import")(importing.import_)
 app.command()(reporting.report)
 
 

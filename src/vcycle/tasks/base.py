@@ -376,6 +376,9 @@ class Task(ABC, Generic[R, F]):
     overrides of the recipe. Its module imports no torch."""
     preparers: ClassVar[Mapping[str, Preparer]] = {}
     """Formats of `vcycle prepare --to NAME`."""
+    importers: ClassVar[Mapping[str, str]] = {}
+    """Importers of other tools' configurations for `vcycle import`: maps a tool to `module:attribute` of a
+    `vcycle.tasks.importing.Importer`."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1
     """Ratio of the sides of the largest images to the sides of a plan's shapes."""

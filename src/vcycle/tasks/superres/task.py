@@ -91,6 +91,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
             about="tiles for super-resolution", function="vcycle.tasks.superres.prepare_tiles:prepare_tiles"
         )
     }
+    importers: ClassVar[Mapping[str, str]] = {"BasicSR": "vcycle.tasks.superres.importing:BASICSR"}
     demo = Demo(
         recipe="demo/superresolution",
         plans=("constant", "control:hierarchical", "hierarchical"),
