@@ -126,7 +126,12 @@ def test_a_state_lasts_until_a_batch_is_taken_and_for_one_iteration(whole):
     next(batches)
     load.load_state_dict(load.state_dict() | {"step": 2})  # which the running iteration does not follow
     assert next(batches)[1].tolist() == expected[6]
+    assert load.state_dict()["step"] == 2
     assert ids(load) == expected[2:]
+    batches = iter(load)
+    next(batches)
+    iter(load)  # from which nothing is taken
+    assert load.state_dict()["step"] == 1
     part = vcycle.loader(Asked(), PLAN, seed=3, start=3, stop=8)
     assert part.state_dict()["step"] == 3
     part.load_state_dict(load.state_dict() | {"step": 6})
