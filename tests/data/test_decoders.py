@@ -1,10 +1,15 @@
 """The sources of docs/decoders.md decode what our own source decodes, and name a video that they cannot read."""
 
+import importlib.util
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 import torch
@@ -49,9 +54,15 @@ def source(request: pytest.FixtureRequest, videos: VideoList) -> Any:
 
 def _has(module: str) -> None:
     try:
-        __import__(module)
-    except (ImportError, RuntimeError) as error:  # torchcodec raises the latter without FFmpeg's libraries
-        pytest.skip(f"{module} cannot be imported: {str(error).splitlines()[0]}")
+        library = __import__(module, fromlist=["VideoDecoder"])
+        if module == "torchcodec.decoders":  # it loads FFmpeg's libraries on the first use
+            library.VideoDecoder(str(PAGE))
+    except (ImportError, RuntimeError) as error:
+        said = str(error)
+        if "libtorchcodec" in said or isinstance(error, ImportError):
+            pytest.skip(f"{module} cannot be imported: {said.splitlines()[0]}")
+    except ValueError:  # it has looked at the page, which is no video
+        pass
 
 
 def rows_of(videos: VideoList) -> Any:
@@ -102,3 +113,22 @@ def test_rows_of_hugging_face_train_with_their_labels(videos: VideoList) -> None
     for _, batch in vcycle.steps(dataset, plan):
         assert batch.labels.tolist() == [rows.with_format(None)["label"][index] for index in batch.indices.tolist()]
         break
+
+
+@pytest.mark.skipif("VCYCLE_TEST_FFMPEG" in os.environ, reason="this is the child")
+def test_torchcodec_decodes_with_the_ffmpeg_of_pyav(tmp_path: Path) -> None:
+    """Where the system has no FFmpeg, the tests above skip TorchCodec: here they run in a process that finds PyAV's."""
+    if importlib.util.find_spec("torchcodec") is None:
+        pytest.skip("torchcodec is not installed")
+    for library in (Path(av.__file__).parents[1] / "av.libs").glob("lib[as][vw]*.so.*"):
+        name = re.sub(r"-[0-9a-f]{8}(?=\.so)", "", library.name)  # libavcodec-1a2b3c4d.so.62.28.100 without its hash
+        (tmp_path / re.sub(r"(\.so\.\d+).*", r"\1", name)).symlink_to(library)
+    env = os.environ | {"VCYCLE_TEST_FFMPEG": "1", "LD_LIBRARY_PATH": str(tmp_path)}
+    env.pop("PYTEST_XDIST_WORKER", None)
+    arguments = ["-m", "pytest", "-q", "-rs", "-n", "0", "-p", "no:cacheprovider", __file__, "-k", "TorchCodec"]
+    ran = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=110)
+    said = ran.stdout + ran.stderr
+    if "could not load libtorchcodec" in said.lower():
+        pytest.skip(f"torchcodec does not go with this torch: {said.splitlines()[-1]}")
+    assert ran.returncode == 0, said
+    assert "2 passed" in said
