@@ -179,12 +179,16 @@ class Importer:
             if "*" in pattern
         ]
 
+    @cached_property
+    def _matched(self) -> dict[str, Rule]:
+        return dict(self.rules)
+
     def rule_of(self, key: str) -> Rule:
         """The rule of a key."""
-        exact = self.rules.get(key)
-        if exact is not None:
-            return exact
-        return next((rule for pattern, rule in self._patterns if pattern.fullmatch(key)), differs(_UNKNOWN))
+        if key not in self._matched:
+            matching = (rule for pattern, rule in self._patterns if pattern.fullmatch(key))
+            self._matched[key] = next(matching, differs(_UNKNOWN))
+        return self._matched[key]
 
     def findings(self, source: Source) -> dict[str, Finding]:
         """What becomes of each key, given or a default.
@@ -205,6 +209,19 @@ class Importer:
             if found[key].reason == _UNKNOWN and re.split(r"[.\[]", key)[0] in source.helpers:
                 found[key] = Finding(kind="unneeded", reason="a name for values that other keys use")
         return found
+
+    def composed(self, source: Source) -> Mapping[str, Any]:
+        """The keys of the recipe that depend on several keys.
+
+        Raises:
+            RecipeError: if the configuration is of another kind, or none that the tool accepts.
+        """
+        try:
+            return self.compose(source)
+        except _UNREADABLE as error:
+            if isinstance(error, VcycleError):
+                raise
+            raise RecipeError(f"{source.name}: not a configuration that {self.tool} accepts: {error}") from None
 
 
 _UNKNOWN = "vcycle has nothing of the kind"
@@ -257,12 +274,7 @@ def import_config(path: Path, overrides: Sequence[str] = ()) -> Imported:
     sets: dict[str, Any] = {}
     for finding in findings.values():
         sets |= finding.sets
-    try:
-        sets |= importer.compose(source)
-    except _UNREADABLE as error:
-        if isinstance(error, VcycleError):
-            raise
-        raise RecipeError(f"{path}: not a configuration that {importer.tool} accepts: {error}") from None
+    sets |= importer.composed(source)
     if "model.name" not in sets:
         findings = _without_model(importer, source, overrides, findings)
     sets["description"] = f"{path.stem}, imported from {importer.tool}"
