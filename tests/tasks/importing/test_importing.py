@@ -237,6 +237,14 @@ def test_a_configuration_of_the_shipped_schedule_becomes_the_shipped_recipe_but_
     assert recipe.sampling == expected.sampling
 
 
+def test_without_a_near_shipped_recipe_the_recipe_is_complete(write, monkeypatch):
+    based = recipe_of(write("kinetics"), "data.clips=5000", "plan=cascade")
+    monkeypatch.setattr("vcycle.tasks.nearest_recipe.recipe_names", lambda task: [])
+    imported = import_config(write("kinetics"), ["data.clips=5000", "plan=cascade"])
+    assert imported.base is None
+    assert parse_recipe(imported.text, "recipe") == based
+
+
 def test_a_configuration_of_mmaction2_1x_is_read_over_its_base(write):
     imported = import_config(write("mmaction2_1x"))
     recipe = parse_recipe(imported.text, "recipe")
