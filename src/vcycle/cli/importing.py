@@ -19,7 +19,7 @@ _STDOUT = "-"
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration of PySlowFast, MMAction2 or BasicSR.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration of another tool.")],
     overrides: Overrides = None,
     out: Annotated[str, typer.Option("--out", "-o", help="The recipe to write; - prints it.")] = "recipe.yaml",
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

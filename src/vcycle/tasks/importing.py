@@ -8,17 +8,16 @@ silently. A task lists its importers in `Task.importers`.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
-
-import yaml
 
 from vcycle.errors import RecipeError, VcycleError
 from vcycle.registry import import_attribute
 from vcycle.tasks.base import tasks
 from vcycle.tasks.models import ModelRegistry
-from vcycle.tasks.recipes import load_recipe, parse_recipe, recipe_names
+from vcycle.tasks.nearest_recipe import as_yaml, count_keys, merged, nested, over_nearest, without_tuples
+from vcycle.tasks.recipes import parse_recipe
 from vcycle.utils.python_config import read_python_config
 from vcycle.utils.reading import LONGEST, read_text, read_yaml
 
@@ -43,8 +42,6 @@ __all__ = [
 Kind = Literal["translated", "unneeded", "differs"]
 
 _MOST_KEYS = 20_000
-_OTHER_MODEL = 10
-"""How many keys another model counts as."""
 _UNREADABLE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -125,7 +122,7 @@ def only(*accepted: Any, why: str) -> Rule:
     """A key with values for which vcycle does the same; others are different."""
 
     def rule(value: Any, source: Source) -> Finding:
-        if _plain(value) in map(_plain, accepted):
+        if without_tuples(value) in map(without_tuples, accepted):
             return Finding(kind="unneeded", reason="vcycle does the same")
         return Finding(kind="differs", reason=why)
 
@@ -168,7 +165,7 @@ class Importer:
     """The key that names the model."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
     """The tool's defaults of keys that matter, where they differ from vcycle's."""
-    flatten_strings: bool = False
+    numbers_as_text: bool = False
     """Whether text that reads as a number is one, as in PySlowFast's `1e-4`."""
 
     @cached_property
@@ -179,12 +176,16 @@ class Importer:
             if "*" in pattern
         ]
 
+    @cached_property
+    def _matched(self) -> dict[str, Rule]:
+        return dict(self.rules)
+
     def rule_of(self, key: str) -> Rule:
         """The rule of a key."""
-        exact = self.rules.get(key)
-        if exact is not None:
-            return exact
-        return next((rule for pattern, rule in self._patterns if pattern.fullmatch(key)), differs(_UNKNOWN))
+        if key not in self._matched:
+            matching = (rule for pattern, rule in self._patterns if pattern.fullmatch(key))
+            self._matched[key] = next(matching, differs(_UNKNOWN))
+        return self._matched[key]
 
     def findings(self, source: Source) -> dict[str, Finding]:
         """What becomes of each key, given or a default.
@@ -205,6 +206,19 @@ class Importer:
             if found[key].reason == _UNKNOWN and re.split(r"[.\[]", key)[0] in source.helpers:
                 found[key] = Finding(kind="unneeded", reason="a name for values that other keys use")
         return found
+
+    def composed(self, source: Source) -> Mapping[str, Any]:
+        """The keys of the recipe that depend on several keys.
+
+        Raises:
+            RecipeError: if the configuration is of another kind, or none that the tool accepts.
+        """
+        try:
+            return self.compose(source)
+        except _UNREADABLE as error:
+            if isinstance(error, VcycleError):
+                raise
+            raise RecipeError(f"{source.name}: not a configuration that {self.tool} accepts: {error}") from None
 
 
 _UNKNOWN = "vcycle has nothing of the kind"
@@ -257,19 +271,14 @@ def import_config(path: Path, overrides: Sequence[str] = ()) -> Imported:
     sets: dict[str, Any] = {}
     for finding in findings.values():
         sets |= finding.sets
-    try:
-        sets |= importer.compose(source)
-    except _UNREADABLE as error:
-        if isinstance(error, VcycleError):
-            raise
-        raise RecipeError(f"{path}: not a configuration that {importer.tool} accepts: {error}") from None
+    sets |= importer.composed(source)
     if "model.name" not in sets:
         findings = _without_model(importer, source, overrides, findings)
     sets["description"] = f"{path.stem}, imported from {importer.tool}"
     if task != "recognition":
         sets["task"] = task
-    recipe = _nested(sets)
-    parsed = parse_recipe(_dump(recipe), str(path), overrides)
+    recipe = nested(sets)
+    parsed = parse_recipe(as_yaml(recipe), str(path), overrides)
     owner = tasks[task]
     known = parsed.data.path is not None or owner.length(parsed) is not None
     if parsed.data.path is None and known:
@@ -277,14 +286,14 @@ def import_config(path: Path, overrides: Sequence[str] = ()) -> Imported:
             owner.check_plan(parsed, owner.plan(parsed, owner.length(parsed)))
         except VcycleError as error:
             raise type(error)(f"{path}: the plan of its recipe cannot be built: {error}") from None
-    base, own = _over_nearest(task, parsed.model_dump(mode="json", by_alias=True), sets)
-    text = _dump(own if base is None else {"base": base, **own})
+    base, own = over_nearest(task, parsed.model_dump(mode="json", by_alias=True), sets)
+    text = as_yaml(own if base is None else {"base": base, **own})
     return Imported(
         tool=importer.tool,
         source=str(path),
         text=text,
         base=base,
-        keys=len(list(_recipe_leaves(own))),
+        keys=count_keys(own),
         values=given,
         findings={key: findings[key] for key in given},
         assumed={key: finding for key, finding in findings.items() if key not in given},
@@ -315,7 +324,7 @@ def _recognised(path: Path) -> tuple[str, Importer, Mapping[str, Any], frozenset
         raise RecipeError(f"{where}{error}") from None
     for task, importer in known:
         if path.suffix in importer.suffixes and isinstance(data, Mapping) and importer.owns(data):
-            return task, importer, _evaluated(data) if importer.flatten_strings else data, helpers
+            return task, importer, _evaluated(data) if importer.numbers_as_text else data, helpers
     raise RecipeError(f"{path}: not a configuration that can be imported; accepted: {accepted}")
 
 
@@ -326,14 +335,7 @@ def _read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> Any:
     data = read_yaml(read_text(path, LONGEST))
     if not isinstance(data, dict) or not isinstance(base := data.pop("_BASE_", None), str):
         return data
-    return _over(_read_yaml(path.parent / base, (*chain, path.absolute())), data)
-
-
-def _over(base: Any, own: Any) -> Any:
-    """Merge mappings key by key, recursively; any other value replaces that of the base."""
-    if not (isinstance(base, dict) and isinstance(own, dict)):
-        return own
-    return {**base, **{key: _over(base.get(key), value) for key, value in own.items()}}
+    return merged(_read_yaml(path.parent / base, (*chain, path.absolute())), data)
 
 
 def _evaluated(value: Any) -> Any:
@@ -409,107 +411,6 @@ def named_model(registry: ModelRegistry, names: Sequence[str], options: Mapping[
         if best is None or len(own) < len(best["model.options"]):
             best = {"model.name": name, "model.options": own}
     return best or {}
-
-
-def _nested(sets: Mapping[str, Any]) -> dict[str, Any]:
-    """Dotted keys as nested sections."""
-    found: dict[str, Any] = {}
-    for key, value in sets.items():
-        *sections, last = key.split(".")
-        node = found
-        for section in sections:
-            node = node.setdefault(section, {})
-        node[last] = value
-    return found
-
-
-def _over_nearest(
-    task: str, wanted: Mapping[str, Any], sets: Mapping[str, Any]
-) -> tuple[str | None, Mapping[str, Any]]:
-    """The shipped recipe from which the wanted one differs in the fewest keys, and these; None if there is none.
-
-    The options of plans that the configuration does not set are those of the base.
-    """
-    options = _nested(dict.fromkeys(key for key in sets if key.startswith("plans."))).get("plans", {})
-    wanted = {**wanted, "plans": _shared(wanted["plans"], options)}
-    plain = {"description": wanted["description"], **_nested(sets)}
-    candidates = [
-        (name, _differences(wanted, _with_plans_of(wanted, _shipped(name))))
-        for name in recipe_names(task)
-        if not name.startswith("demo/")
-    ]
-    for name, own in sorted(candidates, key=_distance):
-        if len(list(_recipe_leaves(plain))) <= len(list(_recipe_leaves(own))):
-            break
-        for _ in range(3):  # another value may reset others, such as the options of the model
-            try:
-                got = parse_recipe(_dump({"base": name, **own}), f"over {name}").model_dump(mode="json", by_alias=True)
-            except RecipeError:
-                break
-            missing = _differences(wanted, _with_plans_of(wanted, got))
-            if not missing:
-                return name, own
-            own = _over(own, missing)
-    return None, plain
-
-
-@cache
-def _shipped(name: str) -> dict[str, Any]:
-    """The values of a shipped recipe."""
-    return load_recipe(name).model_dump(mode="json", by_alias=True)
-
-
-def _with_plans_of(wanted: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a recipe, of its plans those that are wanted."""
-    return {**data, "plans": _shared(data["plans"], wanted["plans"])}
-
-
-def _distance(candidate: tuple[str, Mapping[str, Any]]) -> int:
-    """How far a recipe is from its base: its keys, and more if even the model is another one."""
-    own = candidate[1]
-    return len(list(_recipe_leaves(own))) + (_OTHER_MODEL if "model" in own else 0)
-
-
-def _shared(data: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of nested mappings whose keys are wanted."""
-    return {
-        key: _shared(data[key], inner) if isinstance(inner, Mapping) and isinstance(data[key], Mapping) else data[key]
-        for key, inner in wanted.items()
-        if key in data
-    }
-
-
-def _differences(wanted: Mapping[str, Any], got: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys to set over `got`."""
-    found: dict[str, Any] = {key: None for key in got if key not in wanted}
-    for key, value in wanted.items():
-        below = got.get(key)
-        if value == below and key in got:
-            continue
-        if isinstance(value, Mapping) and isinstance(below, Mapping):
-            found[key] = _differences(value, below)
-        else:
-            found[key] = value
-    return found
-
-
-def _recipe_leaves(data: Mapping[str, Any]) -> Iterator[Any]:
-    for value in data.values():
-        if isinstance(value, Mapping) and value:
-            yield from _recipe_leaves(value)
-        else:
-            yield value
-
-
-def _dump(data: Mapping[str, Any]) -> str:
-    return yaml.safe_dump(_plain(data), sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-
-
-def _plain(value: Any) -> Any:
-    """Tuples as lists, at any depth."""
-    if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def _short(value: Any) -> str:

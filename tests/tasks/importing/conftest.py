@@ -298,18 +298,22 @@ class _NoAliases(yaml.SafeDumper):
 CONFIGS = {"kinetics": kinetics, "ssv2": ssv2, "charades": charades, "i3d": i3d, "basicvsr": basicvsr, "edvr": edvr}
 
 
+def write_config(path: Path, name: str, **changes: Any) -> None:
+    """Write the configuration of a name, with sections changed; the base of one in Python beside it."""
+    if name.startswith("mmaction2"):
+        path.with_name("base.py").write_text(BASE_1X)
+        path.write_text(MULTIGRID_0X if name.endswith("0x") else CONFIG_1X)
+    else:
+        path.write_text(yaml.dump(merge(CONFIGS[name](), changes), Dumper=_NoAliases, sort_keys=False))
+
+
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Writes the configuration of a name, with sections changed."""
+    """Writes a configuration, and returns its path."""
 
     def write(name: str, **changes: Any) -> Path:
-        if name.startswith("mmaction2"):
-            (tmp_path / "base.py").write_text(BASE_1X)
-            path = tmp_path / f"{name}.py"
-            path.write_text(MULTIGRID_0X if name.endswith("0x") else CONFIG_1X)
-            return path
-        path = tmp_path / f"{name}.yaml"
-        path.write_text(yaml.dump(merge(CONFIGS[name](), changes), Dumper=_NoAliases, sort_keys=False))
+        path = tmp_path / f"{name}.{'py' if name.startswith('mmaction2') else 'yaml'}"
+        write_config(path, name, **changes)
         return path
 
     return write

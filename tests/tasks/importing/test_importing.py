@@ -9,8 +9,11 @@ import yaml
 
 from vcycle.errors import RecipeError, VcycleError
 from vcycle.tasks.base import tasks
-from vcycle.tasks.importing import import_config
+from vcycle.tasks.importing import Source, import_config
 from vcycle.tasks.recipes import load_recipe, parse_recipe
+from vcycle.tasks.recognition.importing.mmaction2 import MMACTION2
+from vcycle.tasks.recognition.importing.pyslowfast import PYSLOWFAST
+from vcycle.tasks.superres.importing import BASICSR
 
 NAMES = ("kinetics", "ssv2", "charades", "i3d", "basicvsr", "edvr", "mmaction2_0x", "mmaction2_1x")
 """The configurations that `write` knows."""
@@ -234,6 +237,14 @@ def test_a_configuration_of_the_shipped_schedule_becomes_the_shipped_recipe_but_
     assert recipe.sampling == expected.sampling
 
 
+def test_without_a_near_shipped_recipe_the_recipe_is_complete(write, monkeypatch):
+    based = recipe_of(write("kinetics"), "data.clips=5000", "plan=cascade")
+    monkeypatch.setattr("vcycle.tasks.nearest_recipe.recipe_names", lambda task: [])
+    imported = import_config(write("kinetics"), ["data.clips=5000", "plan=cascade"])
+    assert imported.base is None
+    assert parse_recipe(imported.text, "recipe") == based
+
+
 def test_a_configuration_of_mmaction2_1x_is_read_over_its_base(write):
     imported = import_config(write("mmaction2_1x"))
     recipe = parse_recipe(imported.text, "recipe")
@@ -283,6 +294,24 @@ def test_what_cannot_be_trained_is_refused_in_one_line(write, name, changes, mes
     assert message in str(caught.value)
     assert name in str(caught.value)  # the file
     assert "\n" not in str(caught.value)
+
+
+ODD = (None, "text", [], {}, float("nan"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_of_any_kind_is_translated_or_refused_in_one_line(write, name):
+    imported = import_config(write(name))
+    importer, given = {each.tool: each for each in (BASICSR, MMACTION2, PYSLOWFAST)}[imported.tool], imported.values
+    keys = [key for key in given if key.split("[")[0] not in ("training", "testing", "pipeline")]
+    for key in keys:
+        for value in ODD:
+            source = Source("file", {**given, key: value}, importer.defaults, frozenset())
+            try:
+                assert importer.findings(source).keys() == {*importer.defaults, *given}
+                importer.composed(source)
+            except RecipeError as error:
+                assert "\n" not in str(error)  # noqa: PT017
 
 
 def real(pattern):

@@ -45,8 +45,9 @@ def _step(source: Source, splits: tuple[str, ...], name: str, key: str, default:
     """An argument of the last transform of that name in the pipeline of a split."""
     found = default
     for split in splits:
+        start, end = f"{split}.pipeline[{name}", f".{key}"
         for each, value in source.items():
-            if re.fullmatch(rf"{re.escape(split)}\.pipeline\[{name}(#\d+)?\]\.{key}", each):
+            if each.startswith(start) and re.fullmatch(rf"(#\d+)?\]{re.escape(end)}", each[len(start) :]):
                 found = value
     return found
 

@@ -349,7 +349,7 @@ PYSLOWFAST = Importer(
     has="sections TRAIN, DATA, SOLVER and MODEL",
     owns=lambda data: {"TRAIN", "DATA", "MODEL"} <= data.keys(),
     model_key="MODEL.ARCH",
-    flatten_strings=True,
+    numbers_as_text=True,
     compose=_compose,
     defaults={
         "AUG.ENABLE": False,
