@@ -143,11 +143,11 @@ def test_two_outputs_on_stdout_are_refused(vcycle):
 
 @pytest.mark.parametrize("command", ["plan", "train"])
 def test_sharding_on_an_old_pytorch_is_refused_with_its_version(vcycle, videos, here, monkeypatch, command):
-    monkeypatch.setattr(metadata, "version", lambda name: "2.10.1+cu126")
+    monkeypatch.setattr(metadata, "version", lambda name: "2.9.1+cu126")
     ran = vcycle(command, "tiny.yaml", f"data={videos}", "run.shard=true")
     assert ran.code == 2
     assert ran.err == (
-        "error: run.shard is true, but torch 2.10.1+cu126 is installed: torch 2.11 or newer is accepted, or "
+        "error: run.shard is true, but torch 2.9.1+cu126 is installed: torch 2.10 or newer is accepted, or "
         "run.shard=false\n"
     )
     assert not (here / "runs").exists()

@@ -34,7 +34,7 @@ GradNorm = PositiveFloat
 TryShapes = Literal["auto", "always", "never"]
 """When to try batch shapes before the first step: `auto` does so on a GPU."""
 
-SHARDS_FROM = "2.11"
+SHARDS_FROM = "2.10"
 """The oldest PyTorch that shards models: 2.7 cannot set resharding for the forward pass alone, and with 2.8 ranks do
 not learn what a single process does."""
 
@@ -61,7 +61,7 @@ class RunSection(Section):
     """Dtype that gradients are rounded to when processes exchange them: halves the traffic on a slow network."""
     shard: bool = False
     """Shard weights, gradients and optimizer state over the processes (FSDP), for models that do not fit otherwise.
-    Results are equal to rounding. Needs torch 2.11 or newer. Not with `compile` or `graphs`. No effect on one
+    Results are equal to rounding. Needs torch 2.10 or newer. Not with `compile` or `graphs`. No effect on one
     process."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Compute threads of each process. `auto`: the value of `OMP_NUM_THREADS` or, on resume, the number that the run
