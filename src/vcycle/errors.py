@@ -72,7 +72,7 @@ def user_code(
         UserCodeError: for an exception within the context; it is the `__cause__`.
 
     Example:
-        >>> with user_code("plan 'mine' cannot be built"):
+        >>> with user_code("plan 'mine' cannot be built"):  # doctest: +ELLIPSIS
         ...     [][0]
         Traceback (most recent call last):
         vcycle.errors.UserCodeError: plan 'mine' cannot be built: IndexError: list index out of range...

@@ -202,6 +202,8 @@ class Evaluator(ABC):
     item: ClassVar[str] = "item"
     """Name of one item: `video`, `clip`."""
 
+    shape: Shape | None = None
+    """Shape of the clips that the model is given; None if it varies."""
     on_fault: Callable[[str], None]
     """Called with the fault of an item that still counts, such as a truncated file; once per item and evaluation."""
 
@@ -220,11 +222,6 @@ class Evaluator(ABC):
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> "Iterator[Any | Replacement]":
         """Evaluate a rank's share of the items: yields each item's result, or the reason that it cannot be read."""
-
-    @property
-    def shape(self) -> Shape | None:
-        """The shape of the clips that the model is given; None if it varies."""
-        return None
 
     def at(self, shape: Shape) -> "Evaluator":
         """An evaluator on clips of this shape, as in a training stage, instead of full resolution.
