@@ -64,7 +64,7 @@ def test_an_example_runs(name, run, request):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_example_is_short(script):
-    assert len((EXAMPLES / f"{script}.py").read_text().splitlines()) < 60
+    assert len((EXAMPLES / f"{script}.py").read_text().splitlines()) <= 70
 
 
 def test_a_recipe_names_a_network_of_ones_own(digit_videos, own_models, monkeypatch, tmp_path, capsys):

@@ -58,6 +58,15 @@ def test_a_checkpoint_of_another_plan_is_refused(trace, tmp_path):
         other.train(resume_from_checkpoint=True)
 
 
+def test_workers_load_the_same_clips(trace, reference, processes, tmp_path):
+    trainer = plan_trainer(trace, tmp_path, save_strategy="no", dataloader_num_workers=2)
+    trainer.train()
+    trace.weights = trainer.model.state_dict()
+    assert trace.clips == reference.clips
+    assert difference(trace, reference) == 0
+    assert processes() == set()
+
+
 def test_every_step_logs_the_lr_that_it_uses(trace, tmp_path):
     trainer = plan_trainer(trace, tmp_path, logging_steps=1, save_strategy="no")
     trainer.train()

@@ -69,9 +69,10 @@ class PlanTrainer(Trainer):
                 f"optimizers has the LR scheduler {type(scheduler).__name__}, but the plan is the LR schedule; "
                 "accepted: optimizers=(optimizer, None). Baseline(decay=..., warmup=...) sets the schedule"
             )
-        strategy = "group_by_length" if getattr(args, "group_by_length", False) else args.train_sampling_strategy
-        if strategy != "random":
-            raise PlanError(f"train_sampling_strategy={strategy!r}: the plan orders the clips; accepted: 'random'")
+        if args.train_sampling_strategy != "random":
+            raise PlanError(
+                f"train_sampling_strategy={args.train_sampling_strategy!r}: the plan orders the clips; accepted: 'random'"
+            )
         if args.auto_find_batch_size:
             raise PlanError("auto_find_batch_size=True: the plan has the batches; accepted: False")
         if args.n_gpu > 1:
