@@ -71,7 +71,8 @@ class PlanTrainer(Trainer):
             )
         if args.train_sampling_strategy != "random":
             raise PlanError(
-                f"train_sampling_strategy={args.train_sampling_strategy!r}: the plan orders the clips; accepted: 'random'"
+                f"train_sampling_strategy={args.train_sampling_strategy!r}: the plan orders the clips; accepted: "
+                "'random'"
             )
         if args.auto_find_batch_size:
             raise PlanError("auto_find_batch_size=True: the plan has the batches; accepted: False")
