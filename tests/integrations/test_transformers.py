@@ -43,6 +43,22 @@ def test_arguments_that_contradict_the_plan_are_refused(trace, tmp_path, argumen
     assert refusal(trace, tmp_path, **argument) == said
 
 
+def test_batchnorm_without_groups_is_refused_in_a_model_that_comes_in_evaluation_mode(trace, tmp_path):
+    """As `from_pretrained` returns it; the Trainer puts it in training mode at each step."""
+    trainer = plan_trainer(trace, tmp_path, convert=False)
+    trainer.model.eval()
+    with pytest.raises(vcycle.PlanError, match="is a BatchNorm3d without groups"):
+        trainer.train()
+
+
+def test_options_of_the_loader_precede_the_arguments(trace, reference, tmp_path):
+    trainer = plan_trainer(trace, tmp_path, save_strategy="no")
+    trainer.loader_options["seed"] = 1
+    trainer.train()
+    assert trace.shapes == reference.shapes
+    assert trace.clips != reference.clips
+
+
 def test_a_second_lr_schedule_is_refused(trace, tmp_path):
     optimizer = make_optimizer(make_net(trace), trace)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 19)

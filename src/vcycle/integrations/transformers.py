@@ -84,15 +84,13 @@ class PlanTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The plan's batches from the trainer's step on."""
-        require_groups(self.model, self.plan)
-        batches = loader(
-            self.train_dataset,
-            self.plan,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            **self.loader_options,
-        )
+        require_groups(self.model, self.plan, all_train=True)
+        options = {
+            "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            "workers": self.args.dataloader_num_workers,
+            "pin_memory": self.args.dataloader_pin_memory,
+        }
+        batches = loader(self.train_dataset, self.plan, **(options | self.loader_options))
         return BatchesFromStep(batches, lambda: self.state.global_step)
 
     def get_total_train_batch_size(self, args: Any) -> Any:
