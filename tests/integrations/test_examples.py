@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from setups import missing
 
 from vcycle.cli.app import app
 from vcycle.console import process
@@ -53,6 +54,8 @@ def one_rank(monkeypatch):
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_an_example_runs(name, run, request):
     if name == "fsdp2_loop":
+        if (reason := missing("fsdp")) is not None:
+            pytest.skip(reason)
         request.getfixturevalue("one_rank")
     *_, last = run(name).splitlines()
     assert last
@@ -64,7 +67,7 @@ def test_an_example_runs(name, run, request):
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_an_example_is_short(script):
-    assert len((EXAMPLES / f"{script}.py").read_text().splitlines()) < 60
+    assert len((EXAMPLES / f"{script}.py").read_text().splitlines()) <= 70
 
 
 def test_a_recipe_names_a_network_of_ones_own(digit_videos, own_models, monkeypatch, tmp_path, capsys):

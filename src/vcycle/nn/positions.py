@@ -30,7 +30,7 @@ Lattice = tuple[int, int, int]
 _MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 
-def any_shape(model: nn.Module) -> nn.Module:
+def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
     """Make a video transformer take clips of any shape.
 
     ============================  ==================================================================================
@@ -47,19 +47,20 @@ def any_shape(model: nn.Module) -> nn.Module:
 
     Args:
         model: A model that is, or contains, one of these. It is changed in place.
+        strict: Whether to refuse a model that contains none of these; otherwise it is returned as it is.
 
     Returns:
         The same model.
 
     Raises:
-        PlanError: If it contains none of these. From the model's forward: if a clip's frames, height or width are not
-            a multiple of the model's patch, which would otherwise ignore the rest of the clip.
+        PlanError: If it contains none of these, with ``strict``. From the model's forward: if a clip's frames, height
+            or width are not a multiple of the model's patch, which would otherwise ignore the rest of the clip.
 
     Example:
-        ``model = vcycle.nn.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
+        ``model = vcycle.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
     """
     found = list(_adapters(model))
-    if not found:
+    if strict and not found:
         known = ", ".join(sorted({name.rpartition(".")[2] for name in _ADAPTERS}))
         raise PlanError(
             f"{type(model).__name__} contains no transformer that any_shape can adapt; accepted: models with {known}. "
