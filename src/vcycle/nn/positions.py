@@ -194,10 +194,11 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     clips = _clips(args, kwargs, "pixel_values")
-    patches, size = embeddings.patch_embeddings, tuple(clips.shape[3:])
+    patches = embeddings.patch_embeddings
     lattice = _lattice(embeddings, clips)
-    if lattice == embeddings._lattice and size == tuple(patches.image_size):
-        return _own_forward(embeddings, *args, **kwargs)
+    height, width = clips.shape[3:]
+    # Some versions of transformers keep one number, which squares alone can equal.
+    size = height if isinstance(patches.image_size, int) and height == width else (height, width)
     table = _resampled(embeddings.position_embeddings, embeddings._lattice_prefix, embeddings._lattice, lattice)
     own = {"image_size": size} if hasattr(embeddings, "image_size") else {}
     with _replaced(patches, image_size=size), _replaced(embeddings, position_embeddings=table, **own):
