@@ -158,3 +158,31 @@ def test_timesformer_follows_the_shape_of_each_step(tmp_path):
     assert {tuple(step.shape) for step in plan} == {(4, 8, 8), (8, 12, 12), (8, 16, 16)}
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), own.parameters(), strict=True))
     assert (model.config.num_frames, model.config.image_size) == (8, 16)  # as before, for evaluating and saving
+
+
+def videomae():
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.VideoMAEConfig(image_size=16, patch_size=4, num_frames=8, num_labels=4, **small)
+    return transformers.VideoMAEForVideoClassification(config)
+
+
+def test_videomae_resumes_with_the_weights_that_an_uninterrupted_training_has(tmp_path):
+    """Its published files have other names for two biases than the model, which a resumed Trainer would leave out."""
+    plan = vcycle.cascade(PLAN.baseline.with_(epochs=3), frames_multiple=2, size_multiple=4)
+
+    def trained(**options):
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), save_steps=2, use_cpu=True, report_to="none", disable_tqdm=True
+        )
+        model = videomae()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        PlanTrainer(model, arguments, train_dataset=Small(), optimizers=(optimizer, None), plan=plan).train(**options)
+        return model.state_dict()
+
+    whole = trained()
+    resumed = trained(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    read = transformers.VideoMAEForVideoClassification.from_pretrained(tmp_path / f"checkpoint-{len(plan)}")
+    for weights in (resumed, read.state_dict()):
+        assert all(torch.equal(weights[name], tensor) for name, tensor in whole.items())
+    assert not torch.equal(whole["classifier.weight"], videomae().state_dict()["classifier.weight"])

@@ -9,6 +9,7 @@ which a checkpoint restores: a resumed training has the batches and LRs of an un
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,9 +19,9 @@ from vcycle.integrations.common import BatchesFromStep, require_groups
 from vcycle.utils.extras import require
 
 if TYPE_CHECKING:
-    from transformers import Trainer
+    from transformers import PreTrainedModel, Trainer
 else:
-    Trainer = require("transformers").Trainer
+    Trainer, PreTrainedModel = require("transformers").Trainer, require("transformers").PreTrainedModel
 
 __all__ = ["PlanTrainer"]
 
@@ -104,6 +105,11 @@ class PlanTrainer(Trainer):
         self.lr_scheduler = PlanLR(self.optimizer if optimizer is None else optimizer, self.plan)
         return self.lr_scheduler
 
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint under the model's own names, by which the Trainer loads it."""
+        with _own_names(self.model):
+            super()._save_checkpoint(*args, **kwargs)
+
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Apply the step to model and optimizer and compute its gradients.
 
@@ -136,3 +142,21 @@ class PlanTrainer(Trainer):
             yield
         finally:
             self.__dict__.pop("compute_loss", None)
+
+
+@contextmanager
+def _own_names(model: Any) -> Iterator[None]:
+    """Let ``save_pretrained`` keep the names of a model's tensors.
+
+    By default it renames some to those of published files, such as VideoMAE's biases of queries and values.
+    ``from_pretrained`` reads both. The Trainer resumes by the model's own names, and leaves a tensor that it does not
+    find as it was initialised.
+    """
+    if not isinstance(model, PreTrainedModel):
+        yield
+        return
+    model.__dict__["save_pretrained"] = partial(model.save_pretrained, save_original_format=False)
+    try:
+        yield
+    finally:
+        del model.__dict__["save_pretrained"]
