@@ -300,7 +300,7 @@ def test_a_dataset_without_numbered_items_is_refused_in_a_sentence():
     for dataset in (Stream(), iter([torch.zeros(3, 16, 32, 32)])):
         with pytest.raises(
             DataError,
-            match=r"is not a map-style dataset: .* when, so it needs len\(dataset\) and dataset\[i\]",
+            match=r"is not a map-style dataset: .* so it needs len\(dataset\) and dataset\[i\]\. .*vcycle\.follow",
         ):
             loader(dataset, PLAN)
 

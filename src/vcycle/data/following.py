@@ -202,7 +202,8 @@ class _Fitted:
         """
         shape = step.shape
         if clips.ndim != 5:
-            raise DataError(f"a batch of clips of shape {tuple(clips.shape)} is not B{self._layout}")
+            single = ": give batches, such as those of a DataLoader" if clips.ndim == 4 else ""
+            raise DataError(f"a batch of clips of shape {tuple(clips.shape)} is not B{self._layout}{single}")
         if (meant := layout_meant(tuple(clips.shape[1:]), self._layout)) is not None:
             raise DataError(
                 f"a batch of clips of shape {tuple(clips.shape)} would have {clips.shape[1 + self._layout.index('C')]} "

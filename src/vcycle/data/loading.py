@@ -380,7 +380,7 @@ def _plan_loader(
     if not _is_indexable(dataset):
         raise DataError(
             f"{type(dataset).__name__} is not a map-style dataset: a plan decides which item comes when, so it needs "
-            "len(dataset) and dataset[i]"
+            "len(dataset) and dataset[i]. Give the dataset, or use vcycle.follow for a loader or a stream"
         )
     dataset = looked_through(dataset)
     samples_grids = getattr(dataset, "samples_grids", False)
