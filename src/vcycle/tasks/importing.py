@@ -19,12 +19,13 @@ from vcycle.tasks.models import ModelRegistry
 from vcycle.tasks.nearest_recipe import as_yaml, count_keys, merged, nested, over_nearest, without_tuples
 from vcycle.tasks.recipes import parse_recipe
 from vcycle.utils.python_config import read_python_config
-from vcycle.utils.reading import LONGEST, read_text, read_yaml
+from vcycle.utils.reading import LONGEST, read_text, read_yaml, resolved
 
 __all__ = [
     "Finding",
     "Imported",
     "Importer",
+    "Kind",
     "Rule",
     "Source",
     "differs",
@@ -319,10 +320,10 @@ def _recognised(path: Path) -> tuple[str, Importer, Mapping[str, Any], frozenset
         else:
             data = _read_yaml(path)
     except OSError as error:
-        raise RecipeError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        where = "" if str(error).startswith(str(path.parent)) else f"{path}: "
-        raise RecipeError(f"{where}{error}") from None
+        # The file may be a base.
+        raise RecipeError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
     for task, importer in known:
         if path.suffix in importer.suffixes and isinstance(data, Mapping) and importer.owns(data):
             return task, importer, _evaluated(data) if importer.numbers_as_text else data, helpers
@@ -330,13 +331,22 @@ def _recognised(path: Path) -> tuple[str, Importer, Mapping[str, Any], frozenset
 
 
 def _read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> Any:
-    """Read YAML, over the file that a key `_BASE_` names."""
-    if path.absolute() in chain:
+    """Read YAML, over the file that a key `_BASE_` names.
+
+    Raises:
+        OSError: if a file cannot be read.
+        ValueError: if a file is not YAML, or a chain of bases is circular; names the file.
+    """
+    place = resolved(path)
+    if place in chain:
         raise ValueError(f"{path}: _BASE_ is circular")
-    data = read_yaml(read_text(path, LONGEST))
+    try:
+        data = read_yaml(read_text(path, LONGEST))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from None
     if not isinstance(data, dict) or not isinstance(base := data.pop("_BASE_", None), str):
         return data
-    return merged(_read_yaml(path.parent / base, (*chain, path.absolute())), data)
+    return merged(_read_yaml(path.parent / base, (*chain, place)), data)
 
 
 def _evaluated(value: Any) -> Any:
