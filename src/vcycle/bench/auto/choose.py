@@ -33,8 +33,8 @@ BOUNDS = (
     Bound(
         name="updates",
         least=0.25,
-        evidence="on gestures a cascade with 0.27 of the baseline's (373 of 1,400) was as accurate as the constant shape, "
-        "one with 0.13 (187 of 1,400) lost 19 points",
+        evidence="on gestures a cascade with 0.27 of the baseline's (373 of 1,400) was as accurate as the constant "
+        "shape, one with 0.13 (187 of 1,400) lost 19 points",
     ),
     Bound(
         name="samples",
@@ -45,8 +45,8 @@ BOUNDS = (
     Bound(
         name="full-shape steps",
         least=0.125,
-        evidence="the least with a published accuracy is 0.128, of long+short on Kinetics; cascades that were as accurate "
-        "as the constant shape had 0.20 to 0.40",
+        evidence="the least with a published accuracy is 0.128, of long+short on Kinetics; cascades that were as "
+        "accurate as the constant shape had 0.20 to 0.40",
     ),
 )
 """What a proposed plan must not fall below: updates and samples in those of the baseline, and a share of the steps."""

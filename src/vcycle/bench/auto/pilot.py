@@ -86,6 +86,7 @@ def pilot(
         for each in left:
             short = fitted(each.candidate, held.recipe, len(held.trained), seconds, budget)
             if short is None:
+                callbacks.on_message(f"{each.candidate.label} has no plan as short as the pilot: not trained")
                 continue
             recipe = _quiet(each.candidate.recipe(held.recipe), short)
             recipes[each.candidate.label] = recipe
