@@ -146,6 +146,8 @@ def propose(
     """
     say, progress = callbacks.on_message, callbacks.on_progress
     experiment = Experiment(recipe, out, on_progress=progress, on_message=say)
+    experiment.plan()  # refused before the data is searched
+    experiment.leave_out()
     own, constant = experiment.plan(), experiment.plan("constant")
     for note in experiment.check(own, fresh=True):
         say(note)
