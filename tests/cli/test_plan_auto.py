@@ -148,7 +148,7 @@ def test_a_target_that_the_pilot_does_not_lead_to_is_refused(aiming):
         (("-o", "mine.txt"), "--out mine.txt: a recipe's file name ends in .yaml"),
         (("-o", "tiny.yaml"), "--out tiny.yaml: the file exists and is not overwritten"),
         (("plan=cascad",), "plan 'cascad' is unknown (did you mean 'cascade'?)"),
-        (("data=null",), "the steps and the pilot need the recipe's data: data=FOLDER"),
+        (("data=null",), "the recipe names no videos: give a folder or a list file with data=PATH"),
     ],
 )
 def test_what_cannot_be_asked_for_is_refused_before_anything_is_measured(here, vcycle, videos, options, said):

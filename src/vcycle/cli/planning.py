@@ -9,7 +9,7 @@ from vcycle.cli.groups import RECIPE, OfRecipe, RecipeOrCommand
 from vcycle.console import process
 from vcycle.console.arguments import Json, Overrides, RecipeArgument
 from vcycle.console.output import message, plan_data, print_json, result
-from vcycle.errors import RecipeError, VcycleError
+from vcycle.errors import VcycleError
 
 if TYPE_CHECKING:
     from vcycle.bench.auto.propose import Found
@@ -174,8 +174,6 @@ def _check(
         raise VcycleError(f"--out {out}: a recipe's file name ends in .yaml")
     if out is not None and out.exists():
         raise VcycleError(f"--out {out}: the file exists and is not overwritten")
-    if recipe.data.path is None and tasks[recipe.task].length(recipe) is None:
-        raise RecipeError("the steps and the pilot need the recipe's data: data=FOLDER")
     return target_of(tasks[recipe.task].measure(recipe), target)
 
 

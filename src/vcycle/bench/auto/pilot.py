@@ -1,5 +1,6 @@
 """Short trainings of a few plans, on a part of the training data, judged on the rest of it: successive halving."""
 
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -109,7 +110,7 @@ def pilot(
             reached.setdefault(run.arm, []).append(
                 Reached(seconds=taken, value=run.val, steps=run.steps, cpu_seconds=run.cpu_seconds)
             )
-        scored = {run.arm: run.val for run in runs}
+        scored = {run.arm: -math.inf if math.isnan(run.val) else run.val for run in runs}
         left = sorted(
             (each for each in left if each.candidate.label in scored), key=lambda each: -scored[each.candidate.label]
         )

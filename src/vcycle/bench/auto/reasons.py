@@ -54,8 +54,8 @@ def _pilot(found: "Found") -> list[str]:
     said += f"; the next, {others[-1][1]}, had {show(others[-1][0])}" if others else ""
     said += f" (one seed, {found.held_out} training items held out"
     if found.measure.unit == "%" and 0 < mine.value < 1:
-        error = math.sqrt(2 * mine.value * (1 - mine.value) / found.held_out)
-        said += f"; two plans differ by ±{show(error)} by chance alone"
+        error = found.measure.scale * math.sqrt(2 * mine.value * (1 - mine.value) / found.held_out)
+        said += f"; the standard error of a difference is {error:.1f} {found.measure.points}"
     return [said + ")."]
 
 
