@@ -20,7 +20,7 @@ __all__ = ["HeldOut", "pilot"]
 
 _SHARE = 5
 """One of so many training items is held out."""
-_FEWEST = 10
+_FEWEST = 5
 """Training items needed to hold some of them out."""
 
 
