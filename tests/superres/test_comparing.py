@@ -175,7 +175,8 @@ def test_the_command_speaks_in_decibels(vcycle, here, clips, study):
     assert "; non-inferior (margin 0.5 dB): " in statements(data)[0]
 
 
-def test_a_plan_is_proposed_by_what_a_pilot_restores_of_held_out_training_clips(recipe, tmp_path, monkeypatch):
+def test_a_plan_is_proposed_by_what_a_pilot_restores_of_held_out_training_clips(make_training, tmp_path, monkeypatch):
+    recipe = make_training(*QUICK, "training.steps=40").recipe
     monkeypatch.setattr(Stepper, "run", lambda self, shape, steps, batches=None: Run(*3 * (1e-6 * shape.voxels,)))
     wanted = Wanted(share=1.0, plans=2, effort=Effort(repeats=1, seconds=0.0))
     found = propose(recipe, tmp_path, wanted, callbacks=Callbacks())
