@@ -37,11 +37,13 @@ def candidate_of(row):
     return Candidate(plan=plan, changes=tuple(changes), own=row["own"])
 
 
-def train_full(search, recipe, seeds, work, out):
-    """Train every arm with every seed."""
+def train_full(search, recipe, seeds, work, out, only):
+    """Train every arm with every seed, or those with these labels alone."""
     experiment = Experiment(recipe, work)
     samples, arms, recipes = len(experiment.splits.train), [], {}
     for row, candidate in arms_of(search):
+        if only and row["label"] not in only:
+            continue
         length = float(row["plan"].rpartition("@")[2])
         plan = candidate.build(recipe, samples, length)
         own = candidate.recipe(recipe).model_copy(update={"plan": candidate.name(length)})
@@ -98,6 +100,7 @@ def main():
     full.add_argument("recipe")
     full.add_argument("overrides", nargs="*")
     full.add_argument("--seeds", default="0")
+    full.add_argument("--only", action="append", help="Label of a plan to train; several, or all by default.")
     full.add_argument("--work", type=Path, required=True)
     full.add_argument("--out", type=Path, required=True)
     shown = commands.add_parser("table")
@@ -109,7 +112,7 @@ def main():
         table(search, [json.loads(line) for line in given.results.read_text().splitlines() if "failed" not in line])
         return
     seeds = [int(seed) for seed in given.seeds.split(",")]
-    train_full(search, load_given(given.recipe, given.overrides), seeds, given.work, given.out)
+    train_full(search, load_given(given.recipe, given.overrides), seeds, given.work, given.out, given.only)
 
 
 if __name__ == "__main__":
