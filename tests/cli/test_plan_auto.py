@@ -12,6 +12,7 @@ from vcycle.bench.auto.choose import Reached
 from vcycle.bench.steps.stepper import Run, Stepper
 from vcycle.cli.app import app
 from vcycle.console import process
+from vcycle.errors import VcycleError
 
 QUICK = ("training.steps=192", "--repeats", "1", "--seconds", "0")
 
@@ -100,6 +101,20 @@ def test_the_same_search_is_not_measured_or_trained_again(searched, train_only, 
     shown = vcycle("plan", "auto", *arguments, "--pilot", "0")
     assert "proposed, not applied: plan=" in shown.out
     assert "Pilot: none." in shown.out
+
+
+def test_times_measured_on_another_machine_are_measured_again(searched, train_only, vcycle, monkeypatch, tmp_path):
+    folder, _ = searched
+    timed = json.loads((folder / "work" / "steps.json").read_text())
+    (tmp_path / "steps.json").write_text(json.dumps(timed | {"machine": {"processor": "another"}}))
+
+    def measured(*_, **__):
+        raise VcycleError("measured again")
+
+    monkeypatch.setattr(propose, "bench_steps", measured)
+    arguments = (folder / "tiny.yaml", f"data={train_only}", *QUICK, "--pilot", "0", "--work")
+    assert vcycle("plan", "auto", *arguments, folder / "work").code == 0
+    assert "measured again" in vcycle("plan", "auto", *arguments, tmp_path).err
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from vcycle.runs.evaluate import write_result
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.base import Measure
 from vcycle.train.callbacks import Callbacks
+from vcycle.train.environment import machine
 from vcycle.train.lock import training_lock
 from vcycle.utils.folders import make_folder
 from vcycle.utils.reading import read_text
@@ -260,13 +261,13 @@ def _timed(
     say: Callable[[str], None],
     progress: Callable[[str, int, int], None],
 ) -> dict[str, Any]:
-    """The time of a step at each batch shape, through the recipe's own loader; measured once per folder."""
+    """The time of a step at each batch shape, through the recipe's own loader; measured once per folder and machine."""
     recipe, file = experiment.recipe, out / "steps.json"
     shapes = sorted({str(asdict(shape)) for plan in plans for shape in plan.shapes})
     key = run_key(recipe, json.dumps(shapes))
     if file.is_file():
         found: dict[str, Any] = json.loads(read_text(file))
-        if found.get("key") == key:
+        if found.get("key") == key and found.get("machine") == machine():
             say(f"reusing the times of steps in {file}")
             return found
     began = time.perf_counter()
