@@ -73,6 +73,15 @@ def _shares_held(model, monkeypatch):
     return held
 
 
+def _assert_equal_gradients(model, plain, *inputs):
+    """The next gradients are those of the whole model: what ranks evaluated before makes no difference."""
+    for each in (model, plain):
+        for _ in range(2):
+            each(*inputs).square().sum().backward()
+    for own, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own.grad.full_tensor(), expected.grad)
+
+
 def _cases(rank, world):
     ranks, plain = Ranks(rank=rank, world=world), _net()
     model = deepcopy(plain)
@@ -82,10 +91,7 @@ def _cases(rank, world):
         held = _shares_held(model, monkeypatch)
         found = [_evaluated(ranks, model), _evaluated(ranks, model, precision=torch.bfloat16)]
     whole = max(held)
-    model(_clips(4)[0]).square().sum().backward()  # together: the same as if nothing was evaluated before
-    plain(_clips(4)[0]).square().sum().backward()
-    for own, expected in zip(model.parameters(), plain.parameters(), strict=True):
-        torch.testing.assert_close(own.grad.full_tensor(), expected.grad)
+    _assert_equal_gradients(model, plain, _clips(4)[0])
     return found, whole, sum(p.numel() for p in plain.parameters())
 
 
@@ -105,7 +111,7 @@ def test_each_rank_evaluates_its_own_clips_with_the_outputs_of_the_whole_model(o
 
 
 class Crossing(nn.Module):
-    """Blocks that call each other, in another order for every route."""
+    """Blocks that call each other, in another order for every route; it has no parameters outside of them."""
 
     def __init__(self):
         super().__init__()
@@ -127,19 +133,27 @@ class Calling(nn.Module):
         return then[0](x, then[1:]) + x if then else x
 
 
-ROUTES = (((2, 3), (0,), (2, 1, 0)), ((0, 1, 2, 3), (3, 2), (2, 3)), ((1,), (1, 2), (3, 0, 2, 1)))
+ROUTES = (
+    [],
+    [((2, 3), (0,), (2, 1, 0)), ((1,), (1, 2), (3, 0, 2, 1))],
+    [((0, 1, 2, 3), (3, 2), (2, 3))],
+)
+"""Those of each rank."""
 
 
 def _crossing(rank, world):
     torch.manual_seed(0)
     model, ranks, x = Crossing(), Ranks(rank=rank, world=world), torch.ones(1, 3)
+    plain = deepcopy(model)
     with torch.no_grad():
-        expected = model(x, ROUTES[rank])
+        expected = [model(x, route) for route in ROUTES[rank]]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(shards, "_LEAST", 1)
         shard(model, device=CPU)
     with uneven_inputs(model, ranks), torch.no_grad():
-        return torch.equal(model(x, ROUTES[rank]), expected)
+        found = [model(x, route) for route in ROUTES[rank]]
+    _assert_equal_gradients(model, plain, x, ((0,), (1,), (2, 3)))
+    return all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
 
 
 @pytest.mark.usefixtures("sharding")
