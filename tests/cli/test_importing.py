@@ -73,9 +73,11 @@ def test_a_file_is_replaced_only_if_asked_for(vcycle, here, config):
         ("notes.txt", "TRAIN: {}", "accepted: PySlowFast (.yaml, .yml with sections TRAIN, DATA"),
         ("ours.yaml", "base: videos/small\n", "accepted: PySlowFast"),
         ("list.yaml", "[1, 2]", "accepted: PySlowFast"),
-        ("broken.yaml", "TRAIN: {", "broken.yaml: "),
+        ("broken.yaml", "TRAIN: {", "error: broken.yaml: while parsing"),
+        ("child.yaml", "_BASE_: nowhere.yaml\n", "error: nowhere.yaml: cannot be read: No such file"),
+        ("loop.yaml", "_BASE_: videos/../loop.yaml\n", "loop.yaml: _BASE_ is circular"),
         ("other.py", "x = 1\n", "MMAction2 (.py with model"),
-        ("broken.py", "model = dict(\n", "broken.py:1: not Python"),
+        ("broken.py", "model = dict(\n", "error: broken.py:1: not Python"),
         (
             "code.py",
             "model = __import__('os').system('touch ran')\n",

@@ -14,6 +14,7 @@ from torch import distributed
 from yardstick import PLAN, Clips, Items, Trace, make_net, make_optimizer
 
 import vcycle
+from vcycle.utils.versions import older
 
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
@@ -243,7 +244,7 @@ class Row(NamedTuple):
     """What must be installed."""
     alone: bool = True
     """Whether it trains in one process too."""
-    torch: tuple[int, int] = (2, 6)
+    torch: str = "2.6"
     """The oldest PyTorch with which it works."""
 
 
@@ -252,14 +253,13 @@ def missing(name):
     row = SETUPS[name]
     if row.library is not None and importlib.util.find_spec(row.library) is None:
         return f"{row.library} is not installed: pip install 'vcycle[examples]'"
-    if tuple(map(int, torch.__version__.split(".")[:2])) < row.torch:
-        return f"torch is {torch.__version__}, older than {row.torch[0]}.{row.torch[1]}"
-    return None
+    found = older("torch", row.torch)
+    return None if found is None else f"torch is {found}, older than {row.torch}"
 
 
 SETUPS = {
     "plain": Row("your own loop, DistributedDataParallel", plain, "plain.py"),
-    "fsdp": Row("your own loop, FSDP2", fsdp, "fsdp2_loop.py", alone=False, torch=(2, 10)),
+    "fsdp": Row("your own loop, FSDP2", fsdp, "fsdp2_loop.py", alone=False, torch="2.10"),
     "fabric": Row("Lightning Fabric", fabric, "fabric_loop.py", "lightning"),
     "lightning": Row("Lightning Trainer", lightning, "lightning_trainer.py", "lightning"),
     "accelerate": Row("Accelerate", accelerate, "accelerate_loop.py", "accelerate"),

@@ -17,6 +17,8 @@ import torch
 from setups import SETUPS, missing
 from yardstick import PLAN, RESUMED_AT, Trace, difference
 
+from vcycle.utils.versions import older
+
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "docs" / "integrations.json"
 
@@ -87,6 +89,8 @@ def joined(traces):
 def test_two_processes_equal_one_whole_and_resumed(reference, tmp_path):
     """One launch for all: most of its time is the imports."""
     names = [name for name in SETUPS if missing(name) is None]
+    if older("torch", "2.10") and "transformers" in names:  # its resume loads to `cpu:0`, which torch 2.6 cannot
+        names.remove("transformers")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = Path(__file__).with_name("two_processes.py")
     ended = subprocess.run(

@@ -102,7 +102,16 @@ def test_anything_else_is_refused_with_its_line(read, statement):
 
 @pytest.mark.parametrize(
     "text",
-    ["x = (", "x = \0", "_base_ = 'main.py'", "a = [0] * 1000\n" + "a = [a, a]\n" * 40, "x = " + "-" * 100_000 + "1"],
+    [
+        *(
+            "x = (",
+            "x = \0",
+            "_base_ = 'main.py'",
+            "a = [0] * 1000\n" + "a = [a, a]\n" * 40,
+            "x = " + "-" * 100_000 + "1",
+        ),
+        *("x = list(range(100_001))", "x = [" + "range(100_000), " * 11 + "]", "x = [" + "[0] * 100_000, " * 11 + "]"),
+    ],
 )
 def test_a_file_that_is_not_python_circular_or_enormous_is_refused(read, text):
     with pytest.raises(ValueError, match=r"main\.py"):

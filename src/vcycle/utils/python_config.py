@@ -21,7 +21,7 @@ _DEEPEST = 16
 _MOST = 100_000
 """Maximum length of a list or text that an expression makes."""
 _BUDGET = 1_000_000
-"""Maximum number of values that reading names may copy, so that a short file cannot describe a huge value."""
+"""Maximum number of values that names, calls and arithmetic may give: a short file cannot describe a huge value."""
 _LARGEST = 1 << 256
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -33,11 +33,19 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
+
+
+def _listed_range(*bounds: int) -> list[int]:
+    if len(found := range(*bounds)) > _MOST:
+        raise ValueError(f"more than {_MOST:,} numbers")
+    return list(found)
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "dict": dict,
     "list": list,
     "tuple": tuple,
-    "range": lambda *bounds: list(range(*bounds)[:_MOST]),
+    "range": _listed_range,
     "int": int,
     "float": float,
     "str": str,
@@ -219,7 +227,7 @@ class _File:
                     found |= self.value(value) if key is None else {self.value(key): self.value(value)}
                 return found
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CALLS:
-                return _CALLS[name](*self.items(args), **self.keywords(keywords))
+                return self.copied(_CALLS[name](*self.items(args), **self.keywords(keywords)))
             case ast.Call(func=ast.Attribute(attr="deepcopy" | "copy"), args=[copied]):
                 return self.value(copied)
             case ast.Call(func=ast.Attribute(value=copied, attr="deepcopy" | "copy"), args=[]):
@@ -304,7 +312,7 @@ class _File:
         short = (joined and len(left) + len(right) <= _MOST) or (repeated and len(left) * max(right, 0) <= _MOST)
         if type(op) not in _ARITHMETIC or not (small or short):
             raise self.refusal(node)
-        return _ARITHMETIC[type(op)](left, right)
+        return self.copied(_ARITHMETIC[type(op)](left, right))
 
     def refusal(self, node: ast.AST) -> "_RefusedError":
         """The error for what only Python itself could evaluate."""

@@ -67,8 +67,6 @@ def work(model, batch, shape):
 
 def shapes_of(name):
     asked = needs(name)
-    if asked.fixed is not None:
-        return [asked.fixed]
     least = Shape(asked.min_frames, asked.min_size, asked.min_size)
     shapes = [least, *(shape for shape in SHAPES if asked.violation(shape) is None)]
     return shapes[: 4 if name in TINY else 2 if name in (*PUBLISHED, *MORE_SHAPES) else 1]

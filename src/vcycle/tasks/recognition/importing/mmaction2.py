@@ -14,7 +14,6 @@ from vcycle.tasks.importing import (
     Source,
     differs,
     existing,
-    into,
     named_model,
     only,
     product,
@@ -32,6 +31,9 @@ _GPUS = 8
 _CLIPS = {"kinetics400": 240_000, "sthv2": 168_913}
 """Length of the training set, by what the path of its list says."""
 _TRAIN = ("data.train", "train_dataloader.dataset")
+_PER_GPU = ("data.videos_per_gpu", "data.train_dataloader.videos_per_gpu", "train_dataloader.batch_size")
+_STEPS = ("train_cfg.max_iters", "runner.max_iters")
+_EPOCHS = ("train_cfg.max_epochs", "total_epochs", "runner.max_epochs")
 _TEST = ("data.test", "test_dataloader.dataset")
 _BACKBONE = "model.backbone"
 
@@ -57,9 +59,7 @@ def _has_step(source: Source, splits: tuple[str, ...], name: str) -> bool:
 
 
 def _per_gpu(source: Source) -> int:
-    return int(
-        _first(source, "data.videos_per_gpu", "data.train_dataloader.videos_per_gpu", "train_dataloader.batch_size")
-    )
+    return int(_first(source, *_PER_GPU))
 
 
 def _gpus(source: Source) -> int | None:
@@ -77,7 +77,7 @@ def _batch(source: Source) -> int:
 
 def _batch_rule(value: Any, source: Source) -> Finding:
     if _gpus(source) is None:
-        return differs(f"{_GPUS} GPUs are assumed: training.batch is {_batch(source)}")(value, source)
+        return differs(f"{_GPUS} GPUs are assumed: training.batch is {_batch(source)}")
     return translated("training.batch", "training.lr_batch")
 
 
@@ -95,21 +95,7 @@ def _list(key: str, kind: str) -> Rule:
 
 def _by_steps(source: Source) -> bool:
     """Whether the length of the training is in steps, not epochs."""
-    return _first(source, "train_cfg.max_iters", "runner.max_iters") is not None
-
-
-def _length(value: Any, source: Source) -> float:
-    """The length of the training in its own unit."""
-    return float(
-        _first(
-            source,
-            "train_cfg.max_iters",
-            "runner.max_iters",
-            "train_cfg.max_epochs",
-            "total_epochs",
-            "runner.max_epochs",
-        )
-    )
+    return _first(source, *_STEPS) is not None
 
 
 def _plan(source: Source) -> str:
@@ -121,25 +107,21 @@ def _option(key: str, cycle: str = "") -> Rule:
     def rule(value: Any, source: Source) -> Finding:
         plan = _plan(source)
         if plan == "constant" or cycle not in plan:
-            return unneeded("the plan does not use it")(value, source)
-        return Finding(kind="translated", reason=f"plans.{plan}.{key}", sets={f"plans.{plan}.{key}": value})
+            return unneeded("the plan does not use it")
+        return translated(**{f"plans.{plan}.{key}": value})
 
     return rule
 
 
 def _milestones(value: Any, source: Source) -> Finding:
-    end = _length(value, source)
+    end = float(_first(source, *_STEPS, *_EPOCHS))
     return translated(training__decay__milestones=[float(step) for step in value if step < end])
-
-
-def _cosine_begin(value: Any, source: Source) -> Finding:
-    return only(0, why="vcycle's cosine starts at step 0; warmup replaces its beginning")(value, source)
 
 
 def _policy(value: Any, source: Source) -> Finding:
     laws = {"step": "steps", "CosineAnnealing": "cosine", "fixed": "constant"}
     if value not in laws:
-        return differs("vcycle's LR follows steps, a cosine or a constant")(value, source)
+        return differs("vcycle's LR follows steps, a cosine or a constant")
     return translated(training__decay__law=laws[value])
 
 
@@ -155,7 +137,7 @@ def _warmup_length(value: Any, source: Source) -> Finding:
     if bool(by_epoch) is not _by_steps(source):
         return translated(training__warmup__length=value)
     if by_epoch or clips is None:
-        return differs("the length of an epoch is unknown: training.warmup.length sets it")(value, source)
+        return differs("the length of an epoch is unknown: training.warmup.length sets it")
     return translated(training__warmup__length=product(value, _batch(source) / clips))
 
 
@@ -167,10 +149,6 @@ def _lr(source: Source) -> float:
     return float(_first(source, "optim_wrapper.optimizer.lr", "optimizer.lr"))
 
 
-def _momentum(key: str) -> Rule:
-    return lambda value, source: Finding(kind="translated", reason=key, sets={key: value})
-
-
 # The pipeline of the training.
 
 
@@ -178,28 +156,26 @@ def _scale(value: Any, source: Source) -> Finding:
     """`scale` of Resize: of the frames, or of the clip at last."""
     if isinstance(value, list | tuple) and len(value) == 2 and value[0] == value[1]:
         return translated("training.size")
-    return unneeded("sampling.field is a share of the frame, at any resolution")(value, source)
+    return unneeded("sampling.field is a share of the frame, at any resolution")
 
 
 def _flip(value: Any, source: Source) -> Finding:
     if value in (0, 0.5):
         return translated(sampling__flip=bool(value))
-    return Finding(kind="differs", reason="vcycle flips half of the clips", sets={"sampling.flip": True})
+    return differs("vcycle flips half of the clips", sampling__flip=True)
 
 
 def _num_clips(value: Any, source: Source) -> Finding:
     if value == 1:
-        return unneeded("vcycle takes one clip per video and step")(value, source)
-    return differs("vcycle takes one clip per video and step; segments of single frames are a 2-D network's")(
-        value, source
-    )
+        return unneeded("vcycle takes one clip per video and step")
+    return differs("vcycle takes one clip per video and step; segments of single frames are a 2-D network's")
 
 
 def _normalisation(key: str) -> Rule:
     def rule(value: Any, source: Source) -> Finding:
         if len(value) != 3:
             raise RecipeError(f"{source.name}: {len(value)} channels are normalized; accepted: RGB")
-        return Finding(kind="translated", reason=key, sets={key: [float(f"{each / 255:.6g}") for each in value]})
+        return translated(**{key: [float(f"{each / 255:.6g}") for each in value]})
 
     return rule
 
@@ -277,20 +253,20 @@ def _clip(source: Source, key: str, default: Any = None) -> Any:
 
 def _nonlocal(value: Any, source: Source) -> Finding:
     if not isinstance(value, list | tuple) or not any(any(stage) for stage in value):
-        return unneeded("no non-local block")(value, source)
+        return unneeded("no non-local block")
     every = _nonlocal_every(value, BLOCKS[int(source.get(f"{_BACKBONE}.depth", 50))])
-    return translated("model") if every else differs("vcycle has non-local blocks at equal distances")(value, source)
+    return translated("model") if every else differs("vcycle has non-local blocks at equal distances")
 
 
 def _nonlocal_mode(value: Any, source: Source) -> Finding:
     if value in ("dot_product", "embedded_gaussian"):
         return translated("model")
-    return differs("vcycle has the forms dot (product) and softmax (embedded Gaussian)")(value, source)
+    return differs("vcycle has the forms dot (product) and softmax (embedded Gaussian)")
 
 
 def _pretrained(value: Any, source: Source) -> Finding:
     if not value:
-        return unneeded("a random initialisation")(value, source)
+        return unneeded("a random initialisation")
     found = existing(value, "file", "init.path")
     why = found.reason if found.kind == "translated" else "download the weights and give them with init.path=FILE"
     return Finding(kind=found.kind, reason=why, sets={**found.sets, "init.needed": True, "init.head": "new"})
@@ -298,11 +274,11 @@ def _pretrained(value: Any, source: Source) -> Finding:
 
 def _fast_depth(value: Any, source: Source) -> Finding:
     same = value == source.get(f"{_BACKBONE}.slow_pathway.depth", 50)
-    return translated("model") if same else differs("both pathways have the depth of the slow one")(value, source)
+    return translated("model") if same else differs("both pathways have the depth of the slow one")
 
 
 def _optimizer_wrapper(value: Any, source: Source) -> Finding:
-    return translated(run__precision="fp16") if value == "AmpOptimWrapper" else unneeded("fp32")(value, source)
+    return translated(run__precision="fp16") if value == "AmpOptimWrapper" else unneeded("fp32")
 
 
 def _precise(value: Any, source: Source) -> Finding:
@@ -312,24 +288,11 @@ def _precise(value: Any, source: Source) -> Finding:
 def _compose(source: Source) -> Mapping[str, Any]:
     if source.get("model.type") not in ("Recognizer3D", "Recognizer2D"):
         raise RecipeError(f"{source.name}: model.type is {source.get('model.type')!r}; accepted: 'Recognizer3D'")
-    if (
-        _first(source, "data.videos_per_gpu", "data.train_dataloader.videos_per_gpu", "train_dataloader.batch_size")
-        is None
-    ):
+    if _first(source, *_PER_GPU) is None:
         raise RecipeError(
             f"{source.name}: the batch size is missing: data.videos_per_gpu or train_dataloader.batch_size"
         )
-    if (
-        _first(
-            source,
-            "train_cfg.max_iters",
-            "runner.max_iters",
-            "train_cfg.max_epochs",
-            "total_epochs",
-            "runner.max_epochs",
-        )
-        is None
-    ):
+    if _first(source, *_STEPS, *_EPOCHS) is None:
         raise RecipeError(f"{source.name}: the length is missing: total_epochs or train_cfg.max_epochs")
     multigrid = _plan(source) != "constant"
     synchronised = "SyncBN" in str(source.get(f"{_BACKBONE}.norm_cfg.type"))
@@ -392,7 +355,7 @@ def _views(source: Source) -> dict[str, Any]:
 
 _LOADS = unneeded("vcycle loads and decodes on its own")
 _EVALUATION = unneeded("a validation takes one center clip at full resolution")
-_MODEL = into("model")
+_MODEL = translated("model")
 
 
 def _in_pipelines(splits: tuple[str, ...], rules: Mapping[str, Rule]) -> dict[str, Rule]:
@@ -434,28 +397,30 @@ MMACTION2 = Importer(
         "lr_config.min_lr_ratio": lambda value, source: translated(training__decay__floor=product(value, _lr(source))),
         "lr_config.by_epoch": unneeded("vcycle's LR changes at every step"),
         "lr_config.warmup": only("linear", why="vcycle's warmup is linear"),
-        "lr_config.warmup_by_epoch": into("training.warmup.length"),
+        "lr_config.warmup_by_epoch": translated("training.warmup.length"),
         "lr_config.warmup_iters": _warmup_length,
         "lr_config.warmup_ratio": _warmup_start,
         "param_scheduler[LinearLR].end": _warmup_length,
         "param_scheduler[LinearLR].start_factor": _warmup_start,
-        "param_scheduler[LinearLR].by_epoch": into("training.warmup.length"),
+        "param_scheduler[LinearLR].by_epoch": translated("training.warmup.length"),
         "param_scheduler[LinearLR].begin": only(0, why="vcycle warms up from step 0"),
         "param_scheduler[LinearLR].*": unneeded("vcycle's LR changes at every step"),
-        "param_scheduler[MultiStepLR].type": lambda value, source: translated(training__decay__law="steps"),
+        "param_scheduler[MultiStepLR].type": translated(training__decay__law="steps"),
         "param_scheduler[MultiStepLR].milestones": _milestones,
         "param_scheduler[MultiStepLR].gamma": to("training.decay.gamma"),
         "param_scheduler[MultiStepLR].begin": only(0, why="vcycle counts milestones from step 0"),
         "param_scheduler[MultiStepLR].*": unneeded("the length tells"),
-        "param_scheduler[CosineAnnealingLR].type": lambda value, source: translated(training__decay__law="cosine"),
+        "param_scheduler[CosineAnnealingLR].type": translated(training__decay__law="cosine"),
         "param_scheduler[CosineAnnealingLR].eta_min": to("training.decay.floor"),
         "param_scheduler[CosineAnnealingLR].eta_min_ratio": lambda value, source: translated(
             training__decay__floor=product(value, _lr(source))
         ),
-        "param_scheduler[CosineAnnealingLR].begin": _cosine_begin,
+        "param_scheduler[CosineAnnealingLR].begin": only(
+            0, why="vcycle's cosine starts at step 0; warmup replaces its beginning"
+        ),
         "param_scheduler[CosineAnnealingLR].*": unneeded("the cosine is as long as the training"),
-        "multigrid.long_cycle": into("plan"),
-        "multigrid.short_cycle": into("plan"),
+        "multigrid.long_cycle": translated("plan"),
+        "multigrid.short_cycle": translated("plan"),
         "multigrid.epoch_factor": _option("epoch_factor"),
         "multigrid.long_cycle_factors": _option("long_shapes", "long"),
         "multigrid.short_cycle_factors": _option("short_sizes", "short"),
@@ -488,7 +453,7 @@ MMACTION2 = Importer(
         "data.videos_per_gpu": _batch_rule,
         "data.train_dataloader.videos_per_gpu": _batch_rule,
         "train_dataloader.batch_size": _batch_rule,
-        "auto_scale_lr.base_batch_size": into("training.batch", "training.lr_batch"),
+        "auto_scale_lr.base_batch_size": translated("training.batch", "training.lr_batch"),
         "auto_scale_lr.enable": unneeded("the LR follows training.batch, from training.lr_batch"),
         "data.workers_per_gpu": to("data.workers"),
         "train_dataloader.num_workers": to("data.workers"),
@@ -509,28 +474,28 @@ MMACTION2 = Importer(
             {
                 **dict.fromkeys(
                     ("SampleFrames.clip_len", "UniformSample.clip_len", "UniformSampleFrames.clip_len"),
-                    into("training.frames"),
+                    translated("training.frames"),
                 ),
-                "SampleFrames.frame_interval": into("sampling.stride"),
+                "SampleFrames.frame_interval": translated("sampling.stride"),
                 "SampleFrames.num_clips": _num_clips,
-                "SampleFrames.out_of_bound_opt": into("sampling.short"),
-                "SampleFrames.type": into("sampling"),
+                "SampleFrames.out_of_bound_opt": translated("sampling.short"),
+                "SampleFrames.type": translated("sampling"),
                 "UniformSample*.num_clips": _num_clips,
-                "UniformSample*.type": into("sampling"),
+                "UniformSample*.type": translated("sampling"),
                 "DenseSampleFrames.*": differs("vcycle draws the start of a clip from the whole video"),
                 "Resize.scale": _scale,
-                "Resize.type": into("sampling", "training.size"),
+                "Resize.type": translated("sampling", "training.size"),
                 "Resize.keep_ratio": unneeded("vcycle crops squares"),
                 "Resize.*": only("bilinear", why="vcycle resizes bilinearly"),
-                "RandomRescale.*": into("sampling.short_side"),
-                "RandomCrop.*": into("training.size"),
+                "RandomRescale.*": translated("sampling.short_side"),
+                "RandomCrop.*": translated("training.size"),
                 "CenterCrop.*": differs("vcycle crops at random"),
                 "RandomResizedCrop.*": _CROP,
-                "MultiScaleCrop.input_size": into("training.size"),
-                "MultiScaleCrop.scales": into("sampling.field"),
+                "MultiScaleCrop.input_size": translated("training.size"),
+                "MultiScaleCrop.scales": translated("sampling.field"),
                 "MultiScaleCrop.*": _CROP,
                 "Flip.flip_ratio": _flip,
-                "Flip.type": into("sampling.flip"),
+                "Flip.type": translated("sampling.flip"),
                 "Flip.direction": only("horizontal", why="vcycle flips horizontally"),
                 "Normalize.mean": _normalisation("sampling.mean"),
                 "Normalize.std": _normalisation("sampling.std"),
@@ -554,11 +519,11 @@ MMACTION2 = Importer(
         **_in_pipelines(
             _TEST,
             {
-                "SampleFrames.num_clips": into("evaluation.clips"),
-                "ThreeCrop.*": into("evaluation.crops", "evaluation.size"),
-                "CenterCrop.*": into("evaluation.crops", "evaluation.size"),
+                "SampleFrames.num_clips": translated("evaluation.clips"),
+                "ThreeCrop.*": translated("evaluation.crops", "evaluation.size"),
+                "CenterCrop.*": translated("evaluation.crops", "evaluation.size"),
                 "TenCrop.*": differs("vcycle has crops along the longer side: evaluation.crops"),
-                "Resize.scale": into("evaluation.short_side"),
+                "Resize.scale": translated("evaluation.short_side"),
                 "*.*": unneeded("as in training"),
             },
         ),
@@ -574,7 +539,7 @@ MMACTION2 = Importer(
         "model.type": unneeded("the backbone names the model"),
         f"{_BACKBONE}.type": _MODEL,
         f"{_BACKBONE}.depth": _MODEL,
-        f"{_BACKBONE}.resample_rate": into("model", "sampling.stride"),
+        f"{_BACKBONE}.resample_rate": translated("model", "sampling.stride"),
         f"{_BACKBONE}.speed_ratio": _MODEL,
         f"{_BACKBONE}.channel_ratio": _MODEL,
         f"{_BACKBONE}.slow_pathway.depth": _MODEL,
@@ -589,11 +554,10 @@ MMACTION2 = Importer(
         f"{_BACKBONE}.slow_pathway.inflate": only(
             [0, 0, 1, 1], why="model.options.slow_kernels says which stages see time"
         ),
-        f"{_BACKBONE}.inflate": lambda value, source: (
-            differs("model.options.temporal_kernels says which blocks see time")
-            if value not in ((0, 0, 1, 1), ((1, 1, 1), (1, 0, 1, 0), (1, 0, 1, 0, 1, 0), (0, 1, 0)), None)
-            else unneeded("vcycle does the same")
-        )(value, source),
+        f"{_BACKBONE}.inflate": only(
+            *([0, 0, 1, 1], [[1, 1, 1], [1, 0, 1, 0], [1, 0, 1, 0, 1, 0], [0, 1, 0]], None),
+            why="model.options.temporal_kernels says which blocks see time",
+        ),
         f"{_BACKBONE}.conv1_kernel": lambda value, source: only(
             [5, 7, 7] if source.get(f"{_BACKBONE}.type") == "ResNet3d" else [1, 7, 7],
             why="the stem is the published one",
@@ -605,7 +569,7 @@ MMACTION2 = Importer(
         f"{_BACKBONE}*base_channels": _MODEL,
         f"{_BACKBONE}*norm_eval": only(False, why="training.freeze=batchnorm freezes BatchNorm"),
         f"{_BACKBONE}*conv_cfg.*": unneeded("vcycle's networks are 3-D"),
-        f"{_BACKBONE}.norm_cfg.type": into("training.bn_batch"),
+        f"{_BACKBONE}.norm_cfg.type": translated("training.bn_batch"),
         f"{_BACKBONE}*norm_cfg.*": unneeded("vcycle trains BatchNorm"),
         f"{_BACKBONE}*with_cp": only(False, why="vcycle splits batches that do not fit into micro-batches"),
         f"{_BACKBONE}.non_local": _nonlocal,
@@ -650,7 +614,7 @@ MMACTION2 = Importer(
         "resume": only(False, why="vcycle resumes its own runs"),
         "seed": to("run.seed"),
         "randomness.seed": lambda value, source: (
-            unneeded("a random seed")(value, source) if value is None else translated(run__seed=value)
+            unneeded("a random seed") if value is None else translated(run__seed=value)
         ),
         "randomness.*": unneeded("vcycle's runs are deterministic on CPUs"),
         "evaluation.interval": to("run.validate_every"),
@@ -673,7 +637,7 @@ MMACTION2 = Importer(
         "work_dir": unneeded("`vcycle train --out` names the folder"),
         "gpu_ids": unneeded("torchrun sets it"),
         "omnisource": only(False, why="vcycle trains on one dataset"),
-        "fp16*": lambda value, source: translated(run__precision="fp16"),
+        "fp16*": translated(run__precision="fp16"),
     },
 )
 """Translates MMAction2's configurations."""

@@ -13,10 +13,11 @@ from vcycle.tasks.importing import (
     Source,
     differs,
     existing,
-    into,
+    finding_of,
     named_model,
     only,
     product,
+    switch,
     to,
     translated,
     unneeded,
@@ -66,7 +67,7 @@ def _by_steps(source: Source) -> bool:
 
 
 def _lr(key: str) -> Rule:
-    return lambda value, source: Finding(kind="translated", reason=key, sets={key: _scaled(value, source)})
+    return lambda value, source: translated(**{key: _scaled(value, source)})
 
 
 def _base_lr(value: Any, source: Source) -> Finding:
@@ -85,82 +86,68 @@ def _policy(value: Any, source: Source) -> Finding:
 
 def _steps(value: Any, source: Source) -> Finding:
     if not _by_steps(source):
-        return unneeded("the LR has no drops")(value, source)
+        return unneeded("the LR has no drops")
     end = [step for step in value if step >= source["SOLVER.MAX_EPOCH"]]
     if end and _long(source):
-        sets = {"training.decay.milestones": _drops(source)}
         why = f"a drop at {end[0]}, the end, adds a long cycle in PySlowFast; vcycle ends with the fine-tuning phase"
-        return Finding(kind="differs", reason=why, sets=sets)
+        return differs(why, training__decay__milestones=_drops(source))
     return translated(training__decay__milestones=_drops(source))
 
 
 def _factors(value: Any, source: Source) -> Finding:
     if not _by_steps(source):
-        return unneeded("the LR has no drops")(value, source)
+        return unneeded("the LR has no drops")
     if _long(source):
-        return unneeded("the long cycle ignores it, and takes SOLVER.GAMMA")(value, source)
+        return unneeded("the long cycle ignores it, and takes SOLVER.GAMMA")
     factors = [float(factor) for factor in value[: len(_drops(source)) + 1]]
     if factors[0] == 1 and all(math.isclose(0.1 * one, other, rel_tol=1e-6) for one, other in pairwise(factors)):
         return translated(training__decay__gamma=0.1)
-    sets = {"training.decay.factors": [factor / factors[0] for factor in factors[1:]]}
-    return Finding(kind="translated", reason="training.lr, training.decay.factors", sets=sets)
+    return translated("training.lr", training__decay__factors=[factor / factors[0] for factor in factors[1:]])
 
 
 def _gamma(value: Any, source: Source) -> Finding:
     if _by_steps(source) and _long(source):
         return translated(training__decay__gamma=value)
-    return unneeded("only the long cycle uses it")(value, source)
+    return unneeded("only the long cycle uses it")
 
 
 def _warmup(value: Any, source: Source) -> Finding:
     if not value:
-        return unneeded("no warmup")(value, source)
-    sets = {"training.warmup.length": value}
+        return unneeded("no warmup")
     if not _long(source):
-        return Finding(kind="translated", reason="training.warmup.length", sets=sets)
+        return translated(training__warmup__length=value)
     why = (
         f"{value:g} epochs of the baseline, as in the paper; PySlowFast takes epochs of its enlarged batch, so its "
         "warmup has about 10 times fewer steps"
     )
-    return Finding(kind="differs", reason=why, sets=sets)
-
-
-def _when_warm(key: str) -> Rule:
-    def rule(value: Any, source: Source) -> Finding:
-        if not source["SOLVER.WARMUP_EPOCHS"]:
-            return unneeded("no warmup")(value, source)
-        return Finding(kind="translated", reason=key, sets={key: _scaled(value, source)})
-
-    return rule
+    return differs(why, training__warmup__length=value)
 
 
 def _batch_norm(value: Any, source: Source) -> Finding:
     if _multigrid(source):
-        return unneeded("multigrid sets it; training.bn_batch is MULTIGRID.BN_BASE_SIZE")(value, source)
+        return unneeded("multigrid sets it; training.bn_batch is MULTIGRID.BN_BASE_SIZE")
     return translated("training.bn_batch")
 
 
-def _if_multigrid(key: str, convert: Any = lambda value: value, *, cycle: str = "") -> Rule:
+def _if_multigrid(key: str, *, cycle: str = "") -> Rule:
     """A key of the plan that is used."""
 
     def rule(value: Any, source: Source) -> Finding:
         if cycle not in _plan(source) or not _multigrid(source):
-            return unneeded("the plan does not use it")(value, source)
-        name = key.format(plan=_plan(source))
-        return Finding(kind="translated", reason=name, sets={name: convert(value)})
+            return unneeded("the plan does not use it")
+        return translated(**{key.format(plan=_plan(source)): value})
 
     return rule
 
 
 def _precise(value: Any, source: Source) -> Finding:
     if not source.get("BN.USE_PRECISE_STATS"):
-        return unneeded("precise BN is off")(value, source)
+        return unneeded("precise BN is off")
     clips = int(source["BN.NUM_BATCHES_PRECISE"]) * _batch(source)
-    found = translated(training__precise_bn=clips)
     if not _multigrid(source):
-        return found
+        return translated(training__precise_bn=clips)
     why = f"{clips:,} clips at the baseline's shape; PySlowFast takes as many batches at the shape of the stage"
-    return Finding(kind="differs", reason=why, sets=found.sets)
+    return differs(why, training__precise_bn=clips)
 
 
 def _init(value: Any, source: Source) -> Finding:
@@ -170,25 +157,19 @@ def _init(value: Any, source: Source) -> Finding:
     return Finding(kind=found.kind, reason=found.reason, sets={**found.sets, "init.needed": True, "init.head": "new"})
 
 
-def _inflate(value: Any, source: Source) -> Finding:
-    if not value:
-        return unneeded("no image network")(value, source)
-    return translated(init__needed=True, init__head="new")
-
-
 def _loss(value: Any, source: Source) -> Finding:
     if value in ("bce", "bce_logit"):
         return translated(training__multi_label=True)
     if value in ("cross_entropy", "soft_cross_entropy"):
-        return unneeded("recognition's loss")(value, source)
-    return differs("vcycle has cross-entropy, per video or per class")(value, source)
+        return unneeded("recognition's loss")
+    return differs("vcycle has cross-entropy, per video or per class")
 
 
 def _dataset(value: Any, source: Source) -> Finding:
     sets: dict[str, Any] = {} if value not in _LAYOUTS else {"data.layout": _LAYOUTS[value]}
     if value in _CLIPS:
         return Finding(kind="translated", reason="data", sets={**sets, "data.clips": _CLIPS[value]})
-    return Finding(kind="differs", reason="give the videos with data=FOLDER", sets=sets)
+    return differs("give the videos with data=FOLDER", **sets)
 
 
 def _test_size(value: Any, source: Source) -> Finding:
@@ -196,48 +177,47 @@ def _test_size(value: Any, source: Source) -> Finding:
     short = value if source["TEST.NUM_SPATIAL_CROPS"] > 1 else source["DATA.TRAIN_JITTER_SCALES"][0]
     if short != source["DATA.TRAIN_JITTER_SCALES"][0]:
         sets["evaluation.short_side"] = short
-    return Finding(kind="translated", reason=", ".join(sets), sets=sets)
+    return translated(**sets)
 
 
 def _rate(value: Any, source: Source) -> Finding:
     if source["TRAIN.DATASET"] == "ssv2":
-        return unneeded("SSv2 takes one frame from each segment of the video")(value, source)
+        return unneeded("SSv2 takes one frame from each segment of the video")
     return translated(sampling__stride=value)
 
 
 def _fps(value: Any, source: Source) -> Finding:
     if source["TRAIN.DATASET"] == "ssv2":
-        return unneeded("SSv2 takes one frame from each segment of the video")(value, source)
+        return unneeded("SSv2 takes one frame from each segment of the video")
     if source["TRAIN.DATASET"] in _FPS:
-        return unneeded("the frames of Charades have 24 a second")(value, source)
+        return unneeded("the frames of Charades have 24 a second")
     return translated(sampling__fps=value)
 
 
 def _scores(value: Any, source: Source) -> Finding:
     many = bool(source.get("DATA.MULTI_LABEL"))
     if value == ("sigmoid" if many else "softmax"):
-        return unneeded("evaluation.scores is auto")(value, source)
+        return unneeded("evaluation.scores is auto")
     return translated(evaluation__scores=value)
 
 
-def _when(switch: str, rule: Rule, off: str) -> Rule:
-    """A key that counts only if a switch is on."""
-    return lambda value, source: rule(value, source) if source.get(switch) else unneeded(off)(value, source)
+def _when(key: str, rule: Rule, off: str) -> Rule:
+    """A key that counts only if another one is on."""
+    return lambda value, source: finding_of(rule, value, source) if source.get(key) else unneeded(off)
 
 
 def _rand_augment(value: Any, source: Source) -> Finding:
     """`rand-m7-n4-mstd0.5-inc1`: magnitude 7, 4 operations."""
     parts = str(value).split("-")
     numbers = {part[0]: int(part[1:]) for part in parts if part[:1] in "mn" and part[1:].isdigit()}
-    sets = {"augment.randaugment.ops": numbers.get("n", 2), "augment.randaugment.magnitude": numbers.get("m", 9)}
     why = "torchvision's RandAugment: the magnitude has no noise, and the operations differ"
-    return Finding(kind="differs", reason=why, sets=sets)
-
-
-def _for_nonlocal(rule: Rule) -> Rule:
-    return lambda value, source: (
-        rule(value, source) if _nonlocal(source) else unneeded("no non-local block")(value, source)
+    return differs(
+        why, augment__randaugment__ops=numbers.get("n", 2), augment__randaugment__magnitude=numbers.get("m", 9)
     )
+
+
+def _for_nonlocal(found: Finding) -> Rule:
+    return lambda value, source: found if _nonlocal(source) else unneeded("no non-local block")
 
 
 def _nonlocal(source: Source) -> list[list[int]]:
@@ -248,11 +228,11 @@ def _nonlocal(source: Source) -> list[list[int]]:
 
 def _nonlocal_places(value: Any, source: Source) -> Finding:
     if not _nonlocal(source):
-        return unneeded("no non-local block")(value, source)
+        return unneeded("no non-local block")
     return (
         translated("model")
         if _nonlocal_every(source)
-        else differs("vcycle has non-local blocks in networks of one pathway, at equal distances")(value, source)
+        else differs("vcycle has non-local blocks in networks of one pathway, at equal distances")
     )
 
 
@@ -341,7 +321,7 @@ def _compose(source: Source) -> Mapping[str, Any]:
 _AUG_OFF = "AUG.ENABLE is off"
 _MIX_OFF = "MIXUP.ENABLE is off"
 _LOADS = unneeded("vcycle loads and decodes on its own")
-_NETWORK = into("model")
+_NETWORK = translated("model")
 
 PYSLOWFAST = Importer(
     tool="PySlowFast",
@@ -401,8 +381,8 @@ PYSLOWFAST = Importer(
     },
     rules={
         # The schedule.
-        "MULTIGRID.SHORT_CYCLE": into("plan"),
-        "MULTIGRID.LONG_CYCLE": into("plan"),
+        "MULTIGRID.SHORT_CYCLE": translated("plan"),
+        "MULTIGRID.LONG_CYCLE": translated("plan"),
         "MULTIGRID.EPOCH_FACTOR": _if_multigrid("plans.{plan}.epoch_factor"),
         "MULTIGRID.LONG_CYCLE_FACTORS": _if_multigrid("plans.{plan}.long_shapes", cycle="long"),
         "MULTIGRID.SHORT_CYCLE_FACTORS": _if_multigrid("plans.{plan}.short_sizes", cycle="short"),
@@ -415,13 +395,13 @@ PYSLOWFAST = Importer(
         "SOLVER.LRS": _factors,
         "SOLVER.GAMMA": _gamma,
         "SOLVER.BASE_LR": _base_lr,
-        "SOLVER.BASE_LR_SCALE_NUM_SHARDS": into("training.lr"),
+        "SOLVER.BASE_LR_SCALE_NUM_SHARDS": translated("training.lr"),
         "SOLVER.COSINE_END_LR": _lr("training.decay.floor"),
         "SOLVER.COSINE_AFTER_WARMUP": only(
             False, why="vcycle's cosine starts at step 0; warmup replaces its beginning"
         ),
         "SOLVER.WARMUP_EPOCHS": _warmup,
-        "SOLVER.WARMUP_START_LR": _when_warm("training.warmup.start_lr"),
+        "SOLVER.WARMUP_START_LR": _when("SOLVER.WARMUP_EPOCHS", _lr("training.warmup.start_lr"), "no warmup"),
         "SOLVER.WARMUP_FACTOR": unneeded("PySlowFast does not use it"),
         "SOLVER.STEP_SIZE": unneeded("PySlowFast does not use it"),
         # The optimizer.
@@ -432,17 +412,15 @@ PYSLOWFAST = Importer(
         "SOLVER.WEIGHT_DECAY": to("optimizer.weight_decay"),
         "SOLVER.DAMPENING": only(0, why="vcycle's SGD has no dampening; optimizer.options={dampening: …} sets it"),
         "SOLVER.ZERO_WD_1D_PARAM": only(True, why="norms and biases have no weight decay in vcycle"),
-        "SOLVER.CLIP_GRAD_L2NORM": lambda value, source: (
-            unneeded("no clipping")(value, source) if value is None else translated(training__clip_grad_norm=value)
-        ),
+        "SOLVER.CLIP_GRAD_L2NORM": switch(to("training.clip_grad_norm"), "no clipping"),
         "SOLVER.CLIP_GRAD_VAL": only(None, why="vcycle clips by norm: training.clip_grad_norm"),
         "SOLVER.LAYER_DECAY": lambda value, source: (
-            unneeded("none")(value, source) if value == 1 else translated(optimizer__layer_decay=value)
+            unneeded("none") if value == 1 else translated(optimizer__layer_decay=value)
         ),
         "SOLVER.LARS_ON": only(False, why="vcycle has no LARS"),
         # The batch and BatchNorm.
-        "TRAIN.BATCH_SIZE": into("training.batch", "training.lr_batch"),
-        "NUM_SHARDS": into("training.batch"),
+        "TRAIN.BATCH_SIZE": translated("training.batch", "training.lr_batch"),
+        "NUM_SHARDS": translated("training.batch"),
         "NUM_GPUS": _batch_norm,
         "SHARD_ID": unneeded("torchrun sets it"),
         "DIST_BACKEND": unneeded("vcycle chooses it"),
@@ -450,14 +428,10 @@ PYSLOWFAST = Importer(
         "BN.NUM_SYNC_DEVICES": _batch_norm,
         "BN.NUM_SPLITS": _batch_norm,
         "BN.GLOBAL_SYNC": _batch_norm,
-        "BN.USE_PRECISE_STATS": lambda value, source: (
-            translated("training.precise_bn") if value else unneeded("precise BN is off")(value, source)
-        ),
+        "BN.USE_PRECISE_STATS": switch(translated("training.precise_bn"), "precise BN is off"),
         "BN.NUM_BATCHES_PRECISE": _precise,
         "BN.WEIGHT_DECAY": only(0, why="norms have no weight decay in vcycle"),
-        "MODEL.FROZEN_BN": lambda value, source: (
-            translated(training__freeze="batchnorm") if value else unneeded("nothing is frozen")(value, source)
-        ),
+        "MODEL.FROZEN_BN": switch(translated(training__freeze="batchnorm"), "nothing is frozen"),
         # The data.
         "TRAIN.DATASET": _dataset,
         "DATA.PATH_TO_DATA_DIR": lambda value, source: existing(value, "folder", "data.path"),
@@ -474,9 +448,7 @@ PYSLOWFAST = Importer(
         "DATA.STD": to("sampling.std"),
         "DATA.REVERSE_INPUT_CHANNEL": unneeded("vcycle reads RGB, as the weights expect"),
         "DATA.INPUT_CHANNEL_NUM": only([3], [3, 3], why="vcycle's clips are RGB"),
-        "DATA.MULTI_LABEL": lambda value, source: (
-            translated(training__multi_label=True) if value else unneeded("one label per video")(value, source)
-        ),
+        "DATA.MULTI_LABEL": switch(translated(training__multi_label=True), "one label per video"),
         "DATA.TRAIN_JITTER_SCALES_RELATIVE": only([], why="vcycle crops squares: sampling.field is the range of sizes"),
         "DATA.TRAIN_JITTER_ASPECT_RELATIVE": only([], why="vcycle does not change the aspect ratio of crops"),
         "DATA.TRAIN_JITTER_MOTION_SHIFT": only(False, why="vcycle does not move crops within a clip"),
@@ -493,7 +465,7 @@ PYSLOWFAST = Importer(
         "AUG.ENABLE": unneeded("each augmentation is set on its own"),
         "AUG.AA_TYPE": _when(
             "AUG.ENABLE",
-            lambda value, source: _rand_augment(value, source) if value else unneeded("none")(value, source),
+            switch(_rand_augment, "none"),
             _AUG_OFF,
         ),
         "AUG.NUM_SAMPLE": _when("AUG.ENABLE", only(1, why="vcycle has no repeated augmentation"), _AUG_OFF),
@@ -515,18 +487,12 @@ PYSLOWFAST = Importer(
         "MODEL.LOSS_FUNC": _loss,
         "MODEL.HEAD_ACT": _scores,
         "MODEL.FC_INIT_STD": only(0.01, why="vcycle initializes the classifier with a deviation of 0.01"),
-        "MODEL.DETACH_FINAL_FC": lambda value, source: (
-            translated(training__freeze="backbone") if value else unneeded("nothing is frozen")(value, source)
-        ),
+        "MODEL.DETACH_FINAL_FC": switch(translated(training__freeze="backbone"), "nothing is frozen"),
         "MODEL.ACT_CHECKPOINT": only(False, why="vcycle splits batches that do not fit into micro-batches"),
-        "MODEL.FP16_ALLREDUCE": lambda value, source: (
-            translated(run__compress="fp16")
-            if value
-            else unneeded("gradients are exchanged as they are")(value, source)
-        ),
+        "MODEL.FP16_ALLREDUCE": switch(translated(run__compress="fp16"), "gradients are exchanged as they are"),
         "MODEL.DROPCONNECT_RATE": only(0, why="vcycle's networks have no stochastic depth"),
         "SLOWFAST.*": lambda value, source: (
-            translated("model") if source["MODEL.ARCH"] == "slowfast" else unneeded("not SlowFast")(value, source)
+            translated("model") if source["MODEL.ARCH"] == "slowfast" else unneeded("not SlowFast")
         ),
         "RESNET.DEPTH": _NETWORK,
         "RESNET.WIDTH_PER_GROUP": _NETWORK,
@@ -550,8 +516,10 @@ PYSLOWFAST = Importer(
         "NONLOCAL.POOL": _for_nonlocal(differs("vcycle pools 1×2×2 before non-local blocks")),
         # The initial weights.
         "TRAIN.CHECKPOINT_FILE_PATH": _init,
-        "TRAIN.CHECKPOINT_INFLATE": _inflate,
-        "TRAIN.CHECKPOINT_IN_INIT": _inflate,
+        **dict.fromkeys(
+            ("TRAIN.CHECKPOINT_INFLATE", "TRAIN.CHECKPOINT_IN_INIT"),
+            switch(translated(init__needed=True, init__head="new"), "no image network"),
+        ),
         "TRAIN.CHECKPOINT_TYPE": unneeded("vcycle detects the kind of a file"),
         "TRAIN.CHECKPOINT_EPOCH_RESET": unneeded("init starts at step 0"),
         "TRAIN.CHECKPOINT_CLEAR_NAME_PATTERN": unneeded("vcycle maps the names"),
@@ -559,17 +527,13 @@ PYSLOWFAST = Importer(
         "TEST.NUM_ENSEMBLE_VIEWS": to("evaluation.clips"),
         "TEST.NUM_SPATIAL_CROPS": to("evaluation.crops"),
         "DATA.TEST_CROP_SIZE": _test_size,
-        "DATA.ENSEMBLE_METHOD": lambda value, source: translated(
-            evaluation__combine={"sum": "mean", "max": "max"}[value]
-        ),
+        "DATA.ENSEMBLE_METHOD": to("evaluation.combine", convert={"sum": "mean", "max": "max"}.__getitem__),
         "TEST.*": unneeded("`vcycle eval` tests a run"),
         # The run.
         "RNG_SEED": to("run.seed"),
-        "TRAIN.MIXED_PRECISION": lambda value, source: translated(run__precision="fp16" if value else "fp32"),
+        "TRAIN.MIXED_PRECISION": to("run.precision", convert=lambda mixed: "fp16" if mixed else "fp32"),
         "TRAIN.EVAL_PERIOD": lambda value, source: (
-            unneeded("multigrid ignores it")(value, source)
-            if _multigrid(source)
-            else translated(run__validate_every=value)
+            unneeded("multigrid ignores it") if _multigrid(source) else translated(run__validate_every=value)
         ),
         "TRAIN.CHECKPOINT_PERIOD": unneeded("vcycle saves by steps: run.save_every"),
         "TRAIN.AUTO_RESUME": unneeded("`vcycle train --resume` resumes"),
