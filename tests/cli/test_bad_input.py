@@ -274,6 +274,7 @@ def test_no_plans_to_compare(vcycle, here, videos):
     ("arguments", "part"),
     [
         (["plan"], "Missing argument 'RECIPE'"),
+        (["bench"], "Missing argument 'RECIPE'"),
         (["plam", "tiny.yaml"], "No such command 'plam'"),
         (["plan", "tiny.yaml", "--jsn"], "No such option"),
         (["demo", "--seeds", "0"], "Invalid value for '--seeds': "),

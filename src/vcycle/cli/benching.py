@@ -25,8 +25,8 @@ _ANY_CLIPS = 10_000
 
 bench = typer.Typer(
     cls=RecipeOrCommand,
-    help="Measure this machine: training steps of a recipe (`vcycle bench videos/small`), or data loading.",
-    no_args_is_help=True,
+    help="Measure this machine: training steps of a recipe (`vcycle bench videos/small`), or data loading. "
+    "`vcycle bench RECIPE -h` lists its options.",
 )
 bench.command(RECIPE, cls=OfRecipe)(stepping.bench_recipe)
 

@@ -14,8 +14,8 @@ class RecipeOrCommand(TyperGroup):
     """Treats an unknown subcommand as the name of a recipe."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the hidden recipe command before a recipe's name."""
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
+        """Insert the hidden recipe command before a recipe's name, or alone, so that it misses the recipe."""
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
             args = [RECIPE, *args]
         return super().parse_args(ctx, args)
 

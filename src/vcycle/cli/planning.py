@@ -20,8 +20,8 @@ __all__ = ["plan"]
 
 plan = typer.Typer(
     cls=RecipeOrCommand,
-    help="Show the plan of a recipe (`vcycle plan videos/small`), or have one proposed (`vcycle plan auto`).",
-    no_args_is_help=True,
+    help="Show the plan of a recipe (`vcycle plan videos/small`), or have one proposed (`vcycle plan auto`). "
+    "`vcycle plan RECIPE -h` lists its options.",
 )
 
 
