@@ -36,7 +36,16 @@ from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, follow, loader, steps
-    from vcycle.nn import BatchPartition, PlanLR, apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.nn import (
+        BatchPartition,
+        PlanLR,
+        any_shape,
+        apply,
+        convert_batchnorm,
+        one_step,
+        revert_batchnorm,
+        shape_constraints,
+    )
     from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
 
@@ -48,6 +57,7 @@ _LAZY = {
     "BatchPartition": "vcycle.nn",
     "PlanLR": "vcycle.nn",
     "VideoDataset": "vcycle.data",
+    "any_shape": "vcycle.nn",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
     "follow": "vcycle.data",
@@ -58,6 +68,7 @@ _LAZY = {
     "register_plan": "vcycle.tasks.base",
     "register_task": "vcycle.tasks.base",
     "revert_batchnorm": "vcycle.nn",
+    "shape_constraints": "vcycle.nn",
     "steps": "vcycle.data",
 }
 
@@ -84,6 +95,7 @@ __all__ = [
     "StepDecay",
     "VcycleError",
     "VideoDataset",
+    "any_shape",
     "apply",
     "cascade",
     "constant",
@@ -99,6 +111,7 @@ __all__ = [
     "register_plan",
     "register_task",
     "revert_batchnorm",
+    "shape_constraints",
     "steps",
     "superresolution",
 ]

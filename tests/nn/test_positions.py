@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import threading
 
 import pytest
 import torch
@@ -282,3 +283,43 @@ def test_a_patch_that_does_not_divide_the_clip_is_refused(frames, size, named):
 def test_a_model_without_positions_is_refused():
     with pytest.raises(vcycle.PlanError, match="Sequential contains no transformer that any_shape can adapt"):
         any_shape(nn.Sequential(nn.Conv3d(3, 4, 3)))
+
+
+def test_threads_at_several_shapes_leave_the_weights_as_they_are(monkeypatch):
+    model = any_shape(built("mvit_v1"))
+    before = {name: (weight, weight.clone()) for name, weight in model.named_parameters()}
+    kind = type(model.pos_encoding)
+    read, replaced, second_replaced, ended = (threading.Event() for _ in range(4))
+
+    def run():
+        with torch.no_grad():
+            model(torch.zeros(1, 3, FRAMES // 2, SIZE, SIZE))
+
+    second = threading.Thread(target=run)
+
+    def interpolate(*args, own=torch.nn.functional.interpolate, **kwargs):
+        if threading.current_thread() is second:  # it has read its table before the first thread replaces it
+            read.set()
+            replaced.wait(1)
+        else:
+            second.start()
+            read.wait(0.2)
+        return own(*args, **kwargs)
+
+    def forward(positions, tokens, own=kind.forward):  # it replaces the table before the first thread ends
+        if threading.current_thread() is second:
+            second_replaced.set()
+            ended.wait(1)
+        else:
+            replaced.set()
+            second_replaced.wait(0.2)
+        return own(positions, tokens)
+
+    monkeypatch.setattr(torch.nn.functional, "interpolate", interpolate)
+    monkeypatch.setattr(kind, "forward", forward)
+    run()
+    ended.set()
+    second.join()
+    after = dict(model.named_parameters())
+    assert list(after) == list(before)
+    assert all(after[name] is weight and torch.equal(weight, value) for name, (weight, value) in before.items())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vcycle import BatchPartition, Plan, PlanError, PlanLR, Shape, apply, loader, one_step
+from vcycle import BatchPartition, Plan, PlanError, PlanLR, any_shape, apply, loader, one_step
 from vcycle.integrations.common import BatchesFromStep, require_groups
 from vcycle.utils.extras import require
 
@@ -32,7 +32,8 @@ class PlanTrainer(Trainer):
     is. These arguments of ``TrainingArguments`` have another meaning: ``max_steps`` is the plan's length;
     ``per_device_train_batch_size``, ``learning_rate``, ``lr_scheduler_type``, ``warmup_steps`` and
     ``num_train_epochs`` are not used, as the plan has these. ``dataloader_num_workers`` and ``dataloader_pin_memory``
-    apply to ``vcycle.loader``, as does ``data_seed``, or ``seed`` without it.
+    apply to ``vcycle.loader``, as does ``data_seed``, or ``seed`` without it. The positions of a video transformer
+    follow the shape of each step (``vcycle.any_shape``).
     """
 
     def __init__(self, *args: Any, plan: Plan, loader_options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -54,6 +55,7 @@ class PlanTrainer(Trainer):
         self.plan = plan
         self.loader_options = {"key": "pixel_values", "layout": "TCHW", **(loader_options or {})}
         self._refuse()
+        any_shape(self.model, strict=False)
         self.args.max_steps = len(plan)
         self.args.ignore_data_skip = True  # the loader starts at the step
 
@@ -69,9 +71,11 @@ class PlanTrainer(Trainer):
                 f"optimizers has the LR scheduler {type(scheduler).__name__}, but the plan is the LR schedule; "
                 "accepted: optimizers=(optimizer, None). Baseline(decay=..., warmup=...) sets the schedule"
             )
-        strategy = "group_by_length" if getattr(args, "group_by_length", False) else args.train_sampling_strategy
-        if strategy != "random":
-            raise PlanError(f"train_sampling_strategy={strategy!r}: the plan orders the clips; accepted: 'random'")
+        if args.train_sampling_strategy != "random":
+            raise PlanError(
+                f"train_sampling_strategy={args.train_sampling_strategy!r}: the plan orders the clips; accepted: "
+                "'random'"
+            )
         if args.auto_find_batch_size:
             raise PlanError("auto_find_batch_size=True: the plan has the batches; accepted: False")
         if args.n_gpu > 1:
@@ -82,15 +86,13 @@ class PlanTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The plan's batches from the trainer's step on."""
-        require_groups(self.model, self.plan)
-        batches = loader(
-            self.train_dataset,
-            self.plan,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            **self.loader_options,
-        )
+        require_groups(self.model, self.plan, all_train=True)
+        options = {
+            "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            "workers": self.args.dataloader_num_workers,
+            "pin_memory": self.args.dataloader_pin_memory,
+        }
+        batches = loader(self.train_dataset, self.plan, **(options | self.loader_options))
         return BatchesFromStep(batches, lambda: self.state.global_step)
 
     def get_total_train_batch_size(self, args: Any) -> Any:
@@ -111,8 +113,7 @@ class PlanTrainer(Trainer):
         step = self.plan[self.state.global_step]
         sharing = BatchPartition.of(step, rank=self.args.process_index, world=self.args.world_size)
         apply(step, model, self.optimizer, inputs, rank=sharing.rank, world=self.args.world_size)
-        config = getattr(self.model, "config", None)  # that of the model itself: DistributedDataParallel has none
-        with one_step(model, sharing), _shape_in_config(config, step.shape), self._weighted_loss(sharing.loss_weight):
+        with one_step(model, sharing), self._weighted_loss(sharing.loss_weight):
             # Without a number of items each rank's loss is a mean, which can be weighted.
             loss: torch.Tensor = super().training_step(model, inputs)
         return loss
@@ -135,21 +136,3 @@ class PlanTrainer(Trainer):
             yield
         finally:
             self.__dict__.pop("compute_loss", None)
-
-
-@contextmanager
-def _shape_in_config(config: Any, shape: Shape) -> Iterator[None]:
-    """Set the frames and the side in a model's config to those of a step.
-
-    TimeSformer reads them there in every forward pass, and computes something else, without an error, if they are not
-    those of its input. Models that make tables of positions from them do not read them again.
-    """
-    of_step = {"num_frames": shape.frames, "image_size": shape.size}
-    before = {name: getattr(config, name) for name in of_step if hasattr(config, name)}
-    try:
-        for name in before:
-            setattr(config, name, of_step[name])
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(config, name, value)

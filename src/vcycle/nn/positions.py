@@ -10,9 +10,10 @@ Each supported class has one adapter in ``_ADAPTERS``. Classes are found by name
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -29,8 +30,12 @@ Lattice = tuple[int, int, int]
 
 _MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
+_REPLACING = threading.RLock()
+"""Held while values of a module are replaced: threads that overlap would restore each other's replacements, for good.
+One for all modules, since a copied or pickled module cannot hold a lock."""
 
-def any_shape(model: nn.Module) -> nn.Module:
+
+def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
     """Make a video transformer take clips of any shape.
 
     ============================  ==================================================================================
@@ -43,23 +48,25 @@ def any_shape(model: nn.Module) -> nn.Module:
     ============================  ==================================================================================
 
     Tables are resampled linearly along each axis, inside the graph, so learned tables learn at every shape. The output
-    at the model's own shape, ``state_dict`` and ``config`` are unchanged. Calling it again has no effect.
+    at the model's own shape, ``state_dict`` and ``config`` are unchanged. Calling it again has no effect. Threads that
+    run one model at once must give it clips of one shape; weights stay as they are in any case.
 
     Args:
         model: A model that is, or contains, one of these. It is changed in place.
+        strict: Whether to refuse a model that contains none of these; otherwise it is returned as it is.
 
     Returns:
         The same model.
 
     Raises:
-        PlanError: If it contains none of these. From the model's forward: if a clip's frames, height or width are not
-            a multiple of the model's patch, which would otherwise ignore the rest of the clip.
+        PlanError: If it contains none of these, with ``strict``. From the model's forward: if a clip's frames, height
+            or width are not a multiple of the model's patch, which would otherwise ignore the rest of the clip.
 
     Example:
-        ``model = vcycle.nn.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
+        ``model = vcycle.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
     """
     found = list(_adapters(model))
-    if not found:
+    if strict and not found:
         known = ", ".join(sorted({name.rpartition(".")[2] for name in _ADAPTERS}))
         raise PlanError(
             f"{type(model).__name__} contains no transformer that any_shape can adapt; accepted: models with {known}. "
@@ -117,7 +124,10 @@ def _resampled(table: Tensor, prefix: int, old: Sequence[int], new: Sequence[int
 
 @contextmanager
 def _replaced(module: nn.Module, **values: Any) -> Iterator[None]:
-    """Replace parameters and attributes of a module by other values in this block. Gradients reach the originals."""
+    """Replace parameters and attributes of a module by other values in this block. Gradients reach the originals.
+
+    Hold `_REPLACING` from where the originals are read.
+    """
     saved: list[tuple[dict[str, Any], str, Any]] = []
     homes: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
     for name, value in values.items():
@@ -129,6 +139,18 @@ def _replaced(module: nn.Module, **values: Any) -> Iterator[None]:
     finally:
         for home, name, value in saved:
             home[name] = value
+
+
+def _replacing(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a forward pass that replaces values of its module: one thread at a time, and not compiled."""
+
+    @wraps(forward)
+    def alone(*args: Any, **kwargs: Any) -> Any:
+        with _REPLACING:
+            return forward(*args, **kwargs)
+
+    disabled: Callable[..., Any] = torch.compiler.disable(alone)  # type: ignore[no-untyped-call]
+    return disabled
 
 
 def _patch(module: Any) -> Lattice | None:
@@ -190,13 +212,14 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
     return adapt
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_replacing
 def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     clips = _clips(args, kwargs, "pixel_values")
-    patches, size = embeddings.patch_embeddings, tuple(clips.shape[3:])
+    patches = embeddings.patch_embeddings
     lattice = _lattice(embeddings, clips)
-    if lattice == embeddings._lattice and size == tuple(patches.image_size):
-        return _own_forward(embeddings, *args, **kwargs)
+    height, width = clips.shape[3:]
+    # Some versions of transformers keep one number, which squares alone can equal.
+    size = height if isinstance(patches.image_size, int) and height == width else (height, width)
     table = _resampled(embeddings.position_embeddings, embeddings._lattice_prefix, embeddings._lattice, lattice)
     own = {"image_size": size} if hasattr(embeddings, "image_size") else {}
     with _replaced(patches, image_size=size), _replaced(embeddings, position_embeddings=table, **own):
@@ -221,7 +244,7 @@ def _set_timesformer_shape(model: Any, args: tuple[Any, ...], kwargs: dict[str, 
     shape.num_frames, shape.image_size = clips.shape[1], clips.shape[-1]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_replacing
 def _forward_timesformer_embeddings(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     clips = _clips(args, kwargs, "pixel_values")
     frames, *space = _lattice(embeddings, clips)
@@ -282,7 +305,7 @@ def _set_mvit_lattice(model: Any, args: tuple[Any, ...]) -> None:
     model.pos_encoding.temporal_size, model.pos_encoding.spatial_size = time, (height, width)
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@_replacing
 def _forward_mvit_positions(positions: Any, x: Tensor) -> Any:
     time, *space = positions._lattice
     with _replaced(
