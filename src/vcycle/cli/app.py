@@ -1,6 +1,5 @@
 """The `vcycle` command. Commands import torch lazily, so `--help` and `plan` answer at once."""
 
-import os
 import sys
 from typing import Annotated
 
@@ -23,6 +22,7 @@ from vcycle.console import process
 from vcycle.console.arguments import Json, RecipeArgument
 from vcycle.console.output import print_json, result
 from vcycle.errors import RecipeError
+from vcycle.utils.ranks import launched_world
 
 __all__ = ["app", "main"]
 
@@ -69,8 +69,7 @@ def _root(
 ) -> None:
     # Both are handled earlier: `--debug` by `process.run`, which accepts it anywhere on the command line.
     del debug, version
-    world = os.environ.get("WORLD_SIZE", "1")
-    if world != "1" and context.invoked_subcommand not in _SHARED:
+    if (world := launched_world()) > 1 and context.invoked_subcommand not in _SHARED:
         raise RecipeError(
             f"vcycle {context.invoked_subcommand} runs in a single process, but torchrun started {world} "
             f"(WORLD_SIZE={world}): only {' and '.join(_SHARED)} run on several"

@@ -193,15 +193,11 @@ def _check(
 def _write(file: Path, recipe: "RecipeBase", found: "Found") -> None:
     """Write the recipe with the proposed plan, under the reasons for it."""
     from vcycle.tasks.recipes import dump_recipe, parse_recipe
-    from vcycle.utils.atomic import atomic_write
+    from vcycle.utils.atomic import atomic_text
     from vcycle.utils.folders import make_folder
 
     reasons = "".join(f"# {reason}\n" for reason in found.as_data(recipe)["reasons"])
     chosen = dump_recipe(parse_recipe(dump_recipe(recipe), str(file), found.overrides(recipe)))
     make_folder(file.parent)
-    try:
-        with atomic_write(file) as handle:
-            handle.write((reasons + chosen).encode())
-    except OSError as error:
-        raise VcycleError(f"{file} cannot be written: {error.strerror}") from error
+    atomic_text(file, reasons + chosen)
     message(f"recipe: {file}")

@@ -258,7 +258,7 @@ class ModelRegistry(Registry[ModelSpec]):
     def multiples_of(self, choice: ModelChoice, baseline: Baseline) -> Multiples:
         """The multiples to which a plan rounds its shapes for a recipe's model.
 
-        None where the baseline itself is no multiple: `Plan.require` then refuses the plan, and names model and step.
+        Empty if the baseline itself is no multiple: `Plan.require` then refuses the plan, and names model and step.
 
         Raises:
             RecipeError: as :meth:`needs`.

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar, cast
 import torch
 from torch import distributed
 
-from vcycle.errors import VcycleError
+from vcycle.errors import VcycleError, summary
 from vcycle.utils.ranks import launched_world
 
 __all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "is_communication_error", "joined", "restarted"]
@@ -265,7 +265,7 @@ def joined() -> Iterator[Ranks]:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise VcycleError(
-            f"WORLD_SIZE is {world}, but the {world} processes cannot connect ({str(error).splitlines()[0]}): start "
+            f"WORLD_SIZE is {world}, but the {world} processes cannot connect ({summary(error)}): start "
             "them with torchrun"
         ) from error
     try:

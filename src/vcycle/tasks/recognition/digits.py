@@ -66,10 +66,8 @@ def render_digits(
 ) -> Path:
     """Write the set as ``root/SPLIT/CLASS/NNNN.mp4``, unless it is there already with the same settings.
 
-    Each clip depends on its own name and on the settings of its look alone: neither the order, nor which other
-    classes and clips are asked for changes it. A file appears under its name once
-    it is whole, and ``MARKER`` calls the set finished once all files are there; a set that was cut off, or
-    that has other settings, is made anew.
+    Each clip depends only on its own name and on the settings of its look, not on the other clips. Files are written
+    atomically, and ``MARKER`` marks a complete set; one that is incomplete, or has other settings, is made anew.
 
     Args:
         root: Folder of the set: new, empty, or holding an earlier set of this kind.
