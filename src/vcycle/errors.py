@@ -95,7 +95,10 @@ def reason(error: BaseException, packages: Iterable[str] = ()) -> str:
         error: The exception.
         packages: The top-level packages of the code that was called.
     """
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception as failed:  # its own `__str__` fails
+        text = f"its message raises {type(failed).__name__}"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
     said = f"{type(error).__name__}: {text}" if text else type(error).__name__
