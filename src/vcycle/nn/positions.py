@@ -148,7 +148,7 @@ def _replacing(forward: Callable[..., Any]) -> Callable[..., Any]:
         with _REPLACING:
             return forward(*args, **kwargs)
 
-    disabled: Callable[..., Any] = torch.compiler.disable(alone)
+    disabled: Callable[..., Any] = torch.compiler.disable(alone)  # type: ignore[no-untyped-call]
     return disabled
 
 
