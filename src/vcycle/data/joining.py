@@ -111,7 +111,10 @@ def clips_in(part: BatchPart, clips_at: _Path) -> Tensor:
     here = part.batch
     for key in clips_at:
         here = (_parts_of(here) or {})[key]
-    return torch.as_tensor(here[part.start : part.stop])
+    clips = here[part.start : part.stop]
+    if isinstance(clips, np.ndarray) and min(clips.strides) < 0:  # reversed or flipped, which a tensor cannot be
+        clips = clips.copy()
+    return torch.as_tensor(clips)
 
 
 class Joiner:
@@ -167,6 +170,10 @@ class Joiner:
         return self._joined_rows(rows, path)
 
     def _joined_rows(self, rows: list[Any], path: _Path) -> Any:
+        # PyTorch and NumPy would convert: pixels from 0 to 255 among others from 0 to 1.
+        kinds = dict.fromkeys(_kind(part) for part in rows)
+        if len(kinds) > 1:
+            raise DataError(f"batches of the stream differ: {named(path)} has {' and '.join(kinds)}")
         try:
             if isinstance(rows[0], np.ndarray):
                 return rows[0] if len(rows) == 1 else np.concatenate(rows)
@@ -206,6 +213,12 @@ def _role(value: Any, clips: int, *, inside: bool) -> _Role:
         return "fields"
     # Collated fields are a list of batches; without collation, a list has one entry per clip.
     return "fields" if all(_has_rows(part, clips) for part in value) else "entries"
+
+
+def _kind(rows: Any) -> str:
+    """The type of the values of a tensor or array; of texts of any length, the same."""
+    kind = getattr(rows, "dtype", type(rows).__name__)
+    return str(kind if isinstance(kind, str | torch.dtype) or kind.kind not in "US" else kind.type.__name__)
 
 
 def _equal(one: Any, other: Any) -> bool:
