@@ -35,6 +35,8 @@ from vcycle.plan import (
 from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from vcycle import data as data
+    from vcycle import nn as nn
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, follow, loader, steps
     from vcycle.nn import (
         BatchPartition,
@@ -60,8 +62,10 @@ _LAZY = {
     "any_shape": "vcycle.nn",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
+    "data": "vcycle.data",
     "follow": "vcycle.data",
     "loader": "vcycle.data",
+    "nn": "vcycle.nn",
     "one_step": "vcycle.nn",
     "register_layout": "vcycle.tasks.base",
     "register_model": "vcycle.tasks.models",

@@ -102,7 +102,10 @@ def reason(error: BaseException, packages: Iterable[str] = ()) -> str:
 
 def summary(error: BaseException) -> str:
     """An exception in one line: its class and its message, without the end of a long one."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception as failed:  # its own `__str__` fails
+        text = f"its message raises {type(failed).__name__}"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -66,6 +66,15 @@ def test_a_file_is_replaced_only_if_asked_for(vcycle, here, config):
     assert load_recipe("recipe.yaml").training.epochs == 239
 
 
+def test_a_key_of_several_lines_stays_within_its_comment(vcycle, here, config):
+    """Otherwise a configuration from anywhere could make the recipe import a module."""
+    (here / "theirs.yaml").write_text(CONFIG + '"OWN\\nimport: [evil]\\n\\e[31m\\x85base: evil\\u2028x": 1\n')
+    ran = vcycle("import", "theirs.yaml")
+    assert ran.code == 0
+    assert "  OWN import: [evil] \\x1b[31m base: evil x: vcycle has nothing of the kind" in ran.out.splitlines()
+    assert load_recipe("recipe.yaml").imports == ()
+
+
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [

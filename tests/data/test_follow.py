@@ -301,6 +301,16 @@ def test_a_batch_goes_to_the_device() -> None:
             {},
             r"batch\[1\] is Tensor \(19,\), without one entry for each of its 20 clips",
         ),
+        (
+            [clips_of(numbers(0, 20)).to(torch.uint8), clips_of(numbers(0, 20)) / 255],
+            {},
+            r"batches of the stream differ: batch has torch\.uint8 and torch\.float32",
+        ),
+        (
+            [{name: clips_of(numbers(0, 20)), "y": numbers(0, 20)} for name in ("clip", "video")],
+            {},
+            r"batches of the stream differ: clips are in batch\['clip'\] and in batch\['video'\]",
+        ),
     ],
 )
 def test_what_cannot_be_followed_is_named(stream: Any, options: Any, message: str) -> None:
@@ -352,3 +362,13 @@ def test_the_rank_is_found_as_the_loader_finds_it(monkeypatch: pytest.MonkeyPatc
 def test_numpy_batches_become_tensors() -> None:
     _, batch = next(vcycle.follow([np.zeros((24, 3, 8, 16, 16), np.uint8)], PLAN))
     assert isinstance(batch, Tensor)
+
+
+def test_flipped_arrays_and_texts_of_several_lengths_are_joined() -> None:
+    clips = torch.rand(20, *AXES["CTHW"]).numpy()
+    names = [np.array([f"{count * i}" for i in range(20)]) for count in (1, 1000)]
+    stream = [(clips[..., ::-1], names[0]), (clips[:, :, ::-1], names[1])]
+    plan = vcycle.constant(vcycle.Baseline(batch=40, frames=FRAMES, size=SIZE, clips=40, epochs=1, lr=0.1))
+    (_, (joined, texts)), *_ = vcycle.follow(stream, plan)
+    assert np.array_equal(joined.numpy(), np.concatenate([clips[..., ::-1], clips[:, :, ::-1]]))
+    assert texts.tolist() == [*names[0], *names[1]]

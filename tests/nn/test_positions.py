@@ -180,6 +180,14 @@ def test_a_copy_follows_its_own_clips_and_pickles(name):
 # What a model built for the small shape computes with the tables of the large one, resampled by hand.
 
 
+def test_clips_may_be_given_by_name(name):
+    model, clips = any_shape(built(name)), torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    argument = "pixel_values_videos" if name == "vjepa2" else "pixel_values" if is_hugging_face(model) else "x"
+    with torch.no_grad():
+        named = model(**{argument: clips.transpose(1, 2) if is_hugging_face(model) else clips})
+        assert torch.equal(named.logits if is_hugging_face(model) else named, logits(model, clips))
+
+
 def test_mvit_v1_has_the_resampled_tables():
     model, small = built("mvit_v1"), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
     state = dict(model.state_dict())

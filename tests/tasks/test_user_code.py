@@ -119,3 +119,12 @@ def test_a_long_message_is_cut_and_a_message_of_several_lines_is_one():
         raise ValueError("a\n  b " + 1000 * "c")
     assert str(caught.value).startswith("x: ValueError: a b ccc")
     assert len(str(caught.value)) < 600
+
+
+def test_an_exception_whose_message_cannot_be_read_is_named():
+    class BrokenError(Exception):
+        def __str__(self):
+            raise AttributeError("path")
+
+    with pytest.raises(UserCodeError, match=r"^x: BrokenError: its message raises AttributeError"), user_code("x"):
+        raise BrokenError

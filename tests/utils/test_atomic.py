@@ -104,6 +104,11 @@ def test_a_link_stays_and_its_target_is_replaced(tmp_path):
     assert (tmp_path / "target.txt").read_text() == "again"
 
 
+def test_an_empty_name_is_an_error_of_the_system():
+    with pytest.raises(IsADirectoryError), atomic_write(Path("")):
+        pass
+
+
 def test_a_device_and_a_pipe_are_not_replaced(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")

@@ -4,6 +4,8 @@ import importlib
 
 import pytest
 
+import vcycle
+
 PACKAGES = ("vcycle", "vcycle.data", "vcycle.nn", "vcycle.tasks.recognition", "vcycle.tasks.superres")
 
 
@@ -23,3 +25,10 @@ def test_no_exported_name_is_also_a_submodule(name):
     package = importlib.import_module(name)
     taken = [exported for exported in package.__all__ if importlib.util.find_spec(f"{name}.{exported}") is not None]
     assert not taken
+
+
+def test_subpackages_are_attributes_without_an_import_of_their_own():
+    """The documentation writes `vcycle.nn.any_shape(model)` after `import vcycle`."""
+    for name in ("data", "nn"):
+        assert vcycle.__getattr__(name) is importlib.import_module(f"vcycle.{name}")
+        assert name in dir(vcycle)

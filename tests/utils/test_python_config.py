@@ -84,6 +84,10 @@ def test_names_that_other_values_use_are_known(tmp_path):
         "import os\nx = os.system('true')",
         "x = '%s' % dict()",
         "x = f'{1:>1000000000}'",
+        "x = 'a' * 1000\n" + "x = f'{x}{x}'\n" * 40,
+        "x = str([[0] * 1000] * 1000)",
+        "x = int('9' * 4300)",
+        "x = dict()\nx.update(a=int('9' * 4300))",
         "for i in [1]:\n    x = i",
         "def f(): pass",
         "exec('x = 1')",
@@ -103,19 +107,28 @@ def test_anything_else_is_refused_with_its_line(read, statement):
 @pytest.mark.parametrize(
     "text",
     [
-        *(
-            "x = (",
-            "x = \0",
-            "_base_ = 'main.py'",
-            "a = [0] * 1000\n" + "a = [a, a]\n" * 40,
-            "x = " + "-" * 100_000 + "1",
-        ),
-        *("x = list(range(100_001))", "x = [" + "range(100_000), " * 11 + "]", "x = [" + "[0] * 100_000, " * 11 + "]"),
+        "x = (",
+        "x = \0",
+        "_base_ = 'main.py'",
+        "a = [0] * 1000\n" + "a = [a, a]\n" * 40,
+        "x = " + "-" * 100_000 + "1",
+        "x = [[0] * 10_000] * 10_000",
+        "x = [[[0] * 999] * 999] * 999",
+        "x = {}\nx.update(a=[[0] * 9999] * 9999)",
+        "x = list(range(100_001))",
+        "x = [" + "range(100_000), " * 11 + "]",
+        "x = [" + "[0] * 100_000, " * 11 + "]",
     ],
 )
 def test_a_file_that_is_not_python_circular_or_enormous_is_refused(read, text):
     with pytest.raises(ValueError, match=r"main\.py"):
         read(text)
+
+
+def test_bases_that_read_each_other_many_times_are_refused(read):
+    bases = {f"base{k}": f"_base_ = ['base{k + 1}.py'] * 30\n" for k in range(8)}
+    with pytest.raises(ValueError, match="more than 100 files"):
+        read("_base_ = 'base0.py'", **bases, base8="x = 1\n")
 
 
 def test_a_missing_base_is_an_error_of_the_system(read):

@@ -67,20 +67,23 @@ def _report(imported: "Imported", *, every: bool) -> list[str]:
         lines.append(f"{title}: {len(found)}{' (--all lists them)' if found and not listed else ''}")
         if listed:
             arrow = "→ " if kind == "translated" else ""
-            lines += [f"  {key}: {arrow}{finding.reason}" for key, finding in found.items()]
+            lines += [f"  {_line(key)}: {arrow}{_line(finding.reason)}" for key, finding in found.items()]
     return lines
 
 
 def _commented(imported: "Imported") -> str:
     """The recipe, under comments that say where it comes from and what differs."""
-    lines = [f"Imported from {imported.source} ({imported.tool}) by `vcycle import`."]
+    lines = [f"Imported from {_line(imported.source)} ({imported.tool}) by `vcycle import`."]
     differing = imported.of("differs")
     if differing:
         lines.append("Different or unsupported:")
-        lines += [f"  {key}: {finding.reason}" for key, finding in differing.items()]
-    return (
-        "".join(f"# {' '.join(line.split()) if not line.startswith(' ') else line}\n" for line in lines) + imported.text
-    )
+        lines += [f"  {_line(key)}: {_line(finding.reason)}" for key, finding in differing.items()]
+    return "".join(f"# {line}\n" for line in lines) + imported.text
+
+
+def _line(text: str) -> str:
+    """A text of the configuration in one line of characters that YAML accepts: it must not end a comment."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
 
 
 def _as_data(imported: "Imported", text: str, out: str | None) -> dict[str, object]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.info import VideoInfo
-from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of
+from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of, named
 from vcycle.data.resampled import Layout, check_layout, layout_meant
 from vcycle.data.sampler import check_ranks, check_steps
 from vcycle.data.source import resample
@@ -86,7 +86,8 @@ def follow(
     Raises:
         PlanError: If ``start`` is not in the plan, or a batch is smaller than the number of ranks.
         DataError: If ``layout`` is unknown. During iteration: if the stream ends before the plan and cannot start
-            again, its clips are smaller than a step's shape or not five-dimensional, or its batches cannot be joined.
+            again, its clips are smaller than a step's shape or not five-dimensional, or its batches cannot be joined:
+            they differ in structure or type.
     """
     check_steps(plan, start, len(plan))
     fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
@@ -112,7 +113,7 @@ class _Supply:
     """Takes clips from a stream, a given number at a time."""
 
     def __init__(self, stream: Iterable[Any], plan: Plan, key: Key | None) -> None:
-        self.clips_at: tuple[Key, ...] = ()
+        self._clips_at: tuple[Key, ...] | None = None
         self._stream = stream
         self._plan = plan
         self._key = key
@@ -123,6 +124,11 @@ class _Supply:
         self._fresh = True
         """Whether nothing of this epoch has come yet."""
         self._used = 0
+
+    @property
+    def clips_at(self) -> tuple[Key, ...]:
+        """The place of the clips in every batch."""
+        return self._clips_at or ()
 
     def take(self, clips: int, step: Step) -> list[BatchPart]:
         """Return the next clips, in parts of batches."""
@@ -143,7 +149,13 @@ class _Supply:
             self._once = self._batches is self._stream
         while True:
             for batch in self._batches:
-                self.clips_at, clips = clips_of(batch, self._key)
+                clips_at, clips = clips_of(batch, self._key)
+                if self._clips_at is None:
+                    self._clips_at = clips_at
+                elif clips_at != self._clips_at:
+                    raise DataError(
+                        f"batches of the stream differ: clips are in {named(self._clips_at)} and in {named(clips_at)}"
+                    )
                 if count := len(clips) if clips.ndim else 0:
                     self._fresh = False
                     return BatchPart(batch, 0, count, count)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vcycle.errors import DataError
 
-__all__ = ["BatchPart", "Joiner", "Key", "clips_in", "clips_of"]
+__all__ = ["BatchPart", "Joiner", "Key", "clips_in", "clips_of", "named"]
 
 Key = str | int
 """The place of the clips: a name in a mapping, a dataclass or a named tuple, or a position in a tuple."""
@@ -56,7 +56,7 @@ def _with_parts(value: Any, parts: dict[Any, Any]) -> Any:
     return type(value)(*parts.values()) if hasattr(value, "_fields") else type(value)(parts.values())
 
 
-def _named(path: _Path) -> str:
+def named(path: _Path) -> str:
     """Return a place in a batch as Python writes it."""
     return "batch" + "".join(f"[{key!r}]" for key in path)
 
@@ -98,11 +98,11 @@ def clips_of(batch: Any, key: Key | None) -> tuple[_Path, Any]:
                 has = ", ".join(f"{name!r} ({_described(part)})" for name, part in parts.items()) or "nothing"
                 asked = f"no {left!r} in" if left is not None else "which part holds the clips of"
                 hint = "accepted: a name or position there" if left is not None else "name it by key="
-                raise DataError(f"{asked} {_named(path)}, a {type(here).__name__} that has {has}; {hint}")
+                raise DataError(f"{asked} {named(path)}, a {type(here).__name__} that has {has}; {hint}")
             chosen = five[0]
         path, here = (*path, chosen), parts[chosen]
     if left is not None:
-        raise DataError(f"key={left!r}: {_named(path)} is {_described(here)}, not something with names")
+        raise DataError(f"key={left!r}: {named(path)} is {_described(here)}, not something with names")
     return path, here
 
 
@@ -111,7 +111,10 @@ def clips_in(part: BatchPart, clips_at: _Path) -> Tensor:
     here = part.batch
     for key in clips_at:
         here = (_parts_of(here) or {})[key]
-    return torch.as_tensor(here[part.start : part.stop])
+    clips = here[part.start : part.stop]
+    if isinstance(clips, np.ndarray) and min(clips.strides) < 0:  # reversed or flipped, which a tensor cannot be
+        clips = clips.copy()
+    return torch.as_tensor(clips)
 
 
 class Joiner:
@@ -150,7 +153,7 @@ class Joiner:
             containers = [_parts_of(value) or {} for value in values]
             if any(parts.keys() != containers[0].keys() for parts in containers):
                 kinds = " and ".join(dict.fromkeys(str(list(parts)) for parts in containers))
-                raise DataError(f"batches of the stream differ: {_named(path)} has {kinds}")
+                raise DataError(f"batches of the stream differ: {named(path)} has {kinds}")
             return _with_parts(
                 values[0],
                 {key: self._joined([parts[key] for parts in containers], cut, (*path, key)) for key in containers[0]},
@@ -158,7 +161,7 @@ class Joiner:
         for value, part in zip(values, cut.parts, strict=True):
             if not _has_rows(value, part.clips):
                 raise DataError(
-                    f"batches of the stream differ: {_named(path)} is {_described(value)}, without one entry for each "
+                    f"batches of the stream differ: {named(path)} is {_described(value)}, without one entry for each "
                     f"of its {part.clips} clips"
                 )
         rows = [value[part.start : part.stop] for value, part in zip(values, cut.parts, strict=True)]
@@ -167,13 +170,17 @@ class Joiner:
         return self._joined_rows(rows, path)
 
     def _joined_rows(self, rows: list[Any], path: _Path) -> Any:
+        # PyTorch and NumPy would convert: pixels from 0 to 255 among others from 0 to 1.
+        kinds = dict.fromkeys(_kind(part) for part in rows)
+        if len(kinds) > 1:
+            raise DataError(f"batches of the stream differ: {named(path)} has {' and '.join(kinds)}")
         try:
             if isinstance(rows[0], np.ndarray):
                 return rows[0] if len(rows) == 1 else np.concatenate(rows)
             moved = [part if self._device is None else part.to(self._device, non_blocking=True) for part in rows]
             return moved[0] if len(moved) == 1 else torch.cat(moved)
         except (RuntimeError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"batches of the stream cannot be joined: {_named(path)}: {error}") from error
+            raise DataError(f"batches of the stream cannot be joined: {named(path)}: {error}") from error
 
     def _same(self, values: list[Any], path: _Path) -> Any:
         """Return a value that is not per clip, and must be the same in all batches."""
@@ -181,7 +188,7 @@ class Joiner:
         for other in values[1:]:
             if not _equal(first, other):
                 raise DataError(
-                    f"batches of the stream cannot be joined: {_named(path)} is not one value per clip, and differs: "
+                    f"batches of the stream cannot be joined: {named(path)} is not one value per clip, and differs: "
                     f"{first!r} and {other!r}; leave it out of the batches or give it once per clip"
                 )
         return first.to(self._device) if isinstance(first, Tensor) and self._device is not None else first
@@ -206,6 +213,12 @@ def _role(value: Any, clips: int, *, inside: bool) -> _Role:
         return "fields"
     # Collated fields are a list of batches; without collation, a list has one entry per clip.
     return "fields" if all(_has_rows(part, clips) for part in value) else "entries"
+
+
+def _kind(rows: Any) -> str:
+    """The type of the values of a tensor or array; of texts of any length, the same."""
+    kind = getattr(rows, "dtype", type(rows).__name__)
+    return str(kind if isinstance(kind, str | torch.dtype) or kind.kind not in "US" else kind.type.__name__)
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -292,12 +292,12 @@ def _adapt_mvit(model: Any) -> None:
     positions._lattice = (positions.temporal_size, *positions.spatial_size)
     if positions.spatial_pos is not None:
         positions.forward = partial(_forward_mvit_positions, positions)
-    model.register_forward_pre_hook(_set_mvit_lattice)
+    model.register_forward_pre_hook(_set_mvit_lattice, with_kwargs=True)
 
 
-def _set_mvit_lattice(model: Any, args: tuple[Any, ...]) -> None:
-    conv = model.conv_proj
-    size = args[0].shape[2:] if args[0].dim() == 5 else (1, *args[0].shape[2:])  # torchvision takes pictures, too
+def _set_mvit_lattice(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    conv, clips = model.conv_proj, _clips(args, kwargs, "x")
+    size = clips.shape[2:] if clips.dim() == 5 else (1, *clips.shape[2:])  # torchvision takes pictures, too
     time, height, width = (
         (extent + 2 * pad - kernel) // stride + 1
         for extent, pad, kernel, stride in zip(size, conv.padding, conv.kernel_size, conv.stride, strict=True)

@@ -49,8 +49,10 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
         durable: Whether to sync to disk, so that the file survives a power loss.
 
     Raises:
-        OSError: If the file cannot be written, or is a device or a pipe.
+        OSError: If the file cannot be written, has no name, or is a device or a pipe.
     """
+    if not file.name:  # `Path("")` is the current folder
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(file))
     if file.exists() and not (file.is_file() or file.is_dir()):  # a folder cannot be replaced in any case
         raise OSError(errno.EINVAL, "not a regular file")
     if file.is_symlink():

@@ -13,13 +13,14 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
 
     Args:
         package: The package's `__name__`.
-        homes: The module of each name, absolute or relative to the package (`.metrics`).
+        homes: The module of each name, absolute or relative to the package (`.metrics`); of a subpackage, itself.
     """
 
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name], package), name)
+        home = import_module(homes[name], package)
+        return home if home.__name__ == f"{package}.{name}" else getattr(home, name)
 
     def names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

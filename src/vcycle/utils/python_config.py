@@ -21,8 +21,12 @@ _DEEPEST = 16
 _MOST = 100_000
 """Maximum length of a list or text that an expression makes."""
 _BUDGET = 1_000_000
-"""Maximum number of values that names, calls and arithmetic may give: a short file cannot describe a huge value."""
+"""Maximum number of values that a file and its bases assign and copy, so that a short file cannot describe a huge
+value. A list repeated by `*` counts each time: it takes no memory here, but where it is printed."""
+_MOST_FILES = 100
+"""Maximum number of files that are read: a base may be read by several files, and each by several others."""
 _LARGEST = 1 << 256
+"""Whole numbers are smaller."""
 
 _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -48,9 +52,16 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "range": _listed_range,
     "int": int,
     "float": float,
-    "str": str,
+    "str": lambda value="": str(_single(value)),
     "len": len,
 }
+
+
+def _single(value: Any) -> Any:
+    """A value that is no container."""
+    if isinstance(value, dict | list | tuple):
+        raise TypeError(f"str() of a {type(value).__name__} is not accepted")
+    return value
 
 
 class PythonConfig(NamedTuple):
@@ -77,12 +88,42 @@ def read_python_config(path: Path) -> PythonConfig:
         OSError: if a file cannot be read.
         ValueError: if it is not Python, or has an expression that cannot be evaluated; names file and line.
     """
-    found = _read(path, ())
+    found = _read(path, (), _Budget())
     values = {name: value for name, value in found.values.items() if not isinstance(value, _Imported)}
     return PythonConfig(values, found.read)
 
 
-def _read(path: Path, chain: tuple[Path, ...]) -> PythonConfig:
+class _Budget:
+    """What is left of the number of files and values that may be read."""
+
+    def __init__(self) -> None:
+        self.files, self.values = _MOST_FILES, _BUDGET
+
+    def read_file(self, path: Path) -> None:
+        self.files -= 1
+        if self.files < 0:
+            raise _RefusedError(f"{path}: {_BASE} leads to more than {_MOST_FILES} files")
+
+    def spend(self, path: Path, values: int) -> None:
+        self.values -= values
+        if self.values < 0:
+            raise _RefusedError(f"{path}: describes more than {_BUDGET:,} values")
+
+    def spend_on(self, path: Path, value: Any) -> None:
+        """Count a value and all within it.
+
+        Raises:
+            ValueError: if it has a whole number that is too large to print.
+        """
+        self.spend(path, 1 + len(value) // 100 if isinstance(value, str) else 1)
+        if isinstance(value, int) and abs(value) >= _LARGEST:
+            raise ValueError("a whole number of more than 256 bits")
+        for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+            self.spend_on(path, inner)
+
+
+def _read(path: Path, chain: tuple[Path, ...], budget: _Budget) -> PythonConfig:
+    budget.read_file(path)
     place = resolved(path)
     if place in chain or len(chain) >= _DEEPEST:
         raise _RefusedError(f"{path}: {_BASE} is circular, or a chain of more than {_DEEPEST} files")
@@ -94,7 +135,7 @@ def _read(path: Path, chain: tuple[Path, ...]) -> PythonConfig:
         raise _RefusedError(f"{path}:{error.lineno}: not Python: {error.msg}") from None
     except (RecursionError, MemoryError, UnicodeDecodeError, ValueError) as error:
         raise _RefusedError(f"{path}: not Python: {error}") from None
-    file = _File(path, (*chain, place))
+    file = _File(path, (*chain, place), budget)
     for statement in tree.body:
         try:
             file.run(statement)
@@ -131,33 +172,32 @@ def _clean(value: Any) -> Any:
 class _File:
     """One file while it is read."""
 
-    def __init__(self, path: Path, chain: tuple[Path, ...]) -> None:
-        self.path, self.chain = path, chain
+    def __init__(self, path: Path, chain: tuple[Path, ...], budget: _Budget) -> None:
+        self.path, self.chain, self.budget = path, chain, budget
         self.names: dict[str, Any] = {}
         self.bases: dict[str, Any] = {}
         self.read: set[str] = set()
-        self.budget = _BUDGET
 
     def run(self, statement: ast.stmt) -> None:
         """Evaluate a statement."""
         match statement:
             case ast.Assign(targets=targets, value=value):
-                found = self.value(value)
+                found = self.counted(self.value(value))
                 for target in targets:
                     self.assign(target, found, statement)
             case ast.AnnAssign(target=target, value=ast.expr() as value):
-                self.assign(target, self.value(value), statement)
+                self.assign(target, self.counted(self.value(value)), statement)
             case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
                 if name not in self.names:
                     raise self.refusal(statement)
-                self.names[name] = self.computed(op, self.names[name], self.value(value), statement)
+                self.names[name] = self.counted(self.computed(op, self.names[name], self.value(value), statement))
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 pass
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=of, attr="update"), args=args, keywords=keywords)):
                 into = self.place(of)
                 if not isinstance(into, dict):
                     raise self.refusal(statement)
-                into.update(*map(self.value, args), **self.keywords(keywords))
+                into.update(*self.counted([*map(self.value, args)]), **self.counted(self.keywords(keywords)))
             case ast.Delete(targets=targets) if all(isinstance(target, ast.Name) for target in targets):
                 for target in targets:
                     self.names.pop(target.id, None)  # type: ignore[attr-defined]
@@ -188,7 +228,7 @@ class _File:
                 raise self.refusal(statement)
 
     def add_base(self, path: Path) -> PythonConfig:
-        base = _read(path, self.chain)
+        base = _read(path, self.chain, self.budget)
         self.bases = _merged(self.bases, base.values, str(path))
         self.read |= base.read
         return base
@@ -227,7 +267,7 @@ class _File:
                     found |= self.value(value) if key is None else {self.value(key): self.value(value)}
                 return found
             case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords) if name in _CALLS:
-                return self.copied(_CALLS[name](*self.items(args), **self.keywords(keywords)))
+                return _CALLS[name](*self.items(args), **self.keywords(keywords))
             case ast.Call(func=ast.Attribute(attr="deepcopy" | "copy"), args=[copied]):
                 return self.value(copied)
             case ast.Call(func=ast.Attribute(value=copied, attr="deepcopy" | "copy"), args=[]):
@@ -266,11 +306,14 @@ class _File:
                 return within[key]
         raise self.refusal(node)
 
+    def counted(self, value: Any) -> Any:
+        """A value that is kept; the budget limits the total."""
+        self.budget.spend_on(self.path, value)
+        return value
+
     def copied(self, value: Any) -> Any:
-        """A copy of a value, in which nothing is shared; the file's budget limits the total."""
-        self.budget -= 1
-        if self.budget < 0:
-            raise _RefusedError(f"{self.path}: describes more than {_BUDGET:,} values")
+        """A copy of a value, in which nothing is shared; the budget limits the total."""
+        self.budget.spend(self.path, 1)
         if isinstance(value, dict):
             return {key: self.copied(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -298,7 +341,9 @@ class _File:
                 if part.format_spec is not None or part.conversion != -1:
                     raise self.refusal(node)
                 inner = part.value
-            found += str(self.value(inner))
+            found += str(_single(self.value(inner)))
+            if len(found) > _MOST:
+                raise self.refusal(node)
         return found
 
     def computed(self, op: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
@@ -312,7 +357,7 @@ class _File:
         short = (joined and len(left) + len(right) <= _MOST) or (repeated and len(left) * max(right, 0) <= _MOST)
         if type(op) not in _ARITHMETIC or not (small or short):
             raise self.refusal(node)
-        return self.copied(_ARITHMETIC[type(op)](left, right))
+        return _ARITHMETIC[type(op)](left, right)
 
     def refusal(self, node: ast.AST) -> "_RefusedError":
         """The error for what only Python itself could evaluate."""
