@@ -40,7 +40,7 @@ def plan_table(plan: "Plan") -> "Table":
 
     table = Table(
         title=f"plan {plan.name} ({plan.fingerprint})",
-        caption=summary(plan),
+        caption="\n".join((summary(plan), *plan.notes)),
         title_justify="left",
         caption_justify="left",
         box=box.SIMPLE_HEAD,
