@@ -9,8 +9,8 @@ from torch import nn
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
+from vcycle.tasks.classification.metrics import evaluate
 from vcycle.tasks.recognition import Recognition, Scores, Scoring, class_results, confusion, score_each
-from vcycle.tasks.recognition.metrics import evaluate
 
 SHAPE = Shape(2, 4, 4)
 CENTER = Views(shape=SHAPE)

@@ -44,11 +44,11 @@ def predict(
     An unreadable file is reported, the others are still predicted, and the exit code is 2.
     """
     from vcycle.data import Replacement, VideoDataset, VideoList
+    from vcycle.tasks.classification.eval_report import top_classes
+    from vcycle.tasks.classification.evaluate import VideoEvaluator, views_of
     from vcycle.tasks.loaded_model import load_model
     from vcycle.tasks.recipes import override_trained
     from vcycle.tasks.recognition.datasets import grids_of
-    from vcycle.tasks.recognition.eval_report import top_classes
-    from vcycle.tasks.recognition.evaluate import VideoEvaluator, views_of
     from vcycle.tasks.recognition.recipe import RecognitionRecipe
     from vcycle.train.ranks import Ranks
     from vcycle.train.threads import use_threads
