@@ -220,6 +220,11 @@ class Evaluator(ABC):
     ) -> "Iterator[Any | Replacement]":
         """Evaluate a rank's share of the items: yields each item's result, or the reason that it cannot be read."""
 
+    @property
+    def shape(self) -> Shape | None:
+        """The shape of the clips that the model is given; None if it varies."""
+        return None
+
     def at(self, shape: Shape) -> "Evaluator":
         """An evaluator on clips of this shape, as in a training stage, instead of full resolution.
 
@@ -600,6 +605,7 @@ tasks: Registry[Task[Any, Any]] = Registry("task", "vcycle.tasks")
 """All tasks by name."""
 tasks.register_lazily("recognition", "vcycle.tasks.recognition.task:RECOGNITION")
 tasks.register_lazily("superresolution", "vcycle.tasks.superres.task:SUPERRESOLUTION")
+tasks.register_lazily("images", "vcycle.tasks.images.task:IMAGES")
 
 
 def register_task(task: Task[Any, Any]) -> Task[Any, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from vcycle.errors import DataError, RecipeError, VcycleError, did_you_mean
+from vcycle.errors import DataError, RecipeError, did_you_mean, user_code
 from vcycle.registry import Registry
 
 __all__ = ["AUTO", "Layout", "LayoutRegistry"]
@@ -111,13 +111,8 @@ def _call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         DataError: if it raises anything but an error of vcycle's: users register their own.
     """
     taken = {name: value for name, value in options.items() if _takes(function, name)}
-    try:
+    with user_code(f"{arguments[0]}: {function.__name__}, which reads the layout, failed", kind=DataError):
         return function(*arguments, **taken)
-    except VcycleError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise DataError(f"{arguments[0]}: {function.__name__}, which reads the layout, failed: {reason}") from error
 
 
 def _takes(function: Callable[..., Any], option: str) -> bool:

@@ -46,9 +46,9 @@ def predict(
     from vcycle.data import Replacement, VideoDataset, VideoList
     from vcycle.tasks.classification.eval_report import top_classes
     from vcycle.tasks.classification.evaluate import VideoEvaluator, views_of
+    from vcycle.tasks.classification.sampling import grids_of
     from vcycle.tasks.loaded_model import load_model
     from vcycle.tasks.recipes import override_trained
-    from vcycle.tasks.recognition.datasets import grids_of
     from vcycle.tasks.recognition.recipe import RecognitionRecipe
     from vcycle.train.ranks import Ranks
     from vcycle.train.threads import use_threads

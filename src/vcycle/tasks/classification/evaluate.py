@@ -6,7 +6,7 @@ Validations during training use one center clip per video, at full resolution.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Shape
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from vcycle.tasks.classification.objective import Recognition
     from vcycle.tasks.classification.scores import Scored, Scores, Scoring
     from vcycle.train.outcome import EvalResult
+
+Objective = TypeVar("Objective", bound="Recognition")
 
 __all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
@@ -58,7 +60,12 @@ class VideoEvaluator(Evaluator):
         self.views = views_of(recipe) if final else center_view(recipe)
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
         self._fully_convolutional = recipe.fully_convolutional
-        self._objective = tasks[recipe.task].objective(recipe, len(self._classes))
+        self._objective = cast("Recognition", tasks[recipe.task].objective(recipe, len(self._classes)))
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of each view."""
+        return self.views.shape
 
     def at(self, shape: Shape) -> "VideoEvaluator":
         """An evaluator on the center clip at this shape; never fully convolutional."""
@@ -191,11 +198,9 @@ def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int, it
     return f"{numbers} on {evaluation.samples:,} {split} {item}s ({evaluation.protocol}{unread})"
 
 
-def objective_of(recipe: ClassificationRecipe, classes: int, kind: "type[Recognition] | None" = None) -> "Recognition":
-    """The recipe's objective: input normalisation and loss; of `Recognition`, or a class derived from it."""
-    from vcycle.tasks.classification.objective import Recognition
-
-    return (kind or Recognition)(
+def objective_of(recipe: ClassificationRecipe, classes: int, kind: type[Objective]) -> Objective:
+    """The recipe's objective of a kind: input normalisation and loss."""
+    return kind(
         classes=classes,
         mean=recipe.sampling.mean,
         std=recipe.sampling.std,

@@ -38,7 +38,7 @@ class Recognition:
     cutmix: float | None = None
     """CutMix in training: α of the weight's distribution Beta(α, α)."""
     strength: Callable[[int], float] | None = None
-    """The share of mixup, CutMix, dropout and stochastic depth, 0 to 1, by the clips' short side; always 1 by default."""
+    """The share of mixup, CutMix, dropout and stochastic depth, 0 to 1, by the side of the clips; by default 1."""
 
     def __post_init__(self) -> None:
         if self.classes < 2 and not self.multi_label:

@@ -1,7 +1,8 @@
 """Builds the plans of classification and their baseline from a recipe. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 from vcycle import plan as planning
 from vcycle.errors import RecipeError
@@ -148,13 +149,14 @@ def _cascade(recipe: ClassificationRecipe, baseline: Baseline, options: CascadeP
 def plans_for(task: str) -> Registry[PlanSpec]:
     """The plans of a task that classifies clips."""
     plans: Registry[PlanSpec] = Registry("plan", f"vcycle.plans.{task}")
-    for name, build in {
+    builders: dict[str, Callable[[Any, Baseline, Any, float | None], Plan]] = {
         "constant": _constant,
         "long+short": _long_short,
         "long": _long,
         "short": _short,
         "cascade": _cascade,
-    }.items():
+    }
+    for name, build in builders.items():
         plans.register(name, PlanSpec(build=build, section=name.replace("+", "_")))
     return plans
 

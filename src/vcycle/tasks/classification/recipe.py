@@ -133,8 +133,8 @@ class AugmentSection(Section):
     """CutMix: paste a rectangle of the neighbour, through all frames, into each clip; α as for `mixup`. If both are
     set, each step uses one of them with equal probability."""
     strength_at_half: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Regularisation that grows with the size (Tan and Le 2021): its strength at half the baseline's side, as a share of
-    that at full size; linear in the side. It scales RandAugment's magnitude, α of mixup and CutMix, and the rates of
+    """Regularisation that grows with the size (Tan and Le 2021): its strength at half the baseline's side, as a share
+    of that at full size; linear in the side. It scales RandAugment's magnitude, α of mixup and CutMix, and the rates of
     dropout and stochastic depth. At 1, the strength is the same at every size."""
 
 

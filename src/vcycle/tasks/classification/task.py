@@ -116,8 +116,9 @@ class ClassificationTask(Task[R, VideoList]):
     def objective(self, recipe: R, classes: int) -> "Recognition":
         """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
         from vcycle.tasks.classification.evaluate import objective_of
+        from vcycle.tasks.classification.objective import Recognition
 
-        return objective_of(recipe, classes)
+        return objective_of(recipe, classes, Recognition)
 
     def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
         """Accuracy over items, with the recipe's views, or one center clip per item."""
