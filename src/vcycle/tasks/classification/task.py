@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from vcycle.data.layouts import VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import Evaluator, Measure, Splits, Task
+from vcycle.tasks.base import Measure, Splits, Task
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.memory import check_extent
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import GridSampler
+    from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
 
@@ -59,6 +60,8 @@ class ClassificationTask(Task[R, VideoList]):
 
     item: ClassVar[str]
     """Name of one item: `video`."""
+    frame_rate: ClassVar[float | None] = None
+    """The rate of items that are pictures; None for video files."""
 
     def baseline(self, recipe: R, samples: int | None) -> Baseline:
         """The recipe's baseline of constant shape."""
@@ -120,7 +123,7 @@ class ClassificationTask(Task[R, VideoList]):
 
         return objective_of(recipe, classes, Recognition)
 
-    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
+    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> "VideoEvaluator":
         """Accuracy over items, with the recipe's views, or one center clip per item."""
         from vcycle.tasks.classification.evaluate import VideoEvaluator
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.data.layouts import VideoList
 from vcycle.plan import Plan
-from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Progress, Splits
+from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, share
 from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import CheckReport
+    from vcycle.tasks.images.evaluate import ImageEvaluator
     from vcycle.tasks.images.objective import ImageObjective
 
 __all__ = ["IMAGES", "ImagesTask"]
@@ -32,6 +33,7 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
     models = MODELS
     compared = ("constant", "cascade")
     item = "image"
+    frame_rate = 1.0
     measures = (share("top-1", "top1", "accuracy", "images"),)
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.classification.commands:predict"}
     demo = Demo(
@@ -131,7 +133,7 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
 
         return objective_of(recipe, classes, ImageObjective)
 
-    def evaluator(self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
+    def evaluator(self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> "ImageEvaluator":
         """Accuracy over images, with the recipe's crops, or the center crop of each."""
         from vcycle.tasks.images.evaluate import ImageEvaluator
 
