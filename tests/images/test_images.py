@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import shutil
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -35,7 +37,7 @@ run: {device: cpu, save_every: 4, validate_every: 100}
 def jpeg(pixels: np.ndarray) -> bytes:
     encoder = av.CodecContext.create("mjpeg", "w")
     encoder.height, encoder.width = pixels.shape[:2]
-    encoder.pix_fmt, encoder.time_base = "yuvj420p", "1"
+    encoder.pix_fmt, encoder.time_base = "yuvj420p", Fraction(1)
     frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format="yuvj420p")
     return b"".join(bytes(packet) for packet in (*encoder.encode(frame), *encoder.encode(None)))
 
@@ -83,7 +85,7 @@ def test_images_work_with_every_command(here, folder, vcycle):
     data = f"data={folder}"
     planned = vcycle("plan", "tiny.yaml", data, "--json")
     stages = json.loads(planned.out)["stages"]
-    assert [(stage["base"]["frames"], stage["base"]["size"], stage["base"]["batch"]) for stage in stages] == [
+    assert [(stage["frames"], stage["size"], stage["batch"]) for stage in stages] == [
         (1, 16, 32),
         (1, 23, 16),
         (1, 32, 8),
@@ -94,16 +96,15 @@ def test_images_work_with_every_command(here, folder, vcycle):
     trained = json.loads(vcycle("train", "tiny.yaml", data, "--out", "run", "--json").out)
     assert trained["val"]["top1"] > 0.9
     assert trained["val"]["top5"] == 1
-    losses = [json.loads(line) for line in (here / "run" / "log.jsonl").read_text().splitlines()]
-    for checkpoint in sorted((here / "run" / "checkpoints").glob("step-*.pt"))[1:]:
-        checkpoint.unlink()  # back to the first stage
+    (first, *later) = sorted((here / "run" / "checkpoints").glob("step-*.pt"))
+    for checkpoint in later:
+        checkpoint.unlink()
     resumed = vcycle("train", "run", "--resume", "--json")
-    assert "resuming at step 4" in resumed.err
+    assert f"resuming at step {int(first.stem.removeprefix('step-'))} of 22" in resumed.err
     assert json.loads(resumed.out)["val"] == trained["val"]
-    assert losses
 
     tested = vcycle("eval", "run", "evaluation.crops=3")
-    assert "top-1 100.0% on 21 val images (1 clips × 3 crops" in tested.out.replace("1 clip ×", "1 clips ×")
+    assert "top-1 100.0% on 21 val images (1 clip × 3 crops" in tested.out
     rows = json.loads((here / "run" / "eval-val-1x3.json").read_text())
     assert {row["class"]: row["images"] for row in rows["per_class"]} == dict.fromkeys(COLOURS, 7)
 
@@ -118,8 +119,9 @@ def test_images_work_with_every_command(here, folder, vcycle):
     arms = json.loads(compared.out)["arms"]
     assert list(arms) == ["constant", "cascade", "control:cascade"]
     assert arms["cascade"]["steps"] < arms["constant"]["steps"]
-    assert vcycle("bench", "tiny.yaml", data, "--repeats", "1", "--json").out
-    assert vcycle("report", "run").out
+    assert vcycle("bench", "tiny.yaml", data, "--repeats", "1", "--seconds", "0.01", "--json").out
+    vcycle("report", "run")
+    assert "1×32²" in (here / "report.html").read_text()
 
 
 def test_check_finds_the_images_that_cannot_be_decoded(here, folder, vcycle):
@@ -133,8 +135,9 @@ def test_check_finds_the_images_that_cannot_be_decoded(here, folder, vcycle):
         "train/red/3.png": "the png picture cannot be decoded",
         "val/blue/1.png": "not a picture in PNG, JPEG, WebP or BMP (10 bytes)",
     }
-    trained = vcycle("train", "tiny.yaml", "data=set", "training.epochs=1", "run.bad_limit=0.5", "--out", "run", "--json")
-    assert json.loads(trained.out)["val"]["unreadable"] == 1
+    given = ("data=set", "training.epochs=1", "run.bad_limit=0.5")
+    trained = json.loads(vcycle("train", "tiny.yaml", *given, "--out", "run", "--json").out)
+    assert trained["val"]["unreadable"] == 1
 
 
 @pytest.mark.parametrize(
@@ -184,8 +187,7 @@ def test_new_classifier_on_trained_weights(here, folder, vcycle):
     short = (f"data={folder}", "training.epochs=1")
     vcycle("train", "tiny.yaml", *short, "--out", "first")
     again = vcycle("train", "tiny.yaml", *short, "init=first", "init.head=new", "--out", "second")
-    assert "init: weights from first" in again.err
-    assert "with a new classifier" in again.err
+    assert re.search(r"init: weights from .*first/.*, with a new classifier", again.err)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "swin_t"])

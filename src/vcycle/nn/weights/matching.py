@@ -15,15 +15,23 @@ _COUNTER = "num_batches_tracked"
 """BatchNorm's counter, which not every library saves; it has no effect at a constant momentum."""
 
 
-def load_matching(model: nn.Module, weights: Weights) -> None:
+def load_matching(model: nn.Module, weights: Weights, *, new: str | None = None) -> None:
     """Load weights with the model's own names, in place; on the meta device they are only checked.
+
+    Args:
+        model: The model.
+        weights: The weights.
+        new: A submodule that stays as it is, such as the classifier; its weights in the file are ignored.
 
     Raises:
         CheckpointError: if a tensor is missing, unexpected or of another shape, or not finite.
     """
     own = model.state_dict()
-    missing = [key for key in own if key not in weights.state and not key.endswith(_COUNTER)]
-    odd = [key for key, value in weights.state.items() if key not in own or own[key].shape != value.shape]
+    kept = f"{new}." if new else None
+    found = {key: value for key, value in weights.state.items() if kept is None or not key.startswith(kept)}
+    wanted = (key for key in own if kept is None or not key.startswith(kept))
+    missing = [key for key in wanted if key not in found and not key.endswith(_COUNTER)]
+    odd = [key for key, value in found.items() if key not in own or own[key].shape != value.shape]
     if missing or odd:
         faults = [
             f"{len(keys):,} {what} ({_some(keys)})"
@@ -31,7 +39,7 @@ def load_matching(model: nn.Module, weights: Weights) -> None:
             if keys
         ]
         raise CheckpointError(f"weights {weights.source} do not fit the model: tensors {' and '.join(faults)}")
-    load_state(model, weights.state, weights.source)
+    load_state(model, found, weights.source)
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:

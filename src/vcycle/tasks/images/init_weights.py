@@ -1,7 +1,6 @@
 """Loads initial weights of images' models, from a recipe's section `init`."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from torch import nn
@@ -35,11 +34,6 @@ def initialise(
             f"weights {weights.source}: their classifier has other classes than the images: init.head=new initialises "
             "a new one"
         )
-    if not keep:
-        head = f"{classifier_of(model)}."
-        own = {key: value for key, value in model.state_dict().items() if key.startswith(head)}
-        rest = {key: value for key, value in weights.state.items() if not key.startswith(head)}
-        weights = replace(weights, state={**rest, **own})
-    load_matching(model, weights)
+    load_matching(model, weights, new=None if keep else classifier_of(model))
     on_message(f"init: weights from {weights.source}{'' if keep else ', with a new classifier'}")
     return keep
