@@ -211,7 +211,7 @@ def test_a_longer_training_is_told_with_its_cause():
     said = lengthened(recipe, 40)
     assert said == (
         "training.min_steps=600: the baseline is 60 epochs long, because training.epochs=10 gives fewer steps with so "
-        "few videos"
+        "little data"
     )
     assert lengthened(recipe, 240) is None
     assert lengthened(load_recipe(DEMO), 40) is None

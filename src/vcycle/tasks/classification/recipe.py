@@ -4,7 +4,7 @@ An image is a clip of one frame. What only videos have (frames, time, several la
 `vcycle.tasks.recognition.recipe`.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, PositiveInt
 
@@ -157,6 +157,8 @@ class EvaluationBase(Section):
 class ClassificationRecipe(RecipeBase):
     """What the recipes of tasks that classify clips have in common."""
 
+    data: Any
+    """The data."""
     sampling: SamplingBase
     """How clips are sampled."""
     training: TrainingBase

@@ -128,8 +128,12 @@ class InitSection(Section):
 class TrainingSection(TrainingBase):
     """The baseline of constant shape that a plan is derived from."""
 
+    batch: Clips
+    """Clips per step (the global batch)."""
     frames: Frames
     """Frames per clip."""
+    bn_batch: PositiveInt = 8
+    """Clips over which BatchNorm computes its statistics."""
     multi_label: bool = False
     """Whether a video may have any number of labels (Charades): binary cross-entropy per class replaces the softmax
     cross-entropy."""
