@@ -190,6 +190,33 @@ def test_new_classifier_on_trained_weights(here, folder, vcycle):
     assert re.search(r"init: weights from .*first/.*, with a new classifier", again.err)
 
 
+NETS = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, classes, width=4):
+        body = nn.Conv2d(3, width, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+        super().__init__(*body, nn.Linear(width, classes))
+
+class Fixed(nn.Sequential):
+    def __init__(self, classes):
+        super().__init__(nn.Flatten(), nn.Linear(3 * 32 * 32, classes))
+"""
+
+
+def test_a_network_of_ones_own_takes_pictures_and_one_of_fixed_size_is_refused_before_the_first_step(
+    here, folder, vcycle, own_models
+):
+    (here / "nets.py").write_text(NETS)
+    given = ("tiny.yaml", f"data={folder}", "training.epochs=1")
+    net = ("model={name: nets:Net, options: {width: 6}}",)
+    assert json.loads(vcycle("train", *given, *net, "--out", "own", "--json").out)["val"]["samples"] == 21
+    refused = vcycle("train", *given, "model={name: nets:Fixed}", "--out", "fixed", code=2)
+    assert "model 'nets:Fixed' failed on 2 clips of 1×16×16, tried before training" in refused.err.splitlines()[-1]
+    constant = ("model={name: nets:Fixed}", "plan=constant")
+    assert json.loads(vcycle("train", *given, *constant, "--out", "one-size", "--json").out)["val"]["samples"] == 21
+
+
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v3_small", "swin_t"])
 def test_models_of_torchvision_take_every_size_of_a_plan(name):
     pytest.importorskip("torchvision")
