@@ -75,12 +75,12 @@ def superresolution(
     if sizes is None:
         sides = _rounded(_default_sizes(baseline.size, _parts(nesting, frames, 2)), size_multiple, "size", notes)
     else:
-        sides = _listed(sizes, size_multiple, "size")
+        sides = list(sizes)
     if frames is None:
         default = _default_frames(baseline.frames, _parts(nesting, sizes, 3), mirrored)
         lengths = _rounded(default, frames_multiple, "frames", notes)
     else:
-        lengths = _listed(frames, frames_multiple, "frames")
+        lengths = list(frames)
     shapes = _shapes(nesting, baseline, sides, lengths, mirrored)
     peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else list(stage_lrs)
     if len(peaks) != len(shapes):
@@ -215,15 +215,6 @@ def _rounded(values: Sequence[int], multiple: int, name: str, notes: dict[str, N
         if before != after:
             notes[f"{name} {before} is rounded to {after}, a multiple of {multiple}"] = None
     return found
-
-
-def _listed(values: Sequence[int], multiple: int, name: str) -> list[int]:
-    """The values of a list, which must be multiples."""
-    for value in values:
-        if value % multiple:
-            near = nearest_multiple(value, multiple)
-            raise PlanError(f"{name} {value} is not a multiple of {multiple}, which the model needs: {near} is one")
-    return list(values)
 
 
 def _check_ascending(values: Sequence[int], full: int, name: str) -> None:
