@@ -11,10 +11,10 @@ import torch
 
 from vcycle.errors import DataError
 from vcycle.runs.experiment import Experiment
+from vcycle.tasks.classification.evaluate import VideoEvaluator
 from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import override_trained
 from vcycle.tasks.recognition import Scores
-from vcycle.tasks.recognition.evaluate import VideoEvaluator
 from vcycle.train import ranks, shards
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 

@@ -92,9 +92,9 @@ def _add_task_commands() -> None:
     from vcycle.registry import import_attribute
     from vcycle.tasks.base import tasks
 
-    for task in tasks.values():
-        for name, function in task.commands.items():
-            app.command(name)(import_attribute(function, f"task {task.name!r}"))
+    shared = {name: function for task in reversed([*tasks.values()]) for name, function in task.commands.items()}
+    for name, function in reversed(shared.items()):
+        app.command(name)(import_attribute(function, f"command {name!r}"))
 
 
 _add_task_commands()

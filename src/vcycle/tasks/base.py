@@ -606,6 +606,7 @@ tasks: Registry[Task[Any, Any]] = Registry("task", "vcycle.tasks")
 """All tasks by name."""
 tasks.register_lazily("recognition", "vcycle.tasks.recognition.task:RECOGNITION")
 tasks.register_lazily("superresolution", "vcycle.tasks.superres.task:SUPERRESOLUTION")
+tasks.register_lazily("images", "vcycle.tasks.images.task:IMAGES")
 
 
 def register_task(task: Task[Any, Any]) -> Task[Any, Any]:

@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn import SubBatchNorm, convert_batchnorm
 from vcycle.plan import Shape
+from vcycle.tasks.classification.torchvision_network import torchvision_model
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 from vcycle.tasks.recognition.models.torchvision import TorchvisionOptions
-from vcycle.tasks.recognition.models.torchvision.network import torchvision_model
 
 CLASSES = 7
 TINY = ("r3d_tiny", "r3d_small", "slowfast_tiny")

@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.errors import PlanError, RecipeError
 from vcycle.plan import Baseline, StepDecay, multigrid
+from vcycle.tasks.classification.head import fully_convolutional
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
-from vcycle.tasks.recognition.models.head import fully_convolutional
 from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
 from vcycle.tasks.recognition.models.resnet3d.network import ResNet3d
 from vcycle.tasks.recognition.models.slowfast.network import SlowFast, slow_frames

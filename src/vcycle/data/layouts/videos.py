@@ -99,7 +99,7 @@ class VideoList:
     full."""
 
     frame_rate: float | None = None
-    """Frames per second of videos that are folders of pictures; None for files."""
+    """Frames per second of videos that are folders of pictures, or single pictures; None for video files."""
 
     missing: int = 0
     """Number of videos in ``source`` that are left out because they have no file."""
