@@ -84,7 +84,11 @@ def test_a_key_of_several_lines_stays_within_its_comment(vcycle, here, config):
         ("list.yaml", "[1, 2]", "accepted: PySlowFast"),
         ("broken.yaml", "TRAIN: {", "broken.yaml: "),
         ("other.py", "x = 1\n", "MMAction2 (.py with model"),
-        ("broken.py", "model = dict(\n", "broken.py:1: not Python"),
+        ("broken.py", "model = dict(\n", "error: broken.py:1: not Python"),
+        ("based.yaml", "_BASE_: nowhere.yaml\n" + CONFIG, "error: nowhere.yaml: cannot be read: No such file"),
+        ("based.yaml", "_BASE_: theirs.txt\n" + CONFIG, "error: theirs.txt: expected a single document"),
+        ("based.yaml", "_BASE_: [a.yaml]\n" + CONFIG, "error: based.yaml: _BASE_ is ['a.yaml']; accepted: the name of"),
+        ("round.yaml", "_BASE_: round.yaml\n" + CONFIG, "error: round.yaml: _BASE_ is circular"),
         (
             "code.py",
             "model = __import__('os').system('touch ran')\n",
@@ -94,6 +98,7 @@ def test_a_key_of_several_lines_stays_within_its_comment(vcycle, here, config):
     ],
 )
 def test_what_cannot_be_imported_is_one_line_and_writes_nothing(vcycle, here, name, text, message):
+    (here / "theirs.txt").write_text("a: 1\n---\nb: 2\n")
     if text is not None:
         (here / name).write_text(text)
     before = sorted(here.iterdir())

@@ -75,7 +75,7 @@ class FollowPlan(Callback):
     def on_load_checkpoint(self, trainer: "Trainer", pl_module: "LightningModule", checkpoint: dict[str, Any]) -> None:
         """Resume within the epoch, which is the whole plan.
 
-        A trainer that has stopped early, at its ``max_steps`` or ``limit_train_batches``, counts the epoch as completed.
+        A trainer that has stopped at its ``max_steps`` or ``limit_train_batches`` counts the epoch as completed.
         Resumed, it would train nothing, without a word.
         """
         if 0 < checkpoint["global_step"] < len(self.plan):

@@ -317,11 +317,12 @@ def _recognised(path: Path) -> tuple[str, Importer, Mapping[str, Any], frozenset
             data, helpers = read_python_config(path)
         else:
             data = _read_yaml(path)
-    except OSError as error:
-        raise RecipeError(f"{path}: cannot be read: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:
-        where = "" if str(error).startswith(str(path.parent)) else f"{path}: "
-        raise RecipeError(f"{where}{error}") from None
+    except OSError as error:  # of the file or one of its bases
+        raise RecipeError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from None
+    except ValueError as error:
+        raise RecipeError(str(error)) from None
+    except RecursionError:
+        raise RecipeError(f"{path}: nested too deeply") from None
     for task, importer in known:
         if path.suffix in importer.suffixes and isinstance(data, Mapping) and importer.owns(data):
             return task, importer, _evaluated(data) if importer.numbers_as_text else data, helpers
@@ -329,13 +330,27 @@ def _recognised(path: Path) -> tuple[str, Importer, Mapping[str, Any], frozenset
 
 
 def _read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> Any:
-    """Read YAML, over the file that a key `_BASE_` names."""
+    """Read YAML, over the file that a key `_BASE_` names.
+
+    Raises:
+        OSError: if a file cannot be read.
+        ValueError: if one is not valid; names it.
+    """
     if path.absolute() in chain:
         raise ValueError(f"{path}: _BASE_ is circular")
-    data = read_yaml(read_text(path, LONGEST))
-    if not isinstance(data, dict) or not isinstance(base := data.pop("_BASE_", None), str):
+    try:
+        data = read_yaml(read_text(path, LONGEST))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from None
+    if not isinstance(data, dict) or "_BASE_" not in data:
         return data
-    return merged(_read_yaml(path.parent / base, (*chain, path.absolute())), data)
+    base = data.pop("_BASE_")
+    if not isinstance(base, str):
+        raise ValueError(f"{path}: _BASE_ is {_short(base)}; accepted: the name of one file")
+    below = _read_yaml(path.parent / base, (*chain, path.absolute()))
+    if not isinstance(below, dict):
+        raise ValueError(f"{path.parent / base}: not a file of keys, as _BASE_ of {path.name} needs")
+    return merged(below, data)
 
 
 def _evaluated(value: Any) -> Any:
