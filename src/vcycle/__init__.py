@@ -38,7 +38,16 @@ if TYPE_CHECKING:
     from vcycle import data as data
     from vcycle import nn as nn
     from vcycle.data import GridSampler, SampleRequest, VideoDataset, follow, loader, steps
-    from vcycle.nn import BatchPartition, PlanLR, apply, convert_batchnorm, one_step, revert_batchnorm
+    from vcycle.nn import (
+        BatchPartition,
+        PlanLR,
+        any_shape,
+        apply,
+        convert_batchnorm,
+        one_step,
+        revert_batchnorm,
+        shape_constraints,
+    )
     from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
 
@@ -50,6 +59,7 @@ _LAZY = {
     "BatchPartition": "vcycle.nn",
     "PlanLR": "vcycle.nn",
     "VideoDataset": "vcycle.data",
+    "any_shape": "vcycle.nn",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
     "data": "vcycle.data",
@@ -62,6 +72,7 @@ _LAZY = {
     "register_plan": "vcycle.tasks.base",
     "register_task": "vcycle.tasks.base",
     "revert_batchnorm": "vcycle.nn",
+    "shape_constraints": "vcycle.nn",
     "steps": "vcycle.data",
 }
 
@@ -88,6 +99,7 @@ __all__ = [
     "StepDecay",
     "VcycleError",
     "VideoDataset",
+    "any_shape",
     "apply",
     "cascade",
     "constant",
@@ -103,6 +115,7 @@ __all__ = [
     "register_plan",
     "register_task",
     "revert_batchnorm",
+    "shape_constraints",
     "steps",
     "superresolution",
 ]

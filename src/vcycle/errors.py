@@ -19,6 +19,7 @@ __all__ = [
     "VcycleError",
     "did_you_mean",
     "reason",
+    "summary",
     "user_code",
 ]
 
@@ -95,15 +96,19 @@ def reason(error: BaseException, packages: Iterable[str] = ()) -> str:
         error: The exception.
         packages: The top-level packages of the code that was called.
     """
+    place = _place(error, set(packages) - _LIBRARIES)
+    return summary(error) if place is None else f"{summary(error)} ({place})"
+
+
+def summary(error: BaseException) -> str:
+    """An exception in one line: its class and its message, without the end of a long one."""
     try:
         text = " ".join(str(error).split())
     except Exception as failed:  # its own `__str__` fails
         text = f"its message raises {type(failed).__name__}"
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
-    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    place = _place(error, set(packages) - _LIBRARIES)
-    return said if place is None else f"{said} ({place})"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 _LIBRARIES = {"vcycle", "torch", "torchvision", "pydantic", "contextlib", "importlib", *sys.stdlib_module_names}

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from vcycle.data.layouts import VideoList
-from vcycle.tasks.recognition.data import chance_of
+from vcycle.tasks.classification.task import chance_of
 from vcycle.tasks.reference import Reference
 
 

@@ -170,6 +170,7 @@ def test_a_shape_that_the_model_cannot_take_names_the_step_at_which_it_would_com
     changes = ["model={name: slowfast_tiny, options: {}}", "training.frames=6"]
     ran = vcycle(command, "tiny.yaml", f"data={videos}", *changes)
     refused(ran, "model 'slowfast_tiny' cannot take the shape 3×8×8 that comes at step 0", "3 frames")
+    refused(ran, "; the full shape 6×16×16 is refused too: change it first")
 
 
 def test_a_comparison_is_refused_before_anything_is_trained(vcycle, here, videos):
@@ -273,6 +274,7 @@ def test_no_plans_to_compare(vcycle, here, videos):
     ("arguments", "part"),
     [
         (["plan"], "Missing argument 'RECIPE'"),
+        (["bench"], "Missing argument 'RECIPE'"),
         (["plam", "tiny.yaml"], "No such command 'plam'"),
         (["plan", "tiny.yaml", "--jsn"], "No such option"),
         (["demo", "--seeds", "0"], "Invalid value for '--seeds': "),

@@ -11,11 +11,11 @@ import torch
 
 from vcycle.errors import DataError
 from vcycle.runs.experiment import Experiment
+from vcycle.tasks.classification.evaluate import VideoEvaluator
 from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import override_trained
 from vcycle.tasks.recognition import Scores
-from vcycle.tasks.recognition.evaluate import VideoEvaluator
-from vcycle.train import ranks
+from vcycle.train import ranks, shards
 from vcycle.train.checkpoint import load_checkpoint, save_checkpoint
 
 
@@ -40,7 +40,13 @@ def more_videos(videos, tmp_path):
     return root
 
 
-def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, vcycle_on, run, more_videos):
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_three_ranks_find_the_same_as_one_to_the_last_digit(
+    vcycle, vcycle_on, run, more_videos, shard, request, monkeypatch
+):
+    if shard == "true":
+        request.getfixturevalue("sharding")
+        monkeypatch.setattr(shards, "_LEAST", 1)
     arguments = ["eval", run, f"data={more_videos}", "--split", "test", "--views", "7x3"]
     alone = vcycle(*arguments)
     assert alone.code == 0, alone.err
@@ -49,7 +55,7 @@ def test_three_ranks_find_the_same_as_one_to_the_last_digit(vcycle, vcycle_on, r
     file = run / "eval-test-7x3.json"
     expected = file.read_bytes()
     file.unlink()
-    first, *others = vcycle_on(3, *arguments)
+    first, *others = vcycle_on(3, *arguments, f"run.shard={shard}")
     assert (first.code, first.out) == (0, alone.out), first.err
     assert first.err.count("damaged.mp4") == 1
     assert others == [(0, "", "")] * 2
@@ -244,15 +250,21 @@ def test_what_ends_all_ranks_is_told_by_the_first_alone(vcycle_on, run):
     assert other == (2, "", "")
 
 
-def test_what_ends_one_rank_is_told_by_that_one(vcycle_on, run, monkeypatch):
-    def evaluated_on_one(*_, rank, **__):
-        if rank == 1:
-            raise DataError("this one alone")
-        return iter(())
+@pytest.mark.parametrize("shard", ["false", "true"])
+def test_what_ends_one_rank_is_told_by_that_one(vcycle_on, run, monkeypatch, shard, request):
+    if shard == "true":
+        request.getfixturevalue("sharding")
+    each = VideoEvaluator.each
+
+    def evaluated_on_one(*arguments, rank, **options):
+        for number, video in enumerate(each(*arguments, rank=rank, **options)):
+            if (rank, number) == (1, 1):
+                raise DataError("this one alone")
+            yield video
 
     monkeypatch.setattr(ranks, "_MOMENT", timedelta(seconds=0.5))
     monkeypatch.setattr(VideoEvaluator, "each", evaluated_on_one)
-    first, other = vcycle_on(2, "eval", run)
+    first, other = vcycle_on(2, "eval", run, f"run.shard={shard}")
     assert (first.code, other) == (2, (2, "", "error: rank 1: this one alone\n"))
     assert first.err == "error: rank 0 of 2 stops: another process has exited\n"
 

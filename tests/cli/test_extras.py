@@ -49,13 +49,13 @@ def test_a_comparison_without_matplotlib_ends_with_its_table_and_no_picture(vcyc
     assert not (tmp_path / "out" / "comparison.png").exists()
 
 
-@pytest.mark.parametrize("task", ["recognition", "superresolution"])
+@pytest.mark.parametrize("task", ["recognition", "superresolution", "images"])
 def test_a_demo_without_scikit_learn_is_refused_with_what_to_install(vcycle, without, tmp_path, task):
     without("sklearn")
-    from vcycle.tasks.recognition import digits
+    from vcycle.tasks import digit_scans
     from vcycle.tasks.superres.pairs import photographs
 
-    digits._load_scans.cache_clear()
+    digit_scans.load_scans.cache_clear()
     photographs._photographs.cache_clear()
     ran = vcycle("demo", task, "--out", tmp_path / "demo")
     assert ran.code == 2

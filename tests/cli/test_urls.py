@@ -3,6 +3,7 @@
 import functools
 import http.server
 import json
+import pickle
 import tarfile
 import threading
 from collections.abc import Callable, Iterator
@@ -171,8 +172,9 @@ def test_super_resolution_needs_files(vcycle: Callable[..., Any], here: Path, me
 
 def test_a_package_that_is_missing_ends_the_run_and_replaces_no_video(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text("".join(f"s3://bucket/{n}.mp4,{n % 2}\n" for n in range(8)))
-    with pytest.raises(NotInstalledError, match="Install s3fs"):
+    with pytest.raises(NotInstalledError, match="Install s3fs") as caught:
         batches(read_list(tmp_path / "list.csv"))
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)  # as a worker sends it
 
 
 def test_an_index_is_kept_for_the_version_of_a_file_and_another_version_is_refused(

@@ -58,6 +58,17 @@ def test_a_request_gives_the_same_clip_whatever_was_read_before(videos):
     assert not torch.equal(first[request(0, 1)].clip, expected[0])
 
 
+def test_a_part_has_the_same_clips_under_numbers_of_its_own(videos):
+    dataset = VideoDataset(videos, GRIDS)
+    part = dataset.part([3, 1])
+    assert len(part) == 2
+    assert [part.name(item) for item in range(2)] == [dataset.name(3), dataset.name(1)]
+    assert [part[request(item)].label for item in range(2)] == [1, 0]
+    for item, whole in enumerate((3, 1)):
+        assert torch.equal(part[request(item)].clip, dataset[request(whole)].clip)
+        assert torch.equal(part.center(item, SHAPE).clip, dataset.center(whole, SHAPE).clip)
+
+
 def test_frames_come_in_order_from_the_span_of_the_grid(videos, read_number):
     dataset = VideoDataset(videos, GridSampler(frames=8, size=48, stride=2))
     for position in range(10):

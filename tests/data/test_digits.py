@@ -37,7 +37,7 @@ def contents(root: Path) -> dict[str, bytes]:
 def plain(motion: str, seed: int = 0, **settings: object) -> np.ndarray:
     """Render a clip without texture, noise and jitter, as ink on grey."""
     chosen = DigitsSection(texture=0.0, noise=0.0, jitter=0.0, **settings)
-    scan = module._load_scans()[2][0]
+    scan = module.load_scans()[2][0]
     luma = render_luma(scan, motion, chosen, np.random.default_rng(seed)).astype(float)
     return np.abs(luma - np.median(luma))
 
@@ -71,9 +71,9 @@ def test_each_file_is_h264_with_a_key_frame_each_12_frames_and_no_reordering(sma
 
 
 def test_the_decoded_luma_is_the_drawn_one_but_for_compression(small_set: Path) -> None:
-    scan = module._scans_of_split(module._load_scans()[2], "train", 2, SMALL.seed)[0]
+    scan = module.scans_of_split(module.load_scans()[2], "train", 2, SMALL.seed)[0]
     key = (SMALL.seed, 1, 2, MOTIONS.index("left"), 0)
-    drawn = render_luma(scan, "left", SMALL, module._generator(*key)).astype(float)
+    drawn = render_luma(scan, "left", SMALL, module.generator(*key)).astype(float)
     with av.open(str(small_set / "train/2-left/0000.mp4")) as container:
         decoded = np.stack([frame.to_ndarray()[:32] for frame in container.decode(video=0)])
     assert 10 * np.log10(255**2 / np.mean((decoded - drawn) ** 2)) > 30
@@ -142,9 +142,9 @@ def test_another_seed_gives_other_clips(small_set: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("digit", range(10))
 def test_each_scan_belongs_to_exactly_one_split(digit: int) -> None:
-    count = len(module._load_scans()[digit])
+    count = len(module.load_scans()[digit])
     numbered = np.arange(count, dtype=np.float32)[:, None, None]
-    parts = [module._scans_of_split(numbered, split, digit, 5).ravel() for split in SPLITS]
+    parts = [module.scans_of_split(numbered, split, digit, 5).ravel() for split in SPLITS]
     assert sorted(np.concatenate(parts)) == list(range(count))
     assert [round(len(part) / count, 1) for part in parts] == [0.6, 0.2, 0.2]
 

@@ -272,7 +272,11 @@ def test_a_batch_goes_to_the_device() -> None:
         ([torch.zeros(24, 3, 4, 16, 16)], {"start": len(PLAN) - 1}, "4×16×16 as BCTHW, too small for 8×16×16 of step"),
         ([torch.zeros(24, 3, 8, 12, 16)], {"start": len(PLAN) - 1}, "8×12×16 as BCTHW, too small"),
         ([torch.zeros(24, 8, 3, 16, 16)], {}, "would have 8 channels as BCTHW: give layout='TCHW'"),
-        ([torch.zeros(24, 3, 16, 16)], {}, r"of shape \(24, 3, 16, 16\) is not BCTHW"),
+        (
+            [torch.zeros(24, 3, 16, 16)],
+            {},
+            r"of shape \(24, 3, 16, 16\) is not BCTHW: give batches, such as",
+        ),
         ([{"a": 1, "b": torch.zeros(2)}], {}, r"which part holds .* 'b' \(Tensor \(2,\)\); name it by key="),
         ([{"a": clips_of(numbers(0, 24))}], {"key": "b"}, r"no 'b' in batch, a dict that has 'a' \(Tensor"),
         ([clips_of(numbers(0, 24))], {"key": "b"}, "key='b': batch is Tensor .* not something with names"),

@@ -132,7 +132,7 @@ def test_steps_outside_the_plan_are_refused(start, stop):
 
 def test_a_rank_without_a_clip_is_refused_before_the_run():
     with pytest.raises(PlanError, match="has fewer clips than the 5 ranks"):
-        PlanBatchSampler(PLAN, 37, world=5)
+        PlanBatchSampler(PLAN, 37, rank=0, world=5)
 
 
 def test_sampling_needs_no_torch():

@@ -4,6 +4,7 @@ Each setup trains from step `start` on, from the checkpoint of that step in `fol
 leaves a checkpoint there after every step. The same code runs under torchrun, on two processes.
 """
 
+import importlib.util
 import os
 from collections.abc import Callable
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from torch import distributed
 from yardstick import PLAN, Clips, Items, Trace, make_net, make_optimizer
 
 import vcycle
+from vcycle.utils.versions import older
 
 WORLD = int(os.environ.get("WORLD_SIZE", 1))
 
@@ -242,11 +244,22 @@ class Row(NamedTuple):
     """What must be installed."""
     alone: bool = True
     """Whether it trains in one process too."""
+    torch: str = "2.6"
+    """The oldest PyTorch with which it works."""
+
+
+def missing(name):
+    """What a setup lacks here, if anything."""
+    row = SETUPS[name]
+    if row.library is not None and importlib.util.find_spec(row.library) is None:
+        return f"{row.library} is not installed: pip install 'vcycle[examples]'"
+    found = older("torch", row.torch)
+    return None if found is None else f"torch is {found}, older than {row.torch}"
 
 
 SETUPS = {
     "plain": Row("your own loop, DistributedDataParallel", plain, "plain.py"),
-    "fsdp": Row("your own loop, FSDP2", fsdp, "fsdp2_loop.py", alone=False),
+    "fsdp": Row("your own loop, FSDP2", fsdp, "fsdp2_loop.py", alone=False, torch="2.10"),
     "fabric": Row("Lightning Fabric", fabric, "fabric_loop.py", "lightning"),
     "lightning": Row("Lightning Trainer", lightning, "lightning_trainer.py", "lightning"),
     "accelerate": Row("Accelerate", accelerate, "accelerate_loop.py", "accelerate"),

@@ -14,18 +14,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from setups import SETUPS
+from setups import SETUPS, missing
 from yardstick import PLAN, RESUMED_AT, Trace, difference
+
+from vcycle.utils.versions import older
 
 ROOT = Path(__file__).parents[2]
 RECORD = ROOT / "docs" / "integrations.json"
 
 TWO = 2e-6
 """How far the weights of two processes may be from those of one: they sum in another order."""
-
-
-def is_installed(library):
-    return library is None or importlib.util.find_spec(library) is not None
 
 
 def recorded(name, **measured):
@@ -39,8 +37,8 @@ def recorded(name, **measured):
 
 @pytest.fixture(params=[name for name, row in SETUPS.items() if row.alone])
 def name(request):
-    if not is_installed(SETUPS[request.param].library):
-        pytest.skip(f"{SETUPS[request.param].library} is not installed: pip install 'vcycle[examples]'")
+    if (reason := missing(request.param)) is not None:
+        pytest.skip(reason)
     return request.param
 
 
@@ -90,7 +88,9 @@ def joined(traces):
 @pytest.mark.timeout(400)
 def test_two_processes_equal_one_whole_and_resumed(reference, tmp_path):
     """One launch for all: most of its time is the imports."""
-    names = [name for name, row in SETUPS.items() if is_installed(row.library)]
+    names = [name for name in SETUPS if missing(name) is None]
+    if older("torch", "2.10") and "transformers" in names:  # its resume loads to `cpu:0`, which torch 2.6 cannot
+        names.remove("transformers")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = Path(__file__).with_name("two_processes.py")
     ended = subprocess.run(

@@ -141,6 +141,22 @@ def test_a_resume_is_exact_when_configure_optimizers_asks_for_the_length(trace, 
     assert difference(trace, reference) == 0
 
 
+def test_a_data_module_with_workers_resumes_exactly(trace, reference, processes, tmp_path):
+    lightning(tmp_path)
+    module, follow = lightning_module(trace), FollowPlan(PLAN)
+
+    class Data(L.LightningDataModule):
+        def train_dataloader(self):
+            return follow.loader(Clips(), workers=2)
+
+    trainer = L.Trainer(**QUIET, max_epochs=1, callbacks=[follow])
+    trainer.fit(module, datamodule=Data(), ckpt_path=tmp_path / "step=7.ckpt")
+    trace.weights = module.net.state_dict()
+    assert trace.clips == reference.clips[7:]
+    assert difference(trace, reference) == 0
+    assert processes() == set()
+
+
 @pytest.mark.parametrize("length", [{"max_epochs": -1}, {"max_epochs": 3}, {"max_epochs": -1, "max_steps": 19}])
 def test_training_ends_with_the_plan_whatever_the_length_of_the_trainer(trace, reference, length):
     module = lightning_module(trace)

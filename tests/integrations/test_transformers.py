@@ -43,6 +43,22 @@ def test_arguments_that_contradict_the_plan_are_refused(trace, tmp_path, argumen
     assert refusal(trace, tmp_path, **argument) == said
 
 
+def test_batchnorm_without_groups_is_refused_in_a_model_that_comes_in_evaluation_mode(trace, tmp_path):
+    """As `from_pretrained` returns it; the Trainer puts it in training mode at each step."""
+    trainer = plan_trainer(trace, tmp_path, convert=False)
+    trainer.model.eval()
+    with pytest.raises(vcycle.PlanError, match="is a BatchNorm3d without groups"):
+        trainer.train()
+
+
+def test_options_of_the_loader_precede_the_arguments(trace, reference, tmp_path):
+    trainer = plan_trainer(trace, tmp_path, save_strategy="no")
+    trainer.loader_options["seed"] = 1
+    trainer.train()
+    assert trace.shapes == reference.shapes
+    assert trace.clips != reference.clips
+
+
 def test_a_second_lr_schedule_is_refused(trace, tmp_path):
     optimizer = make_optimizer(make_net(trace), trace)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 19)
@@ -56,6 +72,15 @@ def test_a_checkpoint_of_another_plan_is_refused(trace, tmp_path):
     other.plan = vcycle.cascade(PLAN.baseline.with_(lr=0.2))
     with pytest.raises(vcycle.CheckpointError, match=f"plan {PLAN.fingerprint}, but this one has"):
         other.train(resume_from_checkpoint=True)
+
+
+def test_workers_load_the_same_clips(trace, reference, processes, tmp_path):
+    trainer = plan_trainer(trace, tmp_path, save_strategy="no", dataloader_num_workers=2)
+    trainer.train()
+    trace.weights = trainer.model.state_dict()
+    assert trace.clips == reference.clips
+    assert difference(trace, reference) == 0
+    assert processes() == set()
 
 
 def test_every_step_logs_the_lr_that_it_uses(trace, tmp_path):
@@ -107,7 +132,7 @@ def timesformer():
     return transformers.TimesformerForVideoClassification(config)
 
 
-def test_timesformer_is_told_the_shape_of_each_step(tmp_path):
+def test_timesformer_follows_the_shape_of_each_step(tmp_path):
     """It splits tokens by the frames and the side of its config: with others it computes something else, or fails."""
     plan = vcycle.cascade(PLAN.baseline.with_(epochs=3), shapes=[(0.5, 0.5), (1, 0.75), (1, 1)])
     model = timesformer()
@@ -123,10 +148,9 @@ def test_timesformer_is_told_the_shape_of_each_step(tmp_path):
     trainer.args.max_grad_norm = 0.0
     trainer.train()
 
-    own = timesformer()
+    own = vcycle.any_shape(timesformer())
     optimizer = torch.optim.SGD(own.parameters(), lr=1.0)
     for step, batch in vcycle.steps(Small(), plan, key="pixel_values", layout="TCHW"):
-        own.config.num_frames, own.config.image_size = step.shape.frames, step.shape.size
         vcycle.apply(step, own, optimizer, batch)
         own(**batch).loss.backward()
         optimizer.step()
@@ -134,3 +158,31 @@ def test_timesformer_is_told_the_shape_of_each_step(tmp_path):
     assert {tuple(step.shape) for step in plan} == {(4, 8, 8), (8, 12, 12), (8, 16, 16)}
     assert all(torch.equal(one, other) for one, other in zip(model.parameters(), own.parameters(), strict=True))
     assert (model.config.num_frames, model.config.image_size) == (8, 16)  # as before, for evaluating and saving
+
+
+def videomae():
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.VideoMAEConfig(image_size=16, patch_size=4, num_frames=8, num_labels=4, **small)
+    return transformers.VideoMAEForVideoClassification(config)
+
+
+def test_videomae_resumes_with_the_weights_that_an_uninterrupted_training_has(tmp_path):
+    """Its published files have other names for two biases than the model, which a resumed Trainer would leave out."""
+    plan = vcycle.cascade(PLAN.baseline.with_(epochs=3), frames_multiple=2, size_multiple=4)
+
+    def trained(**options):
+        arguments = transformers.TrainingArguments(
+            str(tmp_path), save_steps=2, use_cpu=True, report_to="none", disable_tqdm=True
+        )
+        model = videomae()
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+        PlanTrainer(model, arguments, train_dataset=Small(), optimizers=(optimizer, None), plan=plan).train(**options)
+        return model.state_dict()
+
+    whole = trained()
+    resumed = trained(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    read = transformers.VideoMAEForVideoClassification.from_pretrained(tmp_path / f"checkpoint-{len(plan)}")
+    for weights in (resumed, read.state_dict()):
+        assert all(torch.equal(weights[name], tensor) for name, tensor in whole.items())
+    assert not torch.equal(whole["classifier.weight"], videomae().state_dict()["classifier.weight"])

@@ -122,6 +122,14 @@ def test_a_model_without_a_batchnorm_of_whole_batches_gives_no_warning(model, re
     assert not recwarn.list
 
 
+def test_ranks_that_are_given_decide_how_many_clips_a_batchnorm_sees(recwarn):
+    model = nn.Sequential(nn.BatchNorm3d(2))
+    apply(step(batch=64), model, optimizer_of(model), rank=0, world=8)  # 8 clips: one group
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match="not converted"):
+        apply(step(batch=64), model, optimizer_of(model), rank=0, world=4)
+
+
 def train_with(scheduler, layers, optimizer):
     for _ in range(4):
         apply(step(), nn.ModuleList(layers), optimizer)

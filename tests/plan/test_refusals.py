@@ -229,7 +229,6 @@ def test_a_stage_that_rounds_to_nothing_takes_a_step_from_its_neighbours() -> No
         (ShapeConstraints(frames_multiple=8), "4 frames, the model needs a multiple of 8"),
         (ShapeConstraints(min_size=40), "32 pixels, the model needs at least 40"),
         (ShapeConstraints(size_multiple=64), "32 pixels, the model needs a multiple of 64"),
-        (ShapeConstraints(fixed=Shape(16, 64, 64)), "the model takes 16×64×64 alone"),
     ],
 )
 def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: ShapeConstraints, reason: str) -> None:
@@ -263,7 +262,6 @@ def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
 
 def test_a_plan_within_a_models_needs_is_accepted() -> None:
     multigrid(base()).require(ShapeConstraints(min_frames=4, frames_multiple=4, min_size=32), "net")
-    constant(base()).require(ShapeConstraints(fixed=Shape(16, 64, 64)), "net")
 
 
 def test_an_unknown_parameter_role_is_refused_with_those_known() -> None:

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names, recipe_text, with_absolute_paths
-from vcycle.tasks.recognition.plans import PLANS
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 
@@ -56,7 +55,7 @@ def test_every_shipped_recipe_plans_and_suits_its_model_under_every_plan(name):
     clips = recipe.data.digits.train_clips if recipe.data.digits is not None else recipe.data.clips or 1000
     assert recipe.description
     RECOGNITION.check_plan(recipe, RECOGNITION.plan(recipe, clips))
-    for plan in PLANS.names():
+    for plan in RECOGNITION.plans.names():
         for chosen in (plan, f"control:{plan}"):
             RECOGNITION.check_plan(recipe, RECOGNITION.plan(recipe, clips, chosen))
 

@@ -7,9 +7,9 @@ import pytest
 
 from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import StepDecay
+from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.plans import control_name
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.tasks.superres.task import SUPERRESOLUTION
@@ -40,7 +40,7 @@ def test_the_papers_batch_brings_the_papers_rate_by_one_override():
     assert large.stages[0].rate.at(0.0) == pytest.approx(6.4)
 
 
-@pytest.mark.parametrize("name", PLANS.names())
+@pytest.mark.parametrize("name", RECOGNITION.plans.names())
 def test_each_plan_is_of_its_kind(name):
     recipe = load_recipe(DEMO)
     plan = RECOGNITION.plan(recipe, 1200, name)
@@ -184,7 +184,7 @@ def test_a_small_constant_shape_is_an_option_of_the_constant_plan():
         RECOGNITION.plan(load_recipe(KINETICS, ["plans.constant.shape=[2, 1]"]), name="constant")
 
 
-@pytest.mark.parametrize("name", PLANS.names())
+@pytest.mark.parametrize("name", RECOGNITION.plans.names())
 def test_every_plan_takes_a_budget_in_steps_and_a_factor_after_its_name_goes_before_it(name):
     recipe = load_recipe(KINETICS, [f"plans.{name}.steps=5000"])
     assert len(RECOGNITION.plan(recipe, name=name)) == 5000
@@ -211,7 +211,7 @@ def test_a_longer_training_is_told_with_its_cause():
     said = lengthened(recipe, 40)
     assert said == (
         "training.min_steps=600: the baseline is 60 epochs long, because training.epochs=10 gives fewer steps with so "
-        "few videos"
+        "little data"
     )
     assert lengthened(recipe, 240) is None
     assert lengthened(load_recipe(DEMO), 40) is None

@@ -22,7 +22,6 @@ from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import train
 from vcycle.tasks.recipes import dump_recipe, load_recipe, recipe_names
 from vcycle.tasks.recognition.init_weights import build_model
-from vcycle.tasks.recognition.plans import PLANS
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.run import RunFolder
@@ -116,7 +115,7 @@ def test_the_zoos_multigrid_of_inflated_weights_has_two_cycles_and_keeps_its_las
 def test_the_baseline_and_the_plan_come_from_one_file(name):
     recipe = load_recipe(name)
     baseline = RECOGNITION.plan(recipe, name="constant")
-    for plan in (RECOGNITION.plan(recipe, name=plan) for plan in PLANS.names()):
+    for plan in (RECOGNITION.plan(recipe, name=plan) for plan in RECOGNITION.plans.names()):
         assert plan.baseline == baseline.baseline
     assert len(baseline) == baseline.baseline.total_steps
 

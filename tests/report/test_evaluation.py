@@ -6,7 +6,7 @@ import warnings
 import pytest
 from rich.console import Console
 
-from vcycle.tasks.recognition.figures import confusion_figure, weakest_table
+from vcycle.tasks.classification.figures import confusion_figure, weakest_table
 
 
 def drawn(classes):

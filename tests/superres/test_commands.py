@@ -199,7 +199,7 @@ def test_an_exported_file_is_measured_and_trained_from(vcycle, here, clips, trai
         assert torch.equal(started.head.last.weight, load_model(here / "run").model.head.last.weight)
     ran = vcycle("predict", "moved/x.safetensors", "x.mp4")
     assert ran.err == (
-        "error: moved/x.safetensors is a superresolution model, but this command needs recognition: use "
+        "error: moved/x.safetensors is a superresolution model, but this command needs recognition or images: use "
         "`vcycle upscale`, `vcycle eval`\n"
     )
 
@@ -282,7 +282,7 @@ def test_a_resume_by_another_recipe_or_on_other_clips_is_refused(vcycle, here, c
         (("plan", "reds/edvr_m", "training.frames=7"), "takes a window of 5"),
         (
             ("predict", "run", "x.mp4"),
-            "error: run is a superresolution model, but this command needs recognition: use `vcycle upscale`",
+            "error: run is a superresolution model, but this command needs recognition or images: use `vcycle upscale`",
         ),
     ],
 )

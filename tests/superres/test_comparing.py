@@ -8,12 +8,16 @@ import re
 import pytest
 from rich.console import Console
 
+from vcycle.bench.auto.propose import Wanted, propose
+from vcycle.bench.steps.stepper import Run, Stepper
+from vcycle.bench.steps.study import Effort
 from vcycle.bench.study import compare_plans
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres import Protocol, clip_quality, imresize
 from vcycle.tasks.superres.task import SUPERRESOLUTION
+from vcycle.train.callbacks import Callbacks
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),
@@ -169,3 +173,20 @@ def test_the_command_speaks_in_decibels(vcycle, here, clips, study):
     for arm in data["arms"].values():
         arm["beats_reference"] = True
     assert "; non-inferior (margin 0.5 dB): " in statements(data)[0]
+
+
+def test_a_plan_is_proposed_by_what_a_pilot_restores_of_held_out_training_clips(make_training, tmp_path, monkeypatch):
+    recipe = make_training(*QUICK, "training.steps=40").recipe
+    monkeypatch.setattr(Stepper, "run", lambda self, shape, steps, batches=None: Run(*3 * (1e-6 * shape.voxels,)))
+    wanted = Wanted(share=1.0, plans=2, effort=Effort(repeats=1, seconds=0.0))
+    found = propose(recipe, tmp_path, wanted, callbacks=Callbacks())
+    data = json.loads(json.dumps(found.as_data(recipe)))
+    assert (data["measure"]["unit"], data["held_out"]) == ("dB", 2)
+    piloted = {
+        row["label"]: [reached["value"] for reached in row["pilot"]] for row in data["candidates"] if row["pilot"]
+    }
+    assert {len(values) for values in piloted.values()} == {1, 2}
+    assert all(5 < value < 60 for values in piloted.values() for value in values)
+    (chosen,) = [label for label, values in piloted.items() if len(values) == 2]
+    assert data["plan"].startswith(f"{chosen}@")
+    assert chosen in SUPERRESOLUTION.plans or chosen == "control:spatial"

@@ -4,7 +4,7 @@ from torchvision.transforms import v2
 
 from vcycle.data import GridSampler, VideoDataset, loader, read_videos
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.recognition.augment import ClipAugment, Mixing
+from vcycle.tasks.classification.augment import ClipAugment, Mixing
 
 SEEDS = range(60)
 

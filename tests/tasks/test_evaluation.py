@@ -9,8 +9,8 @@ from torch import nn
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
+from vcycle.tasks.classification.metrics import evaluate
 from vcycle.tasks.recognition import Recognition, Scores, Scoring, class_results, confusion, score_each
-from vcycle.tasks.recognition.metrics import evaluate
 
 SHAPE = Shape(2, 4, 4)
 CENTER = Views(shape=SHAPE)
@@ -131,12 +131,12 @@ def test_a_video_of_which_one_view_cannot_be_read_does_not_count_and_is_named_on
 
 
 def test_a_split_without_a_readable_video_is_an_error(task):
-    with pytest.raises(DataError, match="none of the 2 videos of the evaluation split can be read"):
+    with pytest.raises(DataError, match="none of the 2 files of the evaluation split can be read"):
         evaluated(task, [batch_of([], [], [], [unreadable(1), unreadable(2)])])
 
 
 def test_missing_views_are_an_error_rather_than_a_mean_of_fewer(task):
-    with pytest.raises(DataError, match="1 videos have fewer than 2 views"):
+    with pytest.raises(DataError, match="1 items have fewer than 2 views"):
         evaluated(task, [batch_of([1], [1], [0])], Views(shape=SHAPE, clips=2))
 
 

@@ -84,6 +84,12 @@ def test_a_task_of_ones_own_works_with_every_command(here, vcycle, capsys):
     assert [row["plan"] for row in timed["plans"]] == ["constant", "cascade", "control:cascade"]
     assert len(timed["shapes"]) == 4
 
+    proposing = ("plan", "auto", "bright.yaml", "--repeats", "1", "--seconds", "0")
+    proposed = json.loads(vcycle(*proposing, "--pilot", "0", "--json").out)
+    assert {"cascade", "constant"} <= {row["label"] for row in proposed["candidates"]}
+    assert process.run(app, list(proposing)) == 2
+    assert "needs the method part(items) of " in capsys.readouterr().err
+
     vcycle("report", "run", "study", "--out", "report.html")
     report = (here / "report.html").read_text(encoding="utf-8")
     assert f"{trained['val']['value']:.1%}" in report

@@ -1,13 +1,13 @@
 """An exception in code that a user brought is one error that names what was called, and its line."""
 
 import pytest
+from vcycle.tasks.recognition.plans import PLANS
 
 from vcycle.errors import PlanError, RecipeError, UserCodeError, user_code
 from vcycle.tasks.models import models_of
 from vcycle.tasks.plans import PlanSpec
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.models import MODELS
-from vcycle.tasks.recognition.plans import PLANS
 from vcycle.tasks.recognition.task import RECOGNITION
 
 NETS = """

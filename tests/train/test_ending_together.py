@@ -81,7 +81,7 @@ class Net(nn.Module):
         return self.head(self.norm(clips).mean((2, 3, 4)))
 
 
-def _train(rank, world, noise, folder, struck=None):
+def _train(rank, world, noise, folder, shard, struck=None):
     """Train; in the second validation, one rank is sent a signal. By what it was ended, and the forwards in each."""
     torch.manual_seed(0)
     ranks, forwards = Ranks(rank=rank, world=world), []
@@ -93,10 +93,10 @@ def _train(rank, world, noise, folder, struck=None):
             if (rank, len(forwards), piece) == (struck, 2, 2):
                 os.kill(os.getpid(), signal.SIGUSR1)
             with torch.no_grad():
-                model(torch.full((1, 3, 2, 4, 4), float(piece)))
+                found = model(torch.full((1, 3, 2, 4, 4), float(piece))).sum().item()
             forwards[-1] += 1
         model.train()
-        top1 = ranks.reduce_on_first([model.head.weight.sum().item()], lambda sums: sums[0])
+        top1 = ranks.reduce_on_first([found], lambda sums: sums[0])
         return RecognitionMetrics(top1=top1, top5=0.0, loss=0.0, samples=1, unreadable=0, protocol="")
 
     try:
@@ -107,7 +107,7 @@ def _train(rank, world, noise, folder, struck=None):
                 dataset=noise,
                 objective=Recognition(classes=4),
                 config=TrainConfig(
-                    run=RunSection(device="cpu", save_every=100),
+                    run=RunSection(device="cpu", save_every=100, shard=shard),
                     loading=LoadingSection(workers=0),
                     optimizer=OptimizerSection(),
                 ),
@@ -122,17 +122,22 @@ def _train(rank, world, noise, folder, struck=None):
     return None, forwards
 
 
-def _whole_and_cut_short(rank, world, noise, folder):
-    _train(rank, world, noise, folder / "whole")
-    ended = _train(rank, world, noise, folder / "cut", struck=1)
+def _whole_and_cut_short(rank, world, noise, folder, shard):
+    _train(rank, world, noise, folder / "whole", shard)
+    ended = _train(rank, world, noise, folder / "cut", shard, struck=1)
     Ranks(rank=rank, world=world).wait()  # until the first has saved
     kept = latest_checkpoint(RunFolder(folder / "cut").checkpoints)[0]
-    again = _train(rank, world, noise, folder / "cut")
+    again = _train(rank, world, noise, folder / "cut", shard)
     return ended, (kept.step, kept.totals["unevaluated"], len(kept.totals["curve"])), again
 
 
-def test_a_validation_of_several_ranks_is_cut_short_and_done_by_the_resumed_run(on_ranks, noise, tmp_path):
-    first, second = on_ranks(2, _whole_and_cut_short, noise, tmp_path)
+@pytest.mark.parametrize("shard", [False, True], ids=["replicated", "sharded"])
+def test_a_validation_of_several_ranks_is_cut_short_and_done_by_the_resumed_run(
+    on_ranks, noise, tmp_path, shard, request
+):
+    if shard:
+        request.getfixturevalue("sharding")
+    first, second = on_ranks(2, _whole_and_cut_short, noise, tmp_path, shard)
     assert first[0] == (signal.SIGTERM, [2, 2])  # all of its share, and told of the wish where shares are put together
     assert second[0] == (signal.SIGUSR1, [6, 2])
     assert first[1] == second[1] == (8, True, 1)

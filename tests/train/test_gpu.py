@@ -10,7 +10,7 @@ from torch import nn
 from vcycle.data import loader
 from vcycle.data.config import LoadingSection
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.recognition.objective import Recognition
+from vcycle.tasks.classification.objective import Recognition
 from vcycle.train import setup, trainer
 from vcycle.train.accelerator import make_accelerator
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig

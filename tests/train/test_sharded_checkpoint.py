@@ -27,6 +27,7 @@ from vcycle.train.ranks import Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.sharded_checkpoint import ShardedWriter, joined, read_sharded, split
 from vcycle.train.trainer import fit
+from vcycle.utils.jsonl import JsonLines
 
 pytestmark = pytest.mark.usefixtures("sharding")
 
@@ -335,18 +336,21 @@ def test_split_data_is_joined_again():
 
 
 @pytest.mark.timeout(400)
-def test_torchrun_trains_sharded_and_one_process_resumes_and_evaluates(digit_videos, tmp_path):
-    recipe = tmp_path / "tiny.yaml"
+def test_torchrun_trains_and_validates_sharded_and_one_process_evaluates_the_same(digit_videos, tmp_path):
+    videos, recipe = tmp_path / "videos", tmp_path / "tiny.yaml"
+    shutil.copytree(digit_videos, videos)
+    min((videos / "val").rglob("*.mp4")).write_bytes(b"no video")
     recipe.write_text(
         "sampling: {span: [0.8, 1.0], short_side: [18, 22]}\n"
         "model: {name: r3d_tiny, options: {widths: [4, 8], blocks: [1, 1], temporal_kernels: [3, 3]}}\n"
-        "training: {batch: 4, frames: 4, size: 16, steps: 4, lr: 0.02, bn_batch: 2, decay: constant}\n"
-        "plan: constant@1\n"
-        "run: {device: cpu, validate_every: 100, save_every: 2}\n"
+        "training: {batch: 4, frames: 4, size: 16, steps: 48, lr: 0.02, bn_batch: 2, decay: constant}\n"
+        "evaluation: {clips: 1, crops: 1}\n"
+        "plan: cascade\n"
+        "run: {device: cpu, validate_every: 0.5, validate_stage_shape: true, save_every: 2}\n"
     )
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    train = ["-m", "vcycle", "train", str(recipe), f"data={digit_videos}", "data.workers=0"]
+    train = ["-m", "vcycle", "train", str(recipe), f"data={videos}", "data.workers=0"]
     ended = subprocess.run(
         [*torchrun, *train, "run.shard=true", "--out", str(tmp_path / "run")],
         env=environment,
@@ -354,7 +358,7 @@ def test_torchrun_trains_sharded_and_one_process_resumes_and_evaluates(digit_vid
         text=True,
     )
     assert ended.returncode == 0, ended.stderr
-    assert newest(tmp_path / "run")[1].name == "step-000000004"
+    assert newest(tmp_path / "run")[1].name.startswith("step-")
     evaluated = subprocess.run(
         [sys.executable, "-m", "vcycle", "eval", str(tmp_path / "run"), "--json"],
         env=environment,
@@ -362,4 +366,10 @@ def test_torchrun_trains_sharded_and_one_process_resumes_and_evaluates(digit_vid
         text=True,
     )
     assert evaluated.returncode == 0, evaluated.stderr
-    assert json.loads(evaluated.stdout)["samples"] == 8
+    found = json.loads(evaluated.stdout)
+    assert (found["samples"], found["unreadable"]) == (7, 1)
+    validations = [line for line in JsonLines(RunFolder(tmp_path / "run").log).read() if line["event"] == "validation"]
+    assert any("val_stage" in line for line in validations)
+    last = validations[-1]["evaluation"]
+    assert (last["samples"], last["unreadable"], last["top1"]) == (7, 1, found["top1"])
+    assert last["loss"] == pytest.approx(found["loss"], abs=1e-6)

@@ -12,8 +12,8 @@ from vcycle.data.config import LoadingSection
 from vcycle.errors import CheckpointError, VcycleError
 from vcycle.nn import convert_batchnorm
 from vcycle.plan import Baseline, Role, Scale, cascade, constant
+from vcycle.tasks.classification.objective import Recognition
 from vcycle.tasks.recognition import RecognitionMetrics
-from vcycle.tasks.recognition.objective import Recognition
 from vcycle.train import speed as speeds
 from vcycle.train import step as training_step
 from vcycle.train.accelerator import make_accelerator, slowness

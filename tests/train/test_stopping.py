@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from vcycle.data import VideoDataset
-from vcycle.tasks.recognition.evaluate import VideoEvaluator
+from vcycle.tasks.classification.evaluate import VideoEvaluator
 from vcycle.train import stopping
 from vcycle.train.stopping import Stop, Stopped, signals
 

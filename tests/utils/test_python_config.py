@@ -119,6 +119,9 @@ def test_anything_else_is_refused_with_its_line(read, statement):
         "x = [[0] * 10_000] * 10_000",
         "x = [[[0] * 999] * 999] * 999",
         "x = {}\nx.update(a=[[0] * 9999] * 9999)",
+        "x = list(range(100_001))",
+        "x = [" + "range(100_000), " * 11 + "]",
+        "x = [" + "[0] * 100_000, " * 11 + "]",
     ],
 )
 def test_a_file_that_is_not_python_circular_or_enormous_is_refused(read, text):

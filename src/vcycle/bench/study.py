@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from vcycle.train.outcome import EvalResult, StepReport
 
-__all__ = ["arm_names", "compare_plans", "run_folder"]
+__all__ = ["arm_names", "compare_plans", "run_folder", "run_key", "train_arm"]
 
 
 def arm_names(plans: Sequence[str]) -> list[str]:
@@ -99,52 +99,21 @@ def compare_plans(
         plan = experiment.plan(name)
         for note in (*task.notices(recipe, experiment.splits, plan), *(f"plan {name}: {n}" for n in plan.notes)):
             on_message(note)
-        arms.append(Arm(name=name, plan=plan, key=_key(recipe, plan.fingerprint)))
+        arms.append(Arm(name=name, plan=plan, key=run_key(recipe, plan.fingerprint)))
     for note in experiment.check(arms[0].plan, fresh=True):
         on_message(note)
     probe_plans(recipe, len(experiment.classes), [arm.plan for arm in arms])  # of all, before hours of the first
     make_folder(out)
     record_left_out(left_out, experiment.splits.train)
 
-    def train_arm(arm: Arm, seed: int) -> ArmRun:
+    callbacks = Callbacks(on_step=on_step, on_message=on_message, on_progress=on_progress)
+
+    def train_one(arm: Arm, seed: int) -> ArmRun:
         on_start(arm, seed)
-        folder = RunFolder(run_folder(out, arm.name, seed, arm.key))
-        own = _own(experiment, arm.name, seed)
-        trained = train(
-            experiment,
-            arm.plan,
-            folder,
-            recipe=own,
-            resume=folder.started,
-            callbacks=Callbacks(on_step=on_step, on_message=on_message, on_progress=on_progress),
-        )
-        device = next(trained.model.parameters()).device
-        note_environment(out / "environments.json", environment(device), on_message)
-        last = trained.curve[-1].evaluation
-        tested, each = _test(experiment, trained.model, device)
-        evaluated = {"val": last} | ({} if tested is None else {"test": tested})
-        plain = {split: measure.reference_in(asdict(found)) for split, found in evaluated.items()}
-        return ArmRun(
-            arm=arm.name,
-            seed=seed,
-            key=arm.key,
-            measure=measure.name,
-            steps=trained.steps,
-            samples=trained.samples,
-            work=arm.plan.work(),
-            seconds=trained.seconds,
-            cpu_seconds=trained.cpu_seconds,
-            data_seconds=trained.data_seconds,
-            replaced=trained.replaced,
-            val=last.value,
-            test=None if tested is None else tested.value,
-            curve=[(p.seconds, p.samples, p.evaluation.value) for p in trained.curve],
-            each=each,
-            references={split: value for split, value in plain.items() if value is not None},
-        )
+        return train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
 
     with training_lock(out, on_message):
-        runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_arm, on_run=on_run)
+        runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_one, on_run=on_run)
     return Comparison(
         measure=measure,
         arms=tuple(arms),
@@ -154,6 +123,50 @@ def compare_plans(
         margin=margin,
         target=target,
         references=_references(experiment, runs),
+    )
+
+
+def train_arm(
+    experiment: Experiment, arm: Arm, seed: int, out: Path, *, recipe: RecipeBase, callbacks: Callbacks
+) -> ArmRun:
+    """Train one run of a study in its folder under `out`, or resume it, and test it if the data has a test split.
+
+    Args:
+        experiment: The recipe and its data.
+        arm: The arm.
+        seed: The seed.
+        out: Folder of the study.
+        recipe: The recipe of the run, with the arm's plan.
+        callbacks: Receive steps, messages and progress.
+    """
+    measure = experiment.task.measure(recipe)
+    folder = RunFolder(run_folder(out, arm.name, seed, arm.key))
+    own = recipe.model_copy(update={"run": recipe.run.model_copy(update={"seed": seed})})
+    own = with_absolute_paths(own)
+    trained = train(experiment, arm.plan, folder, recipe=own, resume=folder.started, callbacks=callbacks)
+    device = next(trained.model.parameters()).device
+    note_environment(out / "environments.json", environment(device), callbacks.on_message)
+    last = trained.curve[-1].evaluation
+    tested, each = _test(experiment, trained.model, device)
+    evaluated = {"val": last} | ({} if tested is None else {"test": tested})
+    plain = {split: measure.reference_in(asdict(found)) for split, found in evaluated.items()}
+    return ArmRun(
+        arm=arm.name,
+        seed=seed,
+        key=arm.key,
+        measure=measure.name,
+        steps=trained.steps,
+        samples=trained.samples,
+        work=arm.plan.work(),
+        seconds=trained.seconds,
+        cpu_seconds=trained.cpu_seconds,
+        data_seconds=trained.data_seconds,
+        replaced=trained.replaced,
+        val=last.value,
+        test=None if tested is None else tested.value,
+        curve=[(p.seconds, p.samples, p.evaluation.value) for p in trained.curve],
+        each=each,
+        references={split: value for split, value in plain.items() if value is not None},
     )
 
 
@@ -169,13 +182,11 @@ def _references(experiment: Experiment, runs: Sequence[ArmRun]) -> dict[str, Ref
     return found
 
 
-def _own(experiment: Experiment, name: str, seed: int) -> RecipeBase:
-    """The recipe of one run, saved in its folder so that the run can be evaluated from there."""
+def _own(experiment: Experiment, name: str) -> RecipeBase:
+    """The recipe of an arm's runs; each is saved in its folder so that it can be evaluated from there."""
     recipe = experiment.recipe
-    update = {"plan": name, "run": recipe.run.model_copy(update={"seed": seed})}
-    if (data := experiment.task.embedded_data(recipe, experiment.work)) is not None:
-        update["data"] = data
-    return with_absolute_paths(recipe.model_copy(update=update))
+    data = experiment.task.embedded_data(recipe, experiment.work)
+    return recipe.model_copy(update={"plan": name} | ({} if data is None else {"data": data}))
 
 
 def _test(
@@ -197,7 +208,7 @@ def _test(
     return evaluator.result(found), evaluator.per_item(found)
 
 
-def _key(recipe: RecipeBase, fingerprint: str) -> str:
+def run_key(recipe: RecipeBase, fingerprint: str) -> str:
     """A digest of everything that determines a run's outcome except the seed.
 
     Only recipe values that differ from their defaults count, so an option added by a later version changes nothing.

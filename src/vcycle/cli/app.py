@@ -1,8 +1,6 @@
 """The `vcycle` command. Commands import torch lazily, so `--help` and `plan` answer at once."""
 
-import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,14 +13,16 @@ from vcycle.cli import (
     evaluating,
     exporting,
     importing,
+    planning,
     preparing,
     reporting,
     training,
 )
 from vcycle.console import process
-from vcycle.console.arguments import Json, Overrides, RecipeArgument
-from vcycle.console.output import message, plan_data, print_json, result
+from vcycle.console.arguments import Json, RecipeArgument
+from vcycle.console.output import print_json, result
 from vcycle.errors import RecipeError
+from vcycle.utils.ranks import launched_world
 
 __all__ = ["app", "main"]
 
@@ -38,6 +38,7 @@ app = typer.Typer(
 )
 recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
 app.add_typer(recipes, name="recipes")
+app.add_typer(planning.plan, name="plan")
 app.add_typer(benching.bench, name="bench")
 
 
@@ -68,62 +69,11 @@ def _root(
 ) -> None:
     # Both are handled earlier: `--debug` by `process.run`, which accepts it anywhere on the command line.
     del debug, version
-    world = os.environ.get("WORLD_SIZE", "1")
-    if world != "1" and context.invoked_subcommand not in _SHARED:
+    if (world := launched_world()) > 1 and context.invoked_subcommand not in _SHARED:
         raise RecipeError(
             f"vcycle {context.invoked_subcommand} runs in a single process, but torchrun started {world} "
             f"(WORLD_SIZE={world}): only {' and '.join(_SHARED)} run on several"
         )
-
-
-@app.command()
-def plan(
-    recipe: RecipeArgument,
-    overrides: Overrides = None,
-    json: Json = False,
-    figure: Annotated[Path | None, typer.Option("--figure", help="Save a plot of shapes, batch size and LR.")] = None,
-    steps: Annotated[
-        str | None,
-        typer.Option("--steps", metavar="FILE", help="Write every step as a row of a CSV file; `-` for stdout."),
-    ] = None,
-) -> None:
-    """Show the plan of a recipe: stages, shapes, LR, savings."""
-    from vcycle.console.figures import save_figure
-    from vcycle.console.rows import print_rows, save_rows
-    from vcycle.runs.experiment import Experiment
-    from vcycle.tasks.base import tasks
-    from vcycle.tasks.plans import check_names
-    from vcycle.tasks.recipes import load_given
-    from vcycle.train.loggers import check_loggers
-
-    if json and steps == "-":
-        raise RecipeError("--json and --steps - both print to stdout: give one of them, or a file to --steps")
-    loaded = load_given(recipe, overrides)
-    task = tasks[loaded.task]
-    check_names(task.plans, [loaded.plan])
-    check_loggers(loaded.run.loggers)
-    loaded.run.check_torch()
-    if loaded.data.path is None:
-        planned = task.plan(loaded, task.length(loaded))
-        task.check_plan(loaded, planned)
-    else:
-        experiment = Experiment(loaded, Path())
-        planned = experiment.plan()
-        experiment.check_init()
-        message(task.describe(loaded, experiment.splits))
-        for note in task.notices(loaded, experiment.splits, planned):
-            message(note)
-    if figure is not None:
-        save_figure(planned.figure(), figure)
-    if steps == "-":
-        print_rows(planned.rows())
-        return
-    if steps is not None:
-        save_rows(planned.rows(), Path(steps))
-    if json:
-        print_json(plan_data(planned))
-    else:
-        result(str(planned))
 
 
 app.command()(training.train)
@@ -142,9 +92,9 @@ def _add_task_commands() -> None:
     from vcycle.registry import import_attribute
     from vcycle.tasks.base import tasks
 
-    for task in tasks.values():
-        for name, function in task.commands.items():
-            app.command(name)(import_attribute(function, f"task {task.name!r}"))
+    shared = {name: function for task in reversed([*tasks.values()]) for name, function in task.commands.items()}
+    for name, function in reversed(shared.items()):
+        app.command(name)(import_attribute(function, f"command {name!r}"))
 
 
 _add_task_commands()

@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
 from vcycle.cli import stepping
+from vcycle.cli.groups import RECIPE, OfRecipe, RecipeOrCommand
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import RecipeError
@@ -23,33 +23,12 @@ __all__ = ["bench"]
 _ANY_CLIPS = 10_000
 """Assumed length of an unknown dataset; a plan's shapes do not depend on it."""
 
-_RECIPE = "RECIPE"
-
-
-class _RecipeOrCommand(TyperGroup):
-    """Treats an unknown subcommand as the name of a recipe."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the hidden recipe command before a recipe's name."""
-        if args and args[0] not in (*self.commands, *ctx.help_option_names):
-            args = [_RECIPE, *args]
-        return super().parse_args(ctx, args)
-
-
-class _OfRecipe(TyperCommand):
-    """The hidden recipe command; its usage line omits the name, which is the first argument."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Usage without the first argument."""
-        return [piece for piece in super().collect_usage_pieces(ctx) if _RECIPE not in piece]
-
-
 bench = typer.Typer(
-    cls=_RecipeOrCommand,
-    help="Measure this machine: training steps of a recipe (`vcycle bench videos/small`), or data loading.",
-    no_args_is_help=True,
+    cls=RecipeOrCommand,
+    help="Measure this machine: training steps of a recipe (`vcycle bench videos/small`), or data loading. "
+    "`vcycle bench RECIPE -h` lists its options.",
 )
-bench.command(_RECIPE, cls=_OfRecipe)(stepping.bench_recipe)
+bench.command(RECIPE, cls=OfRecipe)(stepping.bench_recipe)
 
 
 @bench.command("data")

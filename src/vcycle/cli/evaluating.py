@@ -61,6 +61,7 @@ def evaluate(
     Prints the result and its protocol, and writes it to eval-SPLIT.json (if items have views, eval-SPLIT-VIEWS.json) in
     the run's folder, with the results of each item.
     `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` evaluates on N processes, with the same result.
+    With run.shard=true, they share the model's weights (FSDP).
     """
     if figure is not None:
         check_figure(figure)  # fail before an evaluation that may take hours
@@ -96,7 +97,9 @@ def _results(
     from vcycle.tasks.models import is_shipped
     from vcycle.tasks.recipes import load_given, override_trained
     from vcycle.tasks.saved_weights import run_of
+    from vcycle.train.accelerator import check_own_gpu
     from vcycle.train.probe import outputs_at
+    from vcycle.train.shards import shard
     from vcycle.train.threads import use_threads
 
     loaded = None
@@ -128,7 +131,13 @@ def _results(
     device = ranks.device(recipe.run.device, message)
     warn_of_precision(recipe, device)
     use_threads(recipe.run.threads, workers=recipe.data.workers, ranks=ranks, on_message=message)
-    model = loaded.model.to(device)
+    model = loaded.model
+    if recipe.run.shard and ranks.world > 1:
+        recipe.run.check_torch()
+        check_own_gpu(ranks, device)
+        shard(model, device=device)
+    else:
+        model.to(device)
     if evaluator.shape is not None and not is_shipped(recipe):
         objective = task.objective(recipe, len(loaded.classes))
         outputs_at(model, objective, [evaluator.shape], device=device, precision=recipe.run.precision)

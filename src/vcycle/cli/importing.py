@@ -11,7 +11,7 @@ from vcycle.console.output import message, print_json, result
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
-    from vcycle.tasks.importing import Imported
+    from vcycle.tasks.importing import Imported, Kind
 
 __all__ = ["import_"]
 
@@ -31,7 +31,7 @@ def import_(
     Each key is translated, not needed, or different. The file is read, never executed.
     """
     from vcycle.tasks.importing import import_config
-    from vcycle.utils.atomic import atomic_write
+    from vcycle.utils.atomic import atomic_text
 
     to = Path(out)
     if out != _STDOUT and to.exists() and not force:
@@ -39,11 +39,7 @@ def import_(
     imported = import_config(file.expanduser(), overrides or ())
     text = _commented(imported)
     if out != _STDOUT:
-        try:
-            with atomic_write(to) as handle:
-                handle.write(text.encode())
-        except OSError as error:
-            raise RecipeError(f"{out}: cannot be written: {error.strerror or error}") from None
+        atomic_text(to, text)
     if json:
         print_json(_as_data(imported, text, None if out == _STDOUT else out))
         return
@@ -60,9 +56,13 @@ def _report(imported: "Imported", *, every: bool) -> list[str]:
     """What became of the configuration, in lines."""
     what = f"{imported.keys} keys" if imported.base is None else f"{imported.base} and {imported.keys} keys"
     lines = [f"{imported.source}, {imported.tool}: {what}"]
-    titles = {"translated": "translated", "unneeded": "not needed", "differs": "different or unsupported"}
+    titles: dict[Kind, str] = {
+        "translated": "translated",
+        "unneeded": "not needed",
+        "differs": "different or unsupported",
+    }
     for kind, title in titles.items():
-        found = imported.of(kind)  # type: ignore[arg-type]  # a literal
+        found = imported.of(kind)
         listed = every or kind == "differs"
         lines.append(f"{title}: {len(found)}{' (--all lists them)' if found and not listed else ''}")
         if listed:
@@ -94,8 +94,11 @@ def _as_data(imported: "Imported", text: str, out: str | None) -> dict[str, obje
         "out": out,
         "base": imported.base,
         "recipe": text,
-        **{
-            name: {key: finding.reason for key, finding in imported.of(kind).items()}  # type: ignore[arg-type]
-            for kind, name in (("translated", "translated"), ("unneeded", "not_needed"), ("differs", "different"))
-        },
+        "translated": _reasons(imported, "translated"),
+        "not_needed": _reasons(imported, "unneeded"),
+        "different": _reasons(imported, "differs"),
     }
+
+
+def _reasons(imported: "Imported", kind: "Kind") -> dict[str, str]:
+    return {key: finding.reason for key, finding in imported.of(kind).items()}

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vcycle.config.recipe import RecipeBase
     from vcycle.tasks.base import Measure
 
-__all__ = ["plan_names", "seed_range", "study"]
+__all__ = ["plan_names", "seed_range", "study", "target_of", "tell_of_run"]
 
 
 _MOST_SEEDS = 10_000
@@ -88,7 +88,7 @@ def study(
 
     task = tasks[recipe.task]
     measure = task.measure(recipe)
-    accepted, wanted = _margin(measure, margin), _target(measure, target)
+    accepted, wanted = _margin(measure, margin), target_of(measure, target)
     check_names(task.plans, plans)
     names = arm_names(plans)
     warn_of_workers(recipe)
@@ -99,7 +99,7 @@ def study(
         def ended(run: "ArmRun | Failure") -> None:
             nonlocal fresh
             fresh += 1
-            _tell_of_run(shown, run, measure)
+            tell_of_run(shown, run, measure)
 
         comparison = compare_plans(
             recipe,
@@ -140,7 +140,7 @@ def _margin(measure: "Measure", given: float | None) -> float | None:
     return None if given is None else given / measure.scale
 
 
-def _target(measure: "Measure", given: float | None) -> float | None:
+def target_of(measure: "Measure", given: float | None) -> float | None:
     """The target in the measure's scale; for a share, 0.95 and 95 are the same."""
     if given is None:
         return None
@@ -151,7 +151,8 @@ def _target(measure: "Measure", given: float | None) -> float | None:
     return value
 
 
-def _tell_of_run(shown: Progress, run: "ArmRun | Failure", measure: "Measure") -> None:
+def tell_of_run(shown: Progress, run: "ArmRun | Failure", measure: "Measure") -> None:
+    """Print how a training of a study ended."""
     from vcycle.bench.runs import ArmRun
 
     shown.end()

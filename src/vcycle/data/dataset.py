@@ -20,7 +20,7 @@ from vcycle.data.images import ImageSource
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.request import SampleRequest, answer
-from vcycle.data.source import FileSource, FrameSource
+from vcycle.data.source import FileSource, FrameSource, PartSource
 from vcycle.data.stream import permute
 from vcycle.data.video import VideoError
 from vcycle.data.views import Views
@@ -241,6 +241,11 @@ class VideoDataset(Dataset[Sample]):
     def __len__(self) -> int:
         """Number of videos."""
         return len(self.videos)
+
+    def part(self, items: Sequence[int]) -> "VideoDataset":
+        """Return a dataset of these videos alone, in this order."""
+        videos, source = self.videos.part(items), PartSource(self.source, items)
+        return VideoDataset(videos, self.grids, source=source, transform=self.transform)
 
     def __getitem__(self, request: SampleRequest) -> Sample:
         """Return the clip of a request, or of its replacement.

@@ -12,9 +12,10 @@ from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.info import VideoInfo
 from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of, named
 from vcycle.data.resampled import Layout, check_layout, layout_meant
+from vcycle.data.sampler import check_ranks, check_steps
 from vcycle.data.source import resample
 from vcycle.data.views import Views
-from vcycle.errors import DataError, PlanError
+from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape, Step, rank_slice
 from vcycle.utils.ranks import rank_and_world
 
@@ -88,8 +89,7 @@ def follow(
             again, its clips are smaller than a step's shape or not five-dimensional, or its batches cannot be joined:
             they differ in structure or type.
     """
-    if not 0 <= start <= len(plan):
-        raise PlanError(f"start {start} is not in the plan, which has steps 0 to {len(plan)}")
+    check_steps(plan, start, len(plan))
     fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
     shares = _shares(plan, start, *rank_and_world(rank, world))
     return _steps(_Supply(stream, plan, key), fitted, shares)
@@ -97,10 +97,7 @@ def follow(
 
 def _shares(plan: Plan, start: int, rank: int, world: int) -> Iterator[tuple[Step, int]]:
     """Return each step and this rank's number of clips."""
-    for shape in plan.shapes:
-        if shape.batch < world:
-            raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
-    rank_slice(world, 1, rank, world)  # refuses an invalid rank here rather than in the loop
+    check_ranks(plan, rank, world)
     return ((step, len(rank_slice(step.batch, step.bn_batch, rank, world))) for step in plan.iterate(start))
 
 
@@ -214,7 +211,8 @@ class _Fitted:
         """
         shape = step.shape
         if clips.ndim != 5:
-            raise DataError(f"a batch of clips of shape {tuple(clips.shape)} is not B{self._layout}")
+            single = ": give batches, such as those of a DataLoader" if clips.ndim == 4 else ""
+            raise DataError(f"a batch of clips of shape {tuple(clips.shape)} is not B{self._layout}{single}")
         if (meant := layout_meant(tuple(clips.shape[1:]), self._layout)) is not None:
             raise DataError(
                 f"a batch of clips of shape {tuple(clips.shape)} would have {clips.shape[1 + self._layout.index('C')]} "

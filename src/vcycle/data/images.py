@@ -1,4 +1,4 @@
-"""Videos stored as folders of pictures: a frame source that decodes only the pictures a clip needs."""
+"""Videos stored as folders of pictures, or single pictures: a frame source that decodes only what a clip needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.locations import local_path
-from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture
+from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture, picture_size
 from vcycle.data.recent import Recent
 from vcycle.data.source import Box, Frames, resample
 from vcycle.data.video import VideoError
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["ImageSource"]
 
 _NUMBER = re.compile(r"(\d+)")
+_ITSELF = [""]
+"""The names of a video that is a single picture: relative to its own path."""
 
 
 class _Folder(NamedTuple):
@@ -37,7 +39,7 @@ class _Folder(NamedTuple):
 
 
 class ImageSource:
-    """Decodes frames from folders of pictures, one folder per video.
+    """Decodes frames from folders of pictures, one folder per video; a picture file is a video of one frame.
 
     Pictures are ordered by the numbers in their names and shown at ``frame_rate`` of the list. All are shown at the
     size of the first. A picture that cannot be decoded repeats the one before it.
@@ -84,6 +86,8 @@ class ImageSource:
                     format="rgb24", height=size[0], width=size[1], interpolation="BILINEAR", threads=1
                 )
         if not good.any():
+            if names == _ITSELF:
+                decode_picture(folder)  # raises the cause
             raise VideoError(str(folder), f"none of {len(wanted)} pictures can be decoded, such as {names[wanted[0]]}")
         # A bad picture repeats the last good one before it, or the first good one of all.
         shown = np.maximum.accumulate(np.where(good, np.arange(len(wanted)), np.argmax(good)))
@@ -103,6 +107,8 @@ class ImageSource:
 
 
 def _look_into(folder: Path, rate: float) -> _Folder:
+    if not folder.is_dir():
+        return _Folder(_ITSELF, VideoInfo.uniform(1, *picture_size(folder), rate))
     try:
         names = [name for name in os.listdir(folder) if _suffix(name) in PICTURE_SUFFIXES and not name.startswith(".")]
     except OSError as error:

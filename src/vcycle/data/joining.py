@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vcycle.errors import DataError
 
-__all__ = ["BatchPart", "Joiner", "Key", "clips_in", "clips_of"]
+__all__ = ["BatchPart", "Joiner", "Key", "clips_in", "clips_of", "named"]
 
 Key = str | int
 """The place of the clips: a name in a mapping, a dataclass or a named tuple, or a position in a tuple."""

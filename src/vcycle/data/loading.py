@@ -345,7 +345,8 @@ def loader(
             initialised, otherwise of the environment (``RANK``, as ``torchrun`` sets it), otherwise 0.
         world: Number of ranks, found with the rank (``WORLD_SIZE``).
         replaced: Replacement indices by position in the stream, from the journal of a resumed run.
-        grids: Sampling grids for a dataset that has none; ``default_grids`` by default.
+        grids: Sampling grids for a dataset that has none. By default a clip of the baseline's shape shows the whole
+            item, and a smaller one a random part of it.
         layout: Dimension order of such a dataset's clips.
         key: Key of the clip in such a dataset's items, if they are dicts, such as ``"pixel_values"``.
         pin_memory: Whether to put batches in pinned memory, for faster copies to a CUDA device.
@@ -380,7 +381,7 @@ def _plan_loader(
     if not _is_indexable(dataset):
         raise DataError(
             f"{type(dataset).__name__} is not a map-style dataset: a plan decides which item comes when, so it needs "
-            "len(dataset) and dataset[i]"
+            "len(dataset) and dataset[i]. Give the dataset, or use vcycle.follow for a loader or a stream"
         )
     dataset = looked_through(dataset)
     samples_grids = getattr(dataset, "samples_grids", False)
@@ -389,7 +390,9 @@ def _plan_loader(
     if samples_grids and key is not None:
         raise DataError(f"key={key!r}: {type(dataset).__name__} samples its own grids, so no clip of it is resampled")
     if not samples_grids:
-        dataset = ResampledDataset(dataset, grids or default_grids(plan), layout=layout, key=key)
+        full = plan.baseline_shape
+        grids = grids or GridSampler(frames=full.frames, size=full.size)
+        dataset = ResampledDataset(dataset, grids, layout=layout, key=key)
     made_for = plan.baseline
     if made_for.epochs is not None and made_for.clips != len(dataset):
         # Only a warning: a set that lost a few videos may still be trained with the plan of the full set.
@@ -406,9 +409,3 @@ def _is_indexable(dataset: Any) -> bool:
     """Whether a dataset has a length and items by number. One that can also be iterated, as a stream, may have both."""
     own = getattr(type(dataset), "__getitem__", None)
     return hasattr(dataset, "__len__") and own is not None and own is not Dataset.__getitem__
-
-
-def default_grids(plan: Plan) -> GridSampler:
-    """Return grids for whole clips: the whole clip at the baseline's shape, a random part of it at smaller shapes."""
-    baseline = plan.baseline_shape
-    return GridSampler(frames=baseline.frames, size=baseline.size)

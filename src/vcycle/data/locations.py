@@ -13,15 +13,15 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from vcycle.errors import DataError
-from vcycle.utils.extras import require
+from vcycle.errors import DataError, summary
+from vcycle.utils.extras import NotInstalledError, require
 
 __all__ = ["Location", "Url", "given_location", "inside", "is_url", "joined", "local_path", "location"]
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*([a-z][a-z0-9+.-]*)://", re.ASCII | re.IGNORECASE)
 _LOCAL = ("file", "local")
 _MOST_ARCHIVES = 64
-"""Number of archives that a thread keeps open."""
+"""Number of archives that a process keeps open, those of all its threads together."""
 
 
 def is_url(path: str) -> bool:
@@ -252,15 +252,14 @@ def _call(function: Any, *arguments: Any, **options: Any) -> Any:
     except (OSError, ImportError):
         raise
     except Exception as error:
-        reason = " ".join(str(error).split())
-        raise OSError(f"{type(error).__name__}: {reason}" if reason else type(error).__name__) from error
+        raise OSError(summary(error)) from error
 
 
 def _opened_at(url: str) -> tuple[Any, str]:
     """Return this thread's filesystem of a URL, and the path in it.
 
     Raises:
-        DataError: If the filesystem's package is missing.
+        NotInstalledError: If the filesystem's package is missing.
         OSError: If it cannot be opened.
     """
     head, colons, rest = url.partition("::")
@@ -271,7 +270,7 @@ def _opened_at(url: str) -> tuple[Any, str]:
             return _archive(protocol, rest, os.getpid(), threading.get_ident()), member
         filesystem, path = require("fsspec.core").url_to_fs(url)
     except (ImportError, ValueError) as error:  # a package that is missing, or a protocol of none that is installed
-        raise DataError(f"{url}: {error}") from error
+        raise NotInstalledError(f"{url}: {error}") from error
     return filesystem, path
 
 

@@ -5,25 +5,29 @@ No demuxer is used: it would double the time.
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.layouts.files import PICTURES
 from vcycle.data.video import VideoError
 
 # After vcycle.data.video, whose import error says how to install PyAV.
 import av  # isort: skip
 from av import CodecContext, Packet, VideoCodecContext, VideoFrame  # isort: skip
 
-__all__ = ["PICTURE_SUFFIXES", "decode_picture", "picture_size", "read_picture"]
+__all__ = ["PICTURE_SUFFIXES", "decode_picture", "encode_png", "picture_size", "read_picture"]
 
-PICTURE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"})
+PICTURE_SUFFIXES = PICTURES.suffixes
 
 _PNG = b"\x89PNG\r\n\x1a\n"
-_SIGNATURES = {_PNG: "png", b"\xff\xd8\xff": "mjpeg", b"RIFF": "webp", b"BM": "bmp"}
+_JPEG = b"\xff\xd8\xff"
+_SIGNATURES = {_PNG: "png", _JPEG: "mjpeg", b"RIFF": "webp", b"BM": "bmp"}
 _JPEG_END = b"\xff\xd9"
+_JPEG_HEAD = 1 << 16  # beyond it lie only pictures with large profiles
 _JPEG_TAIL = 4096  # some writers append a few bytes
 
 
@@ -61,8 +65,18 @@ def read_picture(path: Path) -> NDArray[np.uint8]:
     return decode_picture(path).to_rgb(threads=1).to_ndarray().astype(np.uint8, copy=False)
 
 
+def encode_png(pixels: NDArray[np.uint8]) -> bytes:
+    """Encode uint8 ``(H, W, 3)``, RGB, as a PNG."""
+    encoder = av.CodecContext.create("png", "w")
+    encoder.height, encoder.width = pixels.shape[:2]
+    encoder.pix_fmt, encoder.time_base = "rgb24", Fraction(1)
+    encoder.thread_count = 1
+    frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
+    return b"".join(bytes(packet) for packet in (*encoder.encode(frame), *encoder.encode(None)))
+
+
 def picture_size(path: Path) -> tuple[int, int]:
-    """Return the height and width of a picture; a PNG is not decoded for it.
+    """Return the height and width of a picture; a PNG or JPEG is not decoded for it.
 
     Raises:
         VideoError: For the reasons of ``decode_picture``.
@@ -70,8 +84,21 @@ def picture_size(path: Path) -> tuple[int, int]:
     head = _begin(path, 24)
     if head.startswith(_PNG) and len(head) == 24:
         return int.from_bytes(head[20:24], "big"), int.from_bytes(head[16:20], "big")
+    if head.startswith(_JPEG) and (size := _jpeg_size(_begin(path, _JPEG_HEAD))) is not None:
+        return size
     frame = decode_picture(path)
     return frame.height, frame.width
+
+
+def _jpeg_size(data: bytes) -> tuple[int, int] | None:
+    """Return the height and width in a JPEG's frame header; None if that is not in these bytes."""
+    at = 2
+    while at + 9 <= len(data) and data[at] == 0xFF:
+        marker, length = data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC):
+            return int.from_bytes(data[at + 5 : at + 7], "big"), int.from_bytes(data[at + 7 : at + 9], "big")
+        at += 2 + length
+    return None
 
 
 def _begin(path: Path, count: int | None) -> bytes:

@@ -15,7 +15,7 @@ from vcycle.utils.ranks import rank_and_world
 if TYPE_CHECKING:
     from vcycle.plan import Plan, Step
 
-__all__ = ["PlanBatchSampler"]
+__all__ = ["PlanBatchSampler", "check_ranks", "check_steps"]
 
 
 class PlanBatchSampler:
@@ -58,16 +58,13 @@ class PlanBatchSampler:
                 ranks, or only one of ``rank`` and ``world`` is given.
             DataError: If the dataset is empty.
         """
-        stop = len(plan) if stop is None else stop
         self.plan = plan
+        self.start, self.stop = start, len(plan) if stop is None else stop
+        check_steps(plan, self.start, self.stop)
         self._given = rank, world
         if rank is not None or world is not None:
-            self._check(world)
-            rank, world = rank_and_world(rank, world)
-            rank_slice(world, 1, rank, world)  # refuses an invalid rank here rather than in a worker
+            check_ranks(plan, *rank_and_world(rank, world))
         self.stream = SampleStream(size, seed)
-        self.start = _within(start, stop, plan)
-        self.stop = stop
         self.replaced = dict(replaced or {})
 
     def __len__(self) -> int:
@@ -90,12 +87,12 @@ class PlanBatchSampler:
         Raises:
             PlanError: If ``start`` is not a step, or a batch is smaller than the number of ranks.
         """
-        rank, world = rank_and_world(*self._given)
-        self._check(world)
         here = copy(self)
-        here._given = rank, world
+        here._given = rank_and_world(*self._given)
+        check_ranks(self.plan, *here._given)
         if start is not None:
-            here.start = _within(start, self.stop, self.plan)
+            check_steps(self.plan, start, self.stop)
+            here.start = start
         return here
 
     @property
@@ -126,11 +123,6 @@ class PlanBatchSampler:
             )
         raise AttributeError("PlanBatchSampler has no one batch_size: it varies over the plan")
 
-    def _check(self, world: int | None) -> None:
-        for shape in self.plan.shapes:
-            if world is not None and shape.batch < world:
-                raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
-
     def requests(self, step: Step) -> list[SampleRequest]:
         """Return this rank's requests of one step."""
         places = rank_slice(step.batch, step.bn_batch, self.rank, self.world)
@@ -146,12 +138,23 @@ class PlanBatchSampler:
         ]
 
 
-def _within(start: int, stop: int, plan: Plan) -> int:
-    """Return the first step, checked.
+def check_steps(plan: Plan, start: int, stop: int) -> None:
+    """Check that a plan has the steps from ``start`` to ``stop``.
 
     Raises:
-        PlanError: If ``start`` and ``stop`` are not steps of the plan.
+        PlanError: If it does not.
     """
     if not 0 <= start <= stop <= len(plan):
         raise PlanError(f"steps {start} to {stop} are not in the plan, which has steps 0 to {len(plan)}")
-    return start
+
+
+def check_ranks(plan: Plan, rank: int, world: int) -> None:
+    """Check before the first step that ranks can share every batch of a plan.
+
+    Raises:
+        PlanError: If a batch has fewer clips than there are ranks, or ``rank`` is not one of them.
+    """
+    for shape in plan.shapes:
+        if shape.batch < world:
+            raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")
+    rank_slice(world, 1, rank, world)

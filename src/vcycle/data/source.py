@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from vcycle.data.video import VideoIndex, probe, read_frames
 if TYPE_CHECKING:
     from vcycle.data.video.kept import KeptIndexes
 
-__all__ = ["Box", "FileSource", "FrameSource", "Frames", "part_shown", "read_clip", "resample", "resize"]
+__all__ = ["Box", "FileSource", "FrameSource", "Frames", "PartSource", "part_shown", "read_clip", "resample", "resize"]
 
 Box = tuple[int, int, int, int]
 
@@ -76,6 +76,27 @@ class FrameSource(Protocol):
             The frames in the requested order, uint8 ``(T, height, width, 3)``: ``out``, if it is given.
         """
         ...
+
+
+class PartSource:
+    """Some videos of a frame source, in an order of their own."""
+
+    def __init__(self, whole: FrameSource, items: Sequence[int]) -> None:
+        """Take videos of a source.
+
+        Args:
+            whole: The source.
+            items: Their indexes in it.
+        """
+        self._whole, self._items = whole, tuple(items)
+
+    def info(self, item: int) -> VideoInfo:
+        """Return the times and displayed size of a video."""
+        return self._whole.info(self._items[item])
+
+    def read(self, item: int, frames: NDArray[np.int64], **how: Any) -> Frames:
+        """Read frames as the whole source does."""
+        return self._whole.read(self._items[item], frames, **how)
 
 
 def resample(

@@ -8,6 +8,7 @@ import stat
 from typing import NamedTuple
 
 from vcycle.data.locations import Url, location
+from vcycle.utils.extras import NotInstalledError
 
 __all__ = ["Stamp", "stamp_of", "stamp_of_url"]
 
@@ -30,7 +31,11 @@ class Stamp(NamedTuple):
 
 
 def stamp_of(path: str | os.PathLike[str] | Url) -> Stamp:
-    """Return the stamp of a file or folder; a folder's covers its entries, whose changes it does not record itself."""
+    """Return the stamp of a file or folder; a folder's covers its entries, whose changes it does not record itself.
+
+    Raises:
+        NotInstalledError: If a package that opens a URL is missing.
+    """
     try:
         place = location(path) if isinstance(path, str) else path
         if isinstance(place, Url):
@@ -40,6 +45,8 @@ def stamp_of(path: str | os.PathLike[str] | Url) -> Stamp:
             return Stamp(status.st_size, status.st_mtime_ns)
         with os.scandir(place) as entries:
             pictures = [_status(entry) for entry in entries]
+    except NotInstalledError:
+        raise
     except (OSError, ValueError):  # NUL in the name
         return Stamp(0, 0)
     changed = max([status.st_mtime_ns, *(picture.st_mtime_ns for picture in pictures)])

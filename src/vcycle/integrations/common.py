@@ -52,8 +52,13 @@ class BatchesFromStep:
         self._batches.load_state_dict(state_dict)
 
 
-def require_groups(model: nn.Module, plan: Plan) -> None:
+def require_groups(model: nn.Module, plan: Plan, *, all_train: bool = False) -> None:
     """Check that no BatchNorm in training mode normalises over the plan's whole batches.
+
+    Args:
+        model: The model.
+        plan: The plan.
+        all_train: Whether the trainer puts the whole model in training mode, whatever its modes are now.
 
     Raises:
         PlanError: if one does, with its name.
@@ -61,7 +66,7 @@ def require_groups(model: nn.Module, plan: Plan) -> None:
     if all(cell.batch <= cell.bn_batch for cell in plan.shapes):
         return
     for name, layer in model.named_modules():
-        if isinstance(layer, _BatchNorm) and layer.training and not isinstance(layer, SubBatchNorm):
+        if isinstance(layer, _BatchNorm) and (layer.training or all_train) and not isinstance(layer, SubBatchNorm):
             raise PlanError(
                 f"layer {name or 'model'!r} is a {type(layer).__name__} without groups: it would normalise over whole "
                 "batches of the plan, or over a rank's part of them. Call vcycle.convert_batchnorm(model) before the "

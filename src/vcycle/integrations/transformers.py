@@ -9,18 +9,19 @@ which a checkpoint restores: a resumed training has the batches and LRs of an un
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vcycle import BatchPartition, Plan, PlanError, PlanLR, Shape, apply, loader, one_step
+from vcycle import BatchPartition, Plan, PlanError, PlanLR, any_shape, apply, loader, one_step
 from vcycle.integrations.common import BatchesFromStep, require_groups
 from vcycle.utils.extras import require
 
 if TYPE_CHECKING:
-    from transformers import Trainer
+    from transformers import PreTrainedModel, Trainer
 else:
-    Trainer = require("transformers").Trainer
+    Trainer, PreTrainedModel = require("transformers").Trainer, require("transformers").PreTrainedModel
 
 __all__ = ["PlanTrainer"]
 
@@ -32,7 +33,8 @@ class PlanTrainer(Trainer):
     is. These arguments of ``TrainingArguments`` have another meaning: ``max_steps`` is the plan's length;
     ``per_device_train_batch_size``, ``learning_rate``, ``lr_scheduler_type``, ``warmup_steps`` and
     ``num_train_epochs`` are not used, as the plan has these. ``dataloader_num_workers`` and ``dataloader_pin_memory``
-    apply to ``vcycle.loader``, as does ``data_seed``, or ``seed`` without it.
+    apply to ``vcycle.loader``, as does ``data_seed``, or ``seed`` without it. The positions of a video transformer
+    follow the shape of each step (``vcycle.any_shape``).
     """
 
     def __init__(self, *args: Any, plan: Plan, loader_options: Mapping[str, Any] | None = None, **kwargs: Any) -> None:
@@ -54,6 +56,7 @@ class PlanTrainer(Trainer):
         self.plan = plan
         self.loader_options = {"key": "pixel_values", "layout": "TCHW", **(loader_options or {})}
         self._refuse()
+        any_shape(self.model, strict=False)
         self.args.max_steps = len(plan)
         self.args.ignore_data_skip = True  # the loader starts at the step
 
@@ -69,9 +72,11 @@ class PlanTrainer(Trainer):
                 f"optimizers has the LR scheduler {type(scheduler).__name__}, but the plan is the LR schedule; "
                 "accepted: optimizers=(optimizer, None). Baseline(decay=..., warmup=...) sets the schedule"
             )
-        strategy = "group_by_length" if getattr(args, "group_by_length", False) else args.train_sampling_strategy
-        if strategy != "random":
-            raise PlanError(f"train_sampling_strategy={strategy!r}: the plan orders the clips; accepted: 'random'")
+        if args.train_sampling_strategy != "random":
+            raise PlanError(
+                f"train_sampling_strategy={args.train_sampling_strategy!r}: the plan orders the clips; accepted: "
+                "'random'"
+            )
         if args.auto_find_batch_size:
             raise PlanError("auto_find_batch_size=True: the plan has the batches; accepted: False")
         if args.n_gpu > 1:
@@ -82,15 +87,13 @@ class PlanTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The plan's batches from the trainer's step on."""
-        require_groups(self.model, self.plan)
-        batches = loader(
-            self.train_dataset,
-            self.plan,
-            seed=self.args.seed if self.args.data_seed is None else self.args.data_seed,
-            workers=self.args.dataloader_num_workers,
-            pin_memory=self.args.dataloader_pin_memory,
-            **self.loader_options,
-        )
+        require_groups(self.model, self.plan, all_train=True)
+        options = {
+            "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
+            "workers": self.args.dataloader_num_workers,
+            "pin_memory": self.args.dataloader_pin_memory,
+        }
+        batches = loader(self.train_dataset, self.plan, **(options | self.loader_options))
         return BatchesFromStep(batches, lambda: self.state.global_step)
 
     def get_total_train_batch_size(self, args: Any) -> Any:
@@ -102,6 +105,11 @@ class PlanTrainer(Trainer):
         self.lr_scheduler = PlanLR(self.optimizer if optimizer is None else optimizer, self.plan)
         return self.lr_scheduler
 
+    def _save_checkpoint(self, *args: Any, **kwargs: Any) -> None:
+        """Save a checkpoint under the model's own names, by which the Trainer loads it."""
+        with _own_names(self.model):
+            super()._save_checkpoint(*args, **kwargs)
+
     def training_step(self, model: torch.nn.Module, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Apply the step to model and optimizer and compute its gradients.
 
@@ -111,8 +119,7 @@ class PlanTrainer(Trainer):
         step = self.plan[self.state.global_step]
         sharing = BatchPartition.of(step, rank=self.args.process_index, world=self.args.world_size)
         apply(step, model, self.optimizer, inputs, rank=sharing.rank, world=self.args.world_size)
-        config = getattr(self.model, "config", None)  # that of the model itself: DistributedDataParallel has none
-        with one_step(model, sharing), _shape_in_config(config, step.shape), self._weighted_loss(sharing.loss_weight):
+        with one_step(model, sharing), self._weighted_loss(sharing.loss_weight):
             # Without a number of items each rank's loss is a mean, which can be weighted.
             loss: torch.Tensor = super().training_step(model, inputs)
         return loss
@@ -138,18 +145,18 @@ class PlanTrainer(Trainer):
 
 
 @contextmanager
-def _shape_in_config(config: Any, shape: Shape) -> Iterator[None]:
-    """Set the frames and the side in a model's config to those of a step.
+def _own_names(model: Any) -> Iterator[None]:
+    """Let ``save_pretrained`` keep the names of a model's tensors.
 
-    TimeSformer reads them there in every forward pass, and computes something else, without an error, if they are not
-    those of its input. Models that make tables of positions from them do not read them again.
+    By default it renames some to those of published files, such as VideoMAE's biases of queries and values.
+    ``from_pretrained`` reads both. The Trainer resumes by the model's own names, and leaves a tensor that it does not
+    find as it was initialised.
     """
-    of_step = {"num_frames": shape.frames, "image_size": shape.size}
-    before = {name: getattr(config, name) for name in of_step if hasattr(config, name)}
+    if not isinstance(model, PreTrainedModel):
+        yield
+        return
+    model.__dict__["save_pretrained"] = partial(model.save_pretrained, save_original_format=False)
     try:
-        for name in before:
-            setattr(config, name, of_step[name])
         yield
     finally:
-        for name, value in before.items():
-            setattr(config, name, value)
+        del model.__dict__["save_pretrained"]

@@ -35,7 +35,7 @@ _REPLACING = threading.RLock()
 One for all modules, since a copied or pickled module cannot hold a lock."""
 
 
-def any_shape(model: nn.Module) -> nn.Module:
+def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
     """Make a video transformer take clips of any shape.
 
     ============================  ==================================================================================
@@ -53,19 +53,20 @@ def any_shape(model: nn.Module) -> nn.Module:
 
     Args:
         model: A model that is, or contains, one of these. It is changed in place.
+        strict: Whether to refuse a model that contains none of these; otherwise it is returned as it is.
 
     Returns:
         The same model.
 
     Raises:
-        PlanError: If it contains none of these. From the model's forward: if a clip's frames, height or width are not
-            a multiple of the model's patch, which would otherwise ignore the rest of the clip.
+        PlanError: If it contains none of these, with ``strict``. From the model's forward: if a clip's frames, height
+            or width are not a multiple of the model's patch, which would otherwise ignore the rest of the clip.
 
     Example:
-        ``model = vcycle.nn.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
+        ``model = vcycle.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
     """
     found = list(_adapters(model))
-    if not found:
+    if strict and not found:
         known = ", ".join(sorted({name.rpartition(".")[2] for name in _ADAPTERS}))
         raise PlanError(
             f"{type(model).__name__} contains no transformer that any_shape can adapt; accepted: models with {known}. "
@@ -214,10 +215,11 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
 @_replacing
 def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     clips = _clips(args, kwargs, "pixel_values")
-    patches, size = embeddings.patch_embeddings, tuple(clips.shape[3:])
+    patches = embeddings.patch_embeddings
     lattice = _lattice(embeddings, clips)
-    if lattice == embeddings._lattice and size == tuple(patches.image_size):
-        return _own_forward(embeddings, *args, **kwargs)
+    height, width = clips.shape[3:]
+    # Some versions of transformers keep one number, which squares alone can equal.
+    size = height if isinstance(patches.image_size, int) and height == width else (height, width)
     table = _resampled(embeddings.position_embeddings, embeddings._lattice_prefix, embeddings._lattice, lattice)
     own = {"image_size": size} if hasattr(embeddings, "image_size") else {}
     with _replaced(patches, image_size=size), _replaced(embeddings, position_embeddings=table, **own):

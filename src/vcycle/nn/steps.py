@@ -83,7 +83,7 @@ def apply(
         scheduler.move_to(step.index)
     if any(layer.bn_batch != step.bn_batch for layer in sub_batch_layers(model)):
         set_bn_batch(model, step.bn_batch)
-    if model not in _named and (plain := next(_unconverted(step, model), None)) is not None:
+    if model not in _named and (plain := next(_unconverted(step, model, rank, world), None)) is not None:
         _named.add(model)
         warnings.warn(
             f"layer {plain!r} is a BatchNorm that is not converted: it normalises over the whole batch, up to "
@@ -93,9 +93,9 @@ def apply(
         )
 
 
-def _unconverted(step: Step, model: nn.Module) -> Iterator[str]:
+def _unconverted(step: Step, model: nn.Module, rank: int | None, world: int | None) -> Iterator[str]:
     """Names of unconverted BatchNorms that would normalise over more clips than a group of the step has."""
-    _, ranks = rank_and_world()
+    _, ranks = rank_and_world(rank, world)
     for name, layer in model.named_modules():
         if not isinstance(layer, _BatchNorm) or isinstance(layer, SubBatchNorm) or not layer.training:
             continue

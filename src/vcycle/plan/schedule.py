@@ -341,9 +341,12 @@ class Plan(Sequence[Step]):
             if reason is not None:
                 stage = self.stages[self[step].stage]
                 which = "the model" if model is None else f"model {model!r}"
+                full = self.baseline_shape.shape
+                # Shapes are rounded to a model's multiples only where the full shape has them.
+                also = f"; the full shape {full} is refused too: change it first" if needs.violation(full) else ""
                 raise PlanError(
                     f"plan {self.name!r}, stage {stage.name!r}: {which} cannot take the shape "
-                    f"{cell.shape} that comes at step {step:,}: {reason}"
+                    f"{cell.shape} that comes at step {step:,}: {reason}{'' if cell.shape == full else also}"
                 )
 
     # As data -----------------------------------------------------------------------------------------

@@ -154,7 +154,6 @@ class ShapeConstraints:
     """Pixels of the short side."""
     size_multiple: int = 1
     """A divisor of height and width, for networks that downsample and upsample."""
-    fixed: Shape | None = None
     window: int | None = None
     """The exact number of frames that the model takes."""
 
@@ -166,8 +165,6 @@ class ShapeConstraints:
 
     def violation(self, shape: Shape) -> str | None:
         """The reason why the model cannot take `shape`, or None."""
-        if self.fixed is not None and shape != self.fixed:
-            return f"the model takes {self.fixed} alone"
         if self.window is not None and shape.frames != self.window:
             return f"{shape.frames} frames, the model takes a window of {self.window}"
         if shape.frames < self.min_frames:

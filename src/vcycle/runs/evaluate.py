@@ -84,9 +84,14 @@ def evaluate_all(
     on_message: Callable[[str], None] = lambda _: None,
     on_progress: Progress = lambda *_: None,
 ) -> list[Any] | None:
-    """Evaluate on all ranks. Returns all results on the first rank, None on the others; reports unreadable items."""
+    """Evaluate on all ranks. Returns all results on the first rank, None on the others; reports unreadable items.
+
+    The model may be sharded over the ranks.
+    """
+    from vcycle.train.uneven_inputs import uneven_inputs
+
     report = partial(on_progress, evaluator.doing)
-    with _evaluating(evaluator):
+    with uneven_inputs(model, ranks), _evaluating(evaluator):
         own = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
     shares = ranks.gather(own)
     if shares is None:

@@ -361,7 +361,7 @@ class Task(ABC, Generic[R, F]):
     models: "ClassVar[ModelRegistry | None]" = None
     """Its models by name, and what it asks of them; None for a task whose networks recipes do not choose."""
     layouts: ClassVar[LayoutRegistry | None] = None
-    """How its datasets may lie; None for a task without such a choice."""
+    """The layouts of its datasets; None for a task without such a choice."""
     compared: ClassVar[tuple[str, ...]] = ("constant",)
     """The plans that `vcycle compare` trains by default."""
     measures: ClassVar[tuple[Measure, ...]]
@@ -606,6 +606,7 @@ tasks: Registry[Task[Any, Any]] = Registry("task", "vcycle.tasks")
 """All tasks by name."""
 tasks.register_lazily("recognition", "vcycle.tasks.recognition.task:RECOGNITION")
 tasks.register_lazily("superresolution", "vcycle.tasks.superres.task:SUPERRESOLUTION")
+tasks.register_lazily("images", "vcycle.tasks.images.task:IMAGES")
 
 
 def register_task(task: Task[Any, Any]) -> Task[Any, Any]:
@@ -650,7 +651,7 @@ def register_layout(
     folds: int = 0,
     incomplete: bool = False,
 ) -> Callable[[C], C]:
-    """Add a dataset layout to a task, by decorating what reads a split of a folder.
+    """Register a dataset layout for a task; a decorator of the function that reads a split of a folder.
 
     The function is called with the folder (a `Path`) and the split's name, and with those of the recipe's options that
     it takes by name. Recognition: `videos` (`data.root`), `fold`, `val_fraction`, and `check_files` (whether to look
@@ -658,11 +659,12 @@ def register_layout(
     it returns `vcycle.tasks.superres.ClipPairs`. Recipes choose the layout with `data.layout: NAME`.
 
     Args:
-        name: Of the layout.
-        task: The task that it is for.
-        splits: From a folder to the splits that it has (`train`, `val`, `test`), none where it lies in another way; by
-            it `data.layout=auto` recognises folders. Or the splits of every such folder, which then has to be named.
-        folds: How many official folds there are.
+        name: Name of the layout.
+        task: Name of the task.
+        splits: A function that returns the splits of a folder (`train`, `val`, `test`), none if the folder has another
+            layout; `data.layout=auto` detects the layout with it. Or the splits that every folder has: such a layout
+            is never detected.
+        folds: Number of official folds.
         incomplete: Whether listed videos may have no file, and are left out.
 
     Raises:

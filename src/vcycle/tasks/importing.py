@@ -19,21 +19,23 @@ from vcycle.tasks.models import ModelRegistry
 from vcycle.tasks.nearest_recipe import as_yaml, count_keys, merged, nested, over_nearest, without_tuples
 from vcycle.tasks.recipes import parse_recipe
 from vcycle.utils.python_config import read_python_config
-from vcycle.utils.reading import LONGEST, read_text, read_yaml
+from vcycle.utils.reading import LONGEST, read_text, read_yaml, resolved
 
 __all__ = [
     "Finding",
     "Imported",
     "Importer",
+    "Kind",
     "Rule",
     "Source",
     "differs",
     "existing",
+    "finding_of",
     "import_config",
-    "into",
     "named_model",
     "only",
     "product",
+    "switch",
     "to",
     "translated",
     "unneeded",
@@ -86,56 +88,56 @@ class Source(Mapping[str, Any]):
         return {key[len(prefix) + 1 :]: value for key, value in self.items() if key.startswith(f"{prefix}.")}
 
 
-Rule = Callable[[Any, Source], Finding]
+Compute = Callable[[Any, Source], Finding]
 """From the value of a key, and all others, to what becomes of it."""
+Rule = Finding | Compute
+"""What becomes of a key, whatever its value, or how to compute it."""
+
+
+def finding_of(rule: Rule, value: Any, source: Source) -> Finding:
+    """What becomes of a key of this value."""
+    return rule if isinstance(rule, Finding) else rule(value, source)
 
 
 def translated(*into: str, **sets: Any) -> Finding:
-    """A key that the keys `into` of the recipe, or those in `sets`, hold; a double underscore stands for a dot."""
+    """A key that the recipe has as other keys: `sets`, with `__` for a dot, or `into`, which `compose` computes."""
     values = {key.replace("__", "."): value for key, value in sets.items()}
     return Finding(kind="translated", reason=", ".join((*into, *values)), sets=values)
 
 
-def to(*keys: str, convert: Callable[[Any], Any] = lambda value: value) -> Rule:
+def to(key: str, convert: Callable[[Any], Any] = lambda value: value) -> Compute:
     """A key that the recipe has under another name."""
-    return lambda value, source: Finding(
-        kind="translated", reason=", ".join(keys), sets=dict.fromkeys(keys, convert(value))
-    )
+    return lambda value, source: translated(**{key: convert(value)})
 
 
-def into(*keys: str) -> Rule:
-    """A key from which the importer computes keys of the recipe, together with others."""
-    return lambda value, source: translated(*keys)
-
-
-def unneeded(why: str) -> Rule:
+def unneeded(why: str) -> Finding:
     """A key that a recipe does not need."""
-    return lambda value, source: Finding(kind="unneeded", reason=why)
+    return Finding(kind="unneeded", reason=why)
 
 
-def differs(why: str) -> Rule:
-    """A key for which vcycle does something else, or nothing."""
-    return lambda value, source: Finding(kind="differs", reason=why)
+def differs(why: str, **sets: Any) -> Finding:
+    """A key for which vcycle does something else, or nothing; `sets` as for `translated`."""
+    return Finding(kind="differs", reason=why, sets=translated(**sets).sets)
 
 
-def only(*accepted: Any, why: str) -> Rule:
+def only(*accepted: Any, why: str) -> Compute:
     """A key with values for which vcycle does the same; others are different."""
+    same = unneeded("vcycle does the same")
+    return lambda value, source: same if without_tuples(value) in map(without_tuples, accepted) else differs(why)
 
-    def rule(value: Any, source: Source) -> Finding:
-        if without_tuples(value) in map(without_tuples, accepted):
-            return Finding(kind="unneeded", reason="vcycle does the same")
-        return Finding(kind="differs", reason=why)
 
-    return rule
+def switch(on: Rule, off: str) -> Compute:
+    """A key whose value may be off, none or empty, which a recipe then does not need."""
+    return lambda value, source: finding_of(on, value, source) if value else unneeded(off)
 
 
 def existing(value: Any, kind: str, key: str) -> Finding:
     """A path: it is translated if it exists, and otherwise to be given on the command line."""
     if isinstance(value, str) and value and Path(value).exists():
-        return Finding(kind="translated", reason=key, sets={key: value})
+        return translated(**{key: value})
     if not value:
-        return Finding(kind="unneeded", reason="empty")
-    return Finding(kind="differs", reason=f"no such {kind} here: give it with {key}={kind.upper()}")
+        return unneeded("empty")
+    return differs(f"no such {kind} here: give it with {key}={kind.upper()}")
 
 
 def product(one: float, other: float) -> float:
@@ -196,7 +198,7 @@ class Importer:
         found = {}
         for key, value in source.items():
             try:
-                found[key] = self.rule_of(key)(value, source)
+                found[key] = finding_of(self.rule_of(key), value, source)
             except _UNREADABLE as error:
                 if isinstance(error, VcycleError):
                     raise
@@ -204,7 +206,7 @@ class Importer:
                     f"{source.name}: key {key!r} is {_short(value)}: not a value of {self.tool}"
                 ) from None
             if found[key].reason == _UNKNOWN and re.split(r"[.\[]", key)[0] in source.helpers:
-                found[key] = Finding(kind="unneeded", reason="a name for values that other keys use")
+                found[key] = unneeded("a name for values that other keys use")
         return found
 
     def composed(self, source: Source) -> Mapping[str, Any]:
@@ -334,9 +336,10 @@ def _read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> Any:
 
     Raises:
         OSError: if a file cannot be read.
-        ValueError: if one is not valid; names it.
+        ValueError: if a file is not YAML, or a chain of bases is circular; names the file.
     """
-    if path.absolute() in chain:
+    place = resolved(path)
+    if place in chain:
         raise ValueError(f"{path}: _BASE_ is circular")
     try:
         data = read_yaml(read_text(path, LONGEST))
@@ -347,7 +350,7 @@ def _read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> Any:
     base = data.pop("_BASE_")
     if not isinstance(base, str):
         raise ValueError(f"{path}: _BASE_ is {_short(base)}; accepted: the name of one file")
-    below = _read_yaml(path.parent / base, (*chain, path.absolute()))
+    below = _read_yaml(path.parent / base, (*chain, place))
     if not isinstance(below, dict):
         raise ValueError(f"{path.parent / base}: not a file of keys, as _BASE_ of {path.name} needs")
     return merged(below, data)
@@ -405,7 +408,7 @@ def _without_model(
             f"{source.name}: {importer.model_key} is {source.get(importer.model_key)!r}, a model that vcycle does not "
             "have: give one that it has, or your own: model=my_package.nets:MyNet"
         )
-    replaced = Finding(kind="differs", reason="the model is the one that you give")
+    replaced = differs("the model is the one that you give")
     return {key: replaced if finding.reason == "model" else finding for key, finding in findings.items()}
 
 

@@ -34,7 +34,7 @@ class LoadedModel:
 
 
 def load_model(
-    path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False, task: str | None = None
+    path: Path, on_message: Callable[[str], None] = lambda _: None, *, raw: bool = False, accepted: Sequence[str] = ()
 ) -> LoadedModel:
     """Load a trained model.
 
@@ -43,14 +43,14 @@ def load_model(
             export`. Averaged weights (EMA) are preferred.
         on_message: Called with each checkpoint that cannot be read and is skipped.
         raw: Whether to load the raw weights instead of their average.
-        task: The required task, if any.
+        accepted: The tasks that it may be of; by default any.
 
     Raises:
         CheckpointError: if the model is missing, untrained, unreadable or of another task, or the file has no recipe.
         RecipeError: if its recipe cannot be read.
     """
     if (run := run_of(path)) is not None:
-        _refuse_other(load_recipe(str(run)), path, task)  # before reading files that another task may lack
+        _refuse_other(load_recipe(str(run)), path, accepted)  # before reading files that another task may lack
     saved = read_saved(path, on_message, raw=raw)
     trained = saved.trained
     if trained is None:
@@ -59,7 +59,7 @@ def load_model(
             f"folder or the output of vcycle export{run_meant(path)}"
         )
     recipe = trained.recipe
-    _refuse_other(recipe, path, task)
+    _refuse_other(recipe, path, accepted)
     refuse_untrained(path, saved.weights.source, trained.step)
     found = tasks[recipe.task]
     model = found.build_model(recipe, len(trained.classes), download=False)
@@ -106,7 +106,9 @@ def refuse_no_init(recipe: RecipeBase) -> None:
         )
 
 
-def _refuse_other(recipe: RecipeBase, path: Path, task: str | None) -> None:
-    if task is not None and recipe.task != task:
+def _refuse_other(recipe: RecipeBase, path: Path, accepted: Sequence[str]) -> None:
+    if accepted and recipe.task not in accepted:
         others = ", ".join(f"`vcycle {name}`" for name in (*tasks[recipe.task].commands, "eval"))
-        raise CheckpointError(f"{path} is a {recipe.task} model, but this command needs {task}: use {others}")
+        raise CheckpointError(
+            f"{path} is a {recipe.task} model, but this command needs {' or '.join(accepted)}: use {others}"
+        )

@@ -258,7 +258,7 @@ class ModelRegistry(Registry[ModelSpec]):
     def multiples_of(self, choice: ModelChoice, baseline: Baseline) -> Multiples:
         """The multiples to which a plan rounds its shapes for a recipe's model.
 
-        None where the baseline itself is no multiple: `Plan.require` then refuses the plan, and names model and step.
+        Empty if the baseline itself is no multiple: `Plan.require` then refuses the plan, and names model and step.
 
         Raises:
             RecipeError: as :meth:`needs`.
@@ -317,10 +317,11 @@ class ModelRegistry(Registry[ModelSpec]):
 
 def is_shipped(recipe: RecipeBase) -> bool:
     """Whether a recipe's network and task come with vcycle, whose tests run it at the shapes that its needs allow."""
-    models = tasks[recipe.task].models
-    if models is None or not type(tasks[recipe.task]).__module__.startswith("vcycle."):
+    task, name = tasks[recipe.task], recipe.model.name
+    models = task.models
+    if models is None or name not in models or not type(task).__module__.startswith("vcycle."):
         return False
-    build = models.find(recipe.model.name).build
+    build = models.find(name).build
     return (build if isinstance(build, str) else str(build.__module__)).startswith("vcycle.")
 
 

@@ -17,10 +17,10 @@ from vcycle.nn import conv3d_is_sound
 from vcycle.nn.precision import DTYPES
 from vcycle.train.config import RunSection
 from vcycle.train.memory import grow_in_place, keep_freed
-from vcycle.train.ranks import Ranks
+from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.speed import let_cudnn_choose
 
-__all__ = ["Accelerator", "MixedPrecision", "make_accelerator", "may_overflow", "slowness"]
+__all__ = ["Accelerator", "MixedPrecision", "check_own_gpu", "make_accelerator", "may_overflow", "slowness"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,19 +119,28 @@ def make_accelerator(run: RunSection, model: nn.Module | None = None, ranks: Ran
         keep_freed()
     _check_precision(run.precision, kind, model)
     local = 0 if ranks is None else ranks.local
-    if kind == "cuda" and local >= torch.cuda.device_count():
-        raise VcycleError(
-            f"local rank {local} has no GPU: this machine has {torch.cuda.device_count()}; start at most one process "
-            "per GPU (torchrun --nproc-per-node)"
-        )
     device = torch.device("cuda", local) if kind == "cuda" else torch.device("cpu")
     if device.type == "cuda":
+        check_own_gpu(ranks or SINGLE_PROCESS, device)
         torch.cuda.set_device(device)
     return Accelerator(
         device=device,
         dtype=DTYPES.get(run.precision),
         scaler=torch.amp.GradScaler(kind) if run.precision == "fp16" else None,
     )
+
+
+def check_own_gpu(ranks: Ranks, device: torch.device) -> None:
+    """Check that each rank has a GPU of its own, which the exchange of tensors between GPUs needs.
+
+    Raises:
+        VcycleError: if this rank has none.
+    """
+    if device.type == "cuda" and ranks.local >= torch.cuda.device_count():
+        raise VcycleError(
+            f"local rank {ranks.local} has no GPU: this machine has {torch.cuda.device_count()}; start at most one "
+            "process per GPU (torchrun --nproc-per-node)"
+        )
 
 
 def _check_precision(name: str, device: str, model: nn.Module | None) -> None:

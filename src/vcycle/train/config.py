@@ -35,8 +35,8 @@ TryShapes = Literal["auto", "always", "never"]
 """When to try batch shapes before the first step: `auto` does so on a GPU."""
 
 SHARDS_FROM = "2.10"
-"""The oldest PyTorch that shards models: 2.7 cannot set resharding for the forward pass alone, and with 2.8 ranks do
-not learn what a single process does."""
+"""The oldest PyTorch that shards models: 2.7 cannot set resharding for the forward pass alone, with 2.8 ranks do not
+learn what a single process does, and with 2.9 a resumed run differs by rounding."""
 
 _USUAL = ("sgd", "adam", "adamw")
 """Optimizers that are accepted without importing torch."""

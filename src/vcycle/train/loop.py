@@ -180,7 +180,7 @@ class Loop:
     def _result(self) -> TrainResult:
         totals = self.state.totals
         return TrainResult(
-            model=self.state.best(),
+            model=self.state.evaluated,
             steps=len(self.plan),
             samples=self.plan.samples,
             seconds=totals.seconds,

@@ -128,6 +128,7 @@ class TrainResult:
     """The result of training; times and counts are as in `Totals`."""
 
     model: nn.Module
+    """The model that was evaluated: with an EMA, the averaged weights. Sharded if training was."""
     steps: int
     samples: int
     seconds: float

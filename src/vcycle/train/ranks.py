@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeVar, cast
 import torch
 from torch import distributed
 
-from vcycle.errors import VcycleError
+from vcycle.errors import VcycleError, summary
 from vcycle.utils.ranks import launched_world
 
 __all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "is_communication_error", "joined", "restarted"]
@@ -27,8 +27,8 @@ _PATIENCE = timedelta(days=7)
 _MOMENT = timedelta(seconds=5)
 """How long a failing rank waits to learn whether the first rank failed with the same error."""
 
-_agree: Callable[[], None] | None = None
-"""Called before every exchange within `Ranks.all_or_none`."""
+_prepare: Callable[[], None] | None = None
+"""Called before every exchange within `Ranks.before_exchanges`."""
 
 
 class PeerExited(VcycleError):  # noqa: N818 -- what has happened
@@ -71,7 +71,7 @@ class Ranks:
         """
         if self.world == 1:
             return [value]
-        _agree_first()
+        _prepare_exchange()
         found: list[_T] | None = [value] * self.world if self.first else None
         try:
             distributed.gather_object(value, found, dst=0)
@@ -87,7 +87,7 @@ class Ranks:
         """
         if self.world == 1:
             return make()
-        _agree_first()
+        _prepare_exchange()
         told: list[tuple[Any, VcycleError | None]] = [(None, None)]
         if self.first:
             try:
@@ -132,8 +132,8 @@ class Ranks:
             VcycleError: if a peer process has exited.
         """
         if self.world > 1:
-            _agree_first()
-        return self._table(row)
+            _prepare_exchange()
+        return self.table(row)
 
     def any_rank(self, here: bool) -> bool:
         """Whether the condition holds on any rank.
@@ -141,9 +141,10 @@ class Ranks:
         Raises:
             VcycleError: if a peer process has exited.
         """
-        return any(row[0] for row in self._table([here]))
+        return any(row[0] for row in self.all_gather_ints([here]))
 
-    def _table(self, row: Sequence[int]) -> list[list[int]]:
+    def table(self, row: Sequence[int]) -> list[list[int]]:
+        """As `all_gather_ints`, for functions that are called before an exchange (`before_exchanges`)."""
         if self.world == 1:
             return [list(row)]
         mine = torch.tensor(row, dtype=torch.int64)
@@ -185,22 +186,28 @@ class Ranks:
         Raises:
             VcycleError: if a peer process has exited.
         """
-        global _agree
 
         def agree() -> None:
-            if self.any_rank(wanted()):
+            if any(row[0] for row in self.table([wanted()])):
                 give_up()
 
         def look() -> None:
             if wanted():
                 agree()
 
-        _agree = agree
-        try:
+        with self.before_exchanges(agree):
             yield look
             agree()
+
+    @contextmanager
+    def before_exchanges(self, call: Callable[[], None]) -> Iterator[None]:
+        """Call a function on each rank before every exchange within the context, except `table`."""
+        global _prepare
+        _prepare = call
+        try:
+            yield
         finally:
-            _agree = None
+            _prepare = None
 
     def wait(self) -> None:
         """Wait until every rank has arrived (barrier).
@@ -209,7 +216,7 @@ class Ranks:
             VcycleError: if a peer process has exited.
         """
         if self.world > 1:
-            _agree_first()
+            _prepare_exchange()
             try:
                 distributed.barrier()
             except RuntimeError as error:
@@ -258,7 +265,7 @@ def joined() -> Iterator[Ranks]:
         distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", timeout=_PATIENCE)
     except (RuntimeError, ValueError) as error:
         raise VcycleError(
-            f"WORLD_SIZE is {world}, but the {world} processes cannot connect ({str(error).splitlines()[0]}): start "
+            f"WORLD_SIZE is {world}, but the {world} processes cannot connect ({summary(error)}): start "
             "them with torchrun"
         ) from error
     try:
@@ -277,9 +284,9 @@ def is_communication_error(error: BaseException) -> bool:
     return isinstance(error, distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
-def _agree_first() -> None:
-    if _agree is not None:
-        _agree()
+def _prepare_exchange() -> None:
+    if _prepare is not None:
+        _prepare()
 
 
 def restarted() -> bool:

@@ -14,7 +14,7 @@ from vcycle.train.objective import Objective
 from vcycle.train.optimizer import build_optimizer
 from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
-from vcycle.train.shards import meta_copy, shard
+from vcycle.train.shards import shard
 from vcycle.train.speed import Speed
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
@@ -41,21 +41,18 @@ def set_up(
     model = _laid_out(model, device)
     average = None if config.ema is None else Ema(model, config.ema)
     models = [model] if average is None else [model, average.model]
-    empty = None
-    if options.shard and ranks.world > 1:
-        empty = meta_copy(model)
+    sharded = options.shard and ranks.world > 1
+    if sharded:
         shard(*models, device=device, compress=options.compress)
     else:
         for each in models:
             each.to(device)
     # In a fused SGD, momentum is undefined if the first step is skipped, as it usually is in fp16.
     # torch has no fused SGD for sharded parameters, nor on a CPU for parameters whose first steps differ.
-    plain = config.optimizer.name == "sgd" and (empty is not None or device.type == "cpu")
+    plain = config.optimizer.name == "sgd" and (sharded or device.type == "cpu")
     fused = options.precision != "fp16" and not plain
     optimizer = build_optimizer(config.optimizer, model, role_of, fused=fused)
-    state = TrainState(
-        run=run, plan=plan, seed=options.seed, model=model, optimizer=optimizer, ema=average, meta_copy=empty
-    )
+    state = TrainState(run=run, plan=plan, seed=options.seed, model=model, optimizer=optimizer, ema=average)
     train_step = TrainStep(
         accelerator,
         objective,

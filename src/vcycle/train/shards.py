@@ -2,12 +2,10 @@
 
 Each rank holds a shard of every parameter, and so of its gradient and optimizer state. Parameters are gathered block by
 block when a block computes, and resharded afterwards. Buffers, such as running statistics, are complete on every rank.
-So is the model to evaluate: ranks evaluate different numbers of clips, and a sharded forward pass needs all ranks each
-time. Checkpoints are sharded.
+Evaluations compute on the sharded model too (`vcycle.train.uneven_inputs`). Checkpoints are sharded.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -23,12 +21,10 @@ __all__ = [
     "gather_state",
     "is_sharded",
     "local_shard",
-    "meta_copy",
     "scatter_optimizer_state",
     "scatter_state",
     "set_reshard",
     "shard",
-    "unsharded_copy",
 ]
 
 _LEAST = 2**20
@@ -152,7 +148,8 @@ def gather_state(state: Any, *, keep: bool) -> Any:
         keep: Whether this rank keeps the result; other ranks get None in place of sharded tensors.
     """
     if isinstance(state, DTensor):
-        whole = _whole(state)
+        with torch.no_grad():
+            whole = state.full_tensor()
         return whole.cpu() if keep else None
     if isinstance(state, Mapping):
         return {key: gather_state(value, keep=keep) for key, value in state.items()}
@@ -189,39 +186,3 @@ def _part(whole: Tensor, like: Tensor) -> Tensor:
         local, mesh, like.placements, run_check=False, shape=like.shape, stride=like.stride()
     )
     return found
-
-
-def meta_copy(model: nn.Module) -> nn.Module:
-    """A copy of a model on the meta device, without memory for parameters and buffers; see `unsharded_copy`."""
-    memo: dict[int, Any] = {}
-    for parameter in model.parameters():
-        memo[id(parameter)] = nn.Parameter(parameter.detach().to("meta"), parameter.requires_grad)
-    for buffer in model.buffers():
-        memo[id(buffer)] = buffer.to("meta")
-    return deepcopy(model, memo)
-
-
-@torch.no_grad()
-def unsharded_copy(model: nn.Module, empty: nn.Module) -> nn.Module:
-    """An unsharded model with the weights and buffers of a sharded one; all ranks call this.
-
-    Args:
-        model: The sharded model.
-        empty: The `meta_copy` of the model before it was sharded.
-    """
-    device = next(iter(_tensors(model))).device
-    whole = deepcopy(empty).to_empty(device=device)
-    for target, source in zip(_tensors(whole), _tensors(model), strict=True):
-        target.copy_(_whole(source))
-    return whole.train(model.training)
-
-
-@torch.no_grad()
-def _whole(tensor: Tensor) -> Tensor:
-    found: Tensor = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-    return found
-
-
-def _tensors(model: nn.Module) -> Iterable[Tensor]:
-    yield from model.parameters()
-    yield from model.buffers()

@@ -27,7 +27,7 @@ from vcycle.train.outcome import EvalResult, Totals
 from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.sharded_checkpoint import ShardedWriter
-from vcycle.train.shards import gather_state, local_shard, scatter_optimizer_state, scatter_state, unsharded_copy
+from vcycle.train.shards import gather_state, is_sharded, local_shard, scatter_optimizer_state, scatter_state
 
 __all__ = ["TrainState"]
 
@@ -45,8 +45,6 @@ class TrainState:
     scaler: torch.amp.GradScaler | None = None
     totals: Totals = field(default_factory=Totals)
 
-    meta_copy: nn.Module | None = None
-    """The model without its weights, if it is sharded."""
     best_step: int | None = field(default=None, init=False)
     """The step of the best validation, if its weights are kept."""
     _noted: Checkpoint | None = field(default=None, init=False)
@@ -57,10 +55,6 @@ class TrainState:
     def evaluated(self) -> nn.Module:
         """The model that is evaluated: the EMA model, if there is one."""
         return self.model if self.ema is None else self.ema.model
-
-    def best(self) -> nn.Module:
-        """The model to evaluate; for a sharded one, this is an unsharded copy, and all ranks call this."""
-        return self.evaluated if self.meta_copy is None else unsharded_copy(self.evaluated, self.meta_copy)
 
     def note_best(self, step: int, *, write: bool = True) -> None:
         """Keep the weights of the best validation until the next checkpoint is saved; all ranks call this.
@@ -96,7 +90,7 @@ class TrainState:
         """
         if write:
             self.save_noted()
-        if self.meta_copy is not None:
+        if is_sharded(self.model):
             save_sharded(self._writer, self.run.checkpoints, self._checkpoint(step), write=write)
         elif write:
             save_checkpoint(self.run.checkpoints, self._checkpoint(step))
@@ -146,7 +140,7 @@ class TrainState:
         Raises:
             CheckpointError: if it belongs to another plan, seed, model or optimizer, or none can be read.
         """
-        found = latest_checkpoint(self.run.checkpoints) if self.meta_copy is None else self._newest_in_parts(ranks)
+        found = self._newest_in_parts(ranks) if is_sharded(self.model) else latest_checkpoint(self.run.checkpoints)
         if found is None:
             raise CheckpointError(f"the run in {self.run.path} has lost its checkpoints: choose another --out")
         checkpoint, path, passed = found

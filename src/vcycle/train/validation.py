@@ -20,16 +20,21 @@ from vcycle.train.log import RunLog
 from vcycle.train.outcome import EvalResult, ValidationResult
 from vcycle.train.precise_bn import precise_plan, recompute_statistics
 from vcycle.train.ranks import Ranks
+from vcycle.train.shards import is_sharded
 from vcycle.train.state import TrainState
 from vcycle.train.step import TrainStep
 from vcycle.train.stopping import Stop, Stopped
+from vcycle.train.uneven_inputs import uneven_inputs
 from vcycle.train.watchdog import EVALUATING, Watchdog
 
 __all__ = ["Evaluator", "Validation", "precise_batchnorm"]
 
 
 class Evaluator(Protocol):
-    """Evaluates a model; called on every rank, and returns the same result on each."""
+    """Evaluates a model; called on every rank, and returns the same result on each.
+
+    Ranks may run different numbers of forward passes, also of a sharded model, and exchange results by `Ranks`.
+    """
 
     def __call__(self, model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> EvalResult:
         """Evaluate a model at full resolution, or at a shape (frames, height, width)."""
@@ -91,10 +96,13 @@ class Validation:
 
     def _evaluated(self, evaluator: Evaluator, done: int) -> ValidationResult:
         """Run the evaluator; a stop request on any rank interrupts it on all."""
-        best, shape = self.state.best(), self._stage_shape(done)
+        best, shape = self.state.evaluated, self._stage_shape(done)
         with ExitStack() as stack:
             stack.enter_context(self.watchdog.fed_by(best))
-            if self.ranks.world > 1:
+            if is_sharded(best):
+                wanted, leave = lambda: self.stop.wanted, self.stop.leave
+                stack.enter_context(uneven_inputs(best, self.ranks, wanted=wanted, give_up=leave))
+            elif self.ranks.world > 1:
                 look = stack.enter_context(self.ranks.all_or_none(lambda: self.stop.wanted, self.stop.leave))
                 stack.callback(best.register_forward_pre_hook(lambda *_: look()).remove)
             full = evaluator(best, self.device)

@@ -26,15 +26,15 @@ _EXTRAS = {"matplotlib": "plots", "sklearn": "demo"}
 
 
 class NotInstalledError(RecipeError, ImportError):
-    """What is asked for needs an optional library that is not installed, or cannot be imported."""
+    """An optional library that is needed is not installed, or cannot be imported; says how to install it."""
 
-    def __init__(self, library: str, use: str | None, cause: str) -> None:
-        """Describe the command that installs a library."""
-        use, package = use or _USES[library], _PACKAGES.get(library, library)
-        extra = _EXTRAS.get(library, library)
-        # Without torch's version, pip replaces torch by the newest, with which the newest torchvision goes.
-        command = pip_torchvision() if library == "torchvision" else f"pip install 'vcycle[{extra}]'"
-        super().__init__(f"{use} {package}, which {cause}: {command}")
+
+def _not_installed(library: str, use: str | None, cause: str) -> NotInstalledError:
+    use, package = use or _USES[library], _PACKAGES.get(library, library)
+    extra = _EXTRAS.get(library, library)
+    # Without torch's version, pip replaces torch by the newest, with which the newest torchvision goes.
+    command = pip_torchvision() if library == "torchvision" else f"pip install 'vcycle[{extra}]'"
+    return NotInstalledError(f"{use} {package}, which {cause}: {command}")
 
 
 def require(module: str, use: str | None = None) -> Any:
@@ -51,14 +51,14 @@ def require(module: str, use: str | None = None) -> Any:
         return import_module(module)
     except (ImportError, RuntimeError) as error:  # torchvision for another torch fails when it registers its operators
         cause = "is not installed" if isinstance(error, ModuleNotFoundError) else f"cannot be imported ({error})"
-        raise NotInstalledError(module.partition(".")[0], use, cause) from error
+        raise _not_installed(module.partition(".")[0], use, cause) from error
 
 
 def check_installed(library: str, use: str) -> None:
     """Check that an optional library is installed, without importing it; as `require`."""
     found = sys.modules[library] if library in sys.modules else find_spec(library)
     if found is None:
-        raise NotInstalledError(library, use, "is not installed")
+        raise _not_installed(library, use, "is not installed")
 
 
 def new_figure(**options: Any) -> "Figure":

@@ -37,11 +37,19 @@ _ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
     ast.Pow: operator.pow,
 }
+
+
+def _listed_range(*bounds: int) -> list[int]:
+    if len(found := range(*bounds)) > _MOST:
+        raise ValueError(f"more than {_MOST:,} numbers")
+    return list(found)
+
+
 _CALLS: dict[str, Callable[..., Any]] = {
     "dict": dict,
     "list": list,
     "tuple": tuple,
-    "range": lambda *bounds: list(range(*bounds)[:_MOST]),
+    "range": _listed_range,
     "int": int,
     "float": float,
     "str": lambda value="": str(_single(value)),

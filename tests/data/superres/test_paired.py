@@ -105,6 +105,17 @@ def test_the_same_request_gives_the_same_crop_and_another_position_another(noisy
     assert not torch.equal(first[0], dataset[request(2, Shape(3, 8, 8), 8)].clip)
 
 
+def test_a_part_has_the_same_clips_under_numbers_of_its_own(coordinates: ClipPairs, noisy: Path) -> None:
+    for pairs, items in ((coordinates, [1]), (read_pairs(noisy), [3, 0])):
+        whole = PairedDataset(pairs)
+        part = whole.part(items)
+        assert [part.name(item) for item in range(len(part))] == [whole.name(item) for item in items]
+        for item, other in enumerate(items):
+            assert all(map(torch.equal, part.whole(item), whole.whole(other)))
+            shape = Shape(3, 8, 8)
+            assert all(map(torch.equal, pair_of(part[request(item, shape)]), pair_of(whole[request(other, shape)])))
+
+
 @pytest.mark.parametrize("kind", ["bicubic", "bd"])
 def test_low_resolution_made_for_a_crop_is_that_of_the_whole_frame(noisy: Path, tmp_path: Path, kind: str) -> None:
     made = PairedDataset(read_pairs(noisy, degradation=Degradation(kind=kind)))

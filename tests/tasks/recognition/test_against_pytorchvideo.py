@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from vcycle.tasks.classification.head import fully_convolutional
 from vcycle.tasks.recognition.models import build_model
-from vcycle.tasks.recognition.models.head import fully_convolutional
 from vcycle.tasks.recognition.models.slowfast.network import slow_frames
 from vcycle.tasks.recognition.weights.keys import foreign_keys, to_ours
 

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 
 from vcycle.errors import RecipeError
 from vcycle.nn import convert_batchnorm
+from vcycle.tasks.classification.head import Head, fully_convolutional
 from vcycle.tasks.recognition.models import build_model
-from vcycle.tasks.recognition.models.head import Head, fully_convolutional
 
 SIDE = 64
 OPTIONS = {"stem_width": 8, "widths": (8, 8, 16, 16), "blocks": (1, 2, 1, 1)}

@@ -15,9 +15,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn import SubBatchNorm, convert_batchnorm
 from vcycle.plan import Shape
+from vcycle.tasks.classification.torchvision_network import torchvision_model
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
 from vcycle.tasks.recognition.models.torchvision import TorchvisionOptions
-from vcycle.tasks.recognition.models.torchvision.network import torchvision_model
 
 CLASSES = 7
 TINY = ("r3d_tiny", "r3d_small", "slowfast_tiny")
@@ -67,8 +67,6 @@ def work(model, batch, shape):
 
 def shapes_of(name):
     asked = needs(name)
-    if asked.fixed is not None:
-        return [asked.fixed]
     least = Shape(asked.min_frames, asked.min_size, asked.min_size)
     shapes = [least, *(shape for shape in SHAPES if asked.violation(shape) is None)]
     return shapes[: 4 if name in TINY else 2 if name in (*PUBLISHED, *MORE_SHAPES) else 1]

@@ -16,8 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.errors import PlanError, RecipeError
 from vcycle.plan import Baseline, StepDecay, multigrid
+from vcycle.tasks.classification.head import fully_convolutional
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
-from vcycle.tasks.recognition.models.head import fully_convolutional
 from vcycle.tasks.recognition.models.nonlocal_block import NonLocalBlock
 from vcycle.tasks.recognition.models.resnet3d.network import ResNet3d
 from vcycle.tasks.recognition.models.slowfast.network import SlowFast, slow_frames
@@ -251,8 +251,6 @@ def test_options_that_do_not_fit_are_refused(options, message):
 
 def asked(need):
     """What a model asks of a shape, in words."""
-    if need.fixed is not None:
-        return f"{need.fixed} alone"
     words = [f"T a multiple of {need.frames_multiple}"] if need.frames_multiple > 1 else []
     words += [f"T ≥ {need.min_frames}"] if need.min_frames > need.frames_multiple else []
     words += [f"side ≥ {need.min_size}"] if need.min_size > 1 else []

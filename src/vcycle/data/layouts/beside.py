@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from vcycle.data.layouts.files import is_video, printable, suffix_of, videos_among
+from vcycle.data.layouts.files import VIDEOS, Kind, printable, suffix_of
 from vcycle.data.locations import Location, Url
 from vcycle.errors import DataError
 
@@ -33,44 +33,46 @@ class Beside:
     Entries without a video's name are classified from the folder listing alone, without further system calls.
     """
 
-    def __init__(self, root: Location) -> None:
+    def __init__(self, root: Location, kind: Kind = VIDEOS) -> None:
         """Start with a folder of class folders."""
         self.root = root
+        self.kind = kind
         self.outside: list[str] = []
-        """Videos outside class folders."""
+        """Files of the kind outside class folders."""
         self._others: list[str] = []
         self._deeper: list[str] = []
         self._left = _MOST
 
-    def videos_in(self, name: str) -> list[str]:
-        """Return the names of the videos in a class folder, sorted; records everything else.
+    def files_in(self, name: str) -> list[str]:
+        """Return the names of the kind in a class folder, sorted; records everything else.
 
         Raises:
             DataError: If the folder cannot be read.
         """
         folder = self.root / name
         try:
-            names, below = _listed(folder)
+            names, below = _listed(folder, self.kind)
         except OSError as error:
             raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
         for inner in below:
             self._look(f"{name}/{inner}", _DEPTH)
-        strange = (other for other in names if not is_video(other))
+        strange = (other for other in names if not self.kind.holds(other))
         self._others += [f"{name}/{other}" for other in strange if suffix_of(other) not in _COMPANIONS]
-        return videos_among(names)
+        return self.kind.among(names)
 
     def told(self) -> str:
         """Describe the unused files in one line; empty if there are none worth mentioning."""
         parts = []
+        one_of = self.kind.name
         if others := len(self._others):
-            many, one = "files in class folders are not videos", "file in a class folder is not a video"
+            many, one = f"files in class folders are not {one_of}s", f"file in a class folder is not a {one_of}"
             parts.append(f"{others:,} {many if others > 1 else one}, such as {self._others[0]}")
         if deeper := len(self._deeper):
             count = f"{deeper:,}" if self._left > 0 else f"at least {deeper:,}"
-            ignored = "videos in nested folders are" if deeper > 1 else "video in a nested folder is"
+            ignored = f"{one_of}s in nested folders are" if deeper > 1 else f"{one_of} in a nested folder is"
             parts.append(f"{count} {ignored} ignored, such as {self._deeper[0]}")
         if outside := len(self.outside):
-            ignored = "videos outside class folders are" if outside > 1 else "video outside class folders is"
+            ignored = f"{one_of}s outside class folders are" if outside > 1 else f"{one_of} outside class folders is"
             parts.append(f"{outside:,} {ignored} ignored, such as {self.outside[0]}")
         return printable("; ".join(parts))
 
@@ -78,28 +80,28 @@ class Beside:
         if self._left <= 0:
             return
         try:
-            names, below = _listed(self.root / path)
+            names, below = _listed(self.root / path, self.kind)
         except OSError:  # only reported, not trained on
             return
         self._left -= len(names) + len(below)
-        self._deeper += [f"{path}/{name}" for name in videos_among(names)]
+        self._deeper += [f"{path}/{name}" for name in self.kind.among(names)]
         if depth > 1:
             for name in below:
                 self._look(f"{path}/{name}", depth - 1)
 
 
-def _listed(folder: Location) -> tuple[list[str], list[str]]:
-    """Return the visible names in a folder, sorted: files and everything with a video's name, and folders."""
+def _listed(folder: Location, kind: Kind) -> tuple[list[str], list[str]]:
+    """Return the visible names in a folder, sorted: files and everything of the kind by its name, and folders."""
     names, below = list[str](), list[str]()
     if isinstance(folder, Url):
         for name, is_folder in folder.entries().items():
             if not name.startswith("."):
-                (below if not is_video(name) and is_folder else names).append(name)
+                (below if not kind.holds(name) and is_folder else names).append(name)
         return names, below
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith("."):
-                (below if not is_video(entry.name) and _is_folder(entry) else names).append(entry.name)
+                (below if not kind.holds(entry.name) and _is_folder(entry) else names).append(entry.name)
     return sorted(names), sorted(below)
 
 

@@ -13,6 +13,7 @@ import io
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
@@ -21,7 +22,10 @@ from vcycle.errors import DataError
 from vcycle.utils import reading
 
 __all__ = [
+    "PICTURES",
+    "VIDEOS",
     "VIDEO_SUFFIXES",
+    "Kind",
     "check_file",
     "classes_in_lines",
     "cut_groups",
@@ -51,6 +55,32 @@ VIDEO_SUFFIXES = frozenset(
         *("wmv", "wtv", "xvid", "y4m"),
     )
 )
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of files in class folders."""
+
+    name: str
+    """One of them: ``video``."""
+    suffixes: frozenset[str]
+
+    def holds(self, name: str) -> bool:
+        """Return whether a file name is of this kind, by its suffix."""
+        return suffix_of(name) in self.suffixes
+
+    def among(self, names: Sequence[str]) -> list[str]:
+        """Return the names of this kind, in order; a GIF beside a video of the same name is its preview."""
+        found = [name for name in names if self.holds(name)]
+        previews = {name for name in found if name.lower().endswith(".gif")}
+        if not previews:
+            return found
+        stems = {os.path.splitext(name)[0] for name in found if name not in previews}
+        return [name for name in found if name not in previews or os.path.splitext(name)[0] not in stems]
+
+
+VIDEOS = Kind("video", VIDEO_SUFFIXES)
+PICTURES = Kind("image", frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"}))
 
 
 def read_text(path: Location) -> str:
@@ -117,17 +147,12 @@ def suffix_of(name: str) -> str:
 
 def is_video(name: str) -> bool:
     """Return whether a name is a video's, by its suffix."""
-    return suffix_of(name) in VIDEO_SUFFIXES
+    return VIDEOS.holds(name)
 
 
 def videos_among(names: Sequence[str]) -> list[str]:
     """Return the names that are videos', in order; a GIF beside a video of the same name is its preview."""
-    found = [name for name in names if is_video(name)]
-    previews = {name for name in found if name.lower().endswith(".gif")}
-    if not previews:
-        return found
-    stems = {os.path.splitext(name)[0] for name in found if name not in previews}
-    return [name for name in found if name not in previews or os.path.splitext(name)[0] not in stems]
+    return VIDEOS.among(names)
 
 
 @overload

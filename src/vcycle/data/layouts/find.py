@@ -65,7 +65,7 @@ def splits_of(path: Location, layout: str = "auto", *, videos: Location | None =
 
     Args:
         path: The list file or folder.
-        layout: How the dataset lies.
+        layout: Layout of the dataset.
         videos: Folder of the videos, if not in ``path``.
 
     Raises:

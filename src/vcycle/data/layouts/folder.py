@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from vcycle.data.layouts.beside import Beside
-from vcycle.data.layouts.files import VIDEO_SUFFIXES, folders, key_of, names_in, videos_among
+from vcycle.data.layouts.files import PICTURES, VIDEOS, Kind, folders, key_of, names_in
 from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import VideoList
 from vcycle.data.locations import Location, location
@@ -38,8 +38,8 @@ def folder_splits(root: Location) -> dict[str, Location]:
     return {}
 
 
-def read_folder(root: Location, split: str, *, val_fraction: float = 0.2) -> VideoList:
-    """Find the videos of a split in folders named after their classes.
+def read_folder(root: Location, split: str, *, val_fraction: float = 0.2, kind: Kind = VIDEOS) -> VideoList:
+    """Find the videos of a split, or files of another kind, in folders named after their classes.
 
     The layout is ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the
     latter, each class is ordered by a hash of its files' paths and cut at the fraction: the split is the same on any
@@ -55,18 +55,18 @@ def read_folder(root: Location, split: str, *, val_fraction: float = 0.2) -> Vid
             raise DataError(f"{root}: no folder {split}; it has {has}")
         base = splits[split]
         classes = [folder.name for folder in folders(splits["train"])]
-        by_class, beside = _videos_by_class(base)
+        by_class, beside = _files_by_class(base, kind)
         if strangers := sorted(set(by_class) - set(classes)):
             raise DataError(f"{base / strangers[0]}: unknown class: there is no such class in {splits['train']}")
     else:
         base = root
         _check_fraction(val_fraction)
-        whole, beside = _videos_by_class(root)
+        whole, beside = _files_by_class(root, kind)
         by_class = {name: _keyed_part(name, files, split, val_fraction) for name, files in whole.items()}
         classes = list(by_class)
         if not any(by_class.values()):
             raise DataError(
-                f"{root}: no class is large enough for {_share(split, val_fraction)}: the largest has "
+                f"{root}: no class is large enough for {_share(split, val_fraction, kind)}: the largest has "
                 f"{max(map(len, whole.values()))}; make folders train and val instead"
             )
     label_of = {name: label for label, name in enumerate(classes)}
@@ -76,46 +76,45 @@ def read_folder(root: Location, split: str, *, val_fraction: float = 0.2) -> Vid
         labels=[label_of[name] for name, files in by_class.items() for _ in files],
         classes=tuple(classes),
         source=base,
+        frame_rate=1.0 if kind is PICTURES else None,
         beside=beside.told(),
     )
 
 
-def _videos_by_class(root: Location) -> tuple[dict[str, list[str]], Beside]:
-    """Return the video names in each class folder, all sorted, and a record of unused files."""
-    beside = Beside(root)
-    found = {folder.name: beside.videos_in(folder.name) for folder in folders(root)}
+def _files_by_class(root: Location, kind: Kind) -> tuple[dict[str, list[str]], Beside]:
+    """Return the files of a kind in each class folder, all sorted, and a record of unused files."""
+    beside = Beside(root, kind)
+    found = {folder.name: beside.files_in(folder.name) for folder in folders(root)}
     empty = next((name for name, files in found.items() if not files), None)
     if empty is not None:
         if any(split_called(name) and not files for name, files in found.items()):
             raise DataError(
-                f"{root / empty}: not a class, as it has no videos, and not a split, or not next to a train split: "
-                f"splits are called {names_of_splits()}"
+                f"{root / empty}: not a class, as it has no {kind.name}s, and not a split, or not next to a train "
+                f"split: splits are called {names_of_splits()}"
             )
-        if (meant := _deeper(root)) is not None:
-            raise DataError(f"{root / empty}: the class has no videos, but its subfolders have: did you mean {meant}?")
-        raise DataError(f"{root / empty}: the class has no videos; supported: {' '.join(sorted(VIDEO_SUFFIXES))}")
-    beside.outside = _videos_in(root)
+        if (meant := _deeper(root, kind)) is not None:
+            raise DataError(
+                f"{root / empty}: the class has no {kind.name}s, but its subfolders have: did you mean {meant}?"
+            )
+        raise DataError(f"{root / empty}: the class has no {kind.name}s; supported: {' '.join(sorted(kind.suffixes))}")
+    beside.outside = kind.among(names_in(root))
     if not found and beside.outside:
         raise DataError(
-            f"{root}: its videos are not in class folders: give the parent folder, if this is a class itself "
-            f"({root.absolute().parent}), or move the videos of each class into a folder of its own"
+            f"{root}: its {kind.name}s are not in class folders: give the parent folder, if this is a class itself "
+            f"({root.absolute().parent}), or move the {kind.name}s of each class into a folder of its own"
         )
     if not found:
-        raise DataError(f"{root}: no class folders with videos, no {', '.join(s + '.csv' for s in SPLITS)}")
+        lists = f", no {', '.join(s + '.csv' for s in SPLITS)}" if kind is VIDEOS else ""
+        raise DataError(f"{root}: no class folders with {kind.name}s{lists}")
     return found, beside
 
 
-def _videos_in(folder: Location) -> list[str]:
-    """Return the names of everything with a video's name in a folder, sorted."""
-    return videos_among(names_in(folder))
-
-
-def _deeper(root: Location) -> Location | None:
+def _deeper(root: Location, kind: Kind) -> Location | None:
     """Return the first nested folder, other than the given one, that looks like a dataset."""
     level = folders(root)
     for _ in range(_LOOK_DOWN):
         for folder in level:
-            if folder_splits(folder) or any(_videos_in(below) for below in folders(folder)):
+            if folder_splits(folder) or any(kind.among(names_in(below)) for below in folders(folder)):
                 return folder
         level = [below for folder in level for below in folders(folder)]
     return None
@@ -126,10 +125,10 @@ def _check_fraction(val: float) -> None:
         raise DataError(f"val fraction {val:g}: must be at least 0 and below 1")
 
 
-def _share(split: str, val: float) -> str:
+def _share(split: str, val: float, kind: Kind) -> str:
     """Describe the share of each class that a split takes."""
     share = {"train": 1 - val, "val": val, "test": 0.0}[split]
-    return f"a {split} split of {share:g} of its videos"
+    return f"a {split} split of {share:g} of its {kind.name}s"
 
 
 def _keyed_part(name: str, files: Sequence[str], split: str, val: float) -> list[str]:

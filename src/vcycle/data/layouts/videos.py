@@ -99,7 +99,7 @@ class VideoList:
     full."""
 
     frame_rate: float | None = None
-    """Frames per second of videos that are folders of pictures; None for files."""
+    """Frames per second of videos that are folders of pictures, or single pictures; None for video files."""
 
     missing: int = 0
     """Number of videos in ``source`` that are left out because they have no file."""
@@ -178,21 +178,24 @@ class VideoList:
         kept = [item for item, path in enumerate(self.paths) if path not in dead]
         if not kept:
             raise DataError(f"{self.source}: none of its {len(self):,} videos can be opened")
+        return replace(self.part(kept), dead={**self.dead, **dead})
+
+    def part(self, items: Sequence[int]) -> VideoList:
+        """Return the list of these videos alone, in this order."""
         labels, label_spans, label_starts = array("i"), array("d"), array("q", [0])
-        for item in kept:
+        for item in items:
             first, last = self._labels_at(item)
             labels.extend(self.labels[first:last])
             label_spans.extend(self.label_spans[2 * first : 2 * last])
             label_starts.append(len(labels))
         return replace(
             self,
-            paths=[self.paths[item] for item in kept],
+            paths=[self.paths[item] for item in items],
             labels=labels,
-            lines=[self.lines[item] for item in kept] if self.lines else (),
+            lines=[self.lines[item] for item in items] if self.lines else (),
             label_starts=label_starts if self.multi_label else (),
             label_spans=label_spans,
-            spans=[value for item in kept for value in self.spans[2 * item : 2 * item + 2]],
-            dead={**self.dead, **dead},
+            spans=[value for item in items for value in self.spans[2 * item : 2 * item + 2]],
         )
 
     def _labels_at(self, item: int) -> tuple[int, int]:

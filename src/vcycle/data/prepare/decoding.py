@@ -41,7 +41,7 @@ class Whole:
 
 
 def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float], None] = lambda _: None) -> Whole:
-    """Open a file, or a folder of pictures with a frame rate.
+    """Open a file; or with a frame rate, a folder of pictures or a single one.
 
     Args:
         path: The file or folder.
@@ -140,6 +140,8 @@ def _folder(path: str, frame_rate: float) -> Whole:
                 yield av.VideoFrame.from_ndarray(last, format="rgb24"), True
             waiting = 0
             yield av.VideoFrame.from_ndarray(last, format="rgb24"), missing
+        if last is None:  # a single picture, of which only the header can be read
+            source.read(0, np.array([0]), resized=size, crop=(0, 0, *size), antialias=True)
 
     return Whole(
         info=info, clock=_fraction(1 / frame_rate), pts=np.arange(info.frames), orientation=UPRIGHT, frames=frames()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Self
 
-from vcycle.errors import DataError, VcycleError
+from vcycle.errors import DataError, VcycleError, summary
 from vcycle.utils.processes import end_with_parent
 
 __all__ = ["PATIENCE", "Job", "Outcome", "OutputError", "ProcessPool", "serve"]
@@ -246,5 +246,4 @@ def _answer(function: Function, payload: Any, tell: Callable[[float], None]) -> 
     except VcycleError as error:
         return "failed", getattr(error, "cause", "") or str(error)
     except Exception as error:  # any error counts as a failure of the file
-        text = " ".join(str(error).split()) or "no message"
-        return "failed", f"{type(error).__name__}: {text}"
+        return "failed", summary(error)

@@ -17,6 +17,7 @@ from typing import Any, cast
 from vcycle.data.locations import Location, Url, location
 from vcycle.data.stamp import Stamp, stamp_of_url
 from vcycle.errors import DataError
+from vcycle.utils.extras import NotInstalledError
 
 try:
     import av
@@ -115,6 +116,7 @@ def file_stamp(path: str) -> Stamp:
 
     Raises:
         VideoError: If the file is missing, not a regular file, or empty.
+        NotInstalledError: If a package that opens the URL is missing.
     """
     place = location(path)
     try:
@@ -123,6 +125,8 @@ def file_stamp(path: str) -> Stamp:
         else:
             status = os.stat(place)
             stamp, mode = Stamp(status.st_size, status.st_mtime_ns), status.st_mode
+    except NotInstalledError:  # no fault of the file
+        raise
     except (OSError, ValueError) as error:
         raise VideoError(path, _cause(error)) from error
     if not stat.S_ISREG(mode):
@@ -248,7 +252,7 @@ def _cause(error: Exception) -> str:
     """Return only the reason in one line, without error number and path."""
     if isinstance(error, av.error.InvalidDataError):
         return "not a video, or its header is damaged or missing"
-    return str(getattr(error, "strerror", None) or error).splitlines()[0]
+    return str(getattr(error, "strerror", None) or error).partition("\n")[0] or type(error).__name__
 
 
 def packets(container: InputContainer, stream: VideoStream) -> Iterator[Packet[VideoStream]]:

@@ -15,16 +15,23 @@ _COUNTER = "num_batches_tracked"
 """BatchNorm's counter, which not every library saves; it has no effect at a constant momentum."""
 
 
-def load_matching(model: nn.Module, weights: Weights) -> None:
+def load_matching(model: nn.Module, weights: Weights, *, new: str | None = None) -> None:
     """Load weights with the model's own names, in place; on the meta device they are only checked.
+
+    Args:
+        model: The model.
+        weights: The weights.
+        new: A submodule that stays as it is, such as the classifier; its weights in the file are ignored.
 
     Raises:
         CheckpointError: if a tensor is missing, unexpected or of another shape, or not finite.
     """
     own = model.state_dict()
-    counters = [key for key in own if key.endswith(_COUNTER)]
-    check_names(weights.state, own, f"weights {weights.source} do not fit the model", may_lack=counters)
-    load_state(model, weights.state, weights.source)
+    kept = f"{new}." if new else None
+    found = {key: value for key, value in weights.state.items() if kept is None or not key.startswith(kept)}
+    may_lack = [key for key in own if key.endswith(_COUNTER) or (kept is not None and key.startswith(kept))]
+    check_names(found, own, f"weights {weights.source} do not fit the model", may_lack=may_lack)
+    load_state(model, found, weights.source)
 
 
 def check_names(

@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING
 from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vcycle.tasks.recognition.metrics import ClassResult as ClassResult
-    from vcycle.tasks.recognition.metrics import RecognitionMetrics as RecognitionMetrics
-    from vcycle.tasks.recognition.metrics import class_results as class_results
-    from vcycle.tasks.recognition.metrics import confusion as confusion
-    from vcycle.tasks.recognition.objective import Recognition as Recognition
-    from vcycle.tasks.recognition.scores import Scored as Scored
-    from vcycle.tasks.recognition.scores import Scores as Scores
-    from vcycle.tasks.recognition.scores import Scoring as Scoring
-    from vcycle.tasks.recognition.scores import score_each as score_each
+    from vcycle.tasks.classification.metrics import ClassResult as ClassResult
+    from vcycle.tasks.classification.metrics import RecognitionMetrics as RecognitionMetrics
+    from vcycle.tasks.classification.metrics import class_results as class_results
+    from vcycle.tasks.classification.metrics import confusion as confusion
+    from vcycle.tasks.classification.objective import Recognition as Recognition
+    from vcycle.tasks.classification.scores import Scored as Scored
+    from vcycle.tasks.classification.scores import Scores as Scores
+    from vcycle.tasks.classification.scores import Scoring as Scoring
+    from vcycle.tasks.classification.scores import score_each as score_each
 
+_SHARED = "vcycle.tasks.classification"
 _MODULES = {
-    **dict.fromkeys(("ClassResult", "RecognitionMetrics", "class_results", "confusion"), ".metrics"),
-    "Recognition": ".objective",
-    **dict.fromkeys(("Scored", "Scores", "Scoring", "score_each"), ".scores"),
+    **dict.fromkeys(("ClassResult", "RecognitionMetrics", "class_results", "confusion"), f"{_SHARED}.metrics"),
+    "Recognition": f"{_SHARED}.objective",
+    **dict.fromkeys(("Scored", "Scores", "Scoring", "score_each"), f"{_SHARED}.scores"),
 }
 
 __all__ = sorted(_MODULES)

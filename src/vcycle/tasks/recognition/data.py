@@ -1,7 +1,6 @@
 """The videos of a recipe: location, splits and whether the task accepts them. Needs no torch."""
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -15,11 +14,9 @@ from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
 from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
-from vcycle.tasks.reference import Reference
 from vcycle.utils.extras import check_installed
 
 __all__ = [
-    "chance_of",
     "check_videos",
     "every_video",
     "find_videos",
@@ -285,20 +282,6 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
 
         if load_index(location(data.path or "")).settings.to == "array":
             raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
-
-
-def chance_of(videos: VideoList) -> Reference | None:
-    """What guessing scores on a split: the share of its largest class; None for multi-label videos."""
-    if videos.multi_label or not len(videos):
-        return None
-    return Reference(
-        name="chance",
-        value=max(Counter(videos.labels).values()) / len(videos),
-        words="the largest class's share",
-        advice="train longer (training.epochs), start from trained weights (init=FILE), check the labels and "
-        "training.lr",
-        trials=len(videos),
-    )
 
 
 def without_digits(recipe: RecognitionRecipe) -> RecognitionRecipe:

@@ -1,20 +1,18 @@
 """Builds the datasets of a recipe: frame source, clip sampling and augmentation."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.data.layouts import VideoList
 from vcycle.tasks.base import Progress
+from vcycle.tasks.classification.sampling import augmentation_of, grids_of
 from vcycle.tasks.recognition.data import was_prepared
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 if TYPE_CHECKING:
-    import torch
+    from vcycle.data import FrameSource, VideoDataset
 
-    from vcycle.data import FrameSource, GridSampler, VideoDataset
-
-__all__ = ["dataset_of", "grids_of"]
+__all__ = ["dataset_of"]
 
 
 def dataset_of(
@@ -24,7 +22,7 @@ def dataset_of(
     from vcycle.data import FileSource, FrameCache, KeptIndexes, PreparedSource, VideoDataset, load_index
 
     grids = grids_of(recipe)
-    transform = _transform(recipe) if split == "train" else None
+    transform = augmentation_of(recipe) if split == "train" else None
     if recipe.data.cache is None:
         source: FrameSource | None = None  # image folders
         if was_prepared(recipe):
@@ -39,21 +37,3 @@ def dataset_of(
         progress=lambda done, total: progress(f"decoding {split} videos once", done, total),
     )
     return VideoDataset(found, grids, source=cache, transform=transform)
-
-
-def _transform(recipe: RecognitionRecipe) -> "Callable[[torch.Tensor], torch.Tensor] | None":
-    """The augmentation of training clips."""
-    wanted = recipe.augment.randaugment
-    if wanted is None:
-        return None
-    from vcycle.tasks.recognition.augment import ClipAugment
-
-    return ClipAugment(ops=wanted.ops, magnitude=wanted.magnitude, fill=recipe.sampling.mean)
-
-
-def grids_of(recipe: RecognitionRecipe) -> "GridSampler":
-    """The recipe's clip sampler."""
-    from vcycle.data import GridSampler
-
-    options = recipe.sampling.model_dump(exclude={"mean", "std"})
-    return GridSampler(frames=recipe.training.frames, size=recipe.training.size, **options)

@@ -10,7 +10,6 @@ Arrays are planes of light in video levels: luma ``(frames, height, width)`` in 
 ``(height / 2, width / 2)`` in 16..240. The files are H.264 in MP4 (a key frame each 12 frames, no B-frames).
 """
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -22,14 +21,20 @@ from numpy.typing import NDArray
 from vcycle.data.embedded import being_made, check_clips
 from vcycle.data.layouts.splits import SPLITS
 from vcycle.errors import DataError
+from vcycle.tasks.digit_scans import (
+    CELLS,
+    Floats,
+    background,
+    generator,
+    load_scans,
+    placement,
+    scans_of_split,
+)
 from vcycle.tasks.recognition.recipe import DigitsSection
 from vcycle.utils.atomic import atomic_path
-from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
 __all__ = ["MARKER", "MOTIONS", "render_digits", "render_luma"]
-
-Floats = NDArray[np.float32]
 
 MOTIONS = (
     "left",
@@ -48,8 +53,6 @@ MOTIONS = (
 MARKER = "digits.json"
 """The file at the root of a dataset with its settings, and whether it is complete."""
 
-_SHARES = (0.6, 0.2, 0.2)
-_CELLS = 8
 _RATE = 24
 _ENCODER = {"preset": "superfast", "tune": "fastdecode", "crf": "23"}
 _FORMAT = 1
@@ -66,10 +69,8 @@ def render_digits(
 ) -> Path:
     """Write the set as ``root/SPLIT/CLASS/NNNN.mp4``, unless it is there already with the same settings.
 
-    Each clip depends on its own name and on the settings of its look alone: neither the order, nor which other
-    classes and clips are asked for changes it. A file appears under its name once
-    it is whole, and ``MARKER`` calls the set finished once all files are there; a set that was cut off, or
-    that has other settings, is made anew.
+    Each clip depends only on its own name and on the settings of its look, not on the other clips. Files are written
+    atomically, and ``MARKER`` marks a complete set; one that is incomplete, or has other settings, is made anew.
 
     Args:
         root: Folder of the set: new, empty, or holding an earlier set of this kind.
@@ -88,7 +89,7 @@ def render_digits(
     with being_made(root, MARKER, settings.model_dump(), _FORMAT) as missing:
         if not missing:
             return root
-        jobs = list(_jobs(settings, _load_scans()))
+        jobs = list(_jobs(settings, load_scans()))
         for split in settings.clips:
             for name, _, _ in settings.classes:
                 make_folder(root / split / name)
@@ -111,9 +112,9 @@ def render_luma(scan: Floats, motion: str, settings: DigitsSection, rng: np.rand
     Returns:
         Luma in video levels, ``(frames, size, size)``.
     """
-    light = rng.uniform(0.35, 0.65) + _background(settings.size, settings.texture, rng)
+    light = rng.uniform(0.35, 0.65) + background(settings.size, settings.texture, rng)
     contrast = rng.uniform(*settings.contrast) * rng.choice((-1.0, 1.0))
-    rows, columns = _placement(_path(motion, settings, rng), settings)
+    rows, columns = placement(_path(motion, settings, rng), settings.size, settings.digit_size)
     ink = np.clip(rows @ scan @ columns.swapaxes(1, 2), 0.0, 1.0)
     frames = light + np.float32(contrast) * ink
     if settings.noise:
@@ -136,7 +137,7 @@ class _Job(NamedTuple):
 def _jobs(settings: DigitsSection, scans: Mapping[int, Floats]) -> Iterator[_Job]:
     for split, count in settings.clips.items():
         for name, digit, motion in settings.classes:
-            mine = _scans_of_split(scans[digit], split, digit, settings.seed)
+            mine = scans_of_split(scans[digit], split, digit, settings.seed)
             for number in range(count):
                 # The scan follows from the number, so that every motion shows every scan equally often.
                 yield _Job(split, name, digit, motion, number, mine[number % len(mine)])
@@ -144,14 +145,10 @@ def _jobs(settings: DigitsSection, scans: Mapping[int, Floats]) -> Iterator[_Job
 
 def _write_clip(root: Path, settings: DigitsSection, job: _Job) -> None:
     split, motion = SPLITS.index(job.split), MOTIONS.index(job.motion)
-    rng = _generator(settings.seed, 1 + split, job.digit, motion, job.number)
+    rng = generator(settings.seed, 1 + split, job.digit, motion, job.number)
     luma = render_luma(job.scan, job.motion, settings, rng)
-    blue, red = (_to_chroma(_background(settings.size // 2, settings.texture, rng)) for _ in range(2))
+    blue, red = (_to_chroma(background(settings.size // 2, settings.texture, rng)) for _ in range(2))
     _encode(root / job.split / job.name / f"{job.number:04d}.mp4", luma, blue, red)
-
-
-def _generator(*key: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
 
 
 def _check(settings: DigitsSection) -> None:
@@ -162,9 +159,9 @@ def _check(settings: DigitsSection) -> None:
         raise DataError(f"frames is {settings.frames}: a motion takes at least 2")
     if settings.size < 16 or settings.size % 2:
         raise DataError(f"size is {settings.size}: H.264 at 4:2:0 takes an even size, here 16 or more")
-    widest = settings.size * _CELLS / (_CELLS + 3)
-    if not _CELLS <= settings.digit_size <= widest:
-        accepted = f"{_CELLS} to {widest:.4g} pixels in a frame of {settings.size}"
+    widest = settings.size * CELLS / (CELLS + 3)
+    if not CELLS <= settings.digit_size <= widest:
+        accepted = f"{CELLS} to {widest:.4g} pixels in a frame of {settings.size}"
         raise DataError(f"digit_size is {settings.digit_size:g}: give {accepted}")
     for name in ("speed", "radius", "contrast"):
         low, high = getattr(settings, name)
@@ -182,22 +179,6 @@ def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object
         raise DataError(f"{name} {fault}: give one or more, each once, of {', '.join(map(str, accepted))}")
 
 
-@functools.cache
-def _load_scans() -> dict[int, Floats]:
-    """Read the scans of each digit, ``(scans, 8, 8)``, 0 for paper and 1 for ink."""
-    data = require("sklearn.datasets").load_digits()
-    images = (data.images / 16.0).astype(np.float32)
-    return {digit: images[data.target == digit] for digit in range(10)}
-
-
-def _scans_of_split(scans: Floats, split: str, digit: int, seed: int) -> Floats:
-    """Pick the scans of a digit that belong to a split; the splits are disjoint and cover them all."""
-    edges = np.rint(np.cumsum((0.0, *_SHARES)) * len(scans)).astype(int)
-    order = _generator(seed, 0, digit).permutation(len(scans))
-    place = SPLITS.index(split)
-    return scans[order[edges[place] : edges[place + 1]]]
-
-
 def _path(motion: str, settings: DigitsSection, rng: np.random.Generator) -> Floats:
     """Draw the digit's centre in each frame, ``(frames, 2)`` as (y, x) in sides, not yet wrapped."""
     frames = np.arange(settings.frames)[:, None]
@@ -212,49 +193,6 @@ def _path(motion: str, settings: DigitsSection, rng: np.random.Generator) -> Flo
         path = start + frames * speed * direction / np.linalg.norm(direction)
     path = path + settings.jitter * rng.standard_normal(path.shape)
     return path.astype(np.float32)
-
-
-def _placement(path: Floats, settings: DigitsSection) -> tuple[Floats, Floats]:
-    """Weigh the scan's cells in each pixel: rows and columns, each ``(frames, size, 8)``.
-
-    The enlarged digit of a frame is ``rows @ scan @ columns.T``: cubic convolution is separable.
-    """
-    pixels = (np.arange(settings.size) + 0.5) / settings.size
-    away = pixels[None, :, None] - path[:, None, :]
-    away -= np.rint(away)  # on the torus: the shorter way round
-    cells = away * (settings.size * _CELLS / settings.digit_size) + (_CELLS - 1) / 2
-    weights = _cubic((cells[..., None] - np.arange(_CELLS)).astype(np.float32))
-    return weights[:, :, 0], weights[:, :, 1]
-
-
-def _cubic(distance: Floats) -> Floats:
-    """Weigh a sample by its distance, as cubic convolution with a = -0.5 does (Keys 1981)."""
-    x = np.minimum(np.abs(distance), np.float32(2.0))
-    near = (1.5 * x - 2.5) * x * x + 1.0
-    far = ((-0.5 * x + 2.5) * x - 4.0) * x + 2.0
-    return np.where(x < 1.0, near, far).astype(np.float32)
-
-
-def _background(size: int, strength: float, rng: np.random.Generator) -> Floats:
-    """Draw smooth noise ``(size, size)`` around 0 with the given standard deviation, in four octaves."""
-    noise = np.zeros((size, size), np.float32)
-    for octave, cells in enumerate((2, 4, 8, 16)):
-        weights = _lattice(size, cells)
-        values = rng.standard_normal((cells, cells), dtype=np.float32)
-        noise += np.float32(0.6**octave) * (weights @ values @ weights.T)
-    noise -= noise.mean()
-    noise *= strength / max(float(noise.std()), 1e-6)
-    return noise
-
-
-@functools.cache
-def _lattice(size: int, cells: int) -> Floats:
-    """Weigh the points of a periodic lattice in each pixel, ``(size, cells)``."""
-    pixels = (np.arange(size) + 0.5) * (cells / size)
-    turns = np.arange(-2, 3) * cells
-    away = pixels[:, None, None] - np.arange(cells)[None, :, None] - turns
-    weights: Floats = _cubic(away.astype(np.float32)).sum(axis=-1)
-    return weights
 
 
 def _to_chroma(plane: Floats) -> NDArray[np.uint8]:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from vcycle.errors import CheckpointError
-from vcycle.tasks.recognition.models import MODELS
+from vcycle.tasks.classification.build import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.weights.loading import LoadReport, load_pretrained
 from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
@@ -81,17 +81,3 @@ def _record_of(trained: Provenance, source: str) -> Record:
         model = build_model(recipe, len(trained.classes), download=False)
     unseen: dict[str, Any] = {what: getattr(model, what, None) for what in UNSEEN}
     return Record(**unseen, mean=recipe.sampling.mean, std=recipe.sampling.std)
-
-
-def build_model(recipe: RecognitionRecipe, classes: int, *, download: bool = True) -> nn.Module:
-    """Build the recipe's model, initialised with `run.seed`.
-
-    Args:
-        recipe: The recipe.
-        classes: Number of outputs.
-        download: Whether pretrained weights set in an option may be downloaded.
-    """
-    torch.manual_seed(recipe.run.seed)
-    downloads = None if download else MODELS.find(recipe.model.name).downloads
-    options = {key: value for key, value in recipe.model.options.items() if key != downloads}
-    return MODELS.build(recipe.model.name, classes, **options)

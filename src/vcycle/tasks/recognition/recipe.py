@@ -10,27 +10,25 @@ from pydantic import Field, NonNegativeFloat, PositiveInt
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.config import LoadingSection
+from vcycle.plan import Shape
 from vcycle.section import Clips, Frames, PositiveFloat, Section, Side, as_mapping
-from vcycle.tasks.recognition.plan_options import PlansSection
-from vcycle.train.config import Average, GradNorm, OptimizerSection
+from vcycle.tasks.classification.recipe import (
+    ClassificationRecipe,
+    EvaluationBase,
+    SamplingBase,
+    TrainingBase,
+    Views,
+)
 
 __all__ = [
-    "AugmentSection",
     "DataSection",
-    "DecaySection",
     "DigitsSection",
     "EvaluationSection",
     "InitSection",
-    "RandAugmentSection",
     "RecognitionRecipe",
     "SamplingSection",
     "TrainingSection",
-    "WarmupSection",
 ]
-
-Views = Annotated[int, Field(ge=1, le=1000)]
-BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
-"""α of a Beta distribution. Outside this range, 32-bit draws are always 0 or 1, or always 1/2."""
 
 
 class DigitsSection(Section):
@@ -105,7 +103,7 @@ class DataSection(LoadingSection):
     """Decode every video once, at this short side in pixels, into a memory-mapped file."""
 
 
-class SamplingSection(Section):
+class SamplingSection(SamplingBase):
     """How a clip is sampled from a video."""
 
     stride: PositiveFloat | None = None
@@ -119,20 +117,6 @@ class SamplingSection(Section):
     taking the middle."""
     short: Literal["hold", "loop"] = "hold"
     """What fills a clip that is longer than its video: the last frame, or the video again from its start."""
-    short_side: tuple[Side, Side] | None = None
-    """Range of the short side in pixels that crops are taken from, at the baseline's size (Kinetics: 256, 340).
-    A coarse crop of the same frame may show less of it, as in the paper."""
-    field: tuple[PositiveFloat, PositiveFloat] | None = None
-    """Instead of `short_side`: the range of a crop's size, as a fraction of the frame's short side, at any
-    resolution."""
-    flip: bool = True
-    """Flip half of the clips horizontally. Turn it off if left and right differ in meaning."""
-    antialias: bool = False
-    """Low-pass filter before downscaling; the papers' bilinear interpolation does not."""
-    mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
-    """Mean per channel to subtract, for values in 0..1."""
-    std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.225, 0.225, 0.225)
-    """Standard deviation per channel to divide by."""
 
 
 class InitSection(Section):
@@ -146,96 +130,21 @@ class InitSection(Section):
     """Refuse to train without a file."""
 
 
-class DecaySection(Section):
-    """The decay of the LR schedule."""
-
-    law: Literal["steps", "cosine", "constant"]
-    """The LR schedule: drops at milestones, a half cosine, or a constant."""
-    milestones: tuple[PositiveFloat, ...] = ()
-    """When the LR drops, in the unit of the training's length."""
-    gamma: PositiveFloat = 0.1
-    """The factor on the LR at each drop."""
-    factors: tuple[PositiveFloat, ...] | None = None
-    """Instead of `gamma`: the factor on the peak LR from each milestone on."""
-    floor: NonNegativeFloat = 0.0
-    """The final LR of a cosine."""
-
-
-class WarmupSection(Section):
-    """Linear warmup: the LR rises to the value of the LR schedule."""
-
-    length: NonNegativeFloat
-    """Length in the unit of the training's length; 0 for none. A plan keeps it in samples."""
-    start_lr: NonNegativeFloat = 0.0
-    """The LR at the start; scaled with the batch as `training.lr` is."""
-
-
-class TrainingSection(Section):
+class TrainingSection(TrainingBase):
     """The baseline of constant shape that a plan is derived from."""
 
     batch: Clips
     """Clips per step (the global batch)."""
     frames: Frames
     """Frames per clip."""
-    size: Side
-    """Side of the crop in pixels."""
-    epochs: PositiveFloat | None = None
-    """Length in epochs; set this or `steps`."""
-    steps: PositiveInt | None = None
-    """Length in steps; set this or `epochs`."""
-    min_steps: PositiveInt | None = None
-    """Minimum length in steps, for small datasets whose `epochs` have fewer; milestones and warmup are scaled along."""
-    lr: PositiveFloat
-    """Peak learning rate."""
-    lr_batch: PositiveInt | None = None
-    """The batch that `lr` and `warmup.start_lr` refer to; both are scaled linearly to another batch."""
-    decay: Annotated[DecaySection, as_mapping("law")] = DecaySection(law="constant")
-    """The LR decay."""
-    warmup: WarmupSection | None = None
-    """The LR warmup."""
     bn_batch: PositiveInt = 8
     """Clips over which BatchNorm computes its statistics."""
     multi_label: bool = False
     """Whether a video may have any number of labels (Charades): binary cross-entropy per class replaces the softmax
     cross-entropy."""
-    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
-    """Label smoothing of the cross-entropy, for single-label videos."""
-    freeze: Literal["none", "batchnorm", "backbone"] = "none"
-    """What to freeze: each BatchNorm (its statistics, scale and shift), or everything but the classifier."""
-    precise_bn: PositiveInt | None = None
-    """Precise BN: clips over which BatchNorm's running statistics are recomputed before each validation and at the end;
-    by default the running statistics of training are used."""
-    clip_grad_norm: GradNorm | None = None
-    """Gradient clipping: scale the gradients of a step down to this norm if theirs is larger. The log records the norm
-    before clipping as `grad_norm`."""
-    ema: Average | None = None
-    """Decay of an exponential moving average of the weights (EMA) per step of `batch` clips; the average is evaluated.
-    With a larger batch it spans the same number of samples, not steps."""
 
 
-class RandAugmentSection(Section):
-    """RandAugment: a few image operations per clip, the same for all of its frames. Needs torchvision."""
-
-    ops: Annotated[int, Field(gt=0, le=100)] = 2
-    """Number of operations per clip."""
-    magnitude: Annotated[int, Field(ge=0, le=30)] = 9
-    """Magnitude of each operation, out of 30."""
-
-
-class AugmentSection(Section):
-    """Augmentation beyond crops and flips; off by default."""
-
-    randaugment: RandAugmentSection | None = None
-    """Random image operations per clip."""
-    mixup: BetaShape | None = None
-    """Mixup: blend each clip and its label with its neighbour in the batch, with a weight from Beta(α, α). Needs
-    torchvision."""
-    cutmix: BetaShape | None = None
-    """CutMix: paste a rectangle of the neighbour, through all frames, into each clip; α as for `mixup`. If both are
-    set, each step uses one of them with equal probability."""
-
-
-class EvaluationSection(Section):
+class EvaluationSection(EvaluationBase):
     """The evaluation of a trained model; validations during training use one center clip per video.
 
     Published protocols: `clips: 10, crops: 3` (Kinetics); the same with `combine: max` (Charades).
@@ -243,23 +152,12 @@ class EvaluationSection(Section):
 
     clips: Views = 1
     """Clips per video, spread from its start to its end; a single clip is taken from the middle."""
-    crops: Views = 1
-    """Crops per clip, spread along the longer side of its frames; a single crop is the center."""
-    size: Side | None = None
-    """Side of a crop in pixels, also in validations during training; by default that of the baseline."""
-    short_side: Side | None = None
-    """Short side in pixels of the frames that crops are taken from; by default the lower end of
-    `sampling.short_side`."""
     fully_convolutional: bool = False
     """If `size` is above the baseline's: classify every position of a window of the baseline's size in the crop and
     average the scores, instead of pooling over the whole crop."""
-    scores: Literal["auto", "softmax", "sigmoid"] = "auto"
-    """The activation on the logits; `auto` is `sigmoid` with `training.multi_label`, else `softmax`."""
-    combine: Literal["mean", "max"] = "mean"
-    """How the scores of a video's views are combined: the mean, or the maximum per class."""
 
 
-class RecognitionRecipe(RecipeBase):
+class RecognitionRecipe(ClassificationRecipe):
     """A complete recipe of recognition, from videos to accuracy."""
 
     task: Literal["recognition"] = "recognition"
@@ -272,16 +170,30 @@ class RecognitionRecipe(RecipeBase):
     """The initial weights."""
     training: TrainingSection
     """The baseline."""
-    augment: AugmentSection = AugmentSection()
-    """Augmentation beyond crops and flips."""
-    optimizer: Annotated[OptimizerSection, as_mapping("name")] = OptimizerSection()
-    """The optimizer."""
     plan: str = "long+short"
     """The plan: `constant`, `long+short`, `long`, `short`, `cascade`, a registered plan, or `control:PLAN`; a suffix
     such as `@2` sets its epoch factor."""
-    plans: PlansSection = PlansSection()
-    """Options of the plans."""
     evaluation: EvaluationSection = EvaluationSection()
     """The evaluation of a trained model."""
 
     paths: ClassVar[tuple[str, ...]] = (*RecipeBase.paths, "data.root")
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of the baseline's clips."""
+        return Shape(self.training.frames, self.training.size, self.training.size)
+
+    @property
+    def evaluated_clips(self) -> int:
+        """Clips per video in the final evaluation."""
+        return self.evaluation.clips
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether a video may have any number of labels."""
+        return self.training.multi_label
+
+    @property
+    def fully_convolutional(self) -> bool:
+        """Whether the evaluation classifies every position of a larger crop."""
+        return self.evaluation.fully_convolutional

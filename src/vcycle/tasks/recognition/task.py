@@ -5,40 +5,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.data.layouts import LAYOUTS, VideoList
-from vcycle.errors import DataError, RecipeError
-from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
-from vcycle.tasks.memory import check_extent
-from vcycle.tasks.recognition.data import chance_of, check_videos, every_video, find_videos, left_out, without_digits
+from vcycle.plan import Plan
+from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
+from vcycle.tasks.classification.plans import plans_for
+from vcycle.tasks.classification.task import ClassificationTask, share
+from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
-from vcycle.tasks.recognition.plans import PLANS, baseline_of, lengthened
 from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
-from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcycle.data import CheckReport, GridSampler
+    from vcycle.data import CheckReport
     from vcycle.nn.weights.files import Weights
-    from vcycle.tasks.recognition.metrics import RecognitionMetrics
-    from vcycle.tasks.recognition.objective import Recognition
 
 __all__ = ["RECOGNITION", "RecognitionTask"]
-
-
-def _share(name: str, key: str, words: str) -> Measure:
-    return Measure(
-        name=name,
-        key=key,
-        words=words,
-        unit="%",
-        points="points",
-        scale=100.0,
-        digits=1,
-        margin=0.01,
-        samples="videos",
-    )
 
 
 def _demo_data(data: dict[str, Any]) -> dict[str, Any]:
@@ -50,19 +32,20 @@ def _demo_data(data: dict[str, Any]) -> dict[str, Any]:
     return data | {"arms": arms | {name: arms[arm] for name, arm in named.items() if arm is not None}}
 
 
-class RecognitionTask(Task[RecognitionRecipe, VideoList]):
+class RecognitionTask(ClassificationTask[RecognitionRecipe]):
     """Video classification: one class per video or, with `training.multi_label`, any number."""
 
     name = "recognition"
     recipe = RecognitionRecipe
     recipes = "vcycle.tasks.recognition.recipes"
-    plans = PLANS
+    plans = plans_for("recognition")
     models = MODELS
     layouts = LAYOUTS
     compared = ("constant", "long+short", "cascade")
-    measures = (_share("top-1", "top1", "accuracy"), _share("mAP", "map", "mAP"))
-    commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.recognition.commands:predict"}
-    eval_options = "vcycle.tasks.recognition.commands:eval_options"
+    item = "video"
+    measures = (share("top-1", "top1", "accuracy", "videos"), share("mAP", "map", "mAP", "videos"))
+    commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.classification.commands:predict"}
+    eval_options = "vcycle.tasks.classification.commands:eval_options"
     preparers: ClassVar[Mapping[str, Preparer]] = {
         to: Preparer(about=about, function="vcycle.tasks.recognition.prepare:prepare_videos")
         for to, about in (("video", "H.264 files"), ("array", "uncompressed frames"))
@@ -94,23 +77,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         """Find the recipe's videos, or generate the embedded dataset."""
         return find_videos(recipe, work, progress)
 
-    def baseline(self, recipe: RecognitionRecipe, samples: int | None) -> Baseline:
-        """The recipe's baseline of constant shape."""
-        return baseline_of(recipe, samples)
-
-    def check_plan(self, recipe: RecognitionRecipe, plan: Plan) -> None:
-        """Check a plan against the model's shape constraints, the sampling, and the views of the evaluation."""
-        from vcycle.tasks.recognition.datasets import grids_of
-        from vcycle.tasks.recognition.evaluate import views_of
-
-        plan.require(MODELS.needs_of(recipe.model), recipe.model.name)
-        try:
-            grids_of(recipe)
-        except DataError as error:  # starts with field names, which equal the section's keys
-            raise RecipeError(f"sampling.{error}") from None
-        views_of(recipe)
-        check_extent(plan)
-
     def length(self, recipe: RecognitionRecipe) -> int | None:
         """Length of the training set if the recipe states it, else None."""
         return recipe.data.clips if recipe.data.digits is None else recipe.data.digits.train_clips
@@ -130,12 +96,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         _ = splits.val
         check_videos(recipe, splits)
         return []
-
-    def describe(self, recipe: RecognitionRecipe, splits: Splits[VideoList]) -> str:
-        """The numbers of videos and classes."""
-        del recipe
-        classes = len(splits.classes)
-        return f"{len(splits.train):,} training videos in {classes} classes and {len(splits.val):,} validation videos"
 
     def check_files(
         self,
@@ -160,22 +120,11 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         """The videos, whether or not their files exist."""
         return every_video(without_digits(recipe))
 
-    def grids(self, recipe: RecognitionRecipe) -> "GridSampler":
-        """The recipe's clip sampler."""
-        from vcycle.tasks.recognition.datasets import grids_of
-
-        return grids_of(recipe)
-
     def unopenable(self, recipe: RecognitionRecipe, splits: Splits[VideoList], progress: Progress) -> Mapping[str, str]:
         """Videos whose header cannot be read."""
         from vcycle.tasks.recognition.unopenable import unopenable
 
         return unopenable(recipe, splits, progress)
-
-    def reference(self, recipe: RecognitionRecipe, found: VideoList, measured: float | None) -> Reference | None:
-        """The share of the largest class; None for multi-label videos."""
-        del recipe, measured
-        return chance_of(found)
 
     def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:
         """The digits, with the path where they were written."""
@@ -186,8 +135,7 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
 
     def notices(self, recipe: RecognitionRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
         """Notes on videos left out or in two splits, frames that are too small, and a training made longer."""
-        longer = None if plan is None else lengthened(recipe, len(splits.train))
-        return [*notices(recipe, splits), *([] if longer is None else [longer])]
+        return [*notices(recipe, splits), *super().notices(recipe, splits, plan)]
 
     def dataset(
         self,
@@ -208,24 +156,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
 
         return build_model(recipe, classes, download=download)
 
-    def objective(self, recipe: RecognitionRecipe, classes: int) -> "Recognition":
-        """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
-        from vcycle.tasks.recognition.evaluate import objective_of
-
-        return objective_of(recipe, classes)
-
-    def evaluator(self, recipe: RecognitionRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
-        """Accuracy over videos, with the recipe's views, or one center clip per video."""
-        from vcycle.tasks.recognition.evaluate import VideoEvaluator
-
-        return VideoEvaluator(recipe, dataset, classes, final=final)
-
-    def result(self, **fields: Any) -> "RecognitionMetrics":
-        """An evaluation from its fields."""
-        from vcycle.tasks.recognition.metrics import RecognitionMetrics
-
-        return RecognitionMetrics(**fields)
-
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
         """Load weights with the parameter names of vcycle, PySlowFast or pytorchvideo."""
         from vcycle.tasks.recognition.weights.loading import load_pretrained
@@ -244,16 +174,6 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
 
         taken = initialise(model, recipe, classes, on_message)
         return taken is not None and recipe.init.head == "keep"
-
-    def prepare_model(self, model: "nn.Module", recipe: RecognitionRecipe) -> "nn.Module":
-        """Freeze BatchNorm or the backbone."""
-        from vcycle.nn import freeze
-
-        return freeze(model, recipe.training.freeze)
-
-    def precise_bn(self, recipe: RecognitionRecipe) -> int | None:
-        """Number of clips for precise BN."""
-        return recipe.training.precise_bn
 
 
 RECOGNITION = RecognitionTask()

@@ -140,6 +140,6 @@ def _opened(model: Path) -> "tuple[nn.Module, str, str]":
     from vcycle.tasks.loaded_model import load_model
     from vcycle.tasks.superres.task import SUPERRESOLUTION
 
-    run = load_model(model, message, task=SUPERRESOLUTION.name)
+    run = load_model(model, message, accepted=[SUPERRESOLUTION.name])
     description = f"{run.recipe.model.name} after step {run.step:,}"
     return run.model, description, run.recipe.run.precision

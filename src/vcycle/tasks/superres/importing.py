@@ -10,13 +10,12 @@ from vcycle.errors import RecipeError
 from vcycle.tasks.importing import (
     Finding,
     Importer,
-    Rule,
     Source,
     differs,
     existing,
-    into,
     named_model,
     only,
+    switch,
     to,
     translated,
     unneeded,
@@ -31,7 +30,7 @@ _GPUS = 8
 _EPOCHS = {"REDS": 26_600, "Vimeo90K": 64_612}
 """Samples per epoch: 266 clips of 100 frames, and one per septuplet."""
 _LAYOUTS = {"REDS": "reds", "Vimeo90K": "vimeo90k"}
-_TRAIN, _SCHEDULE, _NETWORK = "datasets.train", "train.scheduler", into("model")
+_TRAIN, _SCHEDULE, _NETWORK = "datasets.train", "train.scheduler", translated("model")
 
 
 def _family(source: Source) -> str | None:
@@ -48,14 +47,14 @@ def _batch(source: Source) -> int:
 def _gpus(value: Any, source: Source) -> Finding:
     if value == "auto":
         why = f"{_GPUS} GPUs, as in the published trainings: training.batch is {_batch(source)}"
-        return Finding(kind="differs", reason=why)
+        return differs(why)
     return translated("training.batch")
 
 
 def _kind(value: Any, source: Source) -> Finding:
     family = _family(source)
     if family is None:
-        return differs("give the clips with data=FOLDER; the layout is detected")(value, source)
+        return differs("give the clips with data=FOLDER; the layout is detected")
     return translated(data__layout=_LAYOUTS[family], data__epoch=_EPOCHS[family])
 
 
@@ -67,13 +66,13 @@ def _high(value: Any, source: Source) -> Finding:
 
 def _low(value: Any, source: Source) -> Finding:
     if _family(source) == "REDS":
-        return unneeded("REDS has its low-resolution frames beside the others")(value, source)
+        return unneeded("REDS has its low-resolution frames beside the others")
     found = existing(value, "folder", "data.low")
     if found.kind != "differs":
         return found
     kind = "bd" if re.search(r"(^|[/_])BD", str(value)) else "bicubic"
     why = f"computed from the others by data.degradation={kind}, unless data.low=FOLDER gives them"
-    return Finding(kind="differs", reason=why, sets={"data.degradation": kind})
+    return differs(why, data__degradation=kind)
 
 
 def _frames(source: Source) -> int:
@@ -84,37 +83,26 @@ def _frames(source: Source) -> int:
 
 
 def _rotations(value: Any, source: Source) -> Finding:
-    found = translated(sampling__transpose=bool(value))
     if bool(value) == bool(source.get(f"{_TRAIN}.use_hflip")):
-        return found
+        return translated(sampling__transpose=bool(value))
     why = "vcycle flips in both directions or in none: sampling.flip; BasicSR's rotations include vertical flips"
-    return Finding(kind="differs", reason=why, sets=found.sets)
+    return differs(why, sampling__transpose=bool(value))
 
 
 def _periods(value: Any, source: Source) -> Finding:
     if len(value) == 1 and value[0] == source["train.total_iter"]:
-        return unneeded("one cosine, as vcycle's")(value, source)
-    return differs("one cosine over the whole training; a plan restarts it at each stage")(value, source)
+        return unneeded("one cosine, as vcycle's")
+    return differs("one cosine over the whole training; a plan restarts it at each stage")
 
 
 def _scheduler(value: Any, source: Source) -> Finding:
     if value in ("CosineAnnealingRestartLR", "TrueCosineAnnealingLR"):
-        return unneeded("the LR follows a cosine")(value, source)
-    return differs("the LR follows a cosine in vcycle")(value, source)
+        return unneeded("the LR follows a cosine")
+    return differs("the LR follows a cosine in vcycle")
 
 
 def _warmup(value: Any, source: Source) -> Finding:
-    return unneeded("no warmup")(value, source) if value <= 0 else translated(training__warmup__steps=value)
-
-
-def _frozen(part: str) -> Rule:
-    return lambda value, source: (
-        unneeded("nothing is frozen")(value, source)
-        if not value
-        else Finding(
-            kind="translated", reason=f"training.{part}.frozen_steps", sets={f"training.{part}.frozen_steps": value}
-        )
-    )
+    return unneeded("no warmup") if value <= 0 else translated(training__warmup__steps=value)
 
 
 def _loss(value: Any, source: Source) -> Finding:
@@ -122,13 +110,13 @@ def _loss(value: Any, source: Source) -> Finding:
         return translated(training__epsilon=math.sqrt(float(source.get("train.pixel_opt.eps", 1e-12))))
     if value == "L1Loss":
         why = "the Charbonnier loss, which is the L1 loss but for differences near 0"
-        return Finding(kind="differs", reason=why, sets={"training.epsilon": 1e-6})
-    return differs("vcycle has the Charbonnier loss")(value, source)
+        return differs(why, training__epsilon=1e-6)
+    return differs("vcycle has the Charbonnier loss")
 
 
 def _init(value: Any, source: Source) -> Finding:
     if source.get("path.pretrain_network_g") and source.get("network_g.spynet_path") == value:
-        return unneeded("path.pretrain_network_g holds the whole network")(value, source)
+        return unneeded("path.pretrain_network_g holds the whole network")
     return existing(value, "file", "init.path")
 
 
@@ -139,7 +127,7 @@ def _channels(value: Any, source: Source) -> Finding:
 def _steps_to_epochs(value: Any, source: Source) -> Finding:
     family = _family(source)
     if family is None:
-        return unneeded("vcycle validates once per epoch of samples: run.validate_every")(value, source)
+        return unneeded("vcycle validates once per epoch of samples: run.validate_every")
     epochs = float(value) * _batch(source) / _EPOCHS[family]
     return translated(run__validate_every=float(f"{epochs:.3g}"))
 
@@ -203,21 +191,21 @@ BASICSR = Importer(
         f"{_TRAIN}.val_partition": only("REDS4", why="vcycle leaves out the four clips of REDS4"),
         f"{_TRAIN}.test_mode": only(False, why="the training clips are trained on"),
         f"{_TRAIN}.io_backend.*": unneeded("vcycle reads images, videos, or tiles: `vcycle prepare --to tiles`"),
-        f"{_TRAIN}.num_frame": into("training.frames"),
-        f"{_TRAIN}.gt_size": into("training.size"),
+        f"{_TRAIN}.num_frame": translated("training.frames"),
+        f"{_TRAIN}.gt_size": translated("training.size"),
         f"{_TRAIN}.interval_list": only([1], why="vcycle takes consecutive frames"),
         f"{_TRAIN}.random_reverse": only(False, why="vcycle does not reverse clips"),
         f"{_TRAIN}.use_hflip": to("sampling.flip", convert=bool),
         f"{_TRAIN}.use_rot": _rotations,
         f"{_TRAIN}.flip_sequence": to("sampling.mirrored", convert=bool),
         f"{_TRAIN}.num_worker_per_gpu": to("data.workers"),
-        f"{_TRAIN}.batch_size_per_gpu": into("training.batch"),
+        f"{_TRAIN}.batch_size_per_gpu": translated("training.batch"),
         f"{_TRAIN}.dataset_enlarge_ratio": unneeded("vcycle's stream of samples has no end"),
         f"{_TRAIN}.use_shuffle": unneeded("vcycle always shuffles"),
         f"{_TRAIN}.prefetch_mode": _LOADS,
         f"{_TRAIN}.pin_memory": _LOADS,
         "datasets.val.dataroot_gt": lambda value, source: (
-            unneeded("vcycle validates on REDS4")(value, source)
+            unneeded("vcycle validates on REDS4")
             if _family(source) == "REDS"
             else existing(value, "folder", "data.val")
         ),
@@ -257,19 +245,17 @@ BASICSR = Importer(
             unneeded("one cosine, as vcycle's")
             if len(value) == 1
             else differs("one cosine over the whole training; plans.NAME.stage_lrs sets the peak of each stage")
-        )(value, source),
+        ),
         f"{_SCHEDULE}.eta_min": to("training.lr_floor"),
         f"{_SCHEDULE}.T_max": unneeded("the cosine is as long as the training"),
         "train.warmup_iter": _warmup,
-        "train.fix_flow": _frozen("flow"),
+        "train.fix_flow": switch(to("training.flow.frozen_steps"), "nothing is frozen"),
         "train.flow_lr_mul": to("training.flow.lr_factor"),
-        "train.tsa_iter": _frozen("backbone"),
+        "train.tsa_iter": switch(to("training.backbone.frozen_steps"), "nothing is frozen"),
         "train.dcn_lr_mul": only(1, why="vcycle trains the offsets of EDVR at the LR of the rest"),
-        "train.ema_decay": lambda value, source: (
-            translated(training__ema=value) if value else unneeded("no EMA")(value, source)
-        ),
+        "train.ema_decay": switch(to("training.ema"), "no EMA"),
         "train.pixel_opt.type": _loss,
-        "train.pixel_opt.eps": into("training.epsilon"),
+        "train.pixel_opt.eps": translated("training.epsilon"),
         "train.pixel_opt.loss_weight": unneeded("Adam's steps do not depend on the scale of the loss"),
         "train.pixel_opt.reduction": unneeded("Adam's steps do not depend on the scale of the loss"),
         # The evaluation and the run.

@@ -46,6 +46,6 @@ def build_model(name: str, classes: int, /, **options: Any) -> "nn.Module":
 def __getattr__(name: str) -> Any:
     if name != "fully_convolutional":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from vcycle.tasks.recognition.models.head import fully_convolutional  # needs torch
+    from vcycle.tasks.classification.head import fully_convolutional  # needs torch
 
     return fully_convolutional

@@ -21,7 +21,7 @@ from vcycle.data.video import VideoError, VideoIndex, probe, read_frames
 from vcycle.errors import DataError
 from vcycle.utils.reading import resolved
 
-__all__ = ["ClipInfo", "ClipStore", "PictureClips", "VideoClips", "find_clips"]
+__all__ = ["ClipInfo", "ClipStore", "PartOfClips", "PictureClips", "VideoClips", "find_clips"]
 
 _SUFFIXES = tuple(sorted(PICTURE_SUFFIXES))
 _VIDEOS = VIDEO_SUFFIXES - {".gif"}  # 256 colours, dithered, are no ground truth
@@ -57,6 +57,36 @@ class ClipStore(Protocol):
     def read(self, item: int, frames: Sequence[int], box: Box | None = None) -> NDArray[np.uint8]:
         """Frames by number, whole or the box (top, left, height, width) of each: ``(T, h, w, 3)``."""
         ...
+
+
+class PartOfClips:
+    """Some clips of a store, in an order of their own."""
+
+    def __init__(self, whole: ClipStore, items: Sequence[int]) -> None:
+        """Take clips of a store.
+
+        Args:
+            whole: The store.
+            items: Their indexes in it.
+        """
+        self._whole, self._items = whole, tuple(items)
+        self.names: Sequence[str] = [whole.names[item] for item in items]
+
+    def __len__(self) -> int:
+        """Number of clips."""
+        return len(self._items)
+
+    def path(self, item: int) -> Path:
+        """The file or folder of a clip, for messages."""
+        return self._whole.path(self._items[item])
+
+    def info(self, item: int) -> ClipInfo:
+        """Length and size of a clip."""
+        return self._whole.info(self._items[item])
+
+    def read(self, item: int, frames: Sequence[int], box: Box | None = None) -> NDArray[np.uint8]:
+        """Frames by number, as the whole store reads them."""
+        return self._whole.read(self._items[item], frames, box)
 
 
 def find_clips(path: Path) -> ClipStore:

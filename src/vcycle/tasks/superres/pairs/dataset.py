@@ -7,6 +7,7 @@ Details").
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -78,6 +79,10 @@ class PairedDataset(Dataset[Sample]):
     def __len__(self) -> int:
         """Number of clips."""
         return len(self.pairs)
+
+    def part(self, items: Sequence[int]) -> PairedDataset:
+        """A dataset of these clips alone, in this order."""
+        return PairedDataset(self.pairs.part(items), mirrored=self.mirrored, flip=self.flip, transpose=self.transpose)
 
     def __getitem__(self, request: SampleRequest) -> Sample:
         """The crop that a request names, or that of a replacement.

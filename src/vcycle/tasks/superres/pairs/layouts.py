@@ -14,7 +14,7 @@ from vcycle.data.layouts.layout import Layout
 from vcycle.data.layouts.splits import SPLITS, folders_of_splits
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
-from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, PictureClips, find_clips
+from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, PartOfClips, PictureClips, find_clips
 from vcycle.tasks.superres.pairs.degrade import Degradation
 from vcycle.tasks.superres.pairs.store import TileStore, is_store
 from vcycle.utils.reading import read_text
@@ -69,6 +69,11 @@ class ClipPairs:
     def __len__(self) -> int:
         """Number of clips."""
         return len(self.high)
+
+    def part(self, items: Sequence[int]) -> ClipPairs:
+        """These clips alone, in this order."""
+        low = None if self.low is None else PartOfClips(self.low, items)
+        return replace(self, high=PartOfClips(self.high, items), low=low)
 
     def digest(self) -> dict[str, Any]:
         """Identifies the clips, wherever they are stored: their number, and a hash of names and degradation."""

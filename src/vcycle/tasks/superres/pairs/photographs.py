@@ -8,16 +8,15 @@ slightly: neighbouring frames sample the same details at other positions, which 
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
 from vcycle.data.embedded import being_made, check_clips
+from vcycle.data.pictures import encode_png
 from vcycle.errors import DataError
 from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
@@ -125,7 +124,7 @@ def render_photographs(
             folder = root / split / f"{number:02d}"
             make_folder(folder)
             for frame, pixels in enumerate(_filmed(photographs[name][top:bottom, left:right], settings, rng)):
-                (folder / f"{frame:04d}.png").write_bytes(_png(pixels))
+                (folder / f"{frame:04d}.png").write_bytes(encode_png(pixels))
             if progress is not None:
                 progress(done, len(jobs))
     return root
@@ -161,12 +160,3 @@ def _filmed(part: NDArray[np.uint8], settings: PhotographSettings, rng: np.rando
             )
             into[..., channel] = np.rint(np.clip(light, 0, 255))
     return seen
-
-
-def _png(pixels: NDArray[np.uint8]) -> bytes:
-    encoder = av.CodecContext.create("png", "w")
-    encoder.height, encoder.width = pixels.shape[:2]
-    encoder.pix_fmt, encoder.time_base = "rgb24", Fraction(1)
-    encoder.thread_count = 1
-    frame = av.VideoFrame.from_ndarray(pixels, format="rgb24")
-    return b"".join(bytes(packet) for packet in (*encoder.encode(frame), *encoder.encode(None)))

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from vcycle.tasks.classification.head import Head
 from vcycle.tasks.recognition.models.blocks import initialise
-from vcycle.tasks.recognition.models.head import Head
 from vcycle.tasks.recognition.models.resnet3d import ResNet3dOptions
 from vcycle.tasks.recognition.models.stages import BLOCKS, make_stage, make_stem
 

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from vcycle.errors import PlanError
+from vcycle.tasks.classification.head import Head
 from vcycle.tasks.recognition.models.blocks import ConvNorm, initialise
-from vcycle.tasks.recognition.models.head import Head
 from vcycle.tasks.recognition.models.slowfast import SlowFastOptions
 from vcycle.tasks.recognition.models.stages import BLOCKS, make_stage, make_stem
 

@@ -1,20 +1,9 @@
 """torchvision's video models by their names there."""
 
 from vcycle.plan import ShapeConstraints
-from vcycle.tasks.model_options import ModelOptions, Share
-from vcycle.tasks.models import ModelSpec
+from vcycle.tasks.classification.torchvision_models import TorchvisionOptions, torchvision_spec
 
 __all__ = ["MODELS", "TorchvisionOptions"]
-
-
-class TorchvisionOptions(ModelOptions):
-    """Options of torchvision's models."""
-
-    weights: str | None = None
-    """torchvision's name of pretrained weights, such as `KINETICS400_V1`, which torchvision downloads."""
-    dropout: Share | None = None
-    """Dropout before the classifier, where the model has any; by default torchvision's own."""
-
 
 _NEEDS = {
     "r3d_18": ShapeConstraints(),
@@ -28,13 +17,4 @@ _NEEDS = {
     "mvit_v2_s": ShapeConstraints(),
 }
 
-MODELS = {
-    name: ModelSpec(
-        build="vcycle.tasks.recognition.models.torchvision.network:torchvision_model",
-        options=TorchvisionOptions,
-        fixed={"name": name},
-        needs=needs,
-        downloads="weights",
-    )
-    for name, needs in _NEEDS.items()
-}
+MODELS = {name: torchvision_spec(name, needs, "recognition") for name, needs in _NEEDS.items()}

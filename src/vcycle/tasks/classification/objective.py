@@ -11,11 +11,12 @@ from functools import cache, cached_property
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.modules.dropout import _DropoutNd
 
 from vcycle.errors import DataError, VcycleError
 from vcycle.plan import Shape
 
-__all__ = ["Recognition"]
+__all__ = ["Recognition", "scale_dropout"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,8 @@ class Recognition:
     """Mixup in training: α of the weight's distribution Beta(α, α)."""
     cutmix: float | None = None
     """CutMix in training: α of the weight's distribution Beta(α, α)."""
+    strength: Callable[[int], float] | None = None
+    """The share of mixup, CutMix, dropout and stochastic depth, 0 to 1, by the side of the clips; by default 1."""
 
     def __post_init__(self) -> None:
         if self.classes < 2 and not self.multi_label:
@@ -93,8 +96,11 @@ class Recognition:
             block: Number of clips within which Mixup and CutMix mix; by default the whole batch.
         """
         x = self.inputs(clips)
-        if self._mixing is not None:
-            x, labels = self._mixing(x, labels, block or len(x))
+        share = 1.0 if self.strength is None else self.strength(min(clips.shape[2:4]))
+        if self.strength is not None:
+            scale_dropout(model, share)
+        if self.mixes and (mixing := self._mixing(share)) is not None:
+            x, labels = mixing(x, labels, block or len(x))
         logits = self._logits(model, x)
         if self.multi_label:
             return functional.binary_cross_entropy_with_logits(logits, labels)
@@ -113,13 +119,34 @@ class Recognition:
             raise VcycleError(f"the model returns {found} for {len(x)} clips; accepted: logits of shape {wanted}")
         return logits.float()
 
-    @cached_property
-    def _mixing(self) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]] | None:
-        if not self.mixes:
-            return None
-        from vcycle.tasks.recognition.augment import Mixing
+    def _mixing(self, share: float) -> Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]] | None:
+        """Mixup and CutMix at a share of their strength; None where it is too small to draw from."""
+        if share not in self._mixings:
+            from vcycle.tasks.classification.augment import Mixing
 
-        return Mixing(classes=self.classes, mixup=self.mixup, cutmix=self.cutmix)
+            alphas = {"mixup": self.mixup, "cutmix": self.cutmix}
+            scaled = {name: share * alpha for name, alpha in alphas.items() if alpha and share * alpha >= _LEAST_ALPHA}
+            self._mixings[share] = Mixing(classes=self.classes, **scaled) if scaled else None
+        return self._mixings[share]
+
+    @cached_property
+    def _mixings(self) -> dict[float, Callable[[Tensor, Tensor, int], tuple[Tensor, Tensor]] | None]:
+        return {}
+
+
+_LEAST_ALPHA = 1e-3
+"""Below, 32-bit draws of Beta(α, α) are always 0 or 1: nothing is mixed."""
+_RATES = {"StochasticDepth": "p", "DropPath": "drop_prob"}
+"""Modules of stochastic depth in torchvision and timm, and the name of their rate."""
+
+
+def scale_dropout(model: nn.Module, share: float) -> None:
+    """Set the rates of a model's dropout and stochastic depth to a share of their own, in place."""
+    for module in model.modules():
+        name = "p" if isinstance(module, _DropoutNd) else _RATES.get(type(module).__name__)
+        if name is not None:
+            full = module.__dict__.setdefault("_full_rate", getattr(module, name))
+            setattr(module, name, share * full)
 
 
 @cache

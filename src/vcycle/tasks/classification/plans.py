@@ -1,7 +1,8 @@
-"""Builds recognition's plans and their baseline from a recipe. Imports no torch."""
+"""Builds the plans of classification and their baseline from a recipe. Imports no torch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 from vcycle import plan as planning
 from vcycle.errors import RecipeError
@@ -9,17 +10,15 @@ from vcycle.plan import Baseline, CosineDecay, NoDecay, Plan, RampWarmup, Scale,
 from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
 from vcycle.plan.shape import FULL
 from vcycle.registry import Registry
+from vcycle.tasks.classification.plan_options import CascadePlan, ConstantPlan, LongPlan, MultigridPlan, ShortPlan
+from vcycle.tasks.classification.recipe import ClassificationRecipe, DecaySection, TrainingBase, WarmupSection
+from vcycle.tasks.models import models_of
 from vcycle.tasks.plans import PlanSpec
-from vcycle.tasks.recognition.models import MODELS
-from vcycle.tasks.recognition.plan_options import CascadePlan, ConstantPlan, LongPlan, MultigridPlan, ShortPlan
-from vcycle.tasks.recognition.recipe import DecaySection, RecognitionRecipe, TrainingSection, WarmupSection
 
-__all__ = ["PLANS", "baseline_of", "lengthened"]
-
-PLANS: Registry[PlanSpec] = Registry("plan", "vcycle.plans.recognition")
+__all__ = ["baseline_of", "lengthened", "plans_for"]
 
 
-def baseline_of(recipe: RecognitionRecipe, clips: int | None = None) -> Baseline:
+def baseline_of(recipe: ClassificationRecipe, clips: int | None = None) -> Baseline:
     """The recipe's baseline, for a training set of `clips` samples.
 
     Raises:
@@ -32,7 +31,7 @@ def baseline_of(recipe: RecognitionRecipe, clips: int | None = None) -> Baseline
     t = _long_enough(recipe.training, clips)
     return Baseline(
         batch=t.batch,
-        frames=t.frames,
+        frames=recipe.shape.frames,
         size=t.size,
         clips=clips,
         lr=t.lr,
@@ -45,7 +44,7 @@ def baseline_of(recipe: RecognitionRecipe, clips: int | None = None) -> Baseline
     )
 
 
-def lengthened(recipe: RecognitionRecipe, clips: int | None = None) -> str | None:
+def lengthened(recipe: ClassificationRecipe, clips: int | None = None) -> str | None:
     """A note if `training.min_steps` makes the training longer; None otherwise."""
     length = recipe.training.epochs
     longer = _long_enough(recipe.training, _clips(recipe, clips)).epochs
@@ -53,22 +52,22 @@ def lengthened(recipe: RecognitionRecipe, clips: int | None = None) -> str | Non
         return None
     return (
         f"training.min_steps={recipe.training.min_steps}: the baseline is {longer:.4g} epochs long, because "
-        f"training.epochs={length:g} gives fewer steps with so few videos"
+        f"training.epochs={length:g} gives fewer steps with so little data"
     )
 
 
-def _clips(recipe: RecognitionRecipe, clips: int | None) -> int:
+def _clips(recipe: ClassificationRecipe, clips: int | None) -> int:
     """The length of the training set."""
     clips = clips if clips is not None else recipe.data.clips
     if clips is None:
         raise RecipeError(
-            "the length of the training set is unknown: give the videos (data=FOLDER), or their number to plan without "
-            "them (data.clips=N)"
+            "the length of the training set is unknown: give the data (data=FOLDER), or its number of clips to plan "
+            "without it (data.clips=N)"
         )
     return clips
 
 
-def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
+def _long_enough(training: TrainingBase, clips: int) -> TrainingBase:
     """Lengthen the training to its minimum number of steps; scale milestones and warmup along."""
     if training.epochs is None or training.min_steps is None:
         return training
@@ -83,27 +82,27 @@ def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
     return training.model_copy(update=update)
 
 
-def _constant(recipe: RecognitionRecipe, baseline: Baseline, options: ConstantPlan, factor: float | None) -> Plan:
+def _constant(recipe: ClassificationRecipe, baseline: Baseline, options: ConstantPlan, factor: float | None) -> Plan:
     return planning.constant(
         baseline,
         shape=FULL if options.shape is None else Scale.of(*options.shape),
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
         lr_scaling=options.lr_scaling,
-        **MODELS.multiples_of(recipe.model, baseline),
+        **models_of(recipe.task).multiples_of(recipe.model, baseline),
     )
 
 
-def _long_short(recipe: RecognitionRecipe, baseline: Baseline, options: MultigridPlan, factor: float | None) -> Plan:
+def _long_short(recipe: ClassificationRecipe, baseline: Baseline, options: MultigridPlan, factor: float | None) -> Plan:
     return _long_cycles(recipe, baseline, options, factor, _short_sizes(options))
 
 
-def _long(recipe: RecognitionRecipe, baseline: Baseline, options: LongPlan, factor: float | None) -> Plan:
+def _long(recipe: ClassificationRecipe, baseline: Baseline, options: LongPlan, factor: float | None) -> Plan:
     return _long_cycles(recipe, baseline, options, factor, ())
 
 
 def _long_cycles(
-    recipe: RecognitionRecipe,
+    recipe: ClassificationRecipe,
     baseline: Baseline,
     options: LongPlan,
     factor: float | None,
@@ -111,50 +110,58 @@ def _long_cycles(
 ) -> Plan:
     return planning.multigrid(
         baseline,
-        long_shapes=LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes),
+        long_shapes=_scales(options.long_shapes, LONG_SHAPES, baseline),
         short_sizes=short_sizes,
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
         cycles=options.cycles,
         fine_tune=options.fine_tune,
         lr_scaling=options.lr_scaling,
-        **MODELS.multiples_of(recipe.model, baseline),
+        **models_of(recipe.task).multiples_of(recipe.model, baseline),
     )
 
 
-def _short(recipe: RecognitionRecipe, baseline: Baseline, options: ShortPlan, factor: float | None) -> Plan:
+def _short(recipe: ClassificationRecipe, baseline: Baseline, options: ShortPlan, factor: float | None) -> Plan:
     return planning.multigrid(
         baseline,
         long_shapes=(),
         short_sizes=_short_sizes(options),
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
-        **MODELS.multiples_of(recipe.model, baseline),
+        **models_of(recipe.task).multiples_of(recipe.model, baseline),
     )
 
 
-def _cascade(recipe: RecognitionRecipe, baseline: Baseline, options: CascadePlan, factor: float | None) -> Plan:
+def _cascade(recipe: ClassificationRecipe, baseline: Baseline, options: CascadePlan, factor: float | None) -> Plan:
     return planning.cascade(
         baseline,
-        shapes=SPACE_FIRST if options.shapes is None else _scales(options.shapes),
+        shapes=_scales(options.shapes, SPACE_FIRST, baseline),
         weights=options.weights,
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
         lr_scaling=options.lr_scaling,
         batch_growth=options.batch_growth,
         finish=options.finish,
-        **MODELS.multiples_of(recipe.model, baseline),
+        **models_of(recipe.task).multiples_of(recipe.model, baseline),
     )
 
 
-PLANS.register("constant", PlanSpec(build=_constant, section="constant"))
-PLANS.register("long+short", PlanSpec(build=_long_short, section="long_short"))
-PLANS.register("long", PlanSpec(build=_long, section="long"))
-PLANS.register("short", PlanSpec(build=_short, section="short"))
-PLANS.register("cascade", PlanSpec(build=_cascade, section="cascade"))
+def plans_for(task: str) -> Registry[PlanSpec]:
+    """The plans of a task that classifies clips."""
+    plans: Registry[PlanSpec] = Registry("plan", f"vcycle.plans.{task}")
+    builders: dict[str, Callable[[Any, Baseline, Any, float | None], Plan]] = {
+        "constant": _constant,
+        "long+short": _long_short,
+        "long": _long,
+        "short": _short,
+        "cascade": _cascade,
+    }
+    for name, build in builders.items():
+        plans.register(name, PlanSpec(build=build, section=name.replace("+", "_")))
+    return plans
 
 
-def _check_lengths(training: TrainingSection) -> None:
+def _check_lengths(training: TrainingBase) -> None:
     """Refuse a training that ends before its warmup or last milestone, usually one shortened for a test."""
     unit, length = ("epochs", training.epochs) if training.epochs is not None else ("steps", training.steps)
     if length is None or (training.epochs is not None and training.steps is not None):
@@ -190,8 +197,15 @@ def _short_sizes(options: ShortPlan) -> Sequence[Fraction]:
     return SHORT_SIZES if options.short_sizes is None else [Scale.of(1, side).area for side in options.short_sizes]
 
 
-def _scales(pairs: Sequence[tuple[float, float]]) -> list[Scale]:
-    return [Scale.of(time, side) for time, side in pairs]
+def _scales(
+    pairs: Sequence[tuple[float, float]] | None, default: Sequence[Scale], baseline: Baseline
+) -> Sequence[Scale]:
+    """The scales of a recipe, or the default ones. Those of images shrink the side alone, each side once."""
+    if pairs is not None:
+        return [Scale.of(time, side) for time, side in pairs]
+    if baseline.frames > 1:
+        return default
+    return list(dict.fromkeys(Scale(FULL.time, scale.area) for scale in default))
 
 
 def _decay(section: DecaySection) -> StepDecay | CosineDecay | NoDecay:

@@ -1,4 +1,4 @@
-"""Builds torchvision's video models, with a head for any number of classes and pooling for any shape."""
+"""Builds torchvision's models, with a head for any number of classes and pooling for any shape."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ __all__ = ["torchvision_model"]
 def torchvision_model(
     classes: int, *, name: str, weights: str | None = None, dropout: float | None = None
 ) -> nn.Module:
-    """Build one of torchvision's video models.
+    """Build one of torchvision's models of videos or images.
 
     Args:
         classes: outputs. With ``weights`` of as many classes, their classifier is kept; otherwise it is replaced.

@@ -1,17 +1,19 @@
-"""Evaluates recognition: scores several views per video, combines them, and computes the accuracy.
+"""Evaluates a classifier: scores several views per video, combines them, and computes the accuracy.
 
 Validations during training use one center clip per video, at full resolution.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack
 from copy import copy
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Shape
-from vcycle.tasks.base import Evaluator
-from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.base import Evaluator, tasks
+from vcycle.tasks.classification.recipe import ClassificationRecipe
+from vcycle.tasks.classification.sampling import strength_of
+from vcycle.tasks.models import models_of
 
 if TYPE_CHECKING:
     import torch
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import Batch, Loader, Replacement, VideoDataset, Views
-    from vcycle.tasks.recognition.metrics import RecognitionMetrics
-    from vcycle.tasks.recognition.objective import Recognition
-    from vcycle.tasks.recognition.scores import Scored, Scores, Scoring
+    from vcycle.tasks.classification.metrics import RecognitionMetrics
+    from vcycle.tasks.classification.objective import Recognition
+    from vcycle.tasks.classification.scores import Scored, Scores, Scoring
     from vcycle.train.outcome import EvalResult
+
+Objective = TypeVar("Objective", bound="Recognition")
 
 __all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
@@ -39,7 +43,7 @@ class VideoEvaluator(Evaluator):
     item: ClassVar[str] = "video"
 
     def __init__(
-        self, recipe: RecognitionRecipe, dataset: "VideoDataset", classes: Sequence[str], *, final: bool
+        self, recipe: ClassificationRecipe, dataset: "VideoDataset", classes: Sequence[str], *, final: bool
     ) -> None:
         """Create an evaluator of a dataset.
 
@@ -56,7 +60,8 @@ class VideoEvaluator(Evaluator):
         self.views = views_of(recipe) if final else center_view(recipe)
         self.shape = self.views.shape
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
-        self._objective = objective_of(recipe, len(self._classes))
+        self._fully_convolutional = recipe.fully_convolutional
+        self._objective = cast("Recognition", tasks[recipe.task].objective(recipe, len(self._classes)))
 
     def at(self, shape: Shape) -> "VideoEvaluator":
         """An evaluator on the center clip at this shape; never fully convolutional."""
@@ -64,8 +69,7 @@ class VideoEvaluator(Evaluator):
 
         other = copy(self)
         other.views, other.shape = Views(shape=shape), shape
-        plain = self._recipe.evaluation.model_copy(update={"fully_convolutional": False})
-        other._recipe = self._recipe.model_copy(update={"evaluation": plain})
+        other._fully_convolutional = False
         return other
 
     @property
@@ -77,7 +81,7 @@ class VideoEvaluator(Evaluator):
     def protocol(self) -> str:
         """The evaluation protocol in words."""
         words = scoring_of(self._recipe).words(self._objective, self.views)
-        return f"{words}, fully convolutional" if self._recipe.evaluation.fully_convolutional else words
+        return f"{words}, fully convolutional" if self._fully_convolutional else words
 
     def each(
         self,
@@ -88,18 +92,19 @@ class VideoEvaluator(Evaluator):
         world: int = 1,
         progress: Callable[[int, int], None] = lambda *_: None,
     ) -> "Iterator[Scored | Replacement]":
-        """Score a rank's share of the videos, one by one; see `vcycle.tasks.recognition.score_each`.
+        """Score a rank's share of the videos, one by one; see `vcycle.tasks.classification.scores.score_each`.
 
         With several ranks, the total in `progress` is approximate, because ranks take whole batches.
 
         Raises:
             RecipeError: if the recipe asks for a fully convolutional test and the model does not support it.
         """
-        from vcycle.tasks.recognition.scores import score_each
+        from vcycle.tasks.classification.scores import score_each
 
         scoring = scoring_of(self._recipe)
         with ExitStack() as stack:
-            stack.enter_context(_at_each_place(self._recipe, model, scoring.kind(self._objective)))
+            if self._fully_convolutional:
+                stack.enter_context(_at_each_place(self._recipe, model, scoring.kind(self._objective)))
             batches = iter(view_loader(self._recipe, self._dataset, self.views, rank=rank, world=world))
             stack.callback(batches.close)
             checked = self._report_faults(batches)
@@ -120,21 +125,21 @@ class VideoEvaluator(Evaluator):
                 path = fault.rpartition(": ")[0]
                 if path not in named:
                     named.add(path)
-                    self.on_fault(f"damaged video {fault}")
+                    self.on_fault(f"damaged {self.item} {fault}")
             yield batch
 
     def result(self, found: Sequence[Any]) -> "RecognitionMetrics":
         """Accuracy or mAP, and the loss."""
-        from vcycle.tasks.recognition.metrics import evaluate
+        from vcycle.tasks.classification.metrics import evaluate
 
         return evaluate(_scores(found), self.protocol)
 
     def line(self, result: "EvalResult", split: str) -> str:
         """The main metric, the number of videos, and the protocol."""
-        from vcycle.tasks.recognition.metrics import RecognitionMetrics
+        from vcycle.tasks.classification.metrics import RecognitionMetrics
 
         assert isinstance(result, RecognitionMetrics)
-        return f"{accuracy_line(result, split, len(self._classes))}, loss {result.loss:.3f}"
+        return f"{accuracy_line(result, split, len(self._classes), self.item)}, loss {result.loss:.3f}"
 
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
         """1 for each video whose top-1 prediction is right, 0 for others; None for unreadable videos."""
@@ -147,36 +152,36 @@ class VideoEvaluator(Evaluator):
 
     def details(self, found: Sequence[Any]) -> dict[str, Any]:
         """One row per class and per video, and the unreadable videos."""
-        from vcycle.tasks.recognition.eval_report import class_rows, video_rows
+        from vcycle.tasks.classification.eval_report import class_rows, video_rows
 
         scores = _scores(found)
         return {
-            "per_class": class_rows(scores, self._classes),
-            "videos": video_rows(scores, self._dataset),
-            "unreadable_videos": [{"video": bad.path, "cause": bad.cause} for bad in scores.unreadable],
+            "per_class": class_rows(scores, self._classes, self.item),
+            f"{self.item}s": video_rows(scores, self._dataset, self.item),
+            f"unreadable_{self.item}s": [{self.item: bad.path, "cause": bad.cause} for bad in scores.unreadable],
         }
 
     def table(self, found: Sequence[Any]) -> "Table | None":
         """The classes with the lowest accuracy."""
-        from vcycle.tasks.recognition.eval_report import class_rows
-        from vcycle.tasks.recognition.figures import weakest_table
+        from vcycle.tasks.classification.eval_report import class_rows
+        from vcycle.tasks.classification.figures import weakest_table
 
-        return weakest_table(class_rows(_scores(found), self._classes))
+        return weakest_table(class_rows(_scores(found), self._classes, self.item), item=self.item)
 
     def check_figure(self) -> None:
         """Refuse a confusion matrix of multi-label videos."""
-        if self._recipe.training.multi_label:
+        if self._recipe.multi_label:
             raise RecipeError("--figure: a confusion matrix needs one class per video, but the videos are multi-label")
 
     def figure(self, found: Sequence[Any], title: str) -> "Figure":
         """The confusion matrix."""
-        from vcycle.tasks.recognition.figures import confusion_figure
-        from vcycle.tasks.recognition.metrics import confusion
+        from vcycle.tasks.classification.figures import confusion_figure
+        from vcycle.tasks.classification.metrics import confusion
 
-        return confusion_figure(confusion(_scores(found)).tolist(), self._classes, title)
+        return confusion_figure(confusion(_scores(found)).tolist(), self._classes, title, item=self.item)
 
 
-def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int) -> str:
+def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int, item: str = "video") -> str:
     """Format the main metric, the number of videos, and the protocol."""
     if evaluation.map is None:
         numbers = f"top-1 {evaluation.top1:.1%}"
@@ -186,45 +191,44 @@ def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int) ->
         if evaluation.map_classes != classes:
             numbers += f" over the {evaluation.map_classes} of {classes} classes that have a video"
     unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
-    return f"{numbers} on {evaluation.samples:,} {split} videos ({evaluation.protocol}{unread})"
+    return f"{numbers} on {evaluation.samples:,} {split} {item}s ({evaluation.protocol}{unread})"
 
 
-def objective_of(recipe: RecognitionRecipe, classes: int) -> "Recognition":
-    """The recipe's objective: input normalisation and loss."""
-    from vcycle.tasks.recognition.objective import Recognition
-
-    return Recognition(
+def objective_of(recipe: ClassificationRecipe, classes: int, kind: type[Objective]) -> Objective:
+    """The recipe's objective of a kind: input normalisation and loss."""
+    return kind(
         classes=classes,
         mean=recipe.sampling.mean,
         std=recipe.sampling.std,
         label_smoothing=recipe.training.label_smoothing,
-        multi_label=recipe.training.multi_label,
+        multi_label=recipe.multi_label,
         mixup=recipe.augment.mixup,
         cutmix=recipe.augment.cutmix,
+        strength=strength_of(recipe),
     )
 
 
 def _scores(found: Sequence[Any]) -> "Scores":
-    from vcycle.tasks.recognition.scores import Scores
+    from vcycle.tasks.classification.scores import Scores
 
     return Scores.of(found)
 
 
-def views_of(recipe: RecognitionRecipe) -> "Views":
+def views_of(recipe: ClassificationRecipe) -> "Views":
     """The views per video for the evaluation of a trained model. Imports no torch.
 
     Raises:
         RecipeError: if the sizes contradict each other, or the model does not support them.
     """
-    return _views(recipe, clips=recipe.evaluation.clips, crops=recipe.evaluation.crops)
+    return _views(recipe, clips=recipe.evaluated_clips, crops=recipe.evaluation.crops)
 
 
-def center_view(recipe: RecognitionRecipe) -> "Views":
+def center_view(recipe: ClassificationRecipe) -> "Views":
     """The single view per video in validations during training."""
     return _views(recipe, clips=1, crops=1)
 
 
-def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
+def _views(recipe: ClassificationRecipe, *, clips: int, crops: int) -> "Views":
     from vcycle.data import Views
 
     e, s, t = recipe.evaluation, recipe.sampling, recipe.training
@@ -241,26 +245,24 @@ def _views(recipe: RecognitionRecipe, *, clips: int, crops: int) -> "Views":
         short_side = max(size, s.short_side[0] if s.short_side else t.size)
     if short_side is not None and short_side < size:
         raise RecipeError(f"evaluation.short_side is {short_side}: crops of {size} pixels need {size} or more")
-    shape = Shape(t.frames, size, size)
+    shape = Shape(recipe.shape.frames, size, size)
     if e.size is not None:
-        from vcycle.tasks.recognition.models import MODELS
-
-        refused = MODELS.needs_of(recipe.model).violation(shape)
+        refused = models_of(recipe.task).needs_of(recipe.model).violation(shape)
         if refused is not None:
             raise RecipeError(f"evaluation.size is {size}: {refused}")
     return Views(shape=shape, clips=clips, crops=crops, short_side=short_side)
 
 
-def scoring_of(recipe: RecognitionRecipe) -> "Scoring":
+def scoring_of(recipe: ClassificationRecipe) -> "Scoring":
     """How the recipe computes a video's scores from its views."""
-    from vcycle.tasks.recognition import Scoring
+    from vcycle.tasks.classification.scores import Scoring
 
     e = recipe.evaluation
     return Scoring(scores=e.scores, combine=e.combine, precision=recipe.run.precision)
 
 
 def view_loader(
-    recipe: RecognitionRecipe, dataset: "VideoDataset", views: "Views", *, rank: int = 0, world: int = 1
+    recipe: ClassificationRecipe, dataset: "VideoDataset", views: "Views", *, rank: int = 0, world: int = 1
 ) -> "Loader":
     """Load the views of a rank's share of the videos."""
     from vcycle.data import evaluation_loader
@@ -279,10 +281,8 @@ def view_loader(
 
 
 def _at_each_place(
-    recipe: RecognitionRecipe, model: "nn.Module", kind: Literal["softmax", "sigmoid"]
+    recipe: ClassificationRecipe, model: "nn.Module", kind: Literal["softmax", "sigmoid"]
 ) -> AbstractContextManager[None]:
-    if not recipe.evaluation.fully_convolutional:
-        return nullcontext()
-    from vcycle.tasks.recognition.models.head import fully_convolutional
+    from vcycle.tasks.classification.head import fully_convolutional
 
     return fully_convolutional(model, recipe.training.size, kind)

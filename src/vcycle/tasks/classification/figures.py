@@ -20,12 +20,13 @@ _LONG = 24
 """Maximum length of a class name in a figure."""
 
 
-def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5) -> "Table | None":
+def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5, *, item: str = "video") -> "Table | None":
     """A table of the classes with the lowest accuracy; None if all are perfect.
 
     Args:
-        rows: One per class, with `class`, `videos`, `accuracy` or `average_precision`, and `taken_for`.
+        rows: One per class, with `class`, `videos` (by `item`), `accuracy` or `average_precision`, and `taken_for`.
         count: Number of classes to show.
+        item: What a class has: `video`.
     """
     from rich import box
     from rich.table import Table
@@ -33,22 +34,24 @@ def weakest_table(rows: Sequence[Mapping[str, Any]], count: int = 5) -> "Table |
 
     measure = "accuracy" if rows and "accuracy" in rows[0] else "average_precision"
     weak = [row for row in rows if row[measure] is not None and row[measure] < 1]
-    weak = sorted(weak, key=lambda row: (row[measure], -row["videos"]))[:count]
+    weak = sorted(weak, key=lambda row: (row[measure], -row[f"{item}s"]))[:count]
     if not weak:
         return None
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("weakest classes")
-    table.add_column("videos", justify="right")
+    table.add_column(f"{item}s", justify="right")
     table.add_column("accuracy" if measure == "accuracy" else "AP", justify="right")
     table.add_column("most often confused with" if measure == "accuracy" else "")
     for row in weak:
         other = row.get("taken_for")
-        taken = f"{other['class']} ({other['videos']})" if other else ""
-        table.add_row(Text(row["class"]), f"{row['videos']:,}", f"{row[measure]:.1%}", Text(taken))
+        taken = f"{other['class']} ({other[f'{item}s']})" if other else ""
+        table.add_row(Text(row["class"]), f"{row[f'{item}s']:,}", f"{row[measure]:.1%}", Text(taken))
     return table
 
 
-def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], title: str) -> "Figure":
+def confusion_figure(
+    matrix: Sequence[Sequence[int]], classes: Sequence[str], title: str, *, item: str = "video"
+) -> "Figure":
     """Draw the confusion matrix: each row shows the shares of a class's videos by predicted class.
 
     Cells show counts, and rows names, as long as they are readable.
@@ -57,6 +60,7 @@ def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], ti
         matrix: The confusion matrix; rows are true classes, columns are predictions.
         classes: Class names, in the order of rows and columns.
         title: The title above the figure.
+        item: What a class has: `video`.
     """
     import numpy as np
 
@@ -73,7 +77,7 @@ def confusion_figure(matrix: Sequence[Sequence[int]], classes: Sequence[str], ti
     )
     bar = figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1])
     bar.ax.set_yticklabels(["0", "1 %", "5 %", "10 %", "25 %", "50 %", "75 %", "100 %"], fontsize=8)
-    bar.set_label("share of the class's videos")
+    bar.set_label(f"share of the class's {item}s")
     if number <= _NAMED:
         names = [name if len(name) <= _LONG else f"{name[: _LONG - 1]}…" for name in classes]
         size = min(9.0, 0.6 * 72 * side / number)

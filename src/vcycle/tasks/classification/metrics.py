@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from vcycle.tasks.recognition.scores import Scores
+from vcycle.tasks.classification.scores import Scores
 
 __all__ = ["ClassResult", "RecognitionMetrics", "class_results", "confusion", "evaluate"]
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
-from vcycle.tasks.recognition.objective import Recognition
+from vcycle.tasks.classification.objective import Recognition
 from vcycle.train.calling import calling
 
 __all__ = ["Scored", "Scores", "Scoring", "score_each"]
@@ -82,7 +82,7 @@ class Scores:
         rows = sorted((row for row in found if isinstance(row, Scored)), key=lambda row: row.video)
         unreadable = sorted((bad for bad in found if isinstance(bad, Replacement)), key=lambda bad: bad.video)
         if not rows:
-            raise DataError(f"none of the {len(unreadable)} videos of the evaluation split can be read")
+            raise DataError(f"none of the {len(unreadable)} files of the evaluation split can be read")
         return cls(
             videos=torch.tensor([row.video for row in rows]),
             scores=torch.stack([row.scores for row in rows]),
@@ -153,7 +153,7 @@ def score_each(
             for video in sorted(video for video, seen in pending.items() if seen.views >= len(views)):
                 yield _whole(video, pending.pop(video), scoring.combine)
         if pending:
-            raise DataError(f"{len(pending)} videos have fewer than {len(views)} views in these batches")
+            raise DataError(f"{len(pending)} items have fewer than {len(views)} views in these batches")
     finally:
         model.train(training)
 

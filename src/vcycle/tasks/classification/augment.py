@@ -26,19 +26,30 @@ class ClipAugment:
     flicker when something else moves.
     """
 
-    def __init__(self, *, ops: int = 2, magnitude: int = 9, fill: Sequence[float] = (0.45, 0.45, 0.45)) -> None:
+    def __init__(
+        self,
+        *,
+        ops: int = 2,
+        magnitude: int = 9,
+        fill: Sequence[float] = (0.45, 0.45, 0.45),
+        strength: Callable[[int], float] | None = None,
+    ) -> None:
         """Configure RandAugment.
 
         Args:
             ops: Number of operations per clip.
             magnitude: Strength of each operation, 0 to 30.
             fill: RGB colour of pixels that a geometric operation leaves empty, in 0..1.
+            strength: The share of the magnitude, 0 to 1, by the clip's short side in pixels; always 1 by default.
         """
         colour = [round(255 * value) for value in fill]
+        self._magnitude, self._strength = magnitude, strength
         self._transform = v2.RandAugment(ops, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill=colour)
 
     def __call__(self, clip: Tensor) -> Tensor:
         """Return the augmented clip, uint8 ``(T, H, W, 3)``. The input is not modified."""
+        if self._strength is not None:
+            self._transform.magnitude = round(self._magnitude * self._strength(min(clip.shape[1:3])))
         frames = self._transform(clip.permute(0, 3, 1, 2).as_subclass(_Clip))
         plain: Tensor = frames.as_subclass(Tensor)
         return plain.permute(0, 2, 3, 1)

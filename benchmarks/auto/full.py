@@ -1,0 +1,119 @@
+"""Trains the plans of a search at their full length, and compares the proposal with the best of them.
+
+    python full.py train SEARCH.json RECIPE [KEY=VALUE...] --seeds 0,1 --work FOLDER --out RESULTS.jsonl
+    python full.py table SEARCH.json RESULTS.jsonl
+
+All plans of the pilot, the proposal among them, and the recipe's own plan are trained for the same predicted time.
+Finished runs are kept.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import mean
+
+from vcycle.bench.auto.candidates import Candidate
+from vcycle.bench.runs import Arm, train_all
+from vcycle.bench.study import run_key, train_arm
+from vcycle.runs.experiment import Experiment
+from vcycle.tasks.recipes import load_given
+from vcycle.train.callbacks import Callbacks
+
+
+def arms_of(search):
+    """The pilot's rows of a search, best first, and the recipe's own: with a candidate each."""
+    rows = [row for row in search["candidates"] if row["pilot"] or row["own"]]
+    rows.sort(key=lambda row: (-row["chosen"], -len(row["pilot"]), -row["pilot"][-1]["value"] if row["pilot"] else 0))
+    return [(row, candidate_of(row)) for row in rows]
+
+
+def candidate_of(row):
+    """The candidate of a row: its label is its name, and its options as JSON."""
+    plan, *options = row["label"].replace("], ", "]; ").split(", ", 1)
+    changes = []
+    for text in options[0].replace(", weights", "; weights").split("; ") if options else ():
+        name, _, value = text.partition(" ")
+        changes.append((name, json.loads(value)))
+    return Candidate(plan=plan, changes=tuple(changes), own=row["own"])
+
+
+def train_full(search, recipe, seeds, work, out, only):
+    """Train every arm with every seed, or those with these labels alone."""
+    experiment = Experiment(recipe, work)
+    samples, arms, recipes = len(experiment.splits.train), [], {}
+    for row, candidate in arms_of(search):
+        if only and row["label"] not in only:
+            continue
+        length = float(row["plan"].rpartition("@")[2])
+        plan = candidate.build(recipe, samples, length)
+        own = candidate.recipe(recipe).model_copy(update={"plan": candidate.name(length)})
+        if recipe.data.path is None:  # the embedded set, beside the runs
+            own = own.model_copy(update={"data": experiment.task.embedded_data(recipe, work)})
+        recipes[row["label"]] = own
+        arms.append(Arm(name=row["label"], plan=plan, key=run_key(recipe, plan.fingerprint)))
+
+    def train(arm, seed):
+        return train_arm(experiment, arm, seed, work, recipe=recipes[arm.name], callbacks=Callbacks())
+
+    train_all(
+        arms, seeds=seeds, results=out, train=train, on_run=lambda run: print(run.arm, run.seed, run.test, flush=True)
+    )
+
+
+def table(search, runs):
+    """Print the accuracy of every plan at its full length, and the proposal against the best."""
+    chosen = next(row["label"] for row in search["candidates"] if row["chosen"])
+    found = {}
+    for run in runs:
+        found.setdefault(run["arm"], []).append(run)
+    for label, each in sorted(found.items(), key=lambda item: -mean(run["test"] for run in item[1])):
+        row = next(row for row in search["candidates"] if row["label"] == label)
+        pilot = ", ".join(f"{100 * reached['value']:.1f}" for reached in row["pilot"])
+        bold = "**" * (label == chosen)
+        cells = [
+            f"{bold}{label}{bold}",
+            row["plan"].rpartition("@")[2],
+            f"{each[0]['steps']:,}",
+            f"{row['seconds']:.1f} s",
+        ]
+        cells += [f"{mean(run['cpu_seconds'] for run in each):.1f} s", pilot]
+        cells += [f"{100 * mean(run['test'] for run in each):.1f} %", str(len(each))]
+        print(f"| {' | '.join(cells)} |")
+    if chosen in found:
+        best = max(mean(run["test"] for run in each) for each in found.values())
+        mine = mean(run["test"] for run in found[chosen])
+        print(f"\nproposal {100 * mine:.1f} %, best {100 * best:.1f} %: {mine / best:.3f} of the best in the same time")
+    taken = search["search"]
+    print(
+        f"search: {taken['timing_seconds']:.0f} s of timing and {taken['pilot_seconds']:.0f} s of pilot by the clock, "
+        f"{taken['pilot_cpu_seconds']:.0f} s of processor time in the pilot's steps; the plan itself takes "
+        f"{search['seconds']:.0f} s"
+    )
+
+
+def main():
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    full = commands.add_parser("train")
+    full.add_argument("search", type=Path)
+    full.add_argument("recipe")
+    full.add_argument("overrides", nargs="*")
+    full.add_argument("--seeds", default="0")
+    full.add_argument("--only", action="append", help="Label of a plan to train; several, or all by default.")
+    full.add_argument("--work", type=Path, required=True)
+    full.add_argument("--out", type=Path, required=True)
+    shown = commands.add_parser("table")
+    shown.add_argument("search", type=Path)
+    shown.add_argument("results", type=Path)
+    given = parser.parse_args()
+    search = json.loads(given.search.read_text())
+    if given.command == "table":
+        table(search, [json.loads(line) for line in given.results.read_text().splitlines() if "failed" not in line])
+        return
+    seeds = [int(seed) for seed in given.seeds.split(",")]
+    train_full(search, load_given(given.recipe, given.overrides), seeds, given.work, given.out, given.only)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""Groups of commands whose main command takes a recipe: `vcycle bench RECIPE` beside `vcycle bench data`."""
+
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+__all__ = ["RECIPE", "OfRecipe", "RecipeOrCommand"]
+
+RECIPE = "RECIPE"
+"""Name of the hidden command that takes a recipe."""
+
+
+class RecipeOrCommand(TyperGroup):
+    """Treats an unknown subcommand as the name of a recipe."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Insert the hidden recipe command before a recipe's name, or alone, so that it misses the recipe."""
+        if not args or args[0] not in (*self.commands, *ctx.help_option_names):
+            args = [RECIPE, *args]
+        return super().parse_args(ctx, args)
+
+
+class OfRecipe(TyperCommand):
+    """The hidden recipe command; its usage line omits the name, which is the first argument."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Usage without the first argument."""
+        return [piece for piece in super().collect_usage_pieces(ctx) if RECIPE not in piece]

@@ -1,0 +1,146 @@
+"""What the tasks that classify clips have in common."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from vcycle.data.layouts import VideoList
+from vcycle.errors import DataError, RecipeError
+from vcycle.plan import Baseline, Plan
+from vcycle.tasks.base import Measure, Splits, Task
+from vcycle.tasks.classification.plans import baseline_of, lengthened
+from vcycle.tasks.classification.recipe import ClassificationRecipe
+from vcycle.tasks.memory import check_extent
+from vcycle.tasks.models import models_of
+from vcycle.tasks.reference import Reference
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vcycle.data import GridSampler
+    from vcycle.tasks.classification.evaluate import VideoEvaluator
+    from vcycle.tasks.classification.metrics import RecognitionMetrics
+    from vcycle.tasks.classification.objective import Recognition
+
+__all__ = ["ClassificationTask", "chance_of", "share"]
+
+R = TypeVar("R", bound=ClassificationRecipe)
+
+
+def share(name: str, key: str, words: str, samples: str) -> Measure:
+    """A metric in per cent.
+
+    Args:
+        name: As in `Measure`, like the others.
+        key: The field that holds it.
+        words: Its name in a table.
+        samples: The items that it averages over.
+    """
+    return Measure(
+        name=name, key=key, words=words, unit="%", points="points", scale=100.0, digits=1, margin=0.01, samples=samples
+    )
+
+
+def chance_of(found: VideoList) -> Reference | None:
+    """What guessing scores on a split: the share of its largest class; None for several labels per item."""
+    if found.multi_label or not len(found):
+        return None
+    return Reference(
+        name="chance",
+        value=max(Counter(found.labels).values()) / len(found),
+        words="the largest class's share",
+        advice="train longer (training.epochs), start from trained weights (init=FILE), check the labels and "
+        "training.lr",
+        trials=len(found),
+    )
+
+
+class ClassificationTask(Task[R, VideoList]):
+    """A task whose model gives each item, a video or an image, the scores of classes."""
+
+    item: ClassVar[str]
+    """Name of one item: `video`."""
+    frame_rate: ClassVar[float | None] = None
+    """The rate of items that are pictures; None for video files."""
+
+    def baseline(self, recipe: R, samples: int | None) -> Baseline:
+        """The recipe's baseline of constant shape."""
+        return baseline_of(recipe, samples)
+
+    def check_plan(self, recipe: R, plan: Plan) -> None:
+        """Check a plan against the model's shape constraints, the sampling, and the views of the evaluation."""
+        from vcycle.tasks.classification.evaluate import views_of
+        from vcycle.tasks.classification.sampling import grids_of
+
+        plan.require(models_of(self.name).needs_of(recipe.model), recipe.model.name)
+        try:
+            grids_of(recipe)
+        except DataError as error:  # starts with field names, which equal the section's keys
+            raise RecipeError(f"sampling.{error}") from None
+        views_of(recipe)
+        check_extent(plan)
+
+    def describe(self, recipe: R, splits: Splits[VideoList]) -> str:
+        """The numbers of items and classes."""
+        del recipe
+        classes = len(splits.classes)
+        return (
+            f"{len(splits.train):,} training {self.item}s in {classes} classes and {len(splits.val):,} validation "
+            f"{self.item}s"
+        )
+
+    def grids(self, recipe: R) -> "GridSampler":
+        """The recipe's clip sampler."""
+        from vcycle.tasks.classification.sampling import grids_of
+
+        return grids_of(recipe)
+
+    def reference(self, recipe: R, found: VideoList, measured: float | None) -> Reference | None:
+        """The share of the largest class; None for several labels per item."""
+        del recipe, measured
+        return chance_of(found)
+
+    def notices(self, recipe: R, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
+        """Notes on a training made longer, and on the strength of the regularisation by size."""
+        from vcycle.tasks.classification.sampling import strength_of
+
+        if plan is None:
+            return []
+        notes = []
+        longer, strength = lengthened(recipe, len(splits.train)), strength_of(recipe)
+        if longer is not None:
+            notes.append(longer)
+        sides = sorted({cell.size for cell in plan.shapes})
+        if strength is not None and len(sides) > 1:
+            shown = ", ".join(f"{strength(side):.2g} at {side}²" for side in sides)
+            notes.append(f"augment.strength_at_half={strength.at_half:g}: strength of the regularisation: {shown}")
+        return notes
+
+    def objective(self, recipe: R, classes: int) -> "Recognition":
+        """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
+        from vcycle.tasks.classification.evaluate import objective_of
+        from vcycle.tasks.classification.objective import Recognition
+
+        return objective_of(recipe, classes, Recognition)
+
+    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> "VideoEvaluator":
+        """Accuracy over items, with the recipe's views, or one center clip per item."""
+        from vcycle.tasks.classification.evaluate import VideoEvaluator
+
+        return VideoEvaluator(recipe, dataset, classes, final=final)
+
+    def result(self, **fields: Any) -> "RecognitionMetrics":
+        """An evaluation from its fields."""
+        from vcycle.tasks.classification.metrics import RecognitionMetrics
+
+        return RecognitionMetrics(**fields)
+
+    def prepare_model(self, model: "nn.Module", recipe: R) -> "nn.Module":
+        """Freeze BatchNorm or the backbone."""
+        from vcycle.nn import freeze
+
+        return freeze(model, recipe.training.freeze)
+
+    def precise_bn(self, recipe: R) -> int | None:
+        """Number of clips for precise BN."""
+        return recipe.training.precise_bn

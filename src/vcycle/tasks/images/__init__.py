@@ -1,0 +1,1 @@
+"""Images: classification of clips of one frame, with progressive resizing."""

@@ -1,0 +1,80 @@
+"""The images of a recipe. Needs no torch."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vcycle.data.layouts import VideoList, read_folder
+from vcycle.data.layouts.files import PICTURES
+from vcycle.data.layouts.folder import folder_splits
+from vcycle.errors import DataError, RecipeError
+from vcycle.tasks.base import Progress, Splits
+from vcycle.tasks.images.recipe import ImagesRecipe
+from vcycle.utils.extras import check_installed
+
+if TYPE_CHECKING:
+    from vcycle.data import VideoDataset
+
+__all__ = ["check_images", "dataset_of", "every_image", "find_images"]
+
+
+def find_images(recipe: ImagesRecipe, work: Path, progress: Progress) -> Splits[VideoList]:
+    """Find the recipe's images, or make the embedded set under `work`."""
+    data = recipe.data
+    if data.digits is not None:
+        from vcycle.tasks.images.digits import render_digits
+
+        root = Path(data.path) if data.path else work / "digits"
+        render_digits(root, data.digits, lambda done, total: progress("making images", done, total))
+        return Splits(lambda split: read_folder(root, split, kind=PICTURES), data.digits.images, source=str(root))
+    if data.path is None:
+        raise RecipeError("the recipe names no images: give a folder with data=PATH")
+    root = Path(data.path)
+    if not root.is_dir():
+        raise DataError(f"{root}: no such folder")
+    return Splits(
+        lambda split: read_folder(root, split, val_fraction=data.val_fraction, kind=PICTURES),
+        folder_splits(root) or ("train", "val"),
+        source=data.path,
+    )
+
+
+def every_image(recipe: ImagesRecipe, work: Path) -> dict[str, VideoList]:
+    """The images of each split."""
+    splits = find_images(recipe, work, lambda *_: None)
+    return {split: splits[split] for split in ("train", "val", "test") if split in splits}
+
+
+def check_images(recipe: ImagesRecipe, splits: Splits[VideoList]) -> None:
+    """Check that a recipe can be trained on its images.
+
+    Raises:
+        RecipeError: if it cannot.
+        DataError: if the images are all of one class.
+    """
+    if len(splits.classes) < 2:
+        raise DataError(f"data.path {recipe.data.path}: its images are of {len(splits.classes)} class: 2 are needed")
+    if recipe.training.precise_bn is not None and recipe.training.freeze != "none":
+        raise RecipeError(
+            f"training.precise_bn={recipe.training.precise_bn}: training.freeze={recipe.training.freeze} keeps "
+            "BatchNorm's statistics as they are; null is accepted"
+        )
+    asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(recipe.augment, name) is not None]
+    if asked:
+        check_installed("torchvision", f"augment.{asked[0]} needs")
+
+
+def dataset_of(recipe: ImagesRecipe, found: VideoList, split: str, work: Path, progress: Progress) -> "VideoDataset":
+    """Build the dataset of a split; images are cached under `work` if the recipe sets a cache."""
+    from vcycle.data import FrameCache, VideoDataset
+    from vcycle.tasks.classification.sampling import augmentation_of, grids_of
+
+    source = None
+    if recipe.data.cache is not None:
+        source = FrameCache.build(
+            found,
+            work / "cache",
+            short_side=recipe.data.cache,
+            progress=lambda done, total: progress(f"decoding {split} images once", done, total),
+        )
+    transform = augmentation_of(recipe) if split == "train" else None
+    return VideoDataset(found, grids_of(recipe), source=source, transform=transform)

@@ -1,0 +1,144 @@
+"""Defines the task of images: classification with progressive resizing."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from vcycle.data.layouts import VideoList
+from vcycle.data.locations import local_path
+from vcycle.plan import Plan
+from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
+from vcycle.tasks.classification.plans import plans_for
+from vcycle.tasks.classification.task import ClassificationTask, share
+from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
+from vcycle.tasks.images.models import MODELS
+from vcycle.tasks.images.recipe import DataSection, ImagesRecipe
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from vcycle.data import CheckReport
+    from vcycle.tasks.images.evaluate import ImageEvaluator
+    from vcycle.tasks.images.objective import ImageObjective
+
+__all__ = ["IMAGES", "ImagesTask"]
+
+
+class ImagesTask(ClassificationTask[ImagesRecipe]):
+    """Image classification: an image is a clip of one frame, and plans are progressive resizing."""
+
+    name = "images"
+    recipe = ImagesRecipe
+    recipes = "vcycle.tasks.images.recipes"
+    plans = plans_for("images")
+    models = MODELS
+    compared = ("constant", "cascade")
+    item = "image"
+    frame_rate = 1.0
+    measures = (share("top-1", "top1", "accuracy", "images"),)
+    commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.classification.commands:predict"}
+    demo = Demo(
+        recipe="demo/images",
+        plans=("constant", "control:cascade", "cascade"),
+        about="digits over textures",
+        folder="vcycle-demo-images",
+        seeds=3,
+    )
+    free_keys = ("data.clips", "data.val_fraction", "evaluation.crops", "evaluation.combine")
+
+    def find(self, recipe: ImagesRecipe, work: Path, progress: Progress = lambda *_: None) -> Splits[VideoList]:
+        """Find the recipe's images, or generate the embedded dataset."""
+        return find_images(recipe, work, progress)
+
+    def length(self, recipe: ImagesRecipe) -> int | None:
+        """Length of the training set if the recipe states it, else None."""
+        digits = recipe.data.digits
+        return recipe.data.clips if digits is None else 10 * digits.images.get("train", 0)
+
+    def outputs(self, recipe: ImagesRecipe) -> int:
+        """Number of classes of the embedded dataset; 1,000, as in ImageNet, for other data."""
+        return 1000 if recipe.data.digits is None else 10
+
+    def check(self, recipe: ImagesRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+        """Check that the images fit the recipe."""
+        del fresh
+        _ = splits.val
+        check_images(recipe, splits)
+        return []
+
+    def check_files(
+        self,
+        recipe: ImagesRecipe | None,
+        options: CheckOptions,
+        progress: Progress,
+        on_message: Callable[[str], None],
+    ) -> "tuple[CheckReport, str]":
+        """Decode every image."""
+        from vcycle.data import check_videos
+
+        assert recipe is not None  # this task owns no folder
+        listed = every_image(recipe, local_path(str(options.folder), "data"))
+        for found in dict.fromkeys(images.beside for images in listed.values() if images.beside):
+            on_message(found)
+        report = check_videos(
+            listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
+        )
+        return report, "file"
+
+    def embedded_data(self, recipe: ImagesRecipe, work: Path) -> DataSection | None:
+        """The digits, with the path where they were written."""
+        data = recipe.data
+        if data.digits is None or data.path is not None:
+            return None
+        return data.model_copy(update={"path": str(work / "digits")})
+
+    def notices(self, recipe: ImagesRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
+        """Notes on unused files, a training made longer, and the strength of the regularisation by size."""
+        train = splits.train
+        unused = [f"{train.source}: {train.beside}"] if train.beside else []
+        return [*unused, *super().notices(recipe, splits, plan)]
+
+    def dataset(
+        self,
+        recipe: ImagesRecipe,
+        splits: Splits[VideoList],
+        split: str,
+        work: Path,
+        progress: Progress = lambda *_: None,
+    ) -> Any:
+        """A `VideoDataset` of a split, with clips of one frame."""
+        return dataset_of(recipe, splits[split], split, work, progress)
+
+    def build_model(self, recipe: ImagesRecipe, classes: int, *, download: bool = True) -> "nn.Module":
+        """The recipe's model."""
+        from vcycle.tasks.classification.build import build_model
+
+        return build_model(recipe, classes, download=download)
+
+    def init_weights(
+        self,
+        model: "nn.Module",
+        recipe: ImagesRecipe,
+        classes: Sequence[str],
+        on_message: Callable[[str], None] = lambda _: None,
+    ) -> bool:
+        """Load the recipe's weights; the classifier is loaded too, or new."""
+        from vcycle.tasks.images.init_weights import initialise
+
+        return initialise(model, recipe, classes, on_message)
+
+    def objective(self, recipe: ImagesRecipe, classes: int) -> "ImageObjective":
+        """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
+        from vcycle.tasks.classification.evaluate import objective_of
+        from vcycle.tasks.images.objective import ImageObjective
+
+        return objective_of(recipe, classes, ImageObjective)
+
+    def evaluator(self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> "ImageEvaluator":
+        """Accuracy over images, with the recipe's crops, or the center crop of each."""
+        from vcycle.tasks.images.evaluate import ImageEvaluator
+
+        return ImageEvaluator(recipe, dataset, classes, final=final)
+
+
+IMAGES = ImagesTask()
