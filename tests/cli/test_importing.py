@@ -87,6 +87,8 @@ def test_a_key_of_several_lines_stays_within_its_comment(vcycle, here, config):
         ("loop.yaml", "_BASE_: videos/../loop.yaml\n", "loop.yaml: _BASE_ is circular"),
         ("other.py", "x = 1\n", "MMAction2 (.py with model"),
         ("broken.py", "model = dict(\n", "error: broken.py:1: not Python"),
+        ("based.yaml", "_BASE_: theirs.txt\n" + CONFIG, "error: theirs.txt: expected a single document"),
+        ("based.yaml", "_BASE_: [a.yaml]\n" + CONFIG, "error: based.yaml: _BASE_ is ['a.yaml']; accepted: the name of"),
         (
             "code.py",
             "model = __import__('os').system('touch ran')\n",
@@ -96,6 +98,7 @@ def test_a_key_of_several_lines_stays_within_its_comment(vcycle, here, config):
     ],
 )
 def test_what_cannot_be_imported_is_one_line_and_writes_nothing(vcycle, here, name, text, message):
+    (here / "theirs.txt").write_text("a: 1\n---\nb: 2\n")
     if text is not None:
         (here / name).write_text(text)
     before = sorted(here.iterdir())

@@ -172,6 +172,17 @@ def test_a_finished_training_is_not_resumed(trace, tmp_path):
     assert trace.lrs == []
 
 
+@pytest.mark.parametrize("stop", [{"max_epochs": -1, "max_steps": 7}, {"limit_train_batches": 7}])
+def test_a_training_that_stopped_early_is_resumed_to_the_end_of_the_plan(trace, reference, tmp_path, stop):
+    """Lightning counts the epoch as completed, and would train nothing."""
+    fit(lightning_module(Trace()), FollowPlan(PLAN), **stop).save_checkpoint(tmp_path / "stopped.ckpt")
+    module = lightning_module(trace)
+    assert fit(module, FollowPlan(PLAN), ckpt_path=tmp_path / "stopped.ckpt").global_step == len(PLAN)
+    trace.weights = module.net.state_dict()
+    assert trace.clips == reference.clips[7:]
+    assert difference(trace, reference) == 0
+
+
 def validated(trace, folder, ckpt_path=None, callbacks=()):
     """Validates after every fifth step, and saves then."""
     follow = FollowPlan(PLAN)

@@ -64,6 +64,10 @@ def test_bases_of_the_new_style_are_imports_and_classes_are_their_names(read):
     assert read(own, base=base) == {"optimizer": {"type": "SGD", "lr": 0.2}, "other": {"type": "SGD"}}
 
 
+def test_a_file_of_an_editor_that_marks_utf8_is_read(read):
+    assert read("\ufeffx = 'é'\n") == {"x": "é"}
+
+
 def test_names_that_other_values_use_are_known(tmp_path):
     (tmp_path / "main.py").write_text("a = 1\nb = [a]\nc = 2\n")
     assert read_python_config(tmp_path / "main.py").read == {"a"}

@@ -72,6 +72,18 @@ class FollowPlan(Callback):
         trainer.callbacks.remove(self)
         trainer.callbacks.insert(0, self)
 
+    def on_load_checkpoint(self, trainer: "Trainer", pl_module: "LightningModule", checkpoint: dict[str, Any]) -> None:
+        """Resume within the epoch, which is the whole plan.
+
+        A trainer that has stopped at its ``max_steps`` or ``limit_train_batches`` counts the epoch as completed.
+        Resumed, it would train nothing, without a word.
+        """
+        if 0 < checkpoint["global_step"] < len(self.plan):
+            loop = checkpoint["loops"]["fit_loop"]
+            for counts in loop["epoch_progress"].values():
+                counts.update(processed=0, completed=0)
+            loop["epoch_loop.batch_progress"]["is_last_batch"] = False
+
     def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Refuse a second LR schedule, several optimizers, and BatchNorm without groups."""
         if trainer.lr_scheduler_configs:

@@ -319,11 +319,12 @@ def _recognised(path: Path) -> tuple[str, Importer, Mapping[str, Any], frozenset
             data, helpers = read_python_config(path)
         else:
             data = _read_yaml(path)
-    except OSError as error:
-        # The file may be a base.
+    except OSError as error:  # of the file or one of its bases
         raise RecipeError(f"{error.filename or path}: cannot be read: {error.strerror or error}") from None
     except ValueError as error:
         raise RecipeError(str(error)) from None
+    except RecursionError:
+        raise RecipeError(f"{path}: nested too deeply") from None
     for task, importer in known:
         if path.suffix in importer.suffixes and isinstance(data, Mapping) and importer.owns(data):
             return task, importer, _evaluated(data) if importer.numbers_as_text else data, helpers
@@ -344,9 +345,15 @@ def _read_yaml(path: Path, chain: tuple[Path, ...] = ()) -> Any:
         data = read_yaml(read_text(path, LONGEST))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: {error}") from None
-    if not isinstance(data, dict) or not isinstance(base := data.pop("_BASE_", None), str):
+    if not isinstance(data, dict) or "_BASE_" not in data:
         return data
-    return merged(_read_yaml(path.parent / base, (*chain, place)), data)
+    base = data.pop("_BASE_")
+    if not isinstance(base, str):
+        raise ValueError(f"{path}: _BASE_ is {_short(base)}; accepted: the name of one file")
+    below = _read_yaml(path.parent / base, (*chain, place))
+    if not isinstance(below, dict):
+        raise ValueError(f"{path.parent / base}: not a file of keys, as _BASE_ of {path.name} needs")
+    return merged(below, data)
 
 
 def _evaluated(value: Any) -> Any:

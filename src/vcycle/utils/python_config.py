@@ -130,7 +130,7 @@ def _read(path: Path, chain: tuple[Path, ...], budget: _Budget) -> PythonConfig:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about its style, such as escape sequences
-            tree = ast.parse(read_text(path, LONGEST), filename=str(path))
+            tree = ast.parse(read_text(path, LONGEST, encoding="utf-8-sig"), filename=str(path))
     except SyntaxError as error:
         raise _RefusedError(f"{path}:{error.lineno}: not Python: {error.msg}") from None
     except (RecursionError, MemoryError, UnicodeDecodeError, ValueError) as error:
