@@ -9,6 +9,7 @@ import signal
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,16 @@ def _as_rank(function: Callable[..., Any], rank: int, world: int, meeting: Path,
         raise
 
 
+@pytest.fixture(scope="session")
+def sharding() -> None:
+    """Skips tests of sharded models where the installed PyTorch is older than `run.shard` accepts."""
+    from vcycle.train.config import SHARDS_FROM
+    from vcycle.utils.versions import older
+
+    if (found := older("torch", SHARDS_FROM)) is not None:
+        pytest.skip(f"run.shard needs torch {SHARDS_FROM} or newer, and this is torch {found}")
+
+
 @pytest.fixture
 def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
     """Runs `function(rank, world, *arguments)` in as many processes that share a gloo group: what each gives."""
@@ -169,9 +180,37 @@ def shared_cases(shared_data: Path) -> Path:
 @pytest.fixture(scope="session")
 def digit_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A set of tiny H.264 files in four classes: 24 videos to train on, 8 each to validate and test. Read only."""
-    from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+    from vcycle.tasks.recognition.digits import render_digits
+    from vcycle.tasks.recognition.recipe import DigitsSection
 
-    settings = DigitSettings(
+    settings = DigitsSection(
         motions=("left", "right"), clips={"train": 6, "val": 2, "test": 2}, frames=12, size=24, digit_size=12
     )
     return render_digits(tmp_path_factory.mktemp("digits") / "set", settings)
+
+
+@pytest.fixture
+def held_elsewhere() -> Iterator[Callable[[Callable[[], AbstractContextManager[Any]]], tuple[Any, Any]]]:
+    """Enters a context in another process, until it gets a message or is killed: the process, and a pipe to it."""
+    fork = multiprocessing.get_context("fork")
+    started = []
+
+    def hold(context: Callable[[], AbstractContextManager[Any]]) -> tuple[Any, Any]:
+        mine, theirs = fork.Pipe()
+
+        def work() -> None:
+            with context():
+                theirs.send("entered")
+                theirs.recv()
+
+        process = fork.Process(target=work)
+        process.start()
+        theirs.close()
+        started.append(process)
+        assert mine.recv() == "entered"
+        return process, mine
+
+    yield hold
+    for process in started:
+        process.kill()
+        process.join()

@@ -55,7 +55,7 @@ class Block(NamedTuple):
 
 
 _FENCED = re.compile(
-    r"^(<!-- not run: .+ -->\n)?```(\w*)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
+    r"^(<!-- not run: [^\n]+ -->\n)?```(\w*)\n(.*?)^```\n(?:```text\n(.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
 
 
@@ -97,7 +97,8 @@ def run_command(line, capsys):
 
 @pytest.fixture
 def place(tmp_path, digit_videos, monkeypatch, own_models):
-    """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong, weights."""
+    """A folder with what the pages speak of: videos, lists, an empty folder, a list that is wrong, weights,
+    configurations of other tools."""
     shutil.copytree(digit_videos, tmp_path / "videos")
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad-list").mkdir()
@@ -114,8 +115,27 @@ def place(tmp_path, digit_videos, monkeypatch, own_models):
         found = sorted((tmp_path / "videos" / split).rglob("*.mp4"))
         lines = [f"{path.relative_to(tmp_path / 'videos')},{path.parent.name}\n" for path in found]
         (tmp_path / f"lists/{split}.csv").write_text("".join(lines))
+    configs = loaded(ROOT / "tests" / "tasks" / "importing" / "conftest.py")
+    for file, name in CONFIGS.items():
+        configs.write_config(tmp_path / file, name)
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+CONFIGS = {
+    "SLOWFAST_8x8_R50_stepwise_multigrid.yaml": "kinetics",
+    "slowfast_multigrid_r50_8x8x1.py": "mmaction2_0x",
+    "train_BasicVSR_REDS.yml": "basicvsr",
+}
+"""Configurations of other tools that pages import."""
+
+
+def loaded(file):
+    """A Python file as a module."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -204,9 +224,7 @@ def test_no_number_is_left_to_be_filled_in():
 
 
 def test_the_keys_of_a_recipe_are_documented_as_the_schema_has_them():
-    spec = importlib.util.spec_from_file_location("recipe_keys", ROOT / "docs" / "recipe_keys.py")
-    recipe_keys = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(recipe_keys)
+    recipe_keys = loaded(ROOT / "docs" / "recipe_keys.py")
     for file, recipe in recipe_keys.PAGES.items():
         page = file.read_text(encoding="utf-8")
         assert recipe_keys.filled(page, recipe) == page, "write the tables anew: python docs/recipe_keys.py"

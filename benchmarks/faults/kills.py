@@ -26,8 +26,8 @@ from vcycle.errors import VcycleError
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import train
 from vcycle.tasks.recipes import load_recipe
-from vcycle.tasks.recognition.digits import DigitSettings, render_digits
-from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.recognition.digits import render_digits
+from vcycle.tasks.recognition.recipe import DigitsSection, RecognitionRecipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint
 from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
@@ -48,7 +48,7 @@ class Training:
     def __init__(self, folder: Path, world: int) -> None:
         self.world = world
         self._folder = folder
-        digits = DigitSettings(
+        digits = DigitsSection(
             motions=("left", "right"), clips={"train": 6, "val": 2, "test": 2}, frames=12, size=24, digit_size=12
         )
         self._videos = render_digits(folder / "videos", digits)

@@ -35,7 +35,7 @@ from vcycle.plan import (
 from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from vcycle.data import GridSampler, SampleRequest, VideoDataset, loader, steps
+    from vcycle.data import GridSampler, SampleRequest, VideoDataset, follow, loader, steps
     from vcycle.nn import BatchPartition, PlanLR, apply, convert_batchnorm, one_step, revert_batchnorm
     from vcycle.tasks.base import register_layout, register_plan, register_task
     from vcycle.tasks.models import register_model
@@ -50,6 +50,7 @@ _LAZY = {
     "VideoDataset": "vcycle.data",
     "apply": "vcycle.nn",
     "convert_batchnorm": "vcycle.nn",
+    "follow": "vcycle.data",
     "loader": "vcycle.data",
     "one_step": "vcycle.nn",
     "register_layout": "vcycle.tasks.base",
@@ -88,6 +89,7 @@ __all__ = [
     "constant",
     "control",
     "convert_batchnorm",
+    "follow",
     "large_minibatch",
     "loader",
     "multigrid",

@@ -4,9 +4,26 @@ The command line prints the message alone and exits with code 2; a traceback nee
 """
 
 import difflib
-from collections.abc import Iterable
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
-__all__ = ["CheckpointError", "DataError", "PlanError", "RecipeError", "VcycleError", "did_you_mean"]
+__all__ = [
+    "CheckpointError",
+    "DataError",
+    "PlanError",
+    "RecipeError",
+    "UserCodeError",
+    "VcycleError",
+    "did_you_mean",
+    "reason",
+    "user_code",
+]
+
+_LONGEST = 400
+"""Characters of an exception's message that an error of one line repeats; torch's can be pages."""
 
 
 class VcycleError(Exception):
@@ -27,6 +44,94 @@ class RecipeError(VcycleError, ValueError):
 
 class CheckpointError(VcycleError, ValueError):
     """A checkpoint is damaged, or belongs to another plan or model."""
+
+
+class UserCodeError(RecipeError):
+    """An exception inside code that a user brought, which is the `__cause__`. The message says what was called."""
+
+
+@contextmanager
+def user_code(
+    what: str,
+    *called: object,
+    kind: type[VcycleError] = UserCodeError,
+    passing: Callable[[BaseException], bool] = lambda _: False,
+) -> Iterator[None]:
+    """Report an exception of code that a user brought as one error: what was called, the exception, and its line.
+
+    A `VcycleError` passes unchanged. So does any exception if all of `called` are vcycle's own: an internal error.
+
+    Args:
+        what: What is called, for the message: `model 'nets:Net' cannot be built`.
+        called: The functions, classes or instances that are called, or `module:attribute`; none if it is not known
+            whose they are.
+        kind: The class of the error.
+        passing: Exceptions that pass unchanged too.
+
+    Raises:
+        UserCodeError: for an exception within the context; it is the `__cause__`.
+
+    Example:
+        >>> with user_code("plan 'mine' cannot be built"):  # doctest: +ELLIPSIS
+        ...     [][0]
+        Traceback (most recent call last):
+        vcycle.errors.UserCodeError: plan 'mine' cannot be built: IndexError: list index out of range...
+    """
+    try:
+        yield
+    except VcycleError:
+        raise
+    except (Exception, SystemExit) as error:
+        packages = {_package(each) for each in called}
+        if packages == {"vcycle"} or passing(error):
+            raise
+        raise kind(f"{what}: {reason(error, packages)}") from error
+
+
+def reason(error: BaseException, packages: Iterable[str] = ()) -> str:
+    """An exception in one line: its class, its message, and the file and line of the user's code that it came from.
+
+    Args:
+        error: The exception.
+        packages: The top-level packages of the code that was called.
+    """
+    text = " ".join(str(error).split())
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}…"
+    said = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    place = _place(error, set(packages) - _LIBRARIES)
+    return said if place is None else f"{said} ({place})"
+
+
+_LIBRARIES = {"vcycle", "torch", "torchvision", "pydantic", "contextlib", "importlib", *sys.stdlib_module_names}
+"""Packages whose lines are not the user's."""
+
+
+def _place(error: BaseException, packages: set[str]) -> str | None:
+    """The file and line of the innermost frame of the user's code; None without one."""
+    frames = [
+        (_root(frame.f_globals.get("__name__")), frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    theirs = [found for found in frames if found[0] in packages] or [f for f in frames if f[0] not in _LIBRARIES]
+    if not theirs:
+        return None
+    _, file, line = theirs[-1]
+    with suppress(OSError):  # the current folder may be gone
+        if file.startswith(os.getcwd() + os.sep):
+            file = os.path.relpath(file)
+    return f"{file}:{line}"
+
+
+def _package(called: object) -> str:
+    """The top-level package of a function, a class, an instance, or `module:attribute`."""
+    if isinstance(called, str):
+        return _root(called.partition(":")[0])
+    return _root(getattr(called, "__module__", None) or type(called).__module__)
+
+
+def _root(module: object) -> str:
+    return str(module).partition(".")[0]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Generic, TypeVar, overload
 
-from vcycle.errors import RecipeError, VcycleError, did_you_mean
+from vcycle.errors import RecipeError, VcycleError, did_you_mean, reason
 
 __all__ = ["Registry", "import_attribute"]
 
@@ -160,7 +160,7 @@ def import_attribute(path: str, source: str, *, here: bool = False) -> Any:
     except (Exception, SystemExit) as error:  # importing runs the module, which can raise anything
         where = " among installed packages or in the current folder" if here else ""
         missing = isinstance(error, ModuleNotFoundError) and module.split(".")[0] == error.name
-        cause = f"not found{where}" if missing else f"{type(error).__name__}: {error}"
+        cause = f"not found{where}" if missing else reason(error, {module.partition(".")[0]})
         raise RecipeError(f"{source}: module {module!r} cannot be imported: {cause}") from error
     for part in attribute.split(".") if attribute else ():
         try:

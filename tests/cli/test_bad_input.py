@@ -275,7 +275,7 @@ def test_no_plans_to_compare(vcycle, here, videos):
         (["plan"], "Missing argument 'RECIPE'"),
         (["plam", "tiny.yaml"], "No such command 'plam'"),
         (["plan", "tiny.yaml", "--jsn"], "No such option"),
-        (["demo", "--seeds", "0"], "greater than or equal to 1"),
+        (["demo", "--seeds", "0"], "Invalid value for '--seeds': "),
         (["eval"], "Missing argument"),
         (["recipes", "shw"], "No such command 'shw'. Did you mean 'show'? (see `vcycle recipes -h`"),
     ],

@@ -1,6 +1,7 @@
 """Commands without the libraries that only extras install."""
 
 import sys
+from importlib import import_module
 
 import pytest
 
@@ -90,3 +91,14 @@ def test_a_logger_that_cannot_be_opened_is_refused_by_plan_and_train_alike(
         ran = vcycle(*command)
         assert (ran.code, ran.err.splitlines()[-1][: len(said) + 7]) == (2, f"error: {said}")
     assert not out.exists()
+
+
+@pytest.mark.parametrize("framework", ["lightning", "transformers"])
+def test_an_adapter_without_its_framework_is_refused_with_what_to_install(without, framework, monkeypatch):
+    name = f"vcycle.integrations.{framework}"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    without(framework)
+    with pytest.raises(ImportError) as error:
+        import_module(name)
+    said = f"{name} needs {framework}, which is not installed: pip install 'vcycle[{framework}]'"
+    assert str(error.value) == said

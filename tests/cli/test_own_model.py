@@ -1,5 +1,7 @@
 """A network from a user's own file goes through the commands."""
 
+import json
+
 import pytest
 
 NET = """
@@ -7,6 +9,8 @@ from torch import nn
 
 
 class Net(nn.Module):
+    needs = {"size_multiple": 4}
+
     def __init__(self, classes, width=8):
         super().__init__()
         self.body = nn.Sequential(nn.Conv3d(3, width, 3, (1, 2, 2), padding=1), nn.BatchNorm3d(width), nn.ReLU())
@@ -24,11 +28,24 @@ def own(here, videos, own_models):
     return [f"data={videos}", "model=own_net:Net", "model.options.width=4"]
 
 
-def test_a_network_of_ones_own_trains_evaluates_exports_and_predicts(own, here, videos, vcycle):
-    assert vcycle("plan", "tiny.yaml", *own).code == 0
+def test_a_network_of_ones_own_goes_through_every_command(own, here, videos, vcycle):
+    planned = vcycle("plan", "tiny.yaml", *own)
+    assert planned.code == 0
+    said = " ".join(planned.out.split())
+    assert "T·S/√2 is 4×12² (rounded from 4×11²: size a multiple of 4), 1.12 times the voxels of the scale" in said
     trained = vcycle("train", "tiny.yaml", *own, "--out", "run")
     assert trained.code == 0, trained.err
     assert "own_net:Net" in (here / "run" / "recipe.yaml").read_text()
+    stages = json.loads((here / "run" / "plan.json").read_text())["stages"]
+    assert {cell["size"] for stage in stages for cell in stage["pattern"]} == {8, 12, 16}
+    assert {cell["batch"] for stage in stages for cell in stage["pattern"] if cell["size"] == 12} == {4}  # 2·(16/12)²
+    for command in (
+        ["train", "run", "--resume"],
+        ["compare", "tiny.yaml", *own, "plan=cascade", "seeds=1", "--out", "study"],
+        ["bench", "tiny.yaml", *own, "--plans", "cascade", "--repeats", "1", "--seconds", "0"],
+    ):
+        ran = vcycle(*command)
+        assert ran.code == 0, ran.err
     evaluated = vcycle("eval", "run")
     assert evaluated.code == 0, evaluated.err
     exported = vcycle("export", "run", "--out", "net.safetensors")
@@ -52,7 +69,7 @@ def test_needs_in_the_recipe_constrain_the_plan(own, vcycle):
 
 
 def test_needs_in_the_recipe_add_to_a_registered_models_own(own, vcycle):
-    ran = vcycle("plan", "tiny.yaml", own[0], "model=slowfast_tiny", "model.needs.min_frames=5")
+    ran = vcycle("plan", "tiny.yaml", own[0], "model=slowfast_tiny", "training.frames=8", "model.needs.min_frames=5")
     assert ran.code == 2
     assert "needs at least 5" in ran.err
 

@@ -1,6 +1,9 @@
 """`vcycle plan`."""
 
+import csv
 import json
+import os
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -98,6 +101,56 @@ def test_a_picture_that_cannot_be_saved_is_named(vcycle, here, name):
     assert ran.code == 2
     assert ran.err.startswith(f"error: figure {name} cannot be written")
     assert ran.err.count("\n") == 1
+
+
+def test_every_step_is_a_row_of_a_file(vcycle, here):
+    ran = vcycle("plan", "demo/digits", "--steps", "new/steps.csv", "--json")
+    assert ran.code == 0
+    assert "steps: new/steps.csv" in ran.err
+    lines = (here / "new/steps.csv").read_text().splitlines()
+    assert lines[0] == "step,epoch,stage,frames,height,width,batch,bn_batch,lr,first_sample,samples"
+    assert lines[1] == "0,0.0,T·S/2,12,16,16,32,8,0.002,0,32"
+    rows = list(csv.DictReader(lines))
+    printed = json.loads(ran.out)
+    assert [int(row["step"]) for row in rows] == list(range(printed["steps"]))
+    assert int(rows[-1]["samples"]) == sum(int(row["batch"]) for row in rows) == printed["samples"]
+    assert [path.name for path in (here / "new").iterdir()] == ["steps.csv"]
+
+
+def test_rows_may_be_printed_and_have_the_lr_of_each_role(vcycle):
+    ran = vcycle("plan", "reds/basicvsr_m", "training.steps=60", "training.warmup=null", "--steps", "-")
+    assert ran.code == 0
+    rows = list(csv.DictReader(ran.out.splitlines()))
+    assert [row["step"] for row in rows] == [str(step) for step in range(len(rows))]
+    assert any(float(row["lr"]) != float(row["lr_flow"]) for row in rows)
+
+
+@pytest.mark.parametrize("name", ["folder.csv", "pipe.csv", "/proc/nowhere/steps.csv"])
+def test_rows_that_cannot_be_written_are_one_line(vcycle, here, name):
+    (here / "folder.csv").mkdir()
+    os.mkfifo(here / "pipe.csv")
+    ran = vcycle("plan", "demo/digits", "--steps", name)
+    assert ran.code == 2
+    assert ran.err.startswith(f"error: steps {name} cannot be written: ")
+    assert ran.err.count("\n") == 1
+
+
+def test_two_outputs_on_stdout_are_refused(vcycle):
+    ran = vcycle("plan", "demo/digits", "--steps", "-", "--json")
+    assert ran.code == 2
+    assert ran.err == "error: --json and --steps - both print to stdout: give one of them, or a file to --steps\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "train"])
+def test_sharding_on_an_old_pytorch_is_refused_with_its_version(vcycle, videos, here, monkeypatch, command):
+    monkeypatch.setattr(metadata, "version", lambda name: "2.9.1+cu126")
+    ran = vcycle(command, "tiny.yaml", f"data={videos}", "run.shard=true")
+    assert ran.code == 2
+    assert ran.err == (
+        "error: run.shard is true, but torch 2.9.1+cu126 is installed: torch 2.10 or newer is accepted, or "
+        "run.shard=false\n"
+    )
+    assert not (here / "runs").exists()
 
 
 def test_a_plan_of_a_run_is_that_of_its_recipe(vcycle, trained):

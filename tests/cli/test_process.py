@@ -122,6 +122,12 @@ def test_a_schedulers_signal_is_named_and_has_the_code_that_a_shell_would_give(c
     assert capsys.readouterr().err == f"interrupted by {number.name}; resume with `x`\n"
 
 
+def test_a_package_that_is_not_installed_is_named_with_its_command(capsys):
+    assert process.run(ending(ModuleNotFoundError("No module named 'torch'", name="torch")), []) == 2
+    assert capsys.readouterr().err == "error: this needs torch, which is not installed: pip install torch\n"
+    assert process.run(ending(ModuleNotFoundError("No module named 'torch.x'", name="torch.x")), []) == 1
+
+
 @pytest.mark.parametrize("name", ["stdout", "stderr"])
 def test_a_closed_stream_is_written_to_in_vain(monkeypatch, name):
     monkeypatch.setattr(sys, name, None)

@@ -91,7 +91,7 @@ def test_a_resume_that_is_refused_leaves_the_run_as_it_was(vcycle, run, moved):
 
 
 def test_videos_that_have_moved_are_taken_and_remembered(vcycle, run, moved):
-    free = ["data.workers=0", "run.save_every=3", "run.shard=true"]
+    free = ["data.workers=0", "run.save_every=3", "run.validate_stage_shape=true"]
     ran = vcycle("train", run, f"data={moved}", *free, "--resume", "--json")
     assert ran.code == 0
     assert json.loads(ran.out)["steps"] > 0

@@ -12,7 +12,7 @@ import pytest
 
 import vcycle
 
-HEAVY = ("torch", "torchvision", "lightning_fabric", "av", "scipy", "sklearn", "matplotlib")
+HEAVY = ("torch", "torchvision", "lightning_fabric", "av", "scipy", "sklearn", "matplotlib", "filelock", "safetensors")
 
 LISTS_MODULES = """
 import json, sys

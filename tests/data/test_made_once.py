@@ -7,7 +7,8 @@ import warnings
 import pytest
 
 from vcycle.data import FrameCache, read_videos
-from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+from vcycle.tasks.recognition.digits import render_digits
+from vcycle.tasks.recognition.recipe import DigitsSection
 from vcycle.tasks.superres.pairs.photographs import PhotographSettings, render_photographs
 
 FORK = multiprocessing.get_context("fork")
@@ -39,7 +40,7 @@ class Second:
 
 def digits(folder, progress):
     few = {"digits": (2,), "motions": ("up",), "size": 32, "digit_size": 16}
-    render_digits(folder, DigitSettings(clips={"train": 2}, **few), progress=progress)
+    render_digits(folder, DigitsSection(clips={"train": 2}, **few), progress=progress)
 
 
 def photographs(folder, progress):

@@ -126,7 +126,12 @@ def test_a_state_lasts_until_a_batch_is_taken_and_for_one_iteration(whole):
     next(batches)
     load.load_state_dict(load.state_dict() | {"step": 2})  # which the running iteration does not follow
     assert next(batches)[1].tolist() == expected[6]
+    assert load.state_dict()["step"] == 2
     assert ids(load) == expected[2:]
+    batches = iter(load)
+    next(batches)
+    iter(load)  # from which nothing is taken
+    assert load.state_dict()["step"] == 1
     part = vcycle.loader(Asked(), PLAN, seed=3, start=3, stop=8)
     assert part.state_dict()["step"] == 3
     part.load_state_dict(load.state_dict() | {"step": 6})
@@ -370,3 +375,33 @@ def test_a_stream_that_also_has_numbered_items_is_loaded_by_them():
     for step, (clips, numbers) in vcycle.steps(Streaming(), PLAN):
         assert numbers.tolist() == stream.indices(step.first_sample, step.batch).tolist()
         assert clips.shape == (step.batch, 3, *step.shape)
+
+
+class Masked(Dicts):
+    """Dicts with values of several sizes, and one that is not the same in all items."""
+
+    def __init__(self, odd=()):
+        self.odd = odd
+
+    def __getitem__(self, index):
+        extra = {"mask": torch.full((2, 50, 50), index)} if index not in self.odd else {"mask": None}
+        return {**super().__getitem__(index), **extra}
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_every_tensor_of_a_dict_arrives_whatever_its_size(workers):
+    for step, batch in vcycle.steps(Masked(), PLAN, key="pixel_values", layout="TCHW", stop=5, workers=workers):
+        assert batch["mask"].shape == (step.batch, 2, 50, 50)
+        assert batch["mask"][:, 1, 0, 0].tolist() == batch["labels"].tolist()
+        assert batch["pixel_values"][:, 0, 0, 0, 0].round().tolist() == batch["labels"].tolist()
+
+
+def test_dicts_that_make_no_batch_are_told_in_a_line():
+    with pytest.raises(DataError, match="items of a batch do not fit together"):
+        next(vcycle.steps(Masked(odd=range(6)), PLAN, key="pixel_values", layout="TCHW"))
+
+
+def test_a_resampled_dataset_is_asked_by_requests_alone():
+    dataset = vcycle.data.ResampledDataset(Dicts(), vcycle.GridSampler(frames=8, size=32), key="pixel_values")
+    with pytest.raises(DataError, match=r"ResampledDataset\[3\]: an index does not say at which shape"):
+        dataset[3]

@@ -10,7 +10,7 @@ from torch import nn
 import vcycle
 from vcycle.data import Batch
 from vcycle.errors import PlanError
-from vcycle.plan import Baseline, cascade, constant
+from vcycle.plan import Baseline, cascade, constant, rank_slice
 
 PLAN = cascade(Baseline(batch=4, frames=8, size=32, clips=12, epochs=16, lr=0.1))
 STEP = PLAN[0]
@@ -36,7 +36,13 @@ def forms(clips):
     yield {"labels": labels, "pixel_values": clips, "names": ["a"]}
     yield UserDict(video=clips)
     yield ({"video": clips}, labels)
-    yield Batch(clips=clips, labels=labels, indices=labels, positions=labels, replaced=[], faults=[])
+    yield batch_at(0, clips)
+
+
+def batch_at(first, clips):
+    labels = torch.zeros(len(clips))
+    positions = torch.arange(first, first + len(clips))
+    return Batch(clips=clips, labels=labels, indices=labels, positions=positions, replaced=[], faults=[])
 
 
 @pytest.mark.parametrize("shape", LAYOUTS.values(), ids=LAYOUTS)
@@ -58,6 +64,19 @@ def test_steps_and_batches_of_two_iterators_that_have_run_apart_are_refused():
     pairs = zip(PLAN.iterate(4), vcycle.loader(dataset, PLAN), strict=False)
     with pytest.raises(PlanError, match=r"the batch is not of step \d+, which expects"):
         deque(starmap(apply, pairs))
+
+
+def test_a_batch_that_knows_its_place_is_refused_at_another_step_of_its_shape():
+    clips = torch.zeros(LAYOUTS["THWC"])
+    assert (PLAN[1].shape, PLAN[1].batch) == (STEP.shape, STEP.batch)
+    with pytest.raises(
+        PlanError, match=rf"not of step 0, .* is number 0 of the stream: its first is number {STEP.batch}"
+    ):
+        apply(STEP, batch_at(PLAN[1].first_sample, clips))
+    half = len(rank_slice(STEP.batch, STEP.bn_batch, 0, 2))
+    apply(PLAN[1], batch_at(PLAN[1].first_sample + half, clips[half:]), rank=1, world=2)
+    with pytest.raises(PlanError, match="not of step 1"):
+        apply(PLAN[1], batch_at(PLAN[1].first_sample, clips[half:]), rank=1, world=2)
 
 
 def test_an_update_that_is_refused_changes_neither_lr_nor_groups():

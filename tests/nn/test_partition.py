@@ -155,9 +155,9 @@ def own_loop(rank, world):
         model = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
     outputs = []
-    for step, (clips, labels) in zip(PLAN, vcycle.loader(Clips(), PLAN, rank=rank, world=world), strict=True):
-        vcycle.apply(step, model, optimizer)
-        with vcycle.one_step(model, vcycle.BatchPartition.of(step, rank=rank, world=world)):
+    for step, (clips, labels) in vcycle.steps(Clips(), PLAN):  # which find the rank
+        vcycle.apply(step, model, optimizer, clips)
+        with vcycle.one_step(model, vcycle.BatchPartition.of(step)):
             outputs.append(model(clips))
             (cross_entropy(outputs[-1], labels) * (world * len(clips) / step.batch)).backward()
         optimizer.step()

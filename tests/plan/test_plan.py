@@ -8,14 +8,42 @@ import sys
 
 import pytest
 
+from vcycle.data import PlanBatchSampler
 from vcycle.plan import Baseline, CosineDecay, Plan, RampWarmup, Role, StepDecay, constant, multigrid
 
+ALONE = """
+import sys
 
-def test_importing_plans_loads_neither_torch_nor_numpy_nor_any_reader_of_recipes() -> None:
-    heavy = ("torch", "numpy", "pydantic", "yaml", "rich", "matplotlib")
-    code = f"import sys, vcycle.plan; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] not in present:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+present = {"vcycle", *sys.stdlib_module_names}
+sys.meta_path.insert(0, Missing())
+import vcycle
+
+plan = vcycle.multigrid(vcycle.Baseline(batch=64, frames=32, size=224, clips=240_000, epochs=239, lr=0.1))
+print(plan)
+print(vcycle.Plan.from_json(plan.to_json()) == plan, sum(row["batch"] for row in plan.rows()) == plan.samples)
+
+present.add("numpy")
+from vcycle.data import PlanBatchSampler
+
+request = next(iter(PlanBatchSampler(plan, 1000)))[0]
+print(request.index, request.shape, request.generator().random())
+"""
+
+
+def test_plans_need_the_standard_library_alone_and_batches_numpy() -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *table, same, drawn = done.stdout.splitlines()
+    plan = multigrid(Baseline(batch=64, frames=32, size=224, clips=240_000, epochs=239, lr=0.1))
+    assert table == str(plan).splitlines()
+    assert same == "True True"
+    request = next(iter(PlanBatchSampler(plan, 1000)))[0]
+    assert drawn == f"{request.index} {request.shape} {request.generator().random()}"
 
 
 def test_a_plan_of_a_billion_steps_answers_for_any_step() -> None:

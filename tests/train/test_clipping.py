@@ -164,6 +164,7 @@ def _on_rank(rank, world, noise, folder):
         train(noise, folder / way, ranks=Ranks(rank=rank, world=world), double=True, shard=shard)
 
 
+@pytest.mark.usefixtures("sharding")
 def test_ranks_with_all_of_the_model_or_a_part_of_it_clip_by_the_same_norm(on_ranks, noise, tmp_path, alone):
     on_ranks(2, _on_rank, noise, tmp_path)
     for way in ("copies", "shards"):

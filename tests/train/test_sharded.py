@@ -180,6 +180,7 @@ def _whole_and_cut(rank, world, noise, folder):
     return held
 
 
+@pytest.mark.usefixtures("sharding")
 def test_two_ranks_learn_what_one_does_with_half_of_it_each_and_repeat_themselves(on_ranks, noise, tmp_path, alone):
     held = on_ranks(2, _whole_and_cut, noise, tmp_path)
     whole = record(tmp_path / "whole")
@@ -209,6 +210,7 @@ def saved_steps(folder):
     return latest_checkpoint(RunFolder(folder).checkpoints)[0].step
 
 
+@pytest.mark.usefixtures("sharding")
 @pytest.mark.parametrize("optimizer", [OptimizerSection(), OptimizerSection(name="adamw")], ids=["sgd", "adamw"])
 def test_a_run_goes_on_sharded_or_not_on_other_ranks_and_in_micro_batches(on_ranks, noise, tmp_path, optimizer):
     train(0, 1, noise, tmp_path / "alone", optimizer=optimizer)
@@ -297,6 +299,7 @@ def _is_told_on_the_device():
     return torch.equal(*steps)
 
 
+@pytest.mark.usefixtures("sharding")
 def test_every_way_of_training_learns_on_ranks_what_it_does_alone(on_ranks, noise, tmp_path):
     (first, told), (second, _) = on_ranks(2, _learn_in_every_way, noise, tmp_path / "ranks")
     one, _ = _learn_in_every_way(0, 1, noise, tmp_path / "one")

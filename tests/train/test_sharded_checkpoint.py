@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from vcycle.train.ranks import Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.sharded_checkpoint import ShardedWriter, joined, read_sharded, split
 from vcycle.train.trainer import fit
+
+pytestmark = pytest.mark.usefixtures("sharding")
 
 PLAN = constant(Baseline(batch=6, frames=2, size=4, clips=24, steps=12, lr=0.02, bn_batch=3))
 
@@ -151,6 +154,13 @@ def test_one_process_reads_it_as_it_reads_a_file(noise, saved_by_two, tmp_path):
     assert one.keys() == other.keys()
     for name, value in other.items():
         np.testing.assert_allclose(one[name], value, rtol=0, atol=1e-9, err_msg=name)
+
+
+def test_an_older_pytorch_is_told_to_be_too_old_for_it(saved_by_two, monkeypatch):
+    path = newest(saved_by_two)[1]
+    monkeypatch.setattr(metadata, "version", lambda name: "2.9.1")
+    with pytest.raises(CheckpointError, match=r"is sharded, but torch 2\.9\.1 is installed: torch 2\.10 or newer"):
+        load_checkpoint(path)
 
 
 # Whole or absent --------------------------------------------------------------------------------------

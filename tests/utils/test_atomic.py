@@ -91,3 +91,25 @@ def test_a_text_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
         atomic_text(tmp_path / "none" / "a.txt", "text")
     with pytest.raises(VcycleError, match="cannot be written"):
         atomic_text(Path("/dev/null/a.txt"), "text")
+
+
+def test_a_link_stays_and_its_target_is_replaced(tmp_path):
+    (tmp_path / "target.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to("target.txt")
+    atomic_text(tmp_path / "link.txt", "new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "target.txt").read_text() == "new"
+    (tmp_path / "target.txt").unlink()
+    atomic_text(tmp_path / "link.txt", "again")  # a link to nothing names a new file
+    assert (tmp_path / "target.txt").read_text() == "again"
+
+
+def test_a_device_and_a_pipe_are_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("pipe")
+    for name in ("pipe", "link"):
+        with pytest.raises(VcycleError, match=f"{name} cannot be written: not a regular file$"):
+            atomic_text(tmp_path / name, "text")
+    assert sorted(names(tmp_path)) == ["link", "pipe"]
+    with pytest.raises(OSError, match="not a regular file"), atomic_write(Path("/dev/null")):
+        pass

@@ -21,29 +21,9 @@ class RefusedError(Exception):
 
 
 @pytest.fixture
-def elsewhere():
-    """Holds a lock in another process, until it gets a message or is killed."""
-    started = []
-
-    def hold(file):
-        mine, theirs = FORK.Pipe()
-
-        def work():
-            with file_lock(file):
-                theirs.send("locked")
-                theirs.recv()
-
-        process = FORK.Process(target=work)
-        process.start()
-        theirs.close()
-        started.append(process)
-        assert mine.recv() == "locked"
-        return process, mine
-
-    yield hold
-    for process in started:
-        process.kill()
-        process.join()
+def elsewhere(held_elsewhere):
+    """Holds a lock in another process."""
+    return lambda file: held_elsewhere(lambda: file_lock(file))
 
 
 def take(file, **how):

@@ -1,7 +1,5 @@
 """Measures memory: current use, and peak use since the last reset."""
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from pathlib import Path

@@ -17,7 +17,7 @@ from vcycle.config.recipe import RecipeBase
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.left_out import left_out_in, record_left_out
-from vcycle.runs.train import train
+from vcycle.runs.train import probe_plans, train
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
@@ -97,11 +97,12 @@ def compare_plans(
     arms = []
     for name in arm_names(plans):
         plan = experiment.plan(name)
-        for note in task.notices(recipe, experiment.splits, plan):
+        for note in (*task.notices(recipe, experiment.splits, plan), *(f"plan {name}: {n}" for n in plan.notes)):
             on_message(note)
         arms.append(Arm(name=name, plan=plan, key=run_key(recipe, plan.fingerprint)))
     for note in experiment.check(arms[0].plan, fresh=True):
         on_message(note)
+    probe_plans(recipe, len(experiment.classes), [arm.plan for arm in arms])  # of all, before hours of the first
     make_folder(out)
     record_left_out(left_out, experiment.splits.train)
 

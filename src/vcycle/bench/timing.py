@@ -1,7 +1,5 @@
 """Times several workloads in turn, so that other load on the machine affects all of them alike."""
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +18,7 @@ class Spread(NamedTuple):
     high: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
+    def of(cls, values: Sequence[float]) -> "Spread":
         """Median and range of at least one value."""
         return cls(statistics.median(values), min(values), max(values))
 

@@ -13,6 +13,7 @@ from vcycle.cli import (
     demonstrating,
     evaluating,
     exporting,
+    importing,
     planning,
     preparing,
     reporting,
@@ -83,6 +84,7 @@ app.command("eval")(evaluating.evaluate)
 app.command()(preparing.prepare)
 app.command()(checking.check)
 app.command()(exporting.export)
+app.command("import")(importing.import_)
 app.command()(reporting.report)
 
 

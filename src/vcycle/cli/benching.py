@@ -98,11 +98,12 @@ def _clip_shapes(plan: "Plan") -> "Sequence[Shape]":
 
 
 def _videos(data: str, recipe: str | None) -> "VideoList":
+    from vcycle.data.locations import given_location
     from vcycle.data.prepare.names import is_prepared
     from vcycle.tasks.base import tasks
     from vcycle.tasks.recipes import recipe_of_data
 
-    path = Path(data).expanduser()
+    path = given_location(data)
     if is_prepared(path):
         raise RecipeError(f"{data} is already prepared: pass the original videos")
     loaded = recipe_of_data(data, recipe, None, None)

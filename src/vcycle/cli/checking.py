@@ -47,10 +47,11 @@ def check(
     Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, is_prepared, load_index
+    from vcycle.data.locations import given_location
     from vcycle.tasks.base import CheckOptions, tasks
     from vcycle.tasks.recipes import load_recipe, recipe_of_data
 
-    folder = Path(data).expanduser()
+    folder = given_location(data)
     of_files: dict[str, object] = {"--quick": quick, "--timeout": timeout}
     of_recipes = {"--layout": layout, "KEY=VALUE": overrides}
     kind = "file"
@@ -59,7 +60,7 @@ def check(
             refuse(PREPARED, of_files | of_recipes)
             report = check_prepared(load_index(folder), workers=workers, progress=shown.count)
         else:
-            owners = (task for task in tasks.values() if task.owns(folder))
+            owners = (task for task in tasks.values() if isinstance(folder, Path) and task.owns(folder))
             task = next(owners, None)
             loaded = None
             if task is None:

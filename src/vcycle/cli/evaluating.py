@@ -93,8 +93,10 @@ def _results(
     from vcycle.runs.evaluate import check_classes, evaluate_all
     from vcycle.runs.experiment import Experiment
     from vcycle.tasks.loaded_model import load_initial, load_model, refuse_no_init
+    from vcycle.tasks.models import is_shipped
     from vcycle.tasks.recipes import load_given, override_trained
     from vcycle.tasks.saved_weights import run_of
+    from vcycle.train.probe import outputs_at
     from vcycle.train.threads import use_threads
 
     loaded = None
@@ -127,6 +129,9 @@ def _results(
     warn_of_precision(recipe, device)
     use_threads(recipe.run.threads, workers=recipe.data.workers, ranks=ranks, on_message=message)
     model = loaded.model.to(device)
+    if evaluator.shape is not None and not is_shipped(recipe):
+        objective = task.objective(recipe, len(loaded.classes))
+        outputs_at(model, objective, [evaluator.shape], device=device, precision=recipe.run.precision)
     with progress() as shown:
         evaluator.on_fault = message_of_rank
         found = evaluate_all(evaluator, model, device, ranks=ranks, on_message=message, on_progress=shown.count)

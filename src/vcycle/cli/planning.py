@@ -9,7 +9,7 @@ from vcycle.cli.groups import RECIPE, OfRecipe, RecipeOrCommand
 from vcycle.console import process
 from vcycle.console.arguments import Json, Overrides, RecipeArgument
 from vcycle.console.output import message, plan_data, print_json, result
-from vcycle.errors import VcycleError
+from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
     from vcycle.bench.auto.propose import Found
@@ -31,19 +31,27 @@ def plan_recipe(
     overrides: Overrides = None,
     json: Json = False,
     figure: Annotated[Path | None, typer.Option("--figure", help="Save a plot of shapes, batch size and LR.")] = None,
+    steps: Annotated[
+        str | None,
+        typer.Option("--steps", metavar="FILE", help="Write every step as a row of a CSV file; `-` for stdout."),
+    ] = None,
 ) -> None:
     """Show the plan of a recipe: stages, shapes, LR, savings."""
     from vcycle.console.figures import save_figure
+    from vcycle.console.rows import print_rows, save_rows
     from vcycle.runs.experiment import Experiment
     from vcycle.tasks.base import tasks
     from vcycle.tasks.plans import check_names
     from vcycle.tasks.recipes import load_given
     from vcycle.train.loggers import check_loggers
 
+    if json and steps == "-":
+        raise RecipeError("--json and --steps - both print to stdout: give one of them, or a file to --steps")
     loaded = load_given(recipe, overrides)
     task = tasks[loaded.task]
     check_names(task.plans, [loaded.plan])
     check_loggers(loaded.run.loggers)
+    loaded.run.check_torch()
     if loaded.data.path is None:
         planned = task.plan(loaded, task.length(loaded))
         task.check_plan(loaded, planned)
@@ -56,10 +64,15 @@ def plan_recipe(
             message(note)
     if figure is not None:
         save_figure(planned.figure(), figure)
+    if steps == "-":
+        print_rows(planned.rows())
+        return
+    if steps is not None:
+        save_rows(planned.rows(), Path(steps))
     if json:
         print_json(plan_data(planned))
     else:
-        result(planned.table())
+        result(str(planned))
 
 
 @plan.command("auto")

@@ -63,14 +63,17 @@ def bench_recipe(
         from vcycle.bench.steps.study import Effort, bench_steps
         from vcycle.bench.steps.workload import workload_of
         from vcycle.bench.warn_once import warn_once
+        from vcycle.runs.train import probe_plans
 
         found = _find(loaded, Path(temporary), shown, data=data)
         say = warn_once(message)  # each message once for all settings
 
         def measure(way: "RecipeBase") -> dict[str, Any]:
+            planned = _plans(way, found.clips, asked)
+            probe_plans(way, found.classes, planned.values())
             return bench_steps(
                 workload_of(way, found.classes),
-                _plans(way, found.clips, asked),
+                planned,
                 effort=Effort(repeats=repeats, seconds=seconds),
                 dataset=found.dataset,
                 progress=lambda done, total: shown.count("timing steps", done, total),

@@ -57,7 +57,7 @@ def train(
 def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bool, json: bool) -> None:
     from vcycle.runs.experiment import Experiment
     from vcycle.runs.left_out import left_out_by
-    from vcycle.runs.train import start
+    from vcycle.runs.train import probe_plans, start
 
     with progress() as shown:
         experiment = Experiment(recipe, run.path.parent, on_progress=shown.count)
@@ -69,13 +69,17 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
             experiment.leave_out(dead)
         planned = experiment.plan()
         notes = experiment.check(planned, fresh=not run.started, world=ranks.world)
+        probe_plans(recipe, len(experiment.classes), [planned], ranks=ranks)
     with run.withdrawn() if ranks.first else nullcontext():
         resumed = start(experiment, planned, run, resume=resume, ranks=ranks)  # fail before hours of decoding
         message(experiment.task.describe(recipe, experiment.splits))
         for note in [*experiment.task.notices(recipe, experiment.splits, planned), *notes]:
             message(note)
-        if not json:
-            result(planned.table())
+        if json:
+            for note in planned.notes:  # the table has them too
+                message(note)
+        else:
+            result(str(planned))
         warn_of_workers(recipe)
         trained = _carry_out(experiment, planned, run, ranks, resume=resume, resumed=resumed)
     evaluator, last = experiment.evaluator("val"), trained.curve[-1].evaluation

@@ -17,16 +17,16 @@ class PlansBase(Section):
 
 
 class NeedsSection(Section):
-    """Constraints on a clip's shape, beyond those that the model declares; plans are checked against them."""
+    """Constraints on a clip's shape, beyond those that the model declares. Plans round to the multiples."""
 
     min_frames: PositiveInt = 1
     """Minimum number of frames."""
     frames_multiple: PositiveInt = 1
-    """The number of frames must be a multiple of this."""
+    """The number of frames is a multiple of this; plans round to the nearest."""
     min_size: PositiveInt = 1
     """Minimum short side in pixels."""
     size_multiple: PositiveInt = 1
-    """Height and width must be multiples of this."""
+    """Height and width are multiples of this; plans round to the nearest."""
 
 
 class ModelSection(Section):
@@ -37,7 +37,7 @@ class ModelSection(Section):
     options: dict[str, Any] = Field(default={})
     """Options of that model."""
     needs: NeedsSection | None = None
-    """Constraints on a clip's shape, beyond those that the model declares: every shape of a plan is checked."""
+    """Constraints on a clip's shape, beyond those that the model declares; plans follow them."""
 
 
 class RecipeBase(Section):

@@ -118,4 +118,5 @@ def plan_data(plan: "Plan") -> dict[str, Any]:
             }
             for stage in plan.stages
         ],
+        "notes": list(plan.notes),
     }

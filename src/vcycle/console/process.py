@@ -23,6 +23,9 @@ __all__ = ["Interrupted", "resumable", "run"]
 
 _DEBUG = "--debug"
 
+_NEEDED = {"av", "filelock", "numpy", "safetensors", "scipy", "torch"}
+"""Packages that vcycle installs, but that `vcycle plan` does without."""
+
 _OF_THE_MACHINE = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE),
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.EIO),
@@ -143,6 +146,8 @@ def _explain(error: Exception) -> tuple[str, int]:
     """An error's one-line message and exit code."""
     if isinstance(error, VcycleError):
         return " ".join(str(error).split("\n")), 2  # all lines: a file name may contain a newline
+    if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:  # after `pip install --no-deps`
+        return f"this needs {error.name}, which is not installed: pip install {error.name}", 2
     if isinstance(error, MemoryError | RuntimeError) and _out_of_memory(error):
         return f"out of memory: {_line(error)}; use smaller clips, a smaller batch or a smaller model", 2
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vcycle.data.dataset import Sample as Sample
     from vcycle.data.dataset import VideoDataset as VideoDataset
     from vcycle.data.evaluating import evaluation_loader as evaluation_loader
+    from vcycle.data.following import follow as follow
     from vcycle.data.grids import Grid as Grid
     from vcycle.data.grids import GridSampler as GridSampler
     from vcycle.data.images import ImageSource as ImageSource
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
     from vcycle.data.resampled import ResampledDataset as ResampledDataset
     from vcycle.data.sampler import PlanBatchSampler as PlanBatchSampler
     from vcycle.data.source import FileSource as FileSource
+    from vcycle.data.source import Frames as Frames
     from vcycle.data.source import FrameSource as FrameSource
+    from vcycle.data.source import resample as resample
     from vcycle.data.stream import SampleStream as SampleStream
     from vcycle.data.video import VideoError as VideoError
     from vcycle.data.video import VideoIndex as VideoIndex
@@ -62,6 +65,7 @@ _MODULES = {
     "FileSource": ".source",
     "FrameCache": ".cache",
     "FrameSource": ".source",
+    "Frames": ".source",
     "Grid": ".grids",
     "GridSampler": ".grids",
     "ImageSource": ".images",
@@ -89,6 +93,7 @@ _MODULES = {
     "check_prepared": ".prepare.check",
     "check_videos": ".prepare.check",
     "evaluation_loader": ".evaluating",
+    "follow": ".following",
     "is_prepared": ".prepare.names",
     "layout_of": ".layouts",
     "load_index": ".prepare.index",
@@ -99,6 +104,7 @@ _MODULES = {
     "read_frames": ".video",
     "read_list": ".layouts",
     "read_videos": ".layouts",
+    "resample": ".source",
     "splits_of": ".layouts",
     "steps": ".loading",
 }

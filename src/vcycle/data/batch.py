@@ -1,9 +1,8 @@
 """Batches, and how samples are collated into them."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -74,29 +73,48 @@ def collate_any(items: list[Any], memory: Tensor | None = None) -> Any:
     if len(samples) + len(unreadable) == len(items):
         batch = collate(samples, memory) if samples else _no_clips()
         return batch._replace(replaced=batch.replaced + unreadable)
-    if all(isinstance(item, tuple | list) and item and isinstance(item[0], Tensor) for item in items):
+    with _fitting():
+        place = _clip_place(items)
+        if place is None:
+            return default_collate(items)
         # Contiguous clips are not copied; the collation of the rest does not depend on them.
-        clips = _stack([item[0] for item in items], memory)
-        return _with_first(_collated([_with_first(item, _STAND_IN) for item in items]), clips)
-    return _collated(items)
+        clips = _stack([item[place] for item in items], memory)
+        return _with(default_collate([_with(item, place, _STAND_IN) for item in items]), place, clips)
 
 
-def _collated(items: list[Any]) -> Any:
-    """Collate with PyTorch's ``default_collate``.
+@contextmanager
+def _fitting() -> Iterator[None]:
+    """Turn errors of items that do not fit together into one for the user.
 
     Raises:
-        DataError: If they do not fit together.
+        DataError: If they do not.
     """
     try:
-        return default_collate(items)
+        yield
     except (RuntimeError, TypeError, StopIteration) as error:
         raise DataError(
-            f"items of a batch do not fit together: {error}; what follows the clip must have one shape in all items"
+            f"items of a batch do not fit together: {error}; every value must have one shape in all items"
         ) from error
 
 
-def _with_first(item: Any, first: Tensor) -> Any:
-    rest = [first, *item[1:]]
+def _clip_place(items: list[Any]) -> Any:
+    """The index or key of the clip in items: the first element of tuples, the largest tensor of dicts; None if none."""
+    first = items[0]
+    if all(isinstance(item, tuple | list) and item and isinstance(item[0], Tensor) for item in items):
+        return 0
+    if not isinstance(first, dict):
+        return None
+    tensors = {key: value.numel() for key, value in first.items() if isinstance(value, Tensor)}
+    place = max(tensors, key=tensors.__getitem__, default=None)
+    found = all(isinstance(item, dict) and isinstance(item.get(place), Tensor) for item in items)
+    return place if found else None
+
+
+def _with(item: Any, place: Any, value: Any) -> Any:
+    """The item with another value at an index or key."""
+    if isinstance(item, dict):
+        return {**item, place: value}
+    rest = [value if index == place else other for index, other in enumerate(item)]
     return type(item)(*rest) if hasattr(item, "_fields") else type(item)(rest)
 
 

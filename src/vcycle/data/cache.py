@@ -5,15 +5,11 @@ decoded frames. A cache of 20,000 frames of 64 x 86 pixels takes 330 MB. It has 
 ``vcycle prepare --to array``, for a dataset that stays where it is.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
@@ -21,7 +17,6 @@ from vcycle.data.prepare.names import array_file, is_prepared
 from vcycle.data.prepare.run import prepare_videos
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.source import PreparedSource
-from vcycle.data.source import Box, Frames
 from vcycle.data.stamp import stamp_of
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
@@ -34,7 +29,7 @@ _FORMAT = 3  # version of the cached frames and of how they are displayed
 _SPLIT = "frames"
 
 
-class FrameCache:
+class FrameCache(PreparedSource):
     """A frame source that reads from a cache. Any number of processes may share it."""
 
     def __init__(self, videos: VideoList, folder: Path) -> None:
@@ -46,11 +41,11 @@ class FrameCache:
         self.videos = videos
         self.folder = folder
         try:
-            self._source = PreparedSource(folder, _SPLIT, failed=True)
+            super().__init__(folder, _SPLIT, failed=True)
         except DataError as error:
             raise DataError(f"{error}; delete {folder} to build the frame cache again") from error
-        if len(self._source.rows) != len(videos):
-            raise DataError(f"{folder}: the cache has {len(self._source.rows)} videos, the dataset has {len(videos)}")
+        if len(self.rows) != len(videos):
+            raise DataError(f"{folder}: the cache has {len(self.rows)} videos, the dataset has {len(videos)}")
 
     @classmethod
     def build(
@@ -61,7 +56,7 @@ class FrameCache:
         short_side: int,
         progress: Callable[[int, int], None] | None = None,
         workers: int | None = None,
-    ) -> FrameCache:
+    ) -> "FrameCache":
         """Decode every video into a folder, or open an existing cache.
 
         The cache's name depends on the videos' paths, sizes and modification times, and on the short side: a changed
@@ -95,34 +90,20 @@ class FrameCache:
     @property
     def file(self) -> Path:
         """The file of frames."""
-        return self.folder / array_file(self._source.index.settings.levels[0], _SPLIT)
+        return self.folder / array_file(self.index.settings.levels[0], _SPLIT)
 
     @property
     def faults(self) -> dict[int, str]:
         """Return why videos cannot be read, by item."""
-        causes = list(self._source.index.failures.values())
-        rows = self._source.rows
-        return {item: causes[-1 - int(rows[item])] for item in np.flatnonzero(rows < 0).tolist()}
+        causes = list(self.index.failures.values())
+        return {item: causes[-1 - int(self.rows[item])] for item in np.flatnonzero(self.rows < 0).tolist()}
 
     def info(self, item: int) -> VideoInfo:
         """Return the times and displayed size of a video."""
         try:
-            return self._source.info(item)
+            return super().info(item)
         except VideoError as error:
             raise VideoError(str(self.videos.path(item)), error.cause) from error
-
-    def read(
-        self,
-        item: int,
-        frames: NDArray[np.int64],
-        *,
-        resized: tuple[int, int],
-        crop: Box,
-        antialias: bool,
-        out: Tensor | None = None,
-    ) -> Frames:
-        """Return frames by number, resized from their cached size."""
-        return self._source.read(item, frames, resized=resized, crop=crop, antialias=antialias, out=out)
 
 
 def _digest(videos: VideoList) -> str:

@@ -1,7 +1,5 @@
 """Support for PyTorch's ``Subset`` and ``ConcatDataset`` over datasets that sample grids."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Video datasets that answer sample requests, and the samples they return."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -244,7 +242,7 @@ class VideoDataset(Dataset[Sample]):
         """Number of videos."""
         return len(self.videos)
 
-    def part(self, items: Sequence[int]) -> VideoDataset:
+    def part(self, items: Sequence[int]) -> "VideoDataset":
         """Return a dataset of these videos alone, in this order."""
         videos, source = self.videos.part(items), PartSource(self.source, items)
         return VideoDataset(videos, self.grids, source=source, transform=self.transform)

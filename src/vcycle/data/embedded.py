@@ -4,9 +4,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from vcycle.data.layouts.splits import SPLITS
 from vcycle.errors import DataError
@@ -28,13 +26,13 @@ def check_clips(clips: Mapping[str, int]) -> None:
 
 
 @contextmanager
-def being_made(root: Path, marker: str, settings: Any, version: int) -> Iterator[bool]:
+def being_made(root: Path, marker: str, settings: Mapping[str, object], version: int) -> Iterator[bool]:
     """Let one process at a time generate a set; it is marked as finished if the block succeeds.
 
     Args:
         root: Folder of the set: missing, empty, or with a set of this kind.
         marker: Name of the file that records the settings and whether the set is finished.
-        settings: A dataclass: what decides the content of the set.
+        settings: What decides the content of the set.
         version: What else decides it: the version of the code that generates it.
 
     Yields:
@@ -45,7 +43,7 @@ def being_made(root: Path, marker: str, settings: Any, version: int) -> Iterator
         DataError: if the folder has other content, or an earlier set that cannot be removed.
         VcycleError: if the set cannot be written.
     """
-    settings = {"format": version, **json.loads(json.dumps(asdict(settings)))}
+    settings = {"format": version, **json.loads(json.dumps(settings))}
     if _is_made(root, marker, settings):  # the folder may be read-only
         yield False
         return

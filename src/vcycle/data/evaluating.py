@@ -1,7 +1,5 @@
 """Loader for evaluation views; its order and batches do not depend on the number of ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Random generators keyed to a request: the global ones of Python, NumPy and torch, and those a dataset holds."""
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -47,7 +45,7 @@ class KeyedDraws:
         self._found: list[Any] = []
         self._settled = False
 
-    def __reduce__(self) -> tuple[type[KeyedDraws], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[KeyedDraws], tuple[()]]":
         """Pickle without generators: a copy belongs to another dataset and searches again."""
         return KeyedDraws, ()
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
+from vcycle.data.locations import local_path
 from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture
 from vcycle.data.recent import Recent
 from vcycle.data.source import Box, Frames, resample
@@ -70,7 +71,7 @@ class ImageSource:
     ) -> Frames:
         """Decode frames by number; see ``FileSource.read``."""
         names, info = self._folders(item)
-        folder = self.videos.path(item)
+        folder = self._folder(item)
         size = resized if antialias else (info.height, info.width)
         wanted, places = np.unique(frames, return_inverse=True)
         pixels = np.empty((len(wanted), *size, 3), dtype=np.uint8)
@@ -94,8 +95,11 @@ class ImageSource:
         part = clip[:, top : top + height, left : left + width]
         return Frames(part.contiguous() if out is None else out.copy_(part), filled)
 
+    def _folder(self, item: int) -> Path:
+        return local_path(str(self.videos.path(item)), "a folder of pictures")
+
     def _look_into(self, item: int) -> _Folder:
-        return _look_into(self.videos.path(item), self._rate)
+        return _look_into(self._folder(item), self._rate)
 
 
 def _look_into(folder: Path, rate: float) -> _Folder:

@@ -1,7 +1,5 @@
 """Metadata of a video that is needed to choose a clip: the times of its frames, and its size."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +31,7 @@ class VideoInfo:
     """What the file lacks, such as "ends after 4.0 of 8.0 s" for a truncated one; empty if nothing known."""
 
     @classmethod
-    def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> VideoInfo:
+    def uniform(cls, frames: int, height: int, width: int, fps: float = 1.0) -> "VideoInfo":
         """Create the metadata of a video with evenly spaced frames, such as a clip tensor.
 
         Example:
@@ -65,7 +63,7 @@ class VideoInfo:
         numbers = np.searchsorted(self.times, seconds + self.tolerance, side="right") - 1
         return np.clip(numbers, 0, len(self.times) - 1)
 
-    def window(self, start: float, end: float) -> tuple[VideoInfo, int]:
+    def window(self, start: float, end: float) -> "tuple[VideoInfo, int]":
         """Return the part from ``start`` to before ``end`` seconds, as a video of its own.
 
         It starts with the first frame shown in that time; if there is none, with the frame then on display.

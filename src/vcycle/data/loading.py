@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Self
 
 import torch
@@ -83,42 +82,28 @@ class Loader:
         )
 
 
-@dataclass
-class _Position:
-    """The step of the next batch. The loader and its iterator share it, so that the loader keeps no iterator alive."""
-
-    step: int
-
-
-@dataclass
-class _Loaded:
-    """A state that was loaded, until an iterator that starts there has returned a batch."""
-
-    step: int
-    used: bool = False
-
-
 class PlanBatches(Batches):
     """An iterator of the batches of a plan, which counts those it has returned."""
 
-    def __init__(self, batches: Batches, position: _Position, loaded: _Loaded | None) -> None:
-        """Wrap an iterator that starts at a position, which is that of a loaded state if there is one."""
-        self._batches = batches
-        self._position = position
-        self._loaded = loaded
+    def __init__(self, batches: Batches, step: int, on_batch: Callable[[int], None]) -> None:
+        """Wrap an iterator.
 
-    @property
-    def step(self) -> int:
+        Args:
+            batches: The batches from a step on.
+            step: That step.
+            on_batch: Called with the step of the next batch, after each batch.
+        """
+        self.step = step
         """The step of the next batch."""
-        return self._position.step
+        self._batches = batches
+        self._on_batch = on_batch
 
     def __next__(self) -> Any:
         """Return the next batch."""
-        if self._loaded is not None:
-            self._loaded.used = True
         batch = next(self._batches)
         self.spent = self._batches.spent
-        self._position.step += 1
+        self.step += 1
+        self._on_batch(self.step)
         return batch
 
     def close(self) -> None:
@@ -129,10 +114,10 @@ class PlanBatches(Batches):
 class PlanLoader(Loader):
     """The batches of a plan, one per step, with a state that resumes them: see ``loader``.
 
-    ``state_dict`` and ``load_state_dict`` follow the contract of torchdata's ``StatefulDataLoader``. The state is that
-    of the latest iterator and counts the batches that it has returned, not those that workers have loaded ahead. It is
-    the same on all ranks, so another number of ranks can resume from it. A loaded state applies to the next iterator
-    from which a batch is taken; iterators after it start at ``start`` again.
+    ``state_dict`` and ``load_state_dict`` follow the contract of torchdata's ``StatefulDataLoader``. The state counts
+    the batches that were taken, not those that workers have loaded ahead. It is the same on all ranks, so another
+    number of ranks can resume from it. A loaded state applies to the next iterator from which a batch is taken;
+    iterators after it start at ``start`` again.
     """
 
     def __init__(
@@ -154,8 +139,9 @@ class PlanLoader(Loader):
         super().__init__(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
         self._training = work
         self._sampler = sampler
-        self._position = _Position(sampler.start)
-        self._loaded: _Loaded | None = None
+        self._step = sampler.start
+        self._resume: int | None = None
+        self._loads = 0
 
     @property
     def plan(self) -> Plan:
@@ -172,18 +158,21 @@ class PlanLoader(Loader):
         Raises:
             PlanError: If a batch is smaller than the number of ranks.
         """
-        loaded = None if self._loaded is None or self._loaded.used else self._loaded
-        first = self._sampler.start if loaded is None else loaded.step
-        batches = self._load(self._training.from_step(first))
-        self._position = _Position(first)
-        return PlanBatches(batches, self._position, loaded)
+        first = self._sampler.start if self._resume is None else self._resume
+        loads = self._loads
+
+        def count(step: int) -> None:
+            if loads == self._loads:  # else a state was loaded since, for the next iteration
+                self._step, self._resume = step, None
+
+        return PlanBatches(self._load(self._training.from_step(first)), first, count)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the step of the next batch with what identifies the batches: integers and strings alone.
 
         ``torch.load`` reads it with ``weights_only=True``. After the last batch, ``step`` is the end of the plan.
         """
-        return {"step": self._position.step, **self._identity()}
+        return {"step": self._step, **self._identity()}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume from a state: the next iteration starts at its step.
@@ -208,8 +197,8 @@ class PlanLoader(Loader):
             raise CheckpointError(
                 f"the state of the loader is at step {step!r}, but this loader has steps 0 to {self._sampler.stop}"
             )
-        self._loaded = _Loaded(step)
-        self._position = _Position(step)
+        self._step = self._resume = step
+        self._loads += 1
 
     def _identity(self) -> dict[str, int | str]:
         """What decides the batches, besides the step."""

@@ -1,7 +1,5 @@
 """A cache of recently used values with a size limit: indexes, listings, times."""
 
-from __future__ import annotations
-
 import sys
 from collections import OrderedDict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Requests to a dataset: which item, at which shape, and the key of all its random choices."""
 
-from __future__ import annotations
-
 import hashlib
 import struct
 from collections.abc import Callable
@@ -36,7 +34,7 @@ class SampleRequest:
     index: int
     """Index of the item in the dataset."""
 
-    shape: Shape
+    shape: "Shape"
     """Frames, height and width of the clip."""
 
     key: tuple[int, int, int]
@@ -50,7 +48,7 @@ class SampleRequest:
         """The position of the sample in the training stream."""
         return self.key[2]
 
-    def generator(self, purpose: int = 0) -> np.random.Generator:
+    def generator(self, purpose: int = 0) -> "np.random.Generator":
         """Return a fresh generator for a purpose; different purposes give independent numbers.
 
         The 128-bit Philox key is a hash of fixed-width fields, so different (key, purpose) pairs have different keys.

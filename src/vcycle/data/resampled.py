@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from vcycle.data.dataset import refuse_number
 from vcycle.data.generators import KeyedDraws
 from vcycle.data.grids import GridSampler
 from vcycle.data.info import VideoInfo
@@ -18,7 +19,7 @@ from vcycle.data.request import SampleRequest, answer
 from vcycle.data.source import resample
 from vcycle.errors import DataError
 
-__all__ = ["Layout", "ResampledDataset"]
+__all__ = ["Layout", "ResampledDataset", "check_layout", "layout_meant"]
 
 Layout = Literal["CTHW", "TCHW", "THWC"]
 
@@ -52,8 +53,7 @@ class ResampledDataset(Dataset[Any]):
             layout: Dimension order of the clip (frames T, height H, width W, channels C), kept in the result.
             key: Key of the clip, if items are mappings; they become dicts.
         """
-        if layout not in _LAYOUTS:
-            raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
+        check_layout(layout)
         self.dataset = dataset
         self.grids = grids
         self.layout = layout
@@ -74,8 +74,9 @@ class ResampledDataset(Dataset[Any]):
         """Return the item of a request, with its clip resampled.
 
         Raises:
-            DataError: If the item has no four-dimensional clip.
+            DataError: If the item has no four-dimensional clip, or an index is given in place of a request.
         """
+        refuse_number(self, request)
         item = self._draws.make(
             request, self.dataset, lambda: answer(self.name(request.index), lambda: self.dataset[request.index])
         )
@@ -122,7 +123,7 @@ class ResampledDataset(Dataset[Any]):
             raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} is not {self.layout}")
         if clip.numel() == 0:
             raise DataError(f"item {request.index}: a clip of shape {tuple(clip.shape)} has no pixels")
-        if (meant := _layout_meant(tuple(clip.shape), self.layout)) is not None:
+        if (meant := layout_meant(tuple(clip.shape), self.layout)) is not None:
             raise DataError(
                 f"item {request.index}: a clip of shape {tuple(clip.shape)} would have "
                 f"{clip.shape[self.layout.index('C')]} channels as {self.layout}: give layout={meant!r}"
@@ -131,7 +132,7 @@ class ResampledDataset(Dataset[Any]):
         info = VideoInfo.uniform(*clip.shape[:3])
         grid = self.grids.train(request, info)
         frames = torch.from_numpy(info.frame_at(grid.times))
-        clip = resample(clip[frames], grid.resized, grid.crop, antialias=self.grids.antialias)
+        clip = resample(clip.index_select(0, frames), grid.resized, grid.crop, antialias=self.grids.antialias)
         return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
 
 
@@ -146,7 +147,17 @@ def _as_tensor(clip: Tensor | NDArray[Any], request: SampleRequest) -> Tensor:
         raise DataError(f"item {request.index}: a clip must be numeric, not {clip.dtype}") from error
 
 
-def _layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
+def check_layout(layout: str) -> None:
+    """Refuse an unknown order of dimensions.
+
+    Raises:
+        DataError: says which are known.
+    """
+    if layout not in _LAYOUTS:
+        raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
+
+
+def layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
     """Return the layout in which a clip has three channels, if it has too many in the given one."""
     if shape[layout.index("C")] <= _MOST_CHANNELS:
         return None

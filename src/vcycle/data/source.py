@@ -24,11 +24,11 @@ __all__ = ["Box", "FileSource", "FrameSource", "Frames", "PartSource", "part_sho
 Box = tuple[int, int, int, int]
 
 _RESIZED_AS_THEY_ARE = (torch.uint8, torch.float32, torch.float64)
-"""Pixel types that torch resizes natively; others are resized as float32."""
+"""Pixel types that torch resizes natively on a CPU; others are resized as float32."""
 
 
 class Frames(NamedTuple):
-    """Frames in the requested order."""
+    """Frames of one video in the requested order, as a ``FrameSource`` returns them."""
 
     pixels: Tensor
     """uint8 ``(T, h, w, 3)``, RGB."""
@@ -38,10 +38,18 @@ class Frames(NamedTuple):
 
 
 class FrameSource(Protocol):
-    """The interface through which a dataset reads frames. Both methods raise ``VideoError`` for an unusable video."""
+    """The interface through which a dataset reads frames: another decoder or store implements it.
+
+    Both methods raise ``VideoError`` for an unusable video. They are called in worker processes, which are forks of the
+    process that made the source: files and connections are opened in the methods.
+    """
 
     def info(self, item: int) -> VideoInfo:
-        """Return the times and displayed size of a video."""
+        """Return the times and displayed size of a video.
+
+        Args:
+            item: Number of the video in the dataset's list.
+        """
         ...
 
     def read(
@@ -54,9 +62,18 @@ class FrameSource(Protocol):
         antialias: bool,
         out: Tensor | None = None,
     ) -> Frames:
-        """Read frames by number: the crop (top, left, height, width) of pictures resized to ``resized``.
+        """Read frames by number.
 
-        They are written to ``out`` if given: uint8 ``(T, height, width, 3)``, contiguous, never read before.
+        Args:
+            item: Number of the video in the dataset's list.
+            frames: Frame numbers in display order, from 0; they may be unsorted and repeat.
+            resized: Height and width of the whole resized picture.
+            crop: Top, left, height and width of the crop in the resized picture.
+            antialias: Whether to average over the pixels between samples where the picture shrinks.
+            out: Where to write the pixels, if given: uint8 ``(T, height, width, 3)``, contiguous, not initialised.
+
+        Returns:
+            The frames in the requested order, uint8 ``(T, height, width, 3)``: ``out``, if it is given.
         """
         ...
 
@@ -117,7 +134,8 @@ def resize(pixels: Tensor, size: tuple[int, int], *, antialias: bool, out: Tenso
     if pixels.shape[1:3] != size:
         # Torch has fast uint8 kernels for channels last, if the pixels are contiguous.
         planes = pixels.contiguous().permute(0, 3, 1, 2)
-        if pixels.dtype not in _RESIZED_AS_THEY_ARE:
+        on_gpu = pixels.device.type != "cpu"  # where torch has no antialiasing of integers
+        if pixels.dtype not in _RESIZED_AS_THEY_ARE or (on_gpu and pixels.dtype == torch.uint8):
             planes = planes.float()
         resized = interpolate(planes, size=size, mode="bilinear", antialias=antialias).permute(0, 2, 3, 1)
         whole = not pixels.dtype.is_floating_point and resized.is_floating_point()

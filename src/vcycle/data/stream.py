@@ -4,8 +4,6 @@ A permutation is evaluated point by point, so ten thousand million samples need 
 computed without replaying those before it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import struct
 

@@ -1,7 +1,5 @@
 """Evaluation views of a video: clips spread over time, crops spread over the picture."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from vcycle.errors import DataError

@@ -21,7 +21,8 @@ def check_batch(step: Step, batch: Any, *, rank: int | None = None, world: int |
     Args:
         step: ``plan[index]``.
         batch: Clips, ``(B, C, T, H, W)``, ``(B, T, C, H, W)`` or ``(B, T, H, W, C)``, or for steps of one frame images
-            without T; or a tuple or list that starts with them, or a mapping that has them.
+            without T; or a tuple or list that starts with them, or a mapping that has them. The positions of a
+            ``Batch`` are compared too.
         rank: This rank, found by default.
         world: Number of ranks, found by default.
 
@@ -30,17 +31,35 @@ def check_batch(step: Step, batch: Any, *, rank: int | None = None, world: int |
     """
     clips = _clips_of(batch)
     rank, world = rank_and_world(rank, world)
-    own = len(rank_slice(step.batch, step.bn_batch, rank, world))
+    places = rank_slice(step.batch, step.bn_batch, rank, world)
+    own = len(places)
     shape = tuple(clips.shape)
     sides = tuple(step.shape) if len(shape) == 5 else tuple(step.shape[1:])
     fits = len(shape) == 5 or (len(shape) == 4 and step.shape.frames == 1)
     if fits and shape[0] == own and any(tuple(shape[k] for k in where) == sides for where in _SIDES[len(shape)]):
+        _check_position(step, batch, step.first_sample + places.start)
         return
     whose = f" of rank {rank} of {world}" if world > 1 else ""
     raise PlanError(
         f"the batch is not of step {step.index:,}, which expects {own} clips{whose} of {step.shape} (T×H×W): it has "
         f"shape {shape}. Iterate over vcycle.steps, which pairs each step with its batch"
     )
+
+
+def _check_position(step: Step, batch: Any, expected: int) -> None:
+    """Refuse the samples of another step of the same shape, if the batch has their positions, as `data.Batch` has.
+
+    Raises:
+        PlanError: naming the step and both positions.
+    """
+    if not {"clips", "positions"} <= set(getattr(batch, "_fields", ())):
+        return
+    positions: Tensor = batch.positions
+    if positions.device.type == "cpu" and positions[0] != expected:  # on a device it would synchronize
+        raise PlanError(
+            f"the batch is not of step {step.index:,}, whose first sample here is number {expected:,} of the stream: "
+            f"its first is number {int(positions[0]):,}. Iterate over vcycle.steps, which pairs step and batch"
+        )
 
 
 def _clips_of(batch: Any) -> Tensor:

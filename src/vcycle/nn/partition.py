@@ -78,6 +78,16 @@ class BatchPartition:
         """The position in the batch at which each rank's clips start, and the end of the batch."""
         return tuple(accumulate(self.clips, initial=0))
 
+    @property
+    def loss_weight(self) -> float:
+        """The factor of the rank's mean loss, so that gradients averaged over ranks are those of the batch's mean.
+
+        Example:
+            >>> [BatchPartition(clips=(4, 6), rank=rank).loss_weight for rank in (0, 1)]
+            [0.8, 1.2]
+        """
+        return len(self.clips) * self.clips[self.rank] / sum(self.clips)
+
     def has_whole_blocks(self, bn_batch: int, values: int = 2) -> bool:
         """Whether no block of ``bn_batch`` clips spans two ranks.
 

@@ -50,6 +50,7 @@ def lay_out(
     *,
     warmup_samples: Fraction = Fraction(0),
     mirrored: bool = False,
+    notes: Sequence[str] = (),
 ) -> Plan:
     """The plan of these segments: edges are rounded cumulatively to whole steps, with at least one step per segment.
 
@@ -72,7 +73,14 @@ def lay_out(
         replace(stage, rate=segment.rate(begin / total, end / total))
         for stage, segment, begin, end in zip(stages, segments, [0, *ends[:-1]], ends, strict=True)
     )
-    return Plan(name=name, baseline=baseline, stages=finished, warmup_samples=float(warmup_samples), mirrored=mirrored)
+    return Plan(
+        name=name,
+        baseline=baseline,
+        stages=finished,
+        warmup_samples=float(warmup_samples),
+        mirrored=mirrored,
+        notes=tuple(notes),
+    )
 
 
 def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:

@@ -7,6 +7,7 @@ from fractions import Fraction
 from vcycle.errors import PlanError
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
+from vcycle.plan.grids import Grids
 from vcycle.plan.rates import ConstantRate, CosineRate, Rate, StepDecay
 from vcycle.plan.schedule import Plan
 from vcycle.plan.shape import FULL, BatchShape, Scale
@@ -35,6 +36,8 @@ def constant(
     epoch_factor: float = 1.0,
     steps: int | None = None,
     lr_scaling: str = "linear",
+    frames_multiple: int = 1,
+    size_multiple: int = 1,
 ) -> Plan:
     """The baseline as a plan: one shape throughout.
 
@@ -46,8 +49,15 @@ def constant(
             it but do not grow.
         steps: Length in steps instead.
         lr_scaling: How the LR scales with the batch of a smaller grid: `linear`, `sqrt` or `none`.
+        frames_multiple: Round the frames of each shape to the nearest multiple, for models that need one; half a
+            multiple or less is refused.
+        size_multiple: The same of the side in pixels, such as 16 for a transformer with patches of 16.
+
+    Raises:
+        PlanError: if the options contradict each other or the baseline.
     """
-    return _to_budget("constant", baseline, _lr_segments(baseline, (), shape, lr_scaling), epoch_factor, steps)
+    grids = Grids(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple)
+    return _to_budget("constant", grids, _lr_segments(grids, (), shape, lr_scaling), epoch_factor, steps)
 
 
 def multigrid(
@@ -60,6 +70,8 @@ def multigrid(
     cycles: int = 3,
     fine_tune: bool = True,
     lr_scaling: str = "linear",
+    frames_multiple: int = 1,
+    size_multiple: int = 1,
 ) -> Plan:
     """Long and short cycles over a baseline (Wu et al. 2020, sections 3.1 and 3.2).
 
@@ -76,6 +88,9 @@ def multigrid(
             stage is a long cycle like the others.
         lr_scaling: How the LR scales with the batch of the long cycle: `linear`, `sqrt` or `none`. It never scales with
             the batch of the short cycle.
+        frames_multiple: Round the frames of each shape to the nearest multiple, for models that need one; half a
+            multiple or less is refused.
+        size_multiple: The same of the side in pixels, such as 16 for a transformer with patches of 16.
 
     Returns:
         The plan. The default Kinetics recipe takes 3.43× fewer steps than its baseline.
@@ -89,11 +104,12 @@ def multigrid(
     if not all(0 < area <= 1 for area in shorts):
         raise PlanError(f"short sizes {[float(area) for area in shorts]} must be areas in (0, 1]")
     name = "+".join(part for part, used in (("long", longs), ("short", shorts)) if used) or "constant"
+    grids = Grids(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple)
     if longs:
-        segments = _long_cycles(baseline, longs, shorts, cycles, fine_tune=fine_tune, lr_scaling=lr_scaling)
+        segments = _long_cycles(grids, longs, shorts, cycles, fine_tune=fine_tune, lr_scaling=lr_scaling)
     else:
-        segments = _lr_segments(baseline, shorts)
-    return _to_budget(name, baseline, segments, epoch_factor, steps)
+        segments = _lr_segments(grids, shorts)
+    return _to_budget(name, grids, segments, epoch_factor, steps)
 
 
 def cascade(
@@ -106,6 +122,8 @@ def cascade(
     lr_scaling: str = "linear",
     batch_growth: float = 1.0,
     finish: str = "law",
+    frames_multiple: int = 1,
+    size_multiple: int = 1,
 ) -> Plan:
     """Each shape once, coarse to fine (progressive resizing); the LR decays at full resolution only.
 
@@ -122,6 +140,9 @@ def cascade(
             same samples, which small datasets need.
         finish: LR decay over the steps of the last shape: `law` compresses the baseline's whole schedule into them,
             `cosine` is half a cosine, which wastes none of these few steps on an LR too small to learn.
+        frames_multiple: Round the frames of each shape to the nearest multiple, for models that need one; half a
+            multiple or less is refused.
+        size_multiple: The same of the side in pixels, such as 16 for a transformer with patches of 16.
 
     Raises:
         PlanError: if the last shape is not the full grid, the weights do not fit the shapes, or the batch would grow by
@@ -135,11 +156,13 @@ def cascade(
     shares = [Fraction(1)] * len(scales) if weights is None else [_positive(w, "weights") for w in weights]
     if len(shares) != len(scales):
         raise PlanError(f"{len(shares)} weights for {len(scales)} cascade shapes: one each is needed")
+    grids = Grids(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple, growth=batch_growth)
     segments = []
     for scale, share in zip(scales[:-1], shares[:-1], strict=True):
-        gain = scaled_lr(scale.grown(batch_growth), lr_scaling)
+        fitted = grids.fitted(scale)
+        gain = scaled_lr(fitted.grown(batch_growth), lr_scaling)
         flat = ConstantRate(lr=baseline.peak_lr * gain)
-        pattern = (baseline.at(scale, growth=batch_growth),)
+        pattern = (grids.at(fitted),)
         segments.append(Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain))
     if finish not in FINISHES:
         raise PlanError(f"finish {finish!r} is unknown: {', '.join(FINISHES)}")
@@ -150,17 +173,18 @@ def cascade(
     for k, (n, rate) in enumerate(stages):
         # The whole decay runs at full resolution, from start to end.
         name = str(FULL) + (f", {_lr_name(baseline, k)}" if len(stages) > 1 else "")
-        pattern = (baseline.at(FULL),)
+        pattern = (grids.at(FULL),)
         segments.append(Segment(name=name, steps=shares[-1] * n / length, pattern=pattern, rate=whole(rate)))
-    return _to_budget("cascade", baseline, segments, epoch_factor, steps)
+    return _to_budget("cascade", grids, segments, epoch_factor, steps)
 
 
 def _lr_segments(
-    baseline: Baseline, shorts: tuple[Fraction, ...], base: Scale = FULL, lr_scaling: str = "linear"
+    grids: Grids, shorts: tuple[Fraction, ...], base: Scale = FULL, lr_scaling: str = "linear"
 ) -> list[Segment]:
     """One segment per LR stage, all at one base shape, with the samples of the baseline."""
-    pattern = _pattern(baseline, base, shorts)
-    gain = scaled_lr(base.batch_factor, lr_scaling)
+    baseline, fitted = grids.baseline, grids.fitted(base)
+    pattern = _pattern(grids, fitted, shorts)
+    gain = scaled_lr(fitted.batch_factor, lr_scaling)
     stages = baseline.lr_stages()
 
     def name(k: int) -> str:
@@ -180,7 +204,7 @@ def _lr_segments(
 
 
 def _long_cycles(
-    baseline: Baseline,
+    grids: Grids,
     longs: tuple[Scale, ...],
     shorts: tuple[Fraction, ...],
     cycles: int,
@@ -189,6 +213,7 @@ def _long_cycles(
     lr_scaling: str,
 ) -> list[Segment]:
     """Segments of all long cycles and of the fine-tuning phase, before scaling to the budget."""
+    baseline = grids.baseline
     stages = baseline.lr_stages()
     tuning: list[tuple[Fraction, Rate]] = []
     if len(stages) == 1:
@@ -200,14 +225,15 @@ def _long_cycles(
     elif fine_tune:
         (steps, last) = stages.pop()
         tuning = [(steps / 2, stages[-1][1]), (steps / 2, last)]
-    patterns = [_pattern(baseline, scale, shorts) for scale in longs]
+    fitted = [grids.fitted(scale) for scale in longs]
+    patterns = [_pattern(grids, scale, shorts) for scale in fitted]
     means = [_mean(baseline, p) for p in patterns]
     mean_sum = sum(means, Fraction(0))
-    full = _pattern(baseline, FULL, shorts)
+    full = _pattern(grids, FULL, shorts)
     segments = []
     for k, (steps, rate) in enumerate(stages):
-        for scale, pattern in zip(longs, patterns, strict=True):
-            gain = scaled_lr(scale.batch_factor, lr_scaling)
+        for scale, actual, pattern in zip(longs, fitted, patterns, strict=True):
+            gain = scaled_lr(actual.batch_factor, lr_scaling)
             segments.append(
                 Segment(
                     name=f"cycle {k + 1}, {scale}",
@@ -226,10 +252,9 @@ def _long_cycles(
     return segments
 
 
-def _to_budget(
-    name: str, baseline: Baseline, segments: Sequence[Segment], epoch_factor: float, steps: int | None
-) -> Plan:
+def _to_budget(name: str, grids: Grids, segments: Sequence[Segment], epoch_factor: float, steps: int | None) -> Plan:
     """The plan of these segments, stretched to a budget in samples or, if given, in steps."""
+    baseline = grids.baseline
     batches = sum((s.steps * _mean(baseline, s.pattern) for s in segments), Fraction(0))
     own = batches / (Fraction(baseline.length) * baseline.unit)
     stretch = _positive(epoch_factor, "epoch_factor") / own
@@ -238,13 +263,21 @@ def _to_budget(
     # Warmup and freezes keep their samples; in training shorter than the baseline they shrink with it.
     share = min(Fraction(1), own * stretch)
     stretched = [replace(s, steps=s.steps * stretch) for s in segments]
-    return lay_out(name, baseline.stretched(share), stretched, warmup_samples=baseline.warmup_samples() * share)
+    plan = lay_out(
+        name,
+        baseline.stretched(share),
+        stretched,
+        warmup_samples=baseline.warmup_samples() * share,
+        notes=grids.notes,
+    )
+    plan.require(grids.needs)
+    return plan
 
 
-def _pattern(baseline: Baseline, base: Scale, shorts: Sequence[Fraction]) -> tuple[BatchShape, ...]:
-    """The batch shapes that a stage cycles through: the short sizes, capped at the base size, then the base."""
-    scales = [*(Scale(base.time, min(Fraction(area), base.area)) for area in shorts), base]
-    return tuple(baseline.at(s, bn_factor=round(s.batch_factor / base.batch_factor)) for s in scales)
+def _pattern(grids: Grids, base: Scale, shorts: Sequence[Fraction]) -> tuple[BatchShape, ...]:
+    """The batch shapes that a stage cycles through: the short sizes, capped at the fitted base's, then the base."""
+    scales = [*(grids.fitted(Scale(base.time, min(Fraction(area), base.area))) for area in shorts), base]
+    return tuple(grids.at(s, bn_factor=round(s.batch_factor / base.batch_factor)) for s in scales)
 
 
 def _mean(baseline: Baseline, pattern: Sequence[BatchShape]) -> Fraction:

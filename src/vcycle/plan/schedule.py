@@ -6,7 +6,7 @@ import operator
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, overload
@@ -19,7 +19,6 @@ from vcycle.plan.shape import FULL, BatchShape, Shape, ShapeConstraints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from rich.table import Table
 
 __all__ = ["Plan", "Saving", "Stage", "Step"]
 
@@ -133,6 +132,8 @@ class Plan(Sequence[Step]):
     """Length of a ramp warmup in samples of this plan."""
     mirrored: bool = False
     """Whether a clip's frames are raw frames followed by their mirror image (super-resolution, Vimeo)."""
+    notes: tuple[str, ...] = field(default=(), compare=False, metadata={serial.SAVED: False})
+    """What building it rounded, for the user. Not part of its value: neither compared nor saved."""
 
     def __post_init__(self) -> None:
         if not self.stages:
@@ -325,8 +326,12 @@ class Plan(Sequence[Step]):
         steps = self.baseline.total_steps
         return Saving(steps=steps / len(self), work=steps / self.work(cost))
 
-    def require(self, needs: ShapeConstraints, model: str) -> None:
+    def require(self, needs: ShapeConstraints, model: str | None = None) -> None:
         """Check every shape of the plan against the shape constraints of a model.
+
+        Args:
+            needs: The constraints.
+            model: Its name, for the message.
 
         Raises:
             PlanError: naming the first shape that the model cannot take, with its stage and step.
@@ -335,8 +340,9 @@ class Plan(Sequence[Step]):
             reason = needs.violation(cell.shape)
             if reason is not None:
                 stage = self.stages[self[step].stage]
+                which = "the model" if model is None else f"model {model!r}"
                 raise PlanError(
-                    f"plan {self.name!r}, stage {stage.name!r}: model {model!r} cannot take the shape "
+                    f"plan {self.name!r}, stage {stage.name!r}: {which} cannot take the shape "
                     f"{cell.shape} that comes at step {step:,}: {reason}"
                 )
 
@@ -374,11 +380,20 @@ class Plan(Sequence[Step]):
 
         return plan_text(self)
 
-    def table(self) -> "Table":
-        """The stages as a `rich` table."""
-        from vcycle.plan.show import plan_table
+    def rows(self) -> Iterator[dict[str, int | float | str]]:
+        """Every step as a flat row, for a table of all steps: `pandas.DataFrame(plan.rows())`.
 
-        return plan_table(self)
+        The columns, in this order:
+
+        - `step`: 0-based; `epoch`: passes over the training set before it; `stage`: the stage's name
+        - `frames`, `height`, `width`: the shape of each clip
+        - `batch`: clips in the global batch; `bn_batch`: clips in a BatchNorm group
+        - `lr`, then `lr_ROLE` for each parameter role
+        - `first_sample`: the batch's place in the sample stream; `samples`: samples seen after the step
+        """
+        from vcycle.plan.show import plan_rows
+
+        return plan_rows(self)
 
     def figure(self) -> "Figure":
         """Shapes, batch and LR over samples as a `matplotlib` figure (as Wu et al. 2020, figure 2)."""

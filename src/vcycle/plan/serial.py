@@ -10,7 +10,10 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vcycle.errors import PlanError
 
-__all__ = ["decode", "encode"]
+__all__ = ["SAVED", "decode", "encode"]
+
+SAVED = "saved"
+"""The metadata of a field that says whether it is encoded; True by default."""
 
 _TOO_LARGE = 1 << 63
 
@@ -21,7 +24,7 @@ def encode(value: object) -> Any:
     Equal values give the same data: 239.0 becomes 239.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        named = {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+        named = {f.name: encode(getattr(value, f.name)) for f in fields(value) if f.metadata.get(SAVED, True)}
         return {"kind": type(value).__name__} | named
     if isinstance(value, float) and value.is_integer():
         return int(value)

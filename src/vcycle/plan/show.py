@@ -1,10 +1,11 @@
-"""Shows a plan: a table of its stages, and a figure of shapes, batch and LR.
+"""Shows a plan: a table of its stages, rows of its steps, and a figure of shapes, batch and LR.
 
-Drawing libraries are imported on use: a plan itself needs only the standard library.
+matplotlib is imported on use: a plan itself needs only the standard library.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from vcycle.plan.shape import BatchShape
@@ -13,14 +14,10 @@ from vcycle.utils.extras import new_figure
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.table import Table
 
     from vcycle.plan.schedule import Plan, Stage
 
-__all__ = ["plan_figure", "plan_table", "plan_text", "summary"]
-
-_COLUMNS = 160
-"""Width of a table in plain text, enough that no column wraps."""
+__all__ = ["plan_figure", "plan_rows", "plan_text", "summary"]
 
 _WIDE = 10
 """The LR axis is logarithmic if the LRs of stages differ by more than this factor."""
@@ -33,48 +30,69 @@ def summary(plan: "Plan") -> str:
     return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
 
 
-def plan_table(plan: "Plan") -> "Table":
-    """The stages as a `rich` table."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        title=f"plan {plan.name} ({plan.fingerprint})",
-        caption=summary(plan),
-        title_justify="left",
-        caption_justify="left",
-        box=box.SIMPLE_HEAD,
-        padding=(0, 1, 0, 0),
-        pad_edge=False,
-    )
-    table.add_column("stage")
-    for column in ("steps", "epoch", "frames", "size", "batch", "BN", "LR", "work"):
-        table.add_column(column, justify="right", no_wrap=column in ("steps", "epoch"))
-    for stage, first in zip(plan.stages, _edges(plan), strict=False):
-        pattern = stage.pattern
-        work = sum(cell.voxels for cell in pattern) / len(pattern) / plan.baseline_shape.voxels
-        table.add_row(
-            stage.name,
-            f"{stage.steps:,}",
-            f"{plan.epochs_before(first):.4g}",
-            f"{stage.base.frames}",
-            _each([cell.size for cell in pattern]),
-            _each([cell.batch for cell in pattern]),
-            _each([cell.bn_batch for cell in pattern]),
-            _lr(stage),
-            f"{work:.2f}",
-        )
-    return table
-
-
 def plan_text(plan: "Plan") -> str:
-    """The table as plain text, at its natural width."""
-    from rich.console import Console
+    """The stages as a table in plain text, one line each, with the summary below."""
+    rows = [
+        ("stage", "steps", "epoch", "frames", "size", "batch", "BN", "LR", "work"),
+        *(_row(plan, stage, first) for stage, first in zip(plan.stages, _edges(plan), strict=False)),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [_line(row, widths) for row in rows]
+    width = max(map(len, lines)) + 1
+    return "\n".join(
+        [
+            *wrap(f"plan {plan.name} ({plan.fingerprint})", width),
+            "",
+            lines[0],
+            " " + "─" * (width - 2),
+            *lines[1:],
+            "",
+            *(line for text in (summary(plan), *plan.notes) for line in wrap(text, width)),
+        ]
+    )
 
-    console = Console(width=_COLUMNS, color_system=None, force_terminal=False, legacy_windows=False)
-    with console.capture() as printed:
-        console.print(plan_table(plan))
-    return "\n".join(line.rstrip() for line in printed.get().splitlines())
+
+def _row(plan: "Plan", stage: "Stage", first: int) -> tuple[str, ...]:
+    """The cells of a stage that starts at the step `first`."""
+    pattern = stage.pattern
+    work = sum(cell.voxels for cell in pattern) / len(pattern) / plan.baseline_shape.voxels
+    return (
+        stage.name,
+        f"{stage.steps:,}",
+        f"{plan.epochs_before(first):.4g}",
+        f"{stage.base.frames}",
+        _each([cell.size for cell in pattern]),
+        _each([cell.batch for cell in pattern]),
+        _each([cell.bn_batch for cell in pattern]),
+        _lr(stage),
+        f"{work:.2f}",
+    )
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    """A line of the table: names to the left, numbers to the right."""
+    numbers = (cell.rjust(width) for cell, width in zip(cells[1:], widths[1:], strict=True))
+    return " " + "  ".join([cells[0].ljust(widths[0]), *numbers])
+
+
+def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
+    """Every step as a flat row; see `Plan.rows`."""
+    roles = sorted(plan.baseline.roles)
+    for step in plan:
+        yield {
+            "step": step.index,
+            "epoch": step.first_sample / plan.baseline.clips,
+            "stage": plan.stages[step.stage].name,
+            "frames": step.shape.frames,
+            "height": step.shape.height,
+            "width": step.shape.width,
+            "batch": step.batch,
+            "bn_batch": step.bn_batch,
+            "lr": step.lr,
+            **{f"lr_{role}": step.lr_of(role) for role in roles},
+            "first_sample": step.first_sample,
+            "samples": step.first_sample + step.batch,
+        }
 
 
 def plan_figure(plan: "Plan") -> "Figure":

@@ -8,9 +8,10 @@ from fractions import Fraction
 from vcycle.errors import PlanError
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
+from vcycle.plan.grids import check_multiples, nearest_multiple, work_note
 from vcycle.plan.rates import CosineDecay, CosineRate, FactorWarmup
 from vcycle.plan.schedule import Plan
-from vcycle.plan.shape import BatchShape
+from vcycle.plan.shape import BatchShape, ShapeConstraints
 
 __all__ = ["NESTINGS", "large_minibatch", "superresolution"]
 
@@ -28,6 +29,8 @@ def superresolution(
     lr_scaling: str = "sqrt",
     stage_lrs: Sequence[float] | None = None,
     epoch_factor: float = 1.0,
+    frames_multiple: int = 1,
+    size_multiple: int = 1,
 ) -> Plan:
     """Coarse-to-fine crops and clips, with a warm restart of the LR at every stage.
 
@@ -53,6 +56,8 @@ def superresolution(
         lr_scaling: How the LR scales with a larger batch: `sqrt`, which suits Adam, `linear` or `none`.
         stage_lrs: Peak LR of each stage for the baseline's batch, instead of the baseline's LR (EDVR-M starts at 2e-4).
         epoch_factor: Samples of the plan, relative to the baseline. Warmup and freezes shrink with it but do not grow.
+        frames_multiple: Round the default `frames` to the nearest multiple; those that you list must be multiples.
+        size_multiple: The same of the `sizes`.
 
     Raises:
         PlanError: if the options contradict each other or the baseline.
@@ -64,7 +69,19 @@ def superresolution(
     if not isinstance(baseline.decay, CosineDecay):
         raise PlanError(f"a super-resolution schedule restarts a cosine; the baseline's decay is {baseline.decay}")
     _check_lists(nesting, sizes, frames)
-    shapes = _shapes(nesting, baseline, sizes, frames, mirrored)
+    check_multiples(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple)
+    frames_multiple = math.lcm(frames_multiple, 2 if mirrored and frames is None else 1)
+    notes: dict[str, None] = {}
+    if sizes is None:
+        sides = _rounded(_default_sizes(baseline.size, _parts(nesting, frames, 2)), size_multiple, "size", notes)
+    else:
+        sides = list(sizes)
+    if frames is None:
+        default = _default_frames(baseline.frames, _parts(nesting, sizes, 3), mirrored)
+        lengths = _rounded(default, frames_multiple, "frames", notes)
+    else:
+        lengths = list(frames)
+    shapes = _shapes(nesting, baseline, sides, lengths, mirrored)
     peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else list(stage_lrs)
     if len(peaks) != len(shapes):
         raise PlanError(f"{len(peaks)} stage LRs for {len(shapes)} stages: one each is needed")
@@ -78,6 +95,8 @@ def superresolution(
         shape = _batch_shape(baseline, t, s, batch)
         grown = Fraction(shape.batch, baseline.batch)
         gain = scaled_lr(grown, lr_scaling)
+        if batch == "scaled" and (note := work_note(baseline, shape, Fraction(baseline.batch))) is not None:
+            notes[note] = None
         rate = CosineRate(peak=peak, floor=baseline.decay.floor, end=1.0 if number == len(shapes) else 1 / len(shapes))
         segments.append(
             Segment(
@@ -90,13 +109,16 @@ def superresolution(
         )
     name = nesting if batch == "constant" else f"{nesting}+{batch}"
     share = min(Fraction(1), Fraction(epoch_factor))
-    return lay_out(
+    plan = lay_out(
         name,
         baseline.stretched(share),
         segments,
         warmup_samples=baseline.warmup_samples() * share,
         mirrored=mirrored,
+        notes=tuple(notes),
     )
+    plan.require(ShapeConstraints(frames_multiple=frames_multiple, size_multiple=size_multiple))
+    return plan
 
 
 def large_minibatch(
@@ -146,14 +168,15 @@ def _check_lists(nesting: str, sizes: Sequence[int] | None, frames: Sequence[int
 
 
 def _shapes(
-    nesting: str, baseline: Baseline, sizes: Sequence[int] | None, frames: Sequence[int] | None, mirrored: bool
+    nesting: str, baseline: Baseline, sides: list[int], lengths: list[int], mirrored: bool
 ) -> list[tuple[int, int]]:
     """Stages as (frames, size)."""
-    stages = 2  # of each axis by default; three of the frames unless synchronous
-    if nesting == "synchronous":
-        stages = len(sizes or frames or (1, 2))
-    sides = _sizes(baseline, sizes, stages)
-    lengths = _frames(baseline, frames, mirrored, stages if nesting == "synchronous" else 3)
+    if mirrored and baseline.frames % 2:
+        raise PlanError(f"a mirrored clip has an even number of frames; the baseline's has {baseline.frames}")
+    if mirrored and any(t % 2 for t in lengths):
+        raise PlanError(f"frames {lengths}: mirrored clips have even numbers of frames")
+    _check_ascending(sides, baseline.size, "sizes")
+    _check_ascending(lengths, baseline.frames, "frames")
     if nesting == "synchronous":
         if len(sides) != len(lengths):
             raise PlanError(
@@ -169,35 +192,34 @@ def _shapes(
     return [(t, s) for s in distinct_sides for t in distinct_lengths]
 
 
-def _parts(stages: int) -> list[Fraction]:
-    """Even parts from half to all: 1/2, 3/4 and 1 of three."""
+def _parts(nesting: str, listed: Sequence[int] | None, default: int) -> list[Fraction]:
+    """The default stages of an axis, even parts from half to all; synchronous: as many as are listed of the other."""
+    stages = default if nesting != "synchronous" else 2 if listed is None else len(listed)
     return [1 - Fraction(stages - 1 - k, 2 * max(1, stages - 1)) for k in range(stages)]
 
 
-def _sizes(baseline: Baseline, sizes: Sequence[int] | None, stages: int) -> list[int]:
-    full = baseline.size
-    if sizes is None:
-        sizes = [min(full, max(32, math.floor(full * part))) for part in _parts(stages)]
-    return _ascending(sizes, full, "sizes")
+def _default_sizes(full: int, parts: Sequence[Fraction]) -> list[int]:
+    return [min(full, max(32, math.floor(full * part))) for part in parts]
 
 
-def _frames(baseline: Baseline, frames: Sequence[int] | None, mirrored: bool, stages: int) -> list[int]:
-    full = baseline.frames
-    if mirrored and full % 2:
-        raise PlanError(f"a mirrored clip has an even number of frames; the baseline's has {full}")
-    if frames is None:
-        step = 2 if mirrored else 1
-        # The paper's floor of 6 frames must not exceed the clip; half of a mirrored clip of 14 is 7, rounded down to 6.
-        frames = [min(full, max(6, math.floor(full * part / step) * step)) for part in _parts(stages)]
-    if mirrored and any(t % 2 for t in frames):
-        raise PlanError(f"frames {list(frames)}: mirrored clips have even numbers of frames")
-    return _ascending(frames, full, "frames")
+def _default_frames(full: int, parts: Sequence[Fraction], mirrored: bool) -> list[int]:
+    step = 2 if mirrored else 1
+    # The paper's floor of 6 frames must not exceed the clip; half of a mirrored clip of 14 is 7, rounded down to 6.
+    return [min(full, max(6, math.floor(full * part / step) * step)) for part in parts]
 
 
-def _ascending(values: Sequence[int], full: int, name: str) -> list[int]:
+def _rounded(values: Sequence[int], multiple: int, name: str, notes: dict[str, None]) -> list[int]:
+    """The nearest multiples; a note names those that change. Half a multiple or less stays, and is refused later."""
+    found = [nearest_multiple(value, multiple) or value for value in values]
+    for before, after in zip(values, found, strict=True):
+        if before != after:
+            notes[f"{name} {before} is rounded to {after}, a multiple of {multiple}"] = None
+    return found
+
+
+def _check_ascending(values: Sequence[int], full: int, name: str) -> None:
     if list(values) != sorted(values) or values[0] < 1 or values[-1] != full:
         raise PlanError(f"{name} {list(values)} must increase from at least 1 to the baseline's {full}")
-    return list(values)
 
 
 def _batch_shape(baseline: Baseline, frames: int, size: int, batch: str) -> BatchShape:

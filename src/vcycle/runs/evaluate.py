@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.data import Replacement
-from vcycle.errors import DataError, VcycleError
+from vcycle.errors import DataError, VcycleError, user_code
 from vcycle.tasks.base import Evaluator, Progress
+from vcycle.train.calling import is_handled_elsewhere
 from vcycle.utils.atomic import atomic_write
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def validator(
         own = evaluator if shape is None else evaluator.at(shape)
         own.on_fault = on_fault
         report = partial(on_progress, own.doing)
-        found = list(own.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
+        with _evaluating(own):
+            found = list(own.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
         return ranks.reduce_on_first(found, partial(judge, own))
 
     def judge(own: Evaluator, everything: Sequence[Any]) -> "EvalResult":
@@ -60,9 +63,16 @@ def validator(
             if bad.video not in named:
                 named.add(bad.video)
                 on_message(_left_out(evaluator, bad))
-        return own.result(everything)
+        with _evaluating(own):
+            return own.result(everything)
 
     return validate
+
+
+def _evaluating(evaluator: Evaluator) -> AbstractContextManager[None]:
+    """Report an exception of an evaluator that a user brought as one error."""
+    kind = type(evaluator)
+    return user_code(f"evaluator {kind.__module__}:{kind.__qualname__} failed", evaluator, passing=is_handled_elsewhere)
 
 
 def evaluate_all(
@@ -76,7 +86,8 @@ def evaluate_all(
 ) -> list[Any] | None:
     """Evaluate on all ranks. Returns all results on the first rank, None on the others; reports unreadable items."""
     report = partial(on_progress, evaluator.doing)
-    own = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
+    with _evaluating(evaluator):
+        own = list(evaluator.each(model, device, rank=ranks.rank, world=ranks.world, progress=report))
     shares = ranks.gather(own)
     if shares is None:
         return None

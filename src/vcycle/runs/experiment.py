@@ -68,10 +68,11 @@ class Experiment:
         """Build the plan of that name, by default the recipe's, for the data, and check it against the model.
 
         Raises:
-            RecipeError: for an unknown name.
+            RecipeError: for an unknown name, or an option that the installed PyTorch does not have.
             PlanError: if it cannot be built, or the model does not support its shapes.
         """
         check_names(self.task.plans, [name or self.recipe.plan])
+        self.recipe.run.check_torch()
         if (length := self.task.length(self.recipe)) is not None:
             self._planned(length, name)  # errors show before the data is searched or generated
         return self._planned(len(self.splits.train), name)

@@ -1,6 +1,6 @@
 """Trains a model of any task in a run folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from vcycle.config.recipe import RecipeBase
@@ -9,6 +9,7 @@ from vcycle.runs.evaluate import validator
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.resume_guard import prepare_run_folder
 from vcycle.tasks.base import tasks
+from vcycle.tasks.models import is_shipped
 
 if TYPE_CHECKING:
     from vcycle.train.callbacks import Callbacks
@@ -17,7 +18,36 @@ if TYPE_CHECKING:
     from vcycle.train.ranks import Ranks
     from vcycle.train.run import RunFolder
 
-__all__ = ["config_of", "start", "train"]
+__all__ = ["config_of", "probe_plans", "start", "train"]
+
+
+def probe_plans(recipe: RecipeBase, classes: int, plans: Iterable[Plan], *, ranks: "Ranks | None" = None) -> None:
+    """Try a recipe's model at every shape of some plans; see `vcycle.train.probe.probe`.
+
+    Shipped models are not tried: vcycle's tests run them at the shapes that their constraints allow, and a large one
+    would take minutes on a CPU.
+
+    Args:
+        recipe: The recipe.
+        classes: Number of model outputs, if the task has classes.
+        plans: The plans.
+        ranks: The ranks that train together.
+
+    Raises:
+        UserCodeError: for the first shape that the model fails at.
+    """
+    if is_shipped(recipe):
+        return
+    from vcycle.train.probe import probe
+
+    task = tasks[recipe.task]
+    probe(
+        config_of(recipe),
+        lambda: task.prepare_model(task.build_model(recipe, classes, download=False), recipe),
+        task.objective(recipe, classes),
+        plans,
+        ranks=ranks,
+    )
 
 
 def start(

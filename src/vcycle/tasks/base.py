@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
+    from vcycle.data.locations import Location
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.models import ModelRegistry
     from vcycle.train.log import Watched
@@ -70,7 +71,7 @@ class Found(Protocol):
     """The videos, clips or images of one split, found but not decoded."""
 
     @property
-    def source(self) -> "Path | str":
+    def source(self) -> "Location | str":
         """The folder or list that they were found in."""
         ...
 
@@ -201,6 +202,8 @@ class Evaluator(ABC):
     item: ClassVar[str] = "item"
     """Name of one item: `video`, `clip`."""
 
+    shape: Shape | None = None
+    """Shape of the clips that the model is given; None if it varies."""
     on_fault: Callable[[str], None]
     """Called with the fault of an item that still counts, such as a truncated file; once per item and evaluation."""
 
@@ -311,7 +314,7 @@ class Demo:
 class CheckOptions:
     """Options of `vcycle check`."""
 
-    folder: "Path"
+    folder: "Location"
     quick: bool
     """Whether to read packets without decoding."""
     workers: int | None
@@ -370,6 +373,9 @@ class Task(ABC, Generic[R, F]):
     overrides of the recipe. Its module imports no torch."""
     preparers: ClassVar[Mapping[str, Preparer]] = {}
     """Formats of `vcycle prepare --to NAME`."""
+    importers: ClassVar[Mapping[str, str]] = {}
+    """Importers of other tools' configurations for `vcycle import`: maps a tool to `module:attribute` of a
+    `vcycle.tasks.importing.Importer`."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1
     """Ratio of the sides of the largest images to the sides of a plan's shapes."""

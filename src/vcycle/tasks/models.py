@@ -9,11 +9,11 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
 
-from vcycle.config.recipe import NeedsSection
-from vcycle.errors import RecipeError, VcycleError, did_you_mean
-from vcycle.plan import ShapeConstraints
+from vcycle.config.recipe import NeedsSection, RecipeBase
+from vcycle.errors import PlanError, RecipeError, VcycleError, did_you_mean, user_code
+from vcycle.plan import Baseline, ShapeConstraints
 from vcycle.registry import Registry, import_attribute
 from vcycle.section import Section
 from vcycle.tasks.base import tasks
@@ -27,7 +27,10 @@ __all__ = [
     "ModelChoice",
     "ModelRegistry",
     "ModelSpec",
+    "Multiples",
+    "Needs",
     "ParameterRole",
+    "is_shipped",
     "models_of",
     "register_model",
 ]
@@ -35,7 +38,17 @@ __all__ = [
 _SPEC = "__vcycle_model__"
 """The attribute in which :func:`register_model` leaves a model's spec."""
 
+Needs = ShapeConstraints | Mapping[str, int] | Callable[[Any], ShapeConstraints | Mapping[str, int]]
+"""What a model needs of a clip's shape: constraints, or a function of its options that returns them."""
+
 _Built = TypeVar("_Built", bound=Callable[..., Any])
+
+
+class Multiples(TypedDict, total=False):
+    """The multiples to which a plan rounds its shapes, as arguments of its builder."""
+
+    frames_multiple: int
+    size_multiple: int
 
 
 class ModelChoice(Protocol):
@@ -99,9 +112,7 @@ class ModelSpec:
     """Options that differ from their class's defaults."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Further arguments of ``build``, which no option changes."""
-    needs: ShapeConstraints | Mapping[str, int] | Callable[[Any], ShapeConstraints | Mapping[str, int]] = field(
-        default_factory=ShapeConstraints
-    )
+    needs: Needs = field(default_factory=ShapeConstraints)
     """What it needs of a clip's shape: constraints, or a function of its options."""
     key_map: KeyMap | str | None = None
     """Other libraries' names of its weights; or ``module:attribute`` of them."""
@@ -125,7 +136,8 @@ class ModelSpec:
         """
         values = {**self.preset, **given}
         if self.options is not None:
-            return read_options(self.options, name, values)
+            with user_code(f"options of model {name!r}", self.options):
+                return read_options(self.options, name, values)
         if callable(self.build):
             known = _keywords(self.build, given_by_position=models_of(self.task).arguments)
             if known is not None:
@@ -134,7 +146,10 @@ class ModelSpec:
 
     def needs_with(self, name: str, options: Any) -> ShapeConstraints:
         """What the model needs of a clip's shape with some options, as :meth:`read_options` returns them."""
-        found = self.needs(options) if callable(self.needs) else self.needs
+        found = self.needs
+        if callable(found):
+            with user_code(f"needs of model {name!r}", found):
+                found = found(options)
         return _as_needs(found, name)
 
     def loaded_key_map(self) -> KeyMap | None:
@@ -240,6 +255,19 @@ class ModelRegistry(Registry[ModelSpec]):
             size_multiple=math.lcm(own.size_multiple, more.size_multiple),
         )
 
+    def multiples_of(self, choice: ModelChoice, baseline: Baseline) -> Multiples:
+        """The multiples to which a plan rounds its shapes for a recipe's model.
+
+        None where the baseline itself is no multiple: `Plan.require` then refuses the plan, and names model and step.
+
+        Raises:
+            RecipeError: as :meth:`needs`.
+        """
+        needs = self.needs_of(choice)
+        if baseline.frames % needs.frames_multiple or baseline.size % needs.size_multiple:
+            return {}
+        return {"frames_multiple": needs.frames_multiple, "size_multiple": needs.size_multiple}
+
     def build(self, name: str, /, *arguments: Any, **options: Any) -> "nn.Module":
         """Build a model.
 
@@ -253,6 +281,8 @@ class ModelRegistry(Registry[ModelSpec]):
         """
         from torch import nn
 
+        from vcycle.train.calling import MODEL_NAME
+
         spec = self.find(name)
         values = spec.read_options(name, options)
         if isinstance(values, Section):
@@ -260,13 +290,8 @@ class ModelRegistry(Registry[ModelSpec]):
         make = import_attribute(spec.build, f"model {name!r}") if isinstance(spec.build, str) else spec.build
         if not isinstance(spec.build, str):
             _check_call(name, make, *arguments, **spec.fixed, **values)
-        try:
+        with user_code(f"model {name!r} cannot be built"):
             model = make(*arguments, **spec.fixed, **values)
-        except VcycleError:
-            raise
-        except (Exception, SystemExit) as error:  # a user's network can raise anything
-            reason = " ".join(str(error).split())
-            raise RecipeError(f"model {name!r} cannot be built: {type(error).__name__}: {reason}") from error
         if not isinstance(model, nn.Module):
             raise RecipeError(f"model {name!r} was built as {type(model).__name__}; accepted: a torch.nn.Module")
         lazy = [key for key, value in model.named_parameters() if isinstance(value, nn.UninitializedParameter)]
@@ -276,6 +301,7 @@ class ModelRegistry(Registry[ModelSpec]):
             if not hasattr(model, attribute):
                 asked = " and ".join(self.attributes)
                 raise RecipeError(f"model {name!r} has no attribute {attribute!r}; accepted: a network with {asked}")
+        setattr(model, MODEL_NAME, name)
         return model
 
     def _is_ours(self, name: str) -> bool:
@@ -287,6 +313,15 @@ class ModelRegistry(Registry[ModelSpec]):
 
     def _not_ours(self, name: str) -> RecipeError:
         return RecipeError(f"model {name!r} is not one of {self.task}; accepted: {', '.join(self.names())}")
+
+
+def is_shipped(recipe: RecipeBase) -> bool:
+    """Whether a recipe's network and task come with vcycle, whose tests run it at the shapes that its needs allow."""
+    models = tasks[recipe.task].models
+    if models is None or not type(tasks[recipe.task]).__module__.startswith("vcycle."):
+        return False
+    build = models.find(recipe.model.name).build
+    return (build if isinstance(build, str) else str(build.__module__)).startswith("vcycle.")
 
 
 def models_of(task: str) -> ModelRegistry:
@@ -304,9 +339,7 @@ def register_model(
     task: str = "recognition",
     options: type[Section] | None = None,
     preset: Mapping[str, Any] | None = None,
-    needs: ShapeConstraints
-    | Mapping[str, int]
-    | Callable[[Any], ShapeConstraints | Mapping[str, int]] = ShapeConstraints(),  # noqa: B008 -- frozen
+    needs: Needs | None = None,
     key_map: KeyMap | str | None = None,
     roles: Mapping[str, ParameterRole] | None = None,
     downloads: str | None = None,
@@ -321,7 +354,7 @@ def register_model(
         preset: Options that differ from their class's defaults.
         needs: What the model needs of a clip's shape: ``{"frames_multiple": 4}`` (of ``min_frames``,
             ``frames_multiple``, ``min_size``, ``size_multiple``), :class:`~vcycle.plan.ShapeConstraints`, or a
-            function of the options that returns either.
+            function of the options that returns either. By default, the attribute ``needs`` of what is decorated.
         key_map: Other libraries' names of its weights.
         roles: Parameters that a plan may treat apart.
         downloads: The option that lets it download pretrained weights.
@@ -340,7 +373,7 @@ def register_model(
             task=task,
             options=options,
             preset=preset or {},
-            needs=needs,
+            needs=_own_needs(build, f"model {name!r}") if needs is None else needs,
             key_map=key_map,
             roles=roles or {},
             downloads=downloads,
@@ -372,10 +405,19 @@ def _spec_of(value: Any, source: str, task: str) -> ModelSpec:
             f"{source} is {getattr(value, '__qualname__', None) or type(value).__name__}; accepted: a class derived "
             "from torch.nn.Module, what vcycle.register_model decorates, or a ModelSpec"
         )
-    needs = getattr(value, "needs", ShapeConstraints())
-    if not isinstance(needs, ShapeConstraints | Mapping):
-        raise RecipeError(f"{source}: its attribute 'needs' is {needs!r}; accepted: a mapping such as min_frames to 4")
-    return ModelSpec(build=value, task=task, needs=needs)
+    return ModelSpec(build=value, task=task, needs=_own_needs(value, source))
+
+
+def _own_needs(build: Any, source: str) -> Needs:
+    """The attribute ``needs`` of what builds a model; no constraints without it."""
+    needs = getattr(build, "needs", ShapeConstraints())
+    if not (isinstance(needs, ShapeConstraints | Mapping) or callable(needs)):
+        raise RecipeError(
+            f"{source}: its attribute 'needs' is {needs!r}; accepted: a mapping such as min_frames to 4, or a function "
+            "of the options that returns one"
+        )
+    found: Needs = needs
+    return found
 
 
 def _is_module_class(value: Any) -> bool:
@@ -388,12 +430,17 @@ def _as_needs(found: ShapeConstraints | Mapping[str, int], name: str) -> ShapeCo
     if isinstance(found, ShapeConstraints):
         return found
     known = list(NeedsSection.model_fields)
+    if not isinstance(found, Mapping):
+        raise RecipeError(f"model {name!r}: its needs are {found!r}; accepted: a mapping such as min_frames to 4")
     for key in found:
         if key not in known:
             near = did_you_mean(key, known)
             raise RecipeError(f"model {name!r} needs {key!r}, which is unknown{near}; accepted: {', '.join(known)}")
     values: dict[str, Any] = dict(found)
-    return ShapeConstraints(**values)
+    try:
+        return ShapeConstraints(**values)
+    except PlanError as error:
+        raise RecipeError(f"model {name!r}: {error}") from None
 
 
 def _keywords(build: Callable[..., Any], *, given_by_position: int) -> list[str] | None:

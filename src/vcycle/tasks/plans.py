@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import ValidationError
 
 from vcycle import plan as planning
-from vcycle.errors import PlanError, RecipeError, did_you_mean
+from vcycle.errors import PlanError, RecipeError, did_you_mean, user_code
 from vcycle.plan import Baseline, Plan
 from vcycle.registry import Registry
 from vcycle.section import Section
@@ -106,12 +106,16 @@ def build_plan(plans: Registry[PlanSpec], recipe: "RecipeBase", baseline: Baseli
     spec = plans[base]
     options = options_of(spec, recipe)
     try:
+        with user_code(f"plan {base!r} cannot be built", spec.build):
+            built = spec.build(recipe, baseline, options, None if is_control else factor)
+        if not isinstance(built, Plan):
+            raise RecipeError(f"plan {base!r} was built as {type(built).__name__}; accepted: a vcycle.Plan")
         if not is_control:
-            return spec.build(recipe, baseline, options, factor)
+            return built
         length = factor if factor is not None else getattr(options, "control_epoch_factor", None) or 1.0
-        return planning.control(spec.build(recipe, baseline, options, None), epoch_factor=length)
+        return planning.control(built, epoch_factor=length)
     except PlanError as error:
-        said = str(error)
+        said = str(error).replace(": the model cannot take", f": model {recipe.model.name!r} cannot take")
         raise PlanError(said if said.startswith("plan ") else f"plans.{spec.section}: {said}") from error
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from vcycle.config.bases import MAIN_KEYS, Written, resolve
 from vcycle.config.recipe import RecipeBase
+from vcycle.data.locations import given_location, location
 from vcycle.errors import RecipeError, did_you_mean
 from vcycle.registry import import_attribute
 from vcycle.section import ordered_fields
@@ -193,7 +194,7 @@ def with_absolute_paths(recipe: _Recipe) -> _Recipe:
         section, _, name = key.partition(".")
         value = getattr(getattr(recipe, section), name, None)
         if value is not None:
-            update.setdefault(section, {})[name] = str(Path(value).absolute())
+            update.setdefault(section, {})[name] = str(location(value).absolute())
     sections = {section: getattr(recipe, section).model_copy(update=paths) for section, paths in update.items()}
     return recipe.model_copy(update=sections)
 
@@ -334,7 +335,7 @@ def recipe_of_data(data: str, recipe: str | None, layout: str | None, overrides:
         raise RecipeError(f"{wrong!r}: without --recipe, only keys of data can be changed, such as data.val=FILE")
     if layout is not None:
         given.append(f"data.layout={layout}")
-    return with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data.path={Path(data).expanduser()}", *given]))
+    return with_absolute_paths(load_recipe(recipe or _ANY_RECIPE, [f"data.path={given_location(data)}", *given]))
 
 
 def override_trained(recipe: RecipeBase, overrides: Sequence[str], source: str) -> RecipeBase:

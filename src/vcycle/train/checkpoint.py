@@ -20,10 +20,12 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.plan import Plan
+from vcycle.train.config import SHARDS_FROM
 from vcycle.train.outcome import ValidationResult
 from vcycle.train.sharded_checkpoint import ShardedWriter, read_sharded, verify_sharded
 from vcycle.utils.atomic import PARTIAL, atomic_write
 from vcycle.utils.reading import check_regular
+from vcycle.utils.versions import older
 
 __all__ = [
     "BEST",
@@ -241,7 +243,7 @@ def load_checkpoint(
         verified: Whether the checksums of a folder have been verified already.
 
     Raises:
-        CheckpointError: if it is damaged or not a vcycle checkpoint.
+        CheckpointError: if it is damaged or not a vcycle checkpoint, or the installed PyTorch cannot read it.
     """
 
     def read() -> Any:
@@ -253,6 +255,10 @@ def load_checkpoint(
             verify_sharded(path)
         return read_sharded(path, like, parameters)
 
+    if path.is_dir() and (found := older("torch", SHARDS_FROM)) is not None:
+        raise CheckpointError(
+            f"checkpoint {path} is sharded, but torch {found} is installed: torch {SHARDS_FROM} or newer reads it"
+        )
     data = _reading(path, read)
     if not isinstance(data, dict) or data.pop("format", None) != _FORMAT:
         raise CheckpointError(f"{path} is not a vcycle checkpoint (format {_FORMAT})")

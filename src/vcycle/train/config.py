@@ -14,8 +14,18 @@ from pydantic_core import PydanticCustomError
 from vcycle.data.config import LoadingSection
 from vcycle.errors import RecipeError
 from vcycle.section import PositiveFloat, Section
+from vcycle.utils.versions import older
 
-__all__ = ["Average", "EmaSpec", "GradNorm", "OptimizerSection", "RunSection", "TrainConfig", "TryShapes"]
+__all__ = [
+    "SHARDS_FROM",
+    "Average",
+    "EmaSpec",
+    "GradNorm",
+    "OptimizerSection",
+    "RunSection",
+    "TrainConfig",
+    "TryShapes",
+]
 
 Average = Annotated[float, Field(ge=0, lt=1)]
 """Decay of a running average."""
@@ -23,6 +33,10 @@ GradNorm = PositiveFloat
 """Maximum norm of the gradients."""
 TryShapes = Literal["auto", "always", "never"]
 """When to try batch shapes before the first step: `auto` does so on a GPU."""
+
+SHARDS_FROM = "2.10"
+"""The oldest PyTorch that shards models: 2.7 cannot set resharding for the forward pass alone, and with 2.8 ranks do
+not learn what a single process does."""
 
 _USUAL = ("sgd", "adam", "adamw")
 """Optimizers that are accepted without importing torch."""
@@ -47,7 +61,8 @@ class RunSection(Section):
     """Dtype that gradients are rounded to when processes exchange them: halves the traffic on a slow network."""
     shard: bool = False
     """Shard weights, gradients and optimizer state over the processes (FSDP), for models that do not fit otherwise.
-    Results are equal to rounding. Not with `compile` or `graphs`. No effect on one process."""
+    Results are equal to rounding. Needs torch 2.10 or newer. Not with `compile` or `graphs`. No effect on one
+    process."""
     threads: Annotated[int, Field(ge=1, le=1024)] | Literal["auto"] = "auto"
     """Compute threads of each process. `auto`: the value of `OMP_NUM_THREADS` or, on resume, the number that the run
     had; else the idle cores less those of `data.workers`, shared by the processes of a machine, or 1 if that is
@@ -73,6 +88,18 @@ class RunSection(Section):
     """Try each batch shape before the first step. A shape that does not fit into memory is computed in micro-batches
     (gradient accumulation), with the same result. `auto`: on a GPU. If memory runs out later, micro-batches are used in
     any case."""
+
+    def check_torch(self) -> None:
+        """Check that the installed PyTorch has what the options need, without importing it.
+
+        Raises:
+            RecipeError: naming the key, the installed version and the accepted ones.
+        """
+        if self.shard and (found := older("torch", SHARDS_FROM)) is not None:
+            raise RecipeError(
+                f"run.shard is true, but torch {found} is installed: torch {SHARDS_FROM} or newer is accepted, or "
+                "run.shard=false"
+            )
 
     @field_validator("loggers")
     @classmethod

@@ -1,7 +1,5 @@
 """The environment of a run: command, machine, device and versions."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

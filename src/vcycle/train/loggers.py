@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from vcycle.errors import RecipeError, VcycleError
+from vcycle.errors import RecipeError, VcycleError, reason, user_code
 from vcycle.registry import Registry, import_attribute
 from vcycle.utils.atomic import atomic_write
 from vcycle.utils.extras import check_installed
@@ -172,7 +172,7 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
     try:
         for name in names:
             factory = _factory_of(name)
-            try:
+            with user_code(f"run.loggers: {name} cannot be opened"):
                 logger = factory(run)
                 if not (callable(getattr(logger, "log", None)) and callable(getattr(logger, "close", None))):
                     raise VcycleError(
@@ -180,10 +180,6 @@ def open_loggers(names: Sequence[str], run: LoggedRun, on_message: Callable[[str
                         "step) and close()"
                     )
                 opened.append(_Guarded(name, logger, on_message))
-            except VcycleError:
-                raise
-            except Exception as error:
-                raise VcycleError(f"run.loggers: {name} cannot be opened: {_reason(error)}") from error
     except BaseException:
         for logger in opened:
             logger.close()
@@ -210,10 +206,5 @@ class _Guarded:
             call()
         except Exception as error:  # whatever a service or a user's code raises
             if not self._failed:
-                self._tell(f"logger {self._name} failed ({_reason(error)}): the training continues without it")
+                self._tell(f"logger {self._name} failed ({reason(error)}): the training continues without it")
             self._failed = True
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).splitlines()
-    return lines[0] if lines else type(error).__name__

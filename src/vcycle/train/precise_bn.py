@@ -79,17 +79,12 @@ def over_ranks(moments: list[Moments]) -> list[Moments]:
     distributed.all_gather(everyone, mine)
     sizes = [1 + 2 * len(m.mean) for m in moments]
     ranks = [[_unpacked(part) for part in torch.split(vector, sizes)] for vector in everyone]
-    return [_merged(list(of_layer)) for of_layer in zip(*ranks, strict=True)]
+    return [merge_moments([part for part in parts if part.values] or [parts[0]]) for parts in zip(*ranks, strict=True)]
 
 
 def _unpacked(part: Tensor) -> Moments:
     channels = len(part) // 2
     return Moments(round(part[0].item()), part[1 : 1 + channels], part[1 + channels :])
-
-
-def _merged(parts: list[Moments]) -> Moments:
-    some = [part for part in parts if part.values]
-    return merge_moments(some) if some else parts[0]
 
 
 def _nothing(layer: _BatchNorm) -> Moments:

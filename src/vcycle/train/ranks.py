@@ -16,7 +16,7 @@ from torch import distributed
 from vcycle.errors import VcycleError
 from vcycle.utils.ranks import launched_world
 
-__all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "joined", "restarted"]
+__all__ = ["SINGLE_PROCESS", "PeerExited", "Ranks", "is_communication_error", "joined", "restarted"]
 
 _T = TypeVar("_T")
 _Part = TypeVar("_Part")
@@ -164,8 +164,7 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            # Gloo has no exception class.
-            if self.world > 1 and (isinstance(error, distributed.DistError) or "gloo" in str(error)):
+            if self.world > 1 and is_communication_error(error):
                 raise self._abandoned() from error
             raise
 
@@ -270,6 +269,12 @@ def joined() -> Iterator[Ranks]:
         )
     finally:
         distributed.destroy_process_group()
+
+
+def is_communication_error(error: BaseException) -> bool:
+    """Whether an error comes from the communication between ranks."""
+    # Gloo has no exception class.
+    return isinstance(error, distributed.DistError) or (isinstance(error, RuntimeError) and "gloo" in str(error))
 
 
 def _agree_first() -> None:

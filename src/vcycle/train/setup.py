@@ -36,6 +36,7 @@ def set_up(
 ) -> tuple[TrainState, TrainStep]:
     """Put a model on its device, and make its optimizer and its training step; see `vcycle.train.trainer.fit`."""
     options, device = config.run, accelerator.device
+    options.check_torch()
     convert_batchnorm(model, plan[0].bn_batch)
     model = _laid_out(model, device)
     average = None if config.ema is None else Ema(model, config.ema)

@@ -92,8 +92,9 @@ def compiled(model: nn.Module, shapes: int) -> Any:
     """
     from torch._dynamo import config  # takes a second
 
-    config.recompile_limit = max(config.recompile_limit, _VARIANTS * shapes)
-    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, 64 * _VARIANTS * shapes)
+    # PyTorch 2.7 and newer say recompile_limit; these names are understood by all.
+    config.cache_size_limit = max(config.cache_size_limit, _VARIANTS * shapes)
+    config.accumulated_cache_size_limit = max(config.accumulated_cache_size_limit, 64 * _VARIANTS * shapes)
     # Dropout draws as it does in eager mode.
     return torch.compile(model, dynamic=False, backend=_BACKEND, options={"fallback_random": True})
 

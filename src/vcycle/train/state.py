@@ -172,18 +172,16 @@ class TrainState:
                 f"checkpoint {path} was made while {sum(theirs_trained)} parameters were trained, this recipe trains "
                 f"{sum(trained)} (training.freeze): resume with the run's own recipe ({self.run.recipe})"
             )
-        if (checkpoint.averaged is None) != (self.ema is None):
-            had, has = ("without", "with")[:: 1 if checkpoint.averaged is None else -1]
-            raise CheckpointError(
-                f"checkpoint {path} was made {had} an average of the weights, this recipe trains {has} one "
-                f"(training.ema): resume with the run's own recipe ({self.run.recipe})"
-            )
-        if (checkpoint.scaler is None) != (self.scaler is None):
-            had, has = ("without", "with")[:: 1 if checkpoint.scaler is None else -1]
-            raise CheckpointError(
-                f"checkpoint {path} was made {had} a gradient scaler, this recipe trains {has} one (run.precision): "
-                f"resume with the run's own recipe ({self.run.recipe})"
-            )
+        for what, key, theirs_has, ours_has in (
+            ("an average of the weights", "training.ema", checkpoint.averaged is not None, self.ema is not None),
+            ("a gradient scaler", "run.precision", checkpoint.scaler is not None, self.scaler is not None),
+        ):
+            if theirs_has != ours_has:
+                had, has = ("with", "without") if theirs_has else ("without", "with")
+                raise CheckpointError(
+                    f"checkpoint {path} was made {had} {what}, this recipe trains {has} one ({key}): resume with the "
+                    f"run's own recipe ({self.run.recipe})"
+                )
         if self.ema is not None and checkpoint.averaged is not None:
             load_weights(self.ema.model, scatter_state(checkpoint.averaged, self.ema.model.state_dict()), path)
         try:

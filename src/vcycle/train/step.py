@@ -23,6 +23,7 @@ from vcycle.nn.batchnorm import Commitment, SubBatchNorm
 from vcycle.nn.partition import BatchPartition
 from vcycle.plan import BatchShape, Plan, Shape, Step
 from vcycle.train.accelerator import Accelerator, MixedPrecision, may_overflow
+from vcycle.train.calling import calling
 from vcycle.train.gradients import StepResult, clip_gradients, gradient_norm, step_if
 from vcycle.train.graphs import Recorder, on_cuda
 from vcycle.train.objective import Objective
@@ -142,6 +143,8 @@ class TrainStep:
             return loss.detach()
 
         with ExitStack() as stack:
+            where = f"at step {step.index:,} ({_cell(step)})"
+            stack.enter_context(calling(self._state.model, where, self._objective))
             if self._speed.compile:
                 stack.enter_context(compile_failures(_cell(step)))
                 stack.enter_context(lists_kept_empty(self._norms))

@@ -45,12 +45,16 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces the file after the block, and is deleted after an exception.
 
     Args:
-        file: The file to write; replaced if it exists.
+        file: The file to write; replaced if it exists. Of a link, such as `/dev/stdout`, the target is replaced.
         durable: Whether to sync to disk, so that the file survives a power loss.
 
     Raises:
-        OSError: If the file cannot be written.
+        OSError: If the file cannot be written, or is a device or a pipe.
     """
+    if file.exists() and not (file.is_file() or file.is_dir()):  # a folder cannot be replaced in any case
+        raise OSError(errno.EINVAL, "not a regular file")
+    if file.is_symlink():
+        file = Path(os.path.realpath(file))
     partial = partial_of(file)
     try:
         yield partial
@@ -68,7 +72,10 @@ def atomic_path(file: Path, *, durable: bool = True) -> Iterator[Path]:
 
 def sync_folder(folder: Path) -> None:
     """Sync a folder to disk: only then do new names in it survive a power loss. A no-op where the system cannot."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it may be written to, but not listed
+        return
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -1,7 +1,5 @@
 """Number of available and of idle CPU cores."""
 
-from __future__ import annotations
-
 import math
 import os
 import time

@@ -6,26 +6,35 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from vcycle.errors import RecipeError
+from vcycle.utils.versions import pip_torchvision
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["NotInstalledError", "check_installed", "new_figure", "require"]
 
-_USES = {"matplotlib": "plots need", "sklearn": "the demo needs"}
+_USES = {
+    "fsspec": "URLs need",
+    "lightning": "vcycle.integrations.lightning needs",
+    "matplotlib": "plots need",
+    "sklearn": "the demo needs",
+    "transformers": "vcycle.integrations.transformers needs",
+}
 _PACKAGES = {"sklearn": "scikit-learn"}
 _EXTRAS = {"matplotlib": "plots", "sklearn": "demo"}
 """The extra that installs a library, if it has another name."""
 
 
-class NotInstalledError(RecipeError):
+class NotInstalledError(RecipeError, ImportError):
     """What is asked for needs an optional library that is not installed, or cannot be imported."""
 
     def __init__(self, library: str, use: str | None, cause: str) -> None:
         """Describe the command that installs a library."""
         use, package = use or _USES[library], _PACKAGES.get(library, library)
         extra = _EXTRAS.get(library, library)
-        super().__init__(f"{use} {package}, which {cause}: pip install 'vcycle[{extra}]'")
+        # Without torch's version, pip replaces torch by the newest, with which the newest torchvision goes.
+        command = pip_torchvision() if library == "torchvision" else f"pip install 'vcycle[{extra}]'"
+        super().__init__(f"{use} {package}, which {cause}: {command}")
 
 
 def require(module: str, use: str | None = None) -> Any:

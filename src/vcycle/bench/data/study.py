@@ -36,6 +36,7 @@ from vcycle.data import (
     VideoList,
     prepare_videos,
 )
+from vcycle.data.stamp import stamp_of
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 from vcycle.train.environment import machine, versions
@@ -214,7 +215,7 @@ def _described(videos: VideoList, source: FrameSource) -> dict[str, Any]:
         "height": infos[0].height,
         "width": infos[0].width,
         "seconds": sum(info.duration for info in infos) / len(infos),
-        "megabytes": sum(videos.path(item).stat().st_size for item in range(len(videos))) / len(videos) / 1e6,
+        "megabytes": sum(stamp_of(videos.path(item)).size for item in range(len(videos))) / len(videos) / 1e6,
     }
 
 

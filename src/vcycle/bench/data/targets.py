@@ -1,7 +1,5 @@
 """Compares measured throughput and memory with vcycle's targets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Measures loader throughput relative to a bare loop over the same dataset."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

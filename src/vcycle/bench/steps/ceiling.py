@@ -1,7 +1,5 @@
 """Measures the peak FLOP rate of a device, the reference for the FLOP rates of steps."""
 
-from __future__ import annotations
-
 import time
 
 import torch

@@ -1,7 +1,5 @@
 """Loads batches of several shapes in turns, with the loader of training."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Runs real training steps, on clips in memory or from a loader."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Counts the FLOPs of a step on the meta device."""
 
-from __future__ import annotations
-
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 

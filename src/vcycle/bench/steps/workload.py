@@ -1,7 +1,5 @@
 """The workload of a recipe of any task: its model, objective and training configuration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from vcycle.data.layouts.files import is_video, printable, suffix_of, videos_among
+from vcycle.data.locations import Location, Url
 from vcycle.errors import DataError
 
 __all__ = ["Beside"]
@@ -33,7 +33,7 @@ class Beside:
     Entries without a video's name are classified from the folder listing alone, without further system calls.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Location) -> None:
         """Start with a folder of class folders."""
         self.root = root
         self.outside: list[str] = []
@@ -52,7 +52,7 @@ class Beside:
         try:
             names, below = _listed(folder)
         except OSError as error:
-            raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
+            raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
         for inner in below:
             self._look(f"{name}/{inner}", _DEPTH)
         strange = (other for other in names if not is_video(other))
@@ -88,9 +88,14 @@ class Beside:
                 self._look(f"{path}/{name}", depth - 1)
 
 
-def _listed(folder: Path) -> tuple[list[str], list[str]]:
+def _listed(folder: Location) -> tuple[list[str], list[str]]:
     """Return the visible names in a folder, sorted: files and everything with a video's name, and folders."""
     names, below = list[str](), list[str]()
+    if isinstance(folder, Url):
+        for name, is_folder in folder.entries().items():
+            if not name.startswith("."):
+                (below if not is_video(name) and is_folder else names).append(name)
+        return names, below
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith("."):

@@ -12,8 +12,6 @@ Actions are written ``c092 11.90 21.20;c147 0.00 12.60``: class, start and end i
 kept, with no labels.
 """
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Iterator, Mapping

@@ -14,7 +14,9 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import overload
 
+from vcycle.data.locations import Location, Url
 from vcycle.errors import DataError
 from vcycle.utils import reading
 
@@ -51,16 +53,18 @@ VIDEO_SUFFIXES = frozenset(
 )
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Location) -> str:
     """Read an annotation file.
 
     Raises:
         DataError: If the file cannot be read, or is not UTF-8.
     """
     try:
+        if isinstance(path, Url):
+            return path.read_bytes().decode("utf-8-sig")
         return reading.read_text(path, encoding="utf-8-sig")
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error
 
@@ -93,16 +97,17 @@ def read_table(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping
         raise DataError(f"{path}: empty; needs a header with {', '.join(needed)}")
 
 
-def names_in(folder: Path) -> list[str]:
+def names_in(folder: Location) -> list[str]:
     """Return the visible names in a folder, sorted.
 
     Raises:
         DataError: If the folder cannot be read.
     """
     try:
-        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+        names = folder.entries() if isinstance(folder, Url) else os.listdir(folder)
+        return sorted(name for name in names if not name.startswith("."))
     except OSError as error:
-        raise DataError(f"{folder}: cannot be read: {error.strerror}") from error
+        raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
 
 
 def suffix_of(name: str) -> str:
@@ -125,8 +130,21 @@ def videos_among(names: Sequence[str]) -> list[str]:
     return [name for name in found if name not in previews or os.path.splitext(name)[0] not in stems]
 
 
-def folders(root: Path) -> list[Path]:
-    """Return the visible subfolders of a folder, sorted by name."""
+@overload
+def folders(root: Path) -> list[Path]: ...
+@overload
+def folders(root: Location) -> list[Location]: ...
+def folders(root: Location) -> Sequence[Location]:
+    """Return the visible subfolders of a folder, sorted by name.
+
+    Raises:
+        DataError: If the folder cannot be read.
+    """
+    if isinstance(root, Url):
+        try:
+            return [root / name for name, below in root.entries().items() if below and not name.startswith(".")]
+        except OSError as error:
+            raise DataError(f"{root}: cannot be read: {error.strerror or error}") from error
     return [root / name for name in names_in(root) if os.path.isdir(root / name)]
 
 
@@ -176,17 +194,19 @@ def _why_no_file(path: Path) -> str | None:
     return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
 
 
-def check_file(origin: str, path: Path) -> None:
-    """Refuse a listed video that is not a file.
+def check_file(origin: str, path: Location) -> None:
+    """Refuse a listed video that is not a file. A URL is not looked up, which may take as long as a clip.
 
     Raises:
         DataError: names where the video is listed.
     """
+    if isinstance(path, Url):
+        return
     if (why := _why_no_file(path)) is not None:
         raise DataError(f"{origin}: {why}: {path}")
 
 
-def refuse_video(path: Path) -> None:
+def refuse_video(path: Location) -> None:
     """Refuse a video given in place of a dataset.
 
     Raises:

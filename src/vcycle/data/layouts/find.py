@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from vcycle.data.layouts.charades import charades_splits, read_charades
 from vcycle.data.layouts.folder import folder_splits, read_folder
-from vcycle.data.layouts.hmdb51 import hmdb51_splits, read_hmdb51
+from vcycle.data.layouts.folds import hmdb51_splits, read_hmdb51, read_ucf101, ucf101_splits
 from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
 from vcycle.data.layouts.layout import AUTO, Layout, LayoutRegistry
 from vcycle.data.layouts.lists import list_splits, read_list, read_lists, splits_in_list
 from vcycle.data.layouts.splits import SPLITS
 from vcycle.data.layouts.ssv2 import read_ssv2, ssv2_splits
-from vcycle.data.layouts.ucf101 import read_ucf101, ucf101_splits
 from vcycle.data.layouts.videos import VideoList
+from vcycle.data.locations import Location, Url, location
+from vcycle.data.prepare.names import INDEX
 from vcycle.errors import DataError
 
 __all__ = ["LAYOUTS", "layout_of", "read_videos", "splits_of"]
@@ -35,21 +34,33 @@ for _name, _layout in {
     LAYOUTS.register(_name, _layout)
 
 
-def layout_of(path: Path) -> str:
+def layout_of(path: Location) -> str:
     """Detect the layout of a dataset by its characteristic files.
 
     Raises:
         DataError: If there is no such folder or list file.
     """
-    path = Path(path)
+    path = location(path)
     if path.is_file():
         return "list"
+    if isinstance(path, Url) and (path / INDEX).is_file():
+        raise DataError(f"{path}: prepared data, which is read from a local disk: copy the folder here first")
     if not path.is_dir():
-        raise DataError(f"{path}: no such folder or list file")
+        raise DataError(f"{path}: no such folder or list file{_why(path)}")
     return LAYOUTS.recognised(path) or "folder"
 
 
-def splits_of(path: Path, layout: str = "auto", *, videos: Path | None = None) -> tuple[str, ...]:
+def _why(path: Location) -> str:
+    """Return why a URL cannot be read, for a message."""
+    if isinstance(path, Url):
+        try:
+            path.details()
+        except OSError as error:
+            return f" ({error.strerror or error})"
+    return ""
+
+
+def splits_of(path: Location, layout: str = "auto", *, videos: Location | None = None) -> tuple[str, ...]:
     """Return the splits of a dataset, including those cut from another; all for a list without a split column.
 
     Args:
@@ -60,7 +71,7 @@ def splits_of(path: Path, layout: str = "auto", *, videos: Path | None = None) -
     Raises:
         DataError: If there is no such folder or list file.
     """
-    path = Path(path)
+    path = location(path)
     found = layout_of(path) if layout == AUTO else layout
     if path.is_file():
         return splits_in_list(path) or SPLITS
@@ -68,11 +79,11 @@ def splits_of(path: Path, layout: str = "auto", *, videos: Path | None = None) -
 
 
 def read_videos(
-    path: Path,
+    path: Location,
     split: str,
     *,
     layout: str = "auto",
-    videos: Path | None = None,
+    videos: Location | None = None,
     fold: int | None = None,
     val_fraction: float = 0.2,
     check_files: bool = True,
@@ -100,7 +111,7 @@ def read_videos(
         RecipeError: If there is no such layout.
         DataError: If the path or split is missing, a class has no videos, or an annotation is wrong.
     """
-    path = Path(path)
+    path = location(path)
     if split not in SPLITS:
         raise DataError(f"unknown split {split!r}: must be one of {', '.join(SPLITS)}")
     recognised = layout_of(path)

@@ -11,12 +11,12 @@ Split folders may have any name known to ``splits``: ``Train``, ``valid``, ``val
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from vcycle.data.layouts.beside import Beside
 from vcycle.data.layouts.files import VIDEO_SUFFIXES, folders, key_of, names_in, videos_among
 from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import VideoList
+from vcycle.data.locations import Location, location
 from vcycle.errors import DataError
 
 __all__ = ["folder_splits", "read_folder"]
@@ -25,7 +25,7 @@ _LOOK_DOWN = 3
 """Maximum depth to search for the dataset that was probably meant."""
 
 
-def folder_splits(root: Path) -> dict[str, Path]:
+def folder_splits(root: Location) -> dict[str, Location]:
     """Return the split folders by split; empty if there are only class folders, or nothing.
 
     Raises:
@@ -38,7 +38,7 @@ def folder_splits(root: Path) -> dict[str, Path]:
     return {}
 
 
-def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoList:
+def read_folder(root: Location, split: str, *, val_fraction: float = 0.2) -> VideoList:
     """Find the videos of a split in folders named after their classes.
 
     The layout is ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the
@@ -48,7 +48,7 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoLi
     Raises:
         DataError: For the reasons of ``read_videos``.
     """
-    root = Path(root)
+    root = location(root)
     if splits := folder_splits(root):
         if split not in splits:
             has = ", ".join(sorted(place.name for place in splits.values()))
@@ -80,7 +80,7 @@ def read_folder(root: Path, split: str, *, val_fraction: float = 0.2) -> VideoLi
     )
 
 
-def _videos_by_class(root: Path) -> tuple[dict[str, list[str]], Beside]:
+def _videos_by_class(root: Location) -> tuple[dict[str, list[str]], Beside]:
     """Return the video names in each class folder, all sorted, and a record of unused files."""
     beside = Beside(root)
     found = {folder.name: beside.videos_in(folder.name) for folder in folders(root)}
@@ -105,12 +105,12 @@ def _videos_by_class(root: Path) -> tuple[dict[str, list[str]], Beside]:
     return found, beside
 
 
-def _videos_in(folder: Path) -> list[str]:
+def _videos_in(folder: Location) -> list[str]:
     """Return the names of everything with a video's name in a folder, sorted."""
     return videos_among(names_in(folder))
 
 
-def _deeper(root: Path) -> Path | None:
+def _deeper(root: Location) -> Location | None:
     """Return the first nested folder, other than the given one, that looks like a dataset."""
     level = folders(root)
     for _ in range(_LOOK_DOWN):

@@ -12,8 +12,6 @@ whole video, of which clips use the listed times. Videos disappear from the web:
 counted, unless files are not checked.
 """
 
-from __future__ import annotations
-
 import csv
 from array import array
 from collections.abc import Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from vcycle.errors import DataError, RecipeError, VcycleError, did_you_mean
+from vcycle.data.locations import Location, Url
+from vcycle.errors import DataError, RecipeError, did_you_mean, user_code
 from vcycle.registry import Registry
 
 __all__ = ["AUTO", "Layout", "LayoutRegistry"]
@@ -35,7 +35,7 @@ class Layout:
     incomplete: bool = False
     """Whether listed videos may be missing: ``check_files`` leaves them out instead of raising an error."""
 
-    def splits_in(self, path: Path, **options: Any) -> tuple[str, ...]:
+    def splits_in(self, path: Location, **options: Any) -> tuple[str, ...]:
         """The splits of a folder."""
         if not callable(self.splits):
             return tuple(self.splits)
@@ -63,9 +63,11 @@ class LayoutRegistry(Registry[Layout]):
             raise RecipeError(f"{source} is {value!r}; accepted: what vcycle.register_layout decorates, or a Layout")
         return found
 
-    def recognised(self, path: Path, split: str | None = None) -> str | None:
+    def recognised(self, path: Location, split: str | None = None) -> str | None:
         """The first layout, general ones last, by which a folder has splits; with a split, that split."""
         ordered = sorted(self.names(), key=lambda name: self[name].general)  # stable: the rest as registered
+        if isinstance(path, Url):  # the others look into local folders
+            ordered = [name for name in ordered if self[name].general]
         for name in ordered:
             layout = self[name]
             found = layout.splits_in(path) if callable(layout.splits) else ()
@@ -73,7 +75,7 @@ class LayoutRegistry(Registry[Layout]):
                 return name
         return None
 
-    def read(self, kind: type[T], name: str, path: Path, split: str, **options: Any) -> T:
+    def read(self, kind: type[T], name: str, path: Location, split: str, **options: Any) -> T:
         """Read a split of a folder.
 
         Args:
@@ -88,6 +90,9 @@ class LayoutRegistry(Registry[Layout]):
             DataError: If the folder has no such split, or the layout reads something else.
         """
         layout = self[name]
+        if isinstance(path, Url) and not layout.general:
+            known = " or ".join(name for name in self.names() if self[name].general)
+            raise DataError(f"{path}: layout {name} is read from a local folder; a URL may be {known}")
         splits = layout.splits_in(path, **options)
         if split not in splits and not layout.general:
             if not path.exists():
@@ -111,13 +116,8 @@ def _call(function: Callable[..., T], *arguments: Any, **options: Any) -> T:
         DataError: if it raises anything but an error of vcycle's: users register their own.
     """
     taken = {name: value for name, value in options.items() if _takes(function, name)}
-    try:
+    with user_code(f"{arguments[0]}: {function.__name__}, which reads the layout, failed", kind=DataError):
         return function(*arguments, **taken)
-    except VcycleError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        raise DataError(f"{arguments[0]}: {function.__name__}, which reads the layout, failed: {reason}") from error
 
 
 def _takes(function: Callable[..., Any], option: str) -> bool:

@@ -15,11 +15,11 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from vcycle.data.layouts.files import check_file, is_video, names_in, read_text, refuse_video, shown, suffix_of
 from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import VideoList
+from vcycle.data.locations import Location, joined, location
 from vcycle.errors import DataError
 
 __all__ = ["list_splits", "read_list", "read_lists", "splits_in_list"]
@@ -43,7 +43,7 @@ _COLUMNS = {
 _COLUMN_OF = {name: column for column, names in _COLUMNS.items() for name in names}
 
 
-def list_splits(root: Path) -> dict[str, Path]:
+def list_splits(root: Location) -> dict[str, Location]:
     """Return the list file of each split in a folder.
 
     Raises:
@@ -54,18 +54,18 @@ def list_splits(root: Path) -> dict[str, Path]:
     return {split: root / name for split, name in splits_among(root, called).items()}
 
 
-def splits_in_list(path: Path) -> tuple[str, ...]:
+def splits_in_list(path: Location) -> tuple[str, ...]:
     """Return the splits named in the column ``split`` of a list; none without such a column.
 
     Raises:
         DataError: For the reasons of ``read_list``.
     """
     refuse_video(path)
-    named = {row.split for row in _rows(Path(path))}
+    named = {row.split for row in _rows(location(path))}
     return tuple(split for split in SPLITS if split in named)
 
 
-def read_lists(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
+def read_lists(root: Location, split: str, *, videos: Location | None = None, check_files: bool = True) -> VideoList:
     """Read the list of a split in a folder of lists; labels are consistent across splits.
 
     Args:
@@ -89,8 +89,8 @@ def read_lists(root: Path, split: str, *, videos: Path | None = None, check_file
 
 
 def read_list(
-    path: Path,
-    root: Path | None = None,
+    path: Location,
+    root: Location | None = None,
     *,
     classes: Sequence[str] | None = None,
     split: str | None = None,
@@ -115,9 +115,9 @@ def read_list(
         DataError: If the list cannot be read, or a line has no label, a bad label or a missing file, or no line is
             of the split.
     """
-    path = Path(path)
+    path = location(path)
     refuse_video(path)
-    root = path.parent if root is None else Path(root)
+    root = path.parent if root is None else location(root)
     rows = _rows(path)
     if not rows:
         raise DataError(f"{path}: the list is empty; needs lines of 'path label'")
@@ -130,7 +130,7 @@ def read_list(
     labels = [_label(path, row, names, label_of) for row in rows]
     if check_files:
         for row in rows:
-            check_file(f"{path}, line {row.line}", root / row.video)
+            check_file(f"{path}, line {row.line}", joined(root, row.video))
     return VideoList(
         root=root,
         paths=[row.video for row in rows],
@@ -164,7 +164,7 @@ class _Header:
         return len(self.names) == 2 and self.places["video"] == 0
 
 
-def _rows(path: Path) -> list[_Row]:
+def _rows(path: Location) -> list[_Row]:
     """Return the lines of a list file, split into path, label and split."""
     lines = [
         (number, text.strip())
@@ -182,7 +182,7 @@ def _rows(path: Path) -> list[_Row]:
     return rows
 
 
-def _header(path: Path, line: int, text: str) -> _Header | None:
+def _header(path: Location, line: int, text: str) -> _Header | None:
     """Parse the first line as a header; None if it is a video.
 
     Raises:
@@ -203,7 +203,7 @@ def _header(path: Path, line: int, text: str) -> _Header | None:
     return _Header(separator, names, places)
 
 
-def _row(path: Path, number: int, text: str, separator: str) -> _Row:
+def _row(path: Location, number: int, text: str, separator: str) -> _Row:
     parts = text.rsplit(separator, 1) if separator in text else text.rsplit(None, 1)
     if len(parts) == 2:
         video, label = (part.strip().rstrip(",").strip().strip('"') for part in parts)
@@ -212,7 +212,7 @@ def _row(path: Path, number: int, text: str, separator: str) -> _Row:
     raise DataError(f"{path}, line {number}: {text!r} has no label; must be 'path label' or 'path,label'")
 
 
-def _row_of_columns(path: Path, number: int, text: str, header: _Header) -> _Row:
+def _row_of_columns(path: Location, number: int, text: str, header: _Header) -> _Row:
     origin = f"{path}, line {number}"
     try:
         cut = text.split() if header.separator is None else next(csv.reader([text], delimiter=header.separator))
@@ -234,7 +234,7 @@ def _row_of_columns(path: Path, number: int, text: str, header: _Header) -> _Row
     return _Row(number, found["video"], found["label"], split)
 
 
-def _refuse_columns(path: Path, rows: Sequence[_Row], separator: str) -> None:
+def _refuse_columns(path: Location, rows: Sequence[_Row], separator: str) -> None:
     """Refuse lists that are not paths and labels: a header with unknown words, a last column of splits."""
     first = rows[0] if rows else None
     if first is None:
@@ -255,7 +255,7 @@ def _is_integer(label: str) -> bool:
     return re.fullmatch(r"[+-]?\d{1,18}", label) is not None
 
 
-def _classes_in(path: Path, rows: Sequence[_Row]) -> tuple[str, ...]:
+def _classes_in(path: Location, rows: Sequence[_Row]) -> tuple[str, ...]:
     """Return the classes of a list without class names: its labels, or its integers up to the largest."""
     words = [row for row in rows if not _is_integer(row.label)]
     if words and len(words) < len(rows):
@@ -270,7 +270,7 @@ def _classes_in(path: Path, rows: Sequence[_Row]) -> tuple[str, ...]:
     return tuple(str(number) for number in range(int(largest.label) + 1))
 
 
-def _classes_of(lists: Sequence[Path]) -> tuple[str, ...]:
+def _classes_of(lists: Sequence[Location]) -> tuple[str, ...]:
     """Return the classes that lists without a ``classes.txt`` share, so that labels are consistent across splits."""
     found = [_classes_in(path, rows) for path in lists if (rows := _rows(path))]
     if all(name.isdecimal() for names in found for name in names):
@@ -278,7 +278,7 @@ def _classes_of(lists: Sequence[Path]) -> tuple[str, ...]:
     return tuple(sorted({name for names in found for name in names}))
 
 
-def _read_classes(path: Path) -> tuple[str, ...] | None:
+def _read_classes(path: Location) -> tuple[str, ...] | None:
     """Read class names, one per line; None if there is no such file."""
     if not path.is_file():
         return None
@@ -289,7 +289,7 @@ def _read_classes(path: Path) -> tuple[str, ...] | None:
     return names
 
 
-def _label(path: Path, row: _Row, classes: Sequence[str], label_of: dict[str, int]) -> int:
+def _label(path: Location, row: _Row, classes: Sequence[str], label_of: dict[str, int]) -> int:
     if _is_integer(row.label):
         number = int(row.label)
         if 0 <= number < len(classes):

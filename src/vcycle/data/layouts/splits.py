@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from vcycle.data.locations import Location
 from vcycle.errors import DataError
 
 __all__ = ["SPLITS", "SPLIT_NAMES", "folders_of_splits", "names_of_splits", "split_called", "splits_among"]
@@ -37,7 +38,7 @@ def names_of_splits() -> str:
     return ", ".join(f"{first} (or {', '.join(others)})" for first, *others in SPLIT_NAMES.values())
 
 
-def splits_among(root: Path, called: Mapping[str, str]) -> dict[str, str]:
+def splits_among(root: Location, called: Mapping[str, str]) -> dict[str, str]:
     """Map splits, in order, to the matching names in a folder.
 
     Args:

@@ -12,8 +12,6 @@ An entry's class is its template without brackets: ``Holding [something]`` is th
 list has no labels.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from pathlib import Path
 from typing import Any, overload
 
+from vcycle.data.locations import Location, inside, is_url, joined
 from vcycle.errors import DataError
 
 __all__ = ["Strings", "VideoList"]
@@ -72,18 +71,18 @@ class Strings(Sequence[str]):
 class VideoList:
     """Videos and their classes, in a fixed order. Any sequences are accepted; they are converted to arrays."""
 
-    root: Path
+    root: Location
     """Folder for relative paths."""
 
     paths: Sequence[str]
-    """One per video, relative to ``root`` or absolute."""
+    """One per video, relative to ``root``, absolute, or a URL."""
 
     labels: Sequence[int] = field(repr=False)
     """Class index of each video; for a multi-label set, the concatenated labels of all videos."""
 
     classes: tuple[str, ...]
 
-    source: Path
+    source: Location
     """The list file or folder that was read."""
 
     lines: Sequence[int] = field(default=(), repr=False)
@@ -143,9 +142,9 @@ class VideoList:
         """Whether a video may have any number of labels, rather than one."""
         return len(self.label_starts) > 0
 
-    def path(self, item: int) -> Path:
+    def path(self, item: int) -> Location:
         """Return the full path of one video."""
-        return self.root / self.paths[item]
+        return joined(self.root, self.paths[item])
 
     def labels_of(self, item: int) -> tuple[int, ...]:
         """Return the labels of one video: one, or any number for a multi-label set, including repeats."""
@@ -211,11 +210,8 @@ class VideoList:
         Raises:
             DataError: names the first, and where it is listed.
         """
-        root = os.path.abspath(self.root)
         for item, path in enumerate(self.paths):
-            if not (path.startswith("/") or ".." in path):
-                continue
-            if os.path.commonpath([root, os.path.normpath(os.path.join(root, path))]) != root:
+            if (path.startswith("/") or ".." in path or is_url(path)) and not inside(self.root, path):
                 raise DataError(f"{self.origin(item)}: {path} leads out of data.root {self.root}")
 
     def digest(self) -> dict[str, Any]:

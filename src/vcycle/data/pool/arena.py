@@ -1,7 +1,5 @@
 """Shared memory in blocks, one per batch: filled by workers, lent to the main process as a tensor without copying."""
 
-from __future__ import annotations
-
 import mmap
 import warnings
 import weakref

@@ -1,7 +1,5 @@
 """The main process's side of a pool: an iterator of batches, in order."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Message channels between two processes of a pool: frames over a socket pair that forks do not keep open."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import select
@@ -14,7 +12,7 @@ __all__ = ["Channel", "Closed", "pair"]
 _HEADER = struct.Struct("<Q")
 _CHUNK = 1 << 18
 
-_open: WeakSet[Channel] = WeakSet()
+_open: "WeakSet[Channel]" = WeakSet()
 
 
 class Closed(Exception):  # noqa: N818 -- how every channel ends

@@ -1,7 +1,5 @@
 """Workers as the supervisor sees them: their jobs, since when they are busy, and how they ended."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Encoding of samples between processes: tensors in shared memory, the rest as a few pickled bytes."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import traceback

@@ -4,8 +4,6 @@ It is forked from the main process once, when an iteration starts, has one threa
 workers. So a worker can be restarted at any moment without forking a process that has threads, locks and a device.
 """
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import mmap

@@ -1,7 +1,5 @@
 """The work of a pool: the order of samples, how to load one, and what replaces one that cannot be loaded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,7 +33,7 @@ class Spent:
     main_seconds: float = 0.0
     """Wall-clock time in the main process, spent collating."""
 
-    def __add__(self, other: Spent) -> Spent:
+    def __add__(self, other: "Spent") -> "Spent":
         """Return the sum."""
         return Spent(
             samples=self.samples + other.samples,

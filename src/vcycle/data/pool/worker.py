@@ -1,7 +1,5 @@
 """A worker process: loads samples one after another, records when it starts each, and ends with its supervisor."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pickle

@@ -1,7 +1,5 @@
 """Writes one video to its place in an array of all frames: the worker side of ``--to array``."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Verification: opens and decodes every file of a dataset in full, without writing anything."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

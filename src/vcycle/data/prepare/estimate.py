@@ -1,7 +1,5 @@
 """Estimates the disk space and time of a preparation from a few files."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 import time

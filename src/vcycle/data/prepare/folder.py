@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from vcycle.data.locations import Location, Url
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError
 from vcycle.utils.atomic import PARTIAL, atomic_text
@@ -25,14 +26,15 @@ _SETTINGS = "prepare.json"
 _LOCK = ".lock"
 
 
-def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
+def check_folder(out: Path, settings: PrepareSettings, data: Location) -> None:
     """Refuse a folder that this preparation cannot write to or resume. Writes nothing.
 
     Raises:
         DataError: If it has other content, or lies inside the videos' own folder or contains it.
     """
-    here, there = resolved(out), resolved(data)
-    if here == there or here in there.parents or (there in here.parents and there.is_dir()):
+    here = resolved(out)
+    there = None if isinstance(data, Url) else resolved(data)
+    if there is not None and (here == there or here in there.parents or (there in here.parents and there.is_dir())):
         raise DataError(f"{out}: the output folder cannot be inside {data} or contain it: choose another folder")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: not a folder")
@@ -49,7 +51,7 @@ def check_folder(out: Path, settings: PrepareSettings, data: Path) -> None:
 
 
 @contextmanager
-def locked_folder(out: Path, settings: PrepareSettings, data: Path) -> Iterator[None]:
+def locked_folder(out: Path, settings: PrepareSettings, data: Location) -> Iterator[None]:
     """Lock the folder of a preparation, record its settings, and remove half-written files.
 
     Raises:
@@ -101,8 +103,8 @@ def flush_folders(out: Path) -> None:
             os.close(descriptor)
 
 
-def _content(settings: PrepareSettings, data: Path) -> dict[str, Any]:
-    return {**settings.to_json(), "data": str(resolved(data))}
+def _content(settings: PrepareSettings, data: Location) -> dict[str, Any]:
+    return {**settings.to_json(), "data": str(data if isinstance(data, Url) else resolved(data))}
 
 
 def _read(file: Path) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
+from vcycle.data.locations import Location, local_path
 from vcycle.data.prepare.names import INDEX, level_folder
 from vcycle.data.prepare.records import CHECKSUM_BYTES, Record
 from vcycle.data.prepare.settings import PrepareSettings
@@ -210,13 +211,13 @@ def _text(name: str, strings: Sequence[str]) -> dict[str, NDArray[Any]]:
     return {f"{name}s": np.frombuffer(b"".join(encoded), dtype=np.uint8), f"{name}_ends": ends}
 
 
-def load_index(folder: Path) -> PreparedIndex:
+def load_index(folder: Location) -> PreparedIndex:
     """Read the index of a prepared folder.
 
     Raises:
-        DataError: If it cannot be read, or has another version's format.
+        DataError: If it is a URL, cannot be read, or has another version's format.
     """
-    folder = Path(folder)
+    folder = local_path(str(folder), "prepared data")
     file = folder / INDEX
     try:
         check_regular(file)

@@ -1,7 +1,5 @@
 """The journal of a preparation: an append-only file of finished work, so that a kill loses at most one line."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path

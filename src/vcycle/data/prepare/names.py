@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from vcycle.data.locations import Location, Url
+
 __all__ = ["INDEX", "JOURNAL", "REPORT", "array_file", "is_prepared", "level_folder"]
 
 INDEX = "index.npz"
@@ -16,9 +18,9 @@ REPORT = "report.json"
 """The report, with failures and their causes."""
 
 
-def is_prepared(folder: Path) -> bool:
-    """Return whether a folder holds a prepared dataset that is ready to use."""
-    return (Path(folder) / INDEX).is_file()
+def is_prepared(folder: Location) -> bool:
+    """Return whether a folder holds a prepared dataset that is ready to use. One at a URL has to be copied first."""
+    return not isinstance(folder, Url) and (Path(folder) / INDEX).is_file()
 
 
 def level_folder(side: int) -> str:

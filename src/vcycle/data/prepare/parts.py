@@ -1,7 +1,5 @@
 """Comparison of files on disk with what was written."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -7,8 +7,6 @@ No library pool does this: `concurrent.futures` breaks on its first crash, and `
 from the start of a job, but here a job of hours is fine as long as it makes progress.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -134,7 +132,7 @@ class ProcessPool:
                 if outcome is not None:
                     yield outcome
 
-    def _idle(self) -> _Worker | None:
+    def _idle(self) -> "_Worker | None":
         return next((worker for worker in self._workers if worker.job is None and worker.alive), None)
 
 

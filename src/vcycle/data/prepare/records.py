@@ -1,7 +1,5 @@
 """Record of a prepared video: a line of the journal, and later a row of the index."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -71,7 +69,7 @@ class Record:
         return data | {"levels": levels}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Record:
+    def from_json(cls, data: dict[str, Any]) -> "Record":
         """Create from the data of ``to_json``.
 
         Raises:

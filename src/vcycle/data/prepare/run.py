@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.locations import Location
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
@@ -104,7 +105,7 @@ class Preparation:
         out: Path,
         settings: PrepareSettings,
         *,
-        data: Path | None = None,
+        data: Location | None = None,
         workers: int | None = None,
         patience: float = PATIENCE,
     ) -> None:

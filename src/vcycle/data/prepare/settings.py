@@ -1,7 +1,5 @@
 """Settings of a preparation."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
@@ -88,7 +86,7 @@ class PrepareSettings:
         return asdict(self) | {"levels": list(self.levels)}
 
     @classmethod
-    def from_json(cls, data: dict[str, Any]) -> PrepareSettings:
+    def from_json(cls, data: dict[str, Any]) -> "PrepareSettings":
         """Create from the data of ``to_json``."""
         return cls(**{**data, "levels": tuple(data["levels"])})
 

@@ -1,7 +1,5 @@
 """Frame source of a prepared dataset: opens a file only when a clip of it is requested."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.locations import is_url
 from vcycle.data.stamp import Stamp, stamp_of
 
 __all__ = ["Source", "Sources", "find_sources"]
@@ -78,6 +79,8 @@ def _relative_names(paths: Sequence[str], root: str) -> list[str]:
     names = []
     for path in paths:
         inside = os.path.relpath(path, root) if os.path.isabs(path) else path
+        if is_url(path):
+            inside = path.removeprefix(f"{root.rstrip('/')}/").replace("://", "/").replace("::", "/")
         if inside.startswith(".."):
             inside = path
         parts = PurePosixPath(os.path.normpath(inside)).parts

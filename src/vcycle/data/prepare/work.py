@@ -1,7 +1,5 @@
 """Runs a process pool on many files, with progress in MB."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 

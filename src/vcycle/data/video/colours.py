@@ -13,7 +13,7 @@ from typing import NamedTuple
 from av.video.codeccontext import VideoCodecContext
 from av.video.reformatter import ColorRange
 
-from vcycle.data.video.container import Decoder, VideoError, VideoFrame, file_status, opened, packets
+from vcycle.data.video.container import Decoder, VideoError, VideoFrame, file_stamp, opened, packets
 from vcycle.data.video.orientation import Orientation
 
 __all__ = [
@@ -74,7 +74,7 @@ def appearance_of(path: str) -> Appearance:
     Raises:
         VideoError: If the file cannot be read, or no frame of it decodes.
     """
-    file_status(path)
+    file_stamp(path)
     with opened(path) as (container, stream):
         decoder = Decoder(stream)
         decoded = (frame for packet in packets(container, stream) for frame, _ in decoder.feed(packet))

@@ -10,10 +10,12 @@ import math
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, cast
 
+from vcycle.data.locations import Location, Url, location
+from vcycle.data.stamp import Stamp, stamp_of_url
 from vcycle.errors import DataError
 
 try:
@@ -35,13 +37,14 @@ __all__ = [
     "VideoFrame",
     "VideoStream",
     "every_packet",
-    "file_status",
+    "file_stamp",
     "open_input",
     "opened",
     "packets",
     "seek",
 ]
 
+_BUFFER = 1 << 18  # bytes that FFmpeg asks of a URL's file at a time
 _ANY_TAGS: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
 """Arguments of `av.open` for tags in any encoding; PyAV 19 accepts them without."""
 _KINDS = (
@@ -105,25 +108,29 @@ class VideoError(DataError):
         return type(self), (self.path, self.cause)
 
 
-def file_status(path: str) -> os.stat_result:
-    """Return the status of a non-empty file.
+def file_stamp(path: str) -> Stamp:
+    """Return the stamp of a non-empty file, or of a URL.
 
     It is checked before opening: opening a pipe would block.
 
     Raises:
         VideoError: If the file is missing, not a regular file, or empty.
     """
+    place = location(path)
     try:
-        status = os.stat(path)
+        if isinstance(place, Url):
+            stamp, mode = stamp_of_url(place), stat.S_IFREG
+        else:
+            status = os.stat(place)
+            stamp, mode = Stamp(status.st_size, status.st_mtime_ns), status.st_mode
     except (OSError, ValueError) as error:
         raise VideoError(path, _cause(error)) from error
-    if not stat.S_ISREG(status.st_mode):
-        raise VideoError(
-            path, f"{next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), 'no file')}, not a video"
-        )
-    if not status.st_size:
+    if not stat.S_ISREG(mode):
+        kind = next((name for is_kind, name in _KINDS if is_kind(mode)), "no file")
+        raise VideoError(path, f"{kind}, not a video")
+    if not stamp.size:
         raise VideoError(path, "an empty file")
-    return status
+    return stamp
 
 
 @cache
@@ -138,11 +145,14 @@ def _accepted_formats() -> str:
     return ",".join(sorted(names - _OUTSIDE))
 
 
-def open_input(path: str, options: dict[str, str] | None = None) -> InputContainer:
+@contextmanager
+def open_input(path: str, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
     """Open a file, and nothing else: formats that name other files or addresses are refused before they are read.
 
+    FFmpeg itself never uses the network: fsspec opens a URL, and FFmpeg reads its bytes.
+
     Args:
-        path: The file, already checked by ``file_status``.
+        path: The file or URL, already checked by ``file_stamp``.
         options: FFmpeg options.
 
     Raises:
@@ -150,23 +160,28 @@ def open_input(path: str, options: dict[str, str] | None = None) -> InputContain
         FFmpegError: If it cannot be opened.
     """
     limits = {"format_whitelist": _accepted_formats(), "protocol_whitelist": "file"}
-    try:
+    place = location(path)
+    with ExitStack() as stack:
         # With an explicit protocol, no file name is parsed as an address.
-        container: InputContainer = av.open(f"file:{path}", options={**(options or {}), **limits}, **_ANY_TAGS)
-    except av.error.FFmpegError as error:
-        if (why := _refused(path, error)) is not None:
-            raise VideoError(path, why) from error
-        raise
-    if container.format.name in _OUTSIDE:  # in case a version of FFmpeg ignores the limits
-        container.close()
-        raise VideoError(path, f"format {container.format.name} names other files or addresses")
-    return container
+        source: Any = f"file:{place}"
+        extra: dict[str, Any] = _ANY_TAGS
+        if isinstance(place, Url):
+            source, extra = stack.enter_context(place.open()), {**_ANY_TAGS, "buffer_size": _BUFFER}
+        try:
+            container = stack.enter_context(av.open(source, options={**(options or {}), **limits}, **extra))
+        except av.error.FFmpegError as error:
+            if (why := _refused(place, error)) is not None:
+                raise VideoError(path, why) from error
+            raise
+        if container.format.name in _OUTSIDE:  # in case a version of FFmpeg ignores the limits
+            raise VideoError(path, f"format {container.format.name} names other files or addresses")
+        yield container
 
 
-def _refused(path: str, error: Exception) -> str | None:
+def _refused(path: Location, error: Exception) -> str | None:
     """Return why a file was refused, if its format reads other files."""
     try:
-        with open(path, "rb") as file:
+        with path.open() if isinstance(path, Url) else path.open("rb") as file:
             head = file.read(2048).lstrip(b"\xef\xbb\xbf \t\r\n")
     except (OSError, ValueError):
         return None
@@ -175,7 +190,7 @@ def _refused(path: str, error: Exception) -> str | None:
             return f"{name}, which names other files: only a file that holds its frames itself is read"
     if not isinstance(error, av.error.ArgumentError):
         return None
-    if path.lower().endswith(_PICTURES):  # a pattern as its name would make it a sequence
+    if path.name.lower().endswith(_PICTURES):  # a pattern as its name would make it a sequence
         return "a still image, not a video"
     return "not a video, or its format names other files"
 
@@ -185,7 +200,7 @@ def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer,
     """Open a file and its video stream, ready to decode.
 
     Args:
-        path: The file, already checked by ``file_status``.
+        path: The file or URL, already checked by ``file_stamp``.
         analyse: Whether to analyse packets for what the header does not tell.
 
     Raises:

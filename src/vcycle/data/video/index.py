@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.video.coding import coding_of, needs_first_packet
-from vcycle.data.video.container import Decoder, VideoError, VideoFrame, VideoStream, file_status, opened, packets
+from vcycle.data.video.container import Decoder, VideoError, VideoFrame, VideoStream, file_stamp, opened, packets
 from vcycle.data.video.ending import missing_end
 from vcycle.data.video.orientation import Orientation
 
@@ -62,7 +62,7 @@ class VideoIndex:
     """Size of the file in bytes; a file of another size is refused. None: not checked."""
 
     modified: int | None = None
-    """Modification time of the file in nanoseconds, checked like ``size``."""
+    """Modification time of the file in nanoseconds, or a hash of a URL's version, checked like ``size``."""
 
     def frame_at(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the numbers of the frames on display at given times; see ``VideoInfo.frame_at``."""
@@ -74,8 +74,8 @@ class VideoIndex:
         Raises:
             VideoError: If the file is missing, not a regular file, or has changed.
         """
-        status = file_status(self.path)
-        if self.size not in (None, status.st_size) or self.modified not in (None, status.st_mtime_ns):
+        stamp = file_stamp(self.path)
+        if self.size not in (None, stamp.size) or self.modified not in (None, stamp.changed):
             raise VideoError(self.path, "the file has changed since it was indexed")
 
 
@@ -105,13 +105,13 @@ class _Timeline(NamedTuple):
 
 
 def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIndex:
-    """Index a file: frame times, display size, and packet dependencies.
+    """Index a file or URL: frame times, display size, and packet dependencies.
 
     This takes one pass over the packets, decoding until the first frame. If packets may not be frames one to one, or
     their times may not be in display order, the file is decoded once, and the index holds the decoded frames.
 
     Args:
-        path: The file.
+        path: The file, or a URL that fsspec opens.
         on_packet: Called after each packet when the whole file is decoded, which may take long.
 
     Raises:
@@ -121,7 +121,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
     first: VideoFrame | None = None
     primed = sure = False
     bidirectional = False
-    status = file_status(path)
+    stamp = file_stamp(path)
     with opened(path) as (container, stream):
         look = coding_of(stream)
         decoder = Decoder(stream)
@@ -178,8 +178,8 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         start=start,
         primed=primed,
         quick=quick,
-        size=status.st_size,
-        modified=status.st_mtime_ns,
+        size=stamp.size,
+        modified=stamp.changed,
     )
 
 

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from vcycle.data.info import VideoInfo
-from vcycle.data.video.container import file_status
+from vcycle.data.locations import Url, location
+from vcycle.data.video.container import file_stamp
 from vcycle.data.video.index import VideoIndex, probe
 from vcycle.data.video.orientation import Orientation
 
@@ -39,7 +40,7 @@ CREATE TABLE IF NOT EXISTS indexes (
 
 
 class KeptIndexes:
-    """Returns the index of a file: a stored one for the same path, size and modification time, or a new one."""
+    """Returns the index of a file or URL: a stored one for the same path and stamp, or a new one."""
 
     def __init__(self, file: Path) -> None:
         """Use a cache file, which is created on first write.
@@ -70,10 +71,10 @@ class KeptIndexes:
         Raises:
             VideoError: For the reasons of ``probe``.
         """
-        status = file_status(path)
-        key = (os.path.abspath(path).encode(errors="surrogateescape"), status.st_size, status.st_mtime_ns, self._maker)
+        stamp = file_stamp(path)
+        key = (_whole(path).encode(errors="surrogateescape"), *stamp, self._maker)
         kept = self._ask("SELECT content FROM indexes WHERE path=? AND size=? AND modified=? AND maker=?", key)
-        if kept and (index := _decoded(kept[0][0], path, status.st_size, status.st_mtime_ns)) is not None:
+        if kept and (index := _decoded(kept[0][0], path, *stamp)) is not None:
             return index
         index = probe(path)
         if (index.size, index.modified) == key[1:3]:
@@ -107,6 +108,11 @@ class KeptIndexes:
             connection.close()
             raise
         return connection
+
+
+def _whole(path: str) -> str:
+    place = location(path)
+    return str(place.absolute()) if isinstance(place, Url) else os.path.abspath(path)
 
 
 def _encoded(index: VideoIndex) -> bytes:

@@ -1,7 +1,5 @@
 """Orientation of a picture: how a player rotates and mirrors a decoded frame."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -37,7 +35,7 @@ class Orientation(NamedTuple):
     """Left and right are swapped."""
 
     @classmethod
-    def of(cls, frame: VideoFrame) -> Orientation:
+    def of(cls, frame: VideoFrame) -> "Orientation":
         """Return the orientation in a decoded frame's display matrix; upright without one."""
         matrix = cast("Any", frame.side_data).get(Type.DISPLAYMATRIX)
         if matrix is None:
@@ -46,7 +44,7 @@ class Orientation(NamedTuple):
         return cls.from_matrix(np.frombuffer(bytes(matrix), dtype=np.int32)[:9].reshape(3, 3)[:2, :2].tolist())
 
     @classmethod
-    def from_matrix(cls, matrix: list[list[int]]) -> Orientation:
+    def from_matrix(cls, matrix: list[list[int]]) -> "Orientation":
         """Return the symmetry nearest to a matrix [[a, b], [c, d]], as in ISO 14496-12, section 6.2.2."""
         (a, b), (c, d) = matrix
         if abs(a) + abs(d) >= abs(b) + abs(c):

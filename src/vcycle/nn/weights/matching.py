@@ -1,6 +1,6 @@
 """Loads the tensors of a file into a model: either all of them fit, or loading fails."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights
 
-__all__ = ["check_values", "load_matching", "load_state"]
+__all__ = ["check_names", "check_values", "load_matching", "load_state"]
 
 _SHOWN = 3
 _COUNTER = "num_batches_tracked"
@@ -22,16 +22,34 @@ def load_matching(model: nn.Module, weights: Weights) -> None:
         CheckpointError: if a tensor is missing, unexpected or of another shape, or not finite.
     """
     own = model.state_dict()
-    missing = [key for key in own if key not in weights.state and not key.endswith(_COUNTER)]
-    odd = [key for key, value in weights.state.items() if key not in own or own[key].shape != value.shape]
-    if missing or odd:
-        faults = [
-            f"{len(keys):,} {what} ({_some(keys)})"
-            for what, keys in (("missing", missing), ("that do not fit", odd))
-            if keys
-        ]
-        raise CheckpointError(f"weights {weights.source} do not fit the model: tensors {' and '.join(faults)}")
+    counters = [key for key in own if key.endswith(_COUNTER)]
+    check_names(weights.state, own, f"weights {weights.source} do not fit the model", may_lack=counters)
     load_state(model, weights.state, weights.source)
+
+
+def check_names(
+    found: Mapping[str, Tensor], own: Mapping[str, Tensor], refusal: str, may_lack: Collection[str] = ()
+) -> None:
+    """Check the names and shapes of tensors against the model's.
+
+    Args:
+        found: The tensors.
+        own: The model's.
+        refusal: The beginning of the message.
+        may_lack: Names that may be missing.
+
+    Raises:
+        CheckpointError: if a tensor is missing, unexpected or of another shape.
+    """
+    missing = [key for key in own if key not in found and key not in may_lack]
+    odd = [key for key, value in found.items() if key not in own or own[key].shape != value.shape]
+    faults = [
+        f"{len(keys):,} {what} ({', '.join(keys[:_SHOWN])}{', …' if keys[_SHOWN:] else ''})"
+        for what, keys in (("missing", missing), ("that do not fit", odd))
+        if keys
+    ]
+    if faults:
+        raise CheckpointError(f"{refusal}: tensors {' and '.join(faults)}")
 
 
 def load_state(model: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
@@ -63,7 +81,3 @@ def check_values(found: Mapping[str, Tensor], own: Mapping[str, Tensor], source:
             raise CheckpointError(
                 f"weights {source}: {key} holds numbers that are not finite: the training behind them had failed"
             )
-
-
-def _some(keys: Sequence[str]) -> str:
-    return ", ".join(keys[:_SHOWN]) + (", …" if len(keys) > _SHOWN else "")

@@ -10,6 +10,7 @@ from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.layouts.layout import AUTO
 from vcycle.data.layouts.lists import list_splits, splits_in_list
+from vcycle.data.locations import Location, Url, is_url, joined, location
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
@@ -58,7 +59,9 @@ def left_out(lists: Iterable[VideoList]) -> list[str]:
             listed = len(videos) + videos.missing
             notes.append(f"{videos.source}: {videos.missing:,} of {listed:,} videos have no file and are left out")
         named = list(videos.dead.items())
-        notes += [f"left out, as it cannot be opened: {videos.root / path}: {cause}" for path, cause in named[:_NAMED]]
+        notes += [
+            f"left out, as it cannot be opened: {joined(videos.root, path)}: {cause}" for path, cause in named[:_NAMED]
+        ]
         if named[_NAMED:]:
             notes.append(f"left out, as they cannot be opened: {len(named) - _NAMED:,} more videos of {videos.source}")
         if videos.beside:
@@ -82,10 +85,13 @@ def _shared(train: VideoList, others: Mapping[str, VideoList]) -> list[str]:
 
 def _identities(videos: VideoList) -> Iterator[str | tuple[str, float, float]]:
     """What each video is known by: its path, and its part where a film has several. No file is looked at."""
-    root = os.path.abspath(videos.root)
+    root = str(videos.root) if isinstance(videos.root, Url) else os.path.abspath(videos.root)
     for item, path in enumerate(videos.paths):
         plain = not (path.startswith("/") or "//" in path or "./" in path)  # as most are, and it takes half the time
-        whole = f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
+        if isinstance(videos.root, Url) or is_url(path):
+            whole = str(videos.path(item))
+        else:
+            whole = f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
         yield (whole, *videos.span(item)) if videos.spans else whole
 
 
@@ -102,7 +108,7 @@ def find_videos(recipe: RecognitionRecipe, work: Path, progress: Progress = lamb
         return Splits(lambda split: read_videos(made, split), data.digits.clips, source=str(data.path or work))
     if data.path is None:
         raise RecipeError("the recipe names no videos: give a folder or a list file with data=PATH")
-    path = Path(data.path)
+    path = location(data.path)
     if not is_prepared(path):
         if path.is_file():
             _check_list(recipe, path)
@@ -114,7 +120,7 @@ def find_videos(recipe: RecognitionRecipe, work: Path, progress: Progress = lamb
     return Splits(read, splits, source=data.path, layout=layout)
 
 
-def _check_list(recipe: RecognitionRecipe, path: Path) -> None:
+def _check_list(recipe: RecognitionRecipe, path: Location) -> None:
     """Check that a list comes with videos to validate on: in another list, or by its own column of splits."""
     data = recipe.data
     refuse_video(path)
@@ -150,7 +156,7 @@ def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool =
     Raises:
         DataError: if the data is not as it should be.
     """
-    path = Path(recipe.data.path or "")
+    path = location(recipe.data.path or "")
     layout, splits, read = _reader(recipe, check_files=False, vanished=vanished)
     if layout == "folder" and not cut and not folder_splits(path):
         return {"train": read_folder(path, "train", val_fraction=0)}
@@ -164,8 +170,8 @@ def _reader(
     data = recipe.data
     if data.layout != AUTO:
         _ = LAYOUTS[data.layout]  # known?
-    path = Path(data.path or "")
-    root = None if data.root is None else Path(data.root)
+    path = location(data.path or "")
+    root = None if data.root is None else location(data.root)
     if is_prepared(path):
         for key in ("val", "test", "root", "fold"):
             if getattr(data, key) is not None:
@@ -185,7 +191,7 @@ def _reader(
         )
     if path.is_file():
         lists = {"train": path} | {
-            split: Path(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None
+            split: location(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None
         }
         train = read_list(path, root, check_files=check_files)
 
@@ -211,7 +217,7 @@ def _reader(
     return layout, splits_of(path, layout, videos=root), _confined(read, root)
 
 
-def _confined(read: Callable[[str], VideoList], root: Path | None) -> Callable[[str], VideoList]:
+def _confined(read: Callable[[str], VideoList], root: Location | None) -> Callable[[str], VideoList]:
     """What reads a list, but none that leads out of the folder of videos where one is named."""
     if root is None:
         return read
@@ -224,7 +230,7 @@ def _confined(read: Callable[[str], VideoList], root: Path | None) -> Callable[[
     return confined
 
 
-def _layout(recipe: RecognitionRecipe, folder: Path) -> str:
+def _layout(recipe: RecognitionRecipe, folder: Location) -> str:
     """Layout of a folder of videos."""
     data = recipe.data
     layout = layout_of(folder) if data.layout == AUTO else data.layout
@@ -277,7 +283,7 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
     if data.cache is not None and was_prepared(recipe):
         from vcycle.data import load_index
 
-        if load_index(Path(data.path or "")).settings.to == "array":
+        if load_index(location(data.path or "")).settings.to == "array":
             raise RecipeError(f"data.cache={data.cache}: {data.path} is an array already and needs no cache")
 
 
@@ -304,11 +310,10 @@ def without_digits(recipe: RecognitionRecipe) -> RecognitionRecipe:
 
 def was_prepared(recipe: RecognitionRecipe) -> bool:
     """Whether the recipe's videos were written by `vcycle prepare`."""
-    return recipe.data.digits is None and recipe.data.path is not None and is_prepared(Path(recipe.data.path))
+    return recipe.data.digits is None and recipe.data.path is not None and is_prepared(location(recipe.data.path))
 
 
 def _render(section: DigitsSection, root: Path, progress: Progress) -> Path:
-    from vcycle.tasks.recognition.digits import DigitSettings, render_digits
+    from vcycle.tasks.recognition.digits import render_digits
 
-    settings = DigitSettings(**section.model_dump(exclude={"clips"}), clips=dict(section.clips))
-    return render_digits(root, settings, progress=lambda done, total: progress("making videos", done, total))
+    return render_digits(root, section, progress=lambda done, total: progress("making videos", done, total))

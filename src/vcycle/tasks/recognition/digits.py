@@ -11,10 +11,7 @@ Arrays are planes of light in video levels: luma ``(frames, height, width)`` in 
 """
 
 import functools
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +22,12 @@ from numpy.typing import NDArray
 from vcycle.data.embedded import being_made, check_clips
 from vcycle.data.layouts.splits import SPLITS
 from vcycle.errors import DataError
+from vcycle.tasks.recognition.recipe import DigitsSection
 from vcycle.utils.atomic import atomic_path
 from vcycle.utils.extras import require
 from vcycle.utils.folders import make_folder
 
-__all__ = ["MARKER", "MOTIONS", "DigitSettings", "render_digits", "render_luma"]
+__all__ = ["MARKER", "MOTIONS", "render_digits", "render_luma"]
 
 Floats = NDArray[np.float32]
 
@@ -60,122 +58,48 @@ _CHROMA_SWING = 112.0
 _DIRECTIONS = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DigitSettings:
-    """Everything that decides the content of a rendered set; two sets with equal settings are equal.
-
-    Lengths are in pixels or, where they say so, in sides of the frame. A pair is a range from which each clip
-    draws uniformly.
-
-    Raises:
-        DataError: A value is out of its range.
-
-    Example:
-        >>> settings = DigitSettings(digits=(2, 7), motions=("left", "right"))
-        >>> settings.classes
-        (('2-left', 2, 'left'), ('2-right', 2, 'right'), ('7-left', 7, 'left'), ('7-right', 7, 'right'))
-    """
-
-    digits: tuple[int, ...] = (2, 7)
-    """The digits, each 0..9. Pairs that are alike (3 and 8, 4 and 9) need fine detail; 2 and 7 less."""
-    motions: tuple[str, ...] = ("left", "right", "up", "down", "clockwise", "counterclockwise")
-    """The motions, each one of ``MOTIONS``."""
-    clips: Mapping[str, int] = field(default_factory=lambda: {"train": 100, "val": 25, "test": 50})
-    """Clips of each class in each split."""
-    frames: int = 24
-    """Frames of a clip, shown at 24 a second."""
-    size: int = 40
-    """Side of the square frame in pixels: even, as H.264 needs."""
-    digit_size: float = 18.0
-    """Side of the digit in pixels. Smaller is harder, and loses more on a coarse grid."""
-    speed: tuple[float, float] = (0.02, 0.04)
-    """Sides of the frame that the digit moves in one frame. Slower is harder on few frames."""
-    radius: tuple[float, float] = (0.1, 0.16)
-    """Radius of the turning motions in sides; with ``speed`` it gives the turns in a clip."""
-    jitter: float = 0.01
-    """Standard deviation, in sides, of a shake of the digit that is drawn anew for each frame."""
-    contrast: tuple[float, float] = (0.25, 0.5)
-    """How far the digit's luma is from the background's, where 1 is from black to white; lighter or darker at
-    random."""
-    texture: float = 0.1
-    """Standard deviation of the background's luma and chroma, on the same scale. It does not move."""
-    noise: float = 0.02
-    """Standard deviation of the noise of each pixel of each frame, on the same scale."""
-    seed: int = 0
-    """Keys every draw, and which scans belong to which split."""
-
-    def __post_init__(self) -> None:
-        _check_choices("digits", self.digits, tuple(range(10)))
-        _check_choices("motions", self.motions, MOTIONS)
-        check_clips(self.clips)
-        if self.frames < 2:
-            raise DataError(f"frames is {self.frames}: a motion takes at least 2")
-        if self.size < 16 or self.size % 2:
-            raise DataError(f"size is {self.size}: H.264 at 4:2:0 takes an even size, here 16 or more")
-        widest = self.size * _CELLS / (_CELLS + 3)
-        if not _CELLS <= self.digit_size <= widest:
-            accepted = f"{_CELLS} to {widest:.4g} pixels in a frame of {self.size}"
-            raise DataError(f"digit_size is {self.digit_size}: give {accepted}")
-        for name in ("speed", "radius", "contrast"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high <= 1:
-                raise DataError(f"{name} is ({low}, {high}): give (low, high) with 0 < low <= high <= 1")
-        for name in ("jitter", "texture", "noise"):
-            value = getattr(self, name)
-            if not 0 <= value <= 1:
-                raise DataError(f"{name} is {value}: give a value from 0 to 1")
-        if self.seed < 0:
-            raise DataError(f"seed is {self.seed}: give 0 or more")
-
-    @property
-    def classes(self) -> tuple[tuple[str, int, str], ...]:
-        """The classes as (name, digit, motion); the name is that of the folder, such as ``7-clockwise``."""
-        return tuple((f"{digit}-{motion}", digit, motion) for digit in self.digits for motion in self.motions)
-
-
 def render_digits(
     root: Path,
-    settings: DigitSettings | None = None,
+    settings: DigitsSection | None = None,
     *,
-    workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Path:
     """Write the set as ``root/SPLIT/CLASS/NNNN.mp4``, unless it is there already with the same settings.
 
-    Each clip depends on its own name and on the settings of its look alone: neither the order, nor the number
-    of workers, nor which other classes and clips are asked for changes it. A file appears under its name once
+    Each clip depends on its own name and on the settings of its look alone: neither the order, nor which other
+    classes and clips are asked for changes it. A file appears under its name once
     it is whole, and ``MARKER`` calls the set finished once all files are there; a set that was cut off, or
     that has other settings, is made anew.
 
     Args:
         root: Folder of the set: new, empty, or holding an earlier set of this kind.
         settings: What to render; the defaults if left out.
-        workers: Processes that share the work; 1 starts none. A script that asks for more guards its entry
-            with ``if __name__ == "__main__"``, as the processes are started afresh.
         progress: Called with (clips done, clips in all) after each clip.
 
     Returns:
         ``root``.
 
     Raises:
-        DataError: ``root`` holds something else.
+        DataError: ``root`` holds something else, or a setting is out of its range.
         VcycleError: It cannot be made.
     """
-    settings = settings or DigitSettings()
-    with being_made(root, MARKER, settings, _FORMAT) as missing:
+    settings = settings or DigitsSection()
+    _check(settings)
+    with being_made(root, MARKER, settings.model_dump(), _FORMAT) as missing:
         if not missing:
             return root
         jobs = list(_jobs(settings, _load_scans()))
         for split in settings.clips:
             for name, _, _ in settings.classes:
                 make_folder(root / split / name)
-        for done, _ in enumerate(_map(functools.partial(_write_clip, root, settings), jobs, workers), start=1):
+        for done, job in enumerate(jobs, start=1):
+            _write_clip(root, settings, job)
             if progress is not None:
                 progress(done, len(jobs))
     return root
 
 
-def render_luma(scan: Floats, motion: str, settings: DigitSettings, rng: np.random.Generator) -> NDArray[np.uint8]:
+def render_luma(scan: Floats, motion: str, settings: DigitsSection, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Draw one clip's luma.
 
     Args:
@@ -209,7 +133,7 @@ class _Job(NamedTuple):
     scan: Floats
 
 
-def _jobs(settings: DigitSettings, scans: Mapping[int, Floats]) -> Iterator[_Job]:
+def _jobs(settings: DigitsSection, scans: Mapping[int, Floats]) -> Iterator[_Job]:
     for split, count in settings.clips.items():
         for name, digit, motion in settings.classes:
             mine = _scans_of_split(scans[digit], split, digit, settings.seed)
@@ -218,16 +142,7 @@ def _jobs(settings: DigitSettings, scans: Mapping[int, Floats]) -> Iterator[_Job
                 yield _Job(split, name, digit, motion, number, mine[number % len(mine)])
 
 
-def _map(write: Callable[[_Job], None], jobs: list[_Job], workers: int) -> Iterator[None]:
-    if workers <= 1:
-        yield from map(write, jobs)
-        return
-    # Fresh processes: a fork would copy whatever locks the threads of this one hold.
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(write, jobs, chunksize=16)
-
-
-def _write_clip(root: Path, settings: DigitSettings, job: _Job) -> None:
+def _write_clip(root: Path, settings: DigitsSection, job: _Job) -> None:
     split, motion = SPLITS.index(job.split), MOTIONS.index(job.motion)
     rng = _generator(settings.seed, 1 + split, job.digit, motion, job.number)
     luma = render_luma(job.scan, job.motion, settings, rng)
@@ -237,6 +152,27 @@ def _write_clip(root: Path, settings: DigitSettings, job: _Job) -> None:
 
 def _generator(*key: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence(key)))
+
+
+def _check(settings: DigitsSection) -> None:
+    _check_choices("digits", settings.digits, tuple(range(10)))
+    _check_choices("motions", settings.motions, MOTIONS)
+    check_clips(settings.clips)
+    if settings.frames < 2:
+        raise DataError(f"frames is {settings.frames}: a motion takes at least 2")
+    if settings.size < 16 or settings.size % 2:
+        raise DataError(f"size is {settings.size}: H.264 at 4:2:0 takes an even size, here 16 or more")
+    widest = settings.size * _CELLS / (_CELLS + 3)
+    if not _CELLS <= settings.digit_size <= widest:
+        accepted = f"{_CELLS} to {widest:.4g} pixels in a frame of {settings.size}"
+        raise DataError(f"digit_size is {settings.digit_size:g}: give {accepted}")
+    for name in ("speed", "radius", "contrast"):
+        low, high = getattr(settings, name)
+        if not low <= high <= 1:
+            raise DataError(f"{name} is ({low}, {high}): give (low, high) with 0 < low <= high <= 1")
+    for name in ("jitter", "texture", "noise"):
+        if (value := getattr(settings, name)) > 1:
+            raise DataError(f"{name} is {value}: give a value from 0 to 1")
 
 
 def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object, ...]) -> None:
@@ -262,7 +198,7 @@ def _scans_of_split(scans: Floats, split: str, digit: int, seed: int) -> Floats:
     return scans[order[edges[place] : edges[place + 1]]]
 
 
-def _path(motion: str, settings: DigitSettings, rng: np.random.Generator) -> Floats:
+def _path(motion: str, settings: DigitsSection, rng: np.random.Generator) -> Floats:
     """Draw the digit's centre in each frame, ``(frames, 2)`` as (y, x) in sides, not yet wrapped."""
     frames = np.arange(settings.frames)[:, None]
     start, speed, phase = rng.random(2), rng.uniform(*settings.speed), rng.uniform(0.0, 2 * np.pi)
@@ -278,7 +214,7 @@ def _path(motion: str, settings: DigitSettings, rng: np.random.Generator) -> Flo
     return path.astype(np.float32)
 
 
-def _placement(path: Floats, settings: DigitSettings) -> tuple[Floats, Floats]:
+def _placement(path: Floats, settings: DigitsSection) -> tuple[Floats, Floats]:
     """Weigh the scan's cells in each pixel: rows and columns, each ``(frames, size, 8)``.
 
     The enlarged digit of a frame is ``rows @ scan @ columns.T``: cubic convolution is separable.

@@ -54,6 +54,7 @@ class VideoEvaluator(Evaluator):
         """
         super().__init__()
         self.views = views_of(recipe) if final else center_view(recipe)
+        self.shape = self.views.shape
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
         self._objective = objective_of(recipe, len(self._classes))
 
@@ -62,7 +63,7 @@ class VideoEvaluator(Evaluator):
         from vcycle.data import Views
 
         other = copy(self)
-        other.views = Views(shape=shape)
+        other.views, other.shape = Views(shape=shape), shape
         plain = self._recipe.evaluation.model_copy(update={"fully_convolutional": False})
         other._recipe = self._recipe.model_copy(update={"evaluation": plain})
         return other

@@ -1,10 +1,9 @@
 """Warns about settings that are allowed but probably unintended, before a training starts. Imports no torch."""
 
-from pathlib import Path
-
 from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.layouts.splits import split_called
+from vcycle.data.locations import location
 from vcycle.data.prepare.names import is_prepared
 from vcycle.data.prepare.settings import short_side_for
 from vcycle.tasks.base import Splits
@@ -21,7 +20,7 @@ def notices(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str]:
 
 def _one_split(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> list[str]:
     """`data=videos/train` is allowed: it takes the validation videos from the training split."""
-    path = Path(recipe.data.path or "").absolute()
+    path = location(recipe.data.path or "").absolute()
     if recipe.data.path is None or splits.layout != "folder" or split_called(path.name) is None:
         return []
     others = [place.name for place in folder_splits(path.parent).values() if place.name != path.name]
@@ -41,7 +40,7 @@ def _too_small(recipe: RecognitionRecipe) -> list[str]:
         if kept >= needed:
             return []
         return [f"data.cache={kept}: {clips}, so every clip is upscaled; data.cache={room} is enough"]
-    path = Path(recipe.data.path or "")
+    path = location(recipe.data.path or "")
     if recipe.data.digits is not None or recipe.data.path is None or not is_prepared(path):
         return []
     from vcycle.data import load_index

@@ -10,6 +10,7 @@ from vcycle.plan.recognition import LONG_SHAPES, SHORT_SIZES, SPACE_FIRST
 from vcycle.plan.shape import FULL
 from vcycle.registry import Registry
 from vcycle.tasks.plans import PlanSpec
+from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.plan_options import CascadePlan, ConstantPlan, LongPlan, MultigridPlan, ShortPlan
 from vcycle.tasks.recognition.recipe import DecaySection, RecognitionRecipe, TrainingSection, WarmupSection
 
@@ -83,27 +84,31 @@ def _long_enough(training: TrainingSection, clips: int) -> TrainingSection:
 
 
 def _constant(recipe: RecognitionRecipe, baseline: Baseline, options: ConstantPlan, factor: float | None) -> Plan:
-    del recipe
     return planning.constant(
         baseline,
         shape=FULL if options.shape is None else Scale.of(*options.shape),
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
         lr_scaling=options.lr_scaling,
+        **MODELS.multiples_of(recipe.model, baseline),
     )
 
 
 def _long_short(recipe: RecognitionRecipe, baseline: Baseline, options: MultigridPlan, factor: float | None) -> Plan:
-    del recipe
-    return _long_cycles(baseline, options, factor, _short_sizes(options))
+    return _long_cycles(recipe, baseline, options, factor, _short_sizes(options))
 
 
 def _long(recipe: RecognitionRecipe, baseline: Baseline, options: LongPlan, factor: float | None) -> Plan:
-    del recipe
-    return _long_cycles(baseline, options, factor, ())
+    return _long_cycles(recipe, baseline, options, factor, ())
 
 
-def _long_cycles(baseline: Baseline, options: LongPlan, factor: float | None, short_sizes: Sequence[Fraction]) -> Plan:
+def _long_cycles(
+    recipe: RecognitionRecipe,
+    baseline: Baseline,
+    options: LongPlan,
+    factor: float | None,
+    short_sizes: Sequence[Fraction],
+) -> Plan:
     return planning.multigrid(
         baseline,
         long_shapes=LONG_SHAPES if options.long_shapes is None else _scales(options.long_shapes),
@@ -113,22 +118,22 @@ def _long_cycles(baseline: Baseline, options: LongPlan, factor: float | None, sh
         cycles=options.cycles,
         fine_tune=options.fine_tune,
         lr_scaling=options.lr_scaling,
+        **MODELS.multiples_of(recipe.model, baseline),
     )
 
 
 def _short(recipe: RecognitionRecipe, baseline: Baseline, options: ShortPlan, factor: float | None) -> Plan:
-    del recipe
     return planning.multigrid(
         baseline,
         long_shapes=(),
         short_sizes=_short_sizes(options),
         epoch_factor=factor or options.epoch_factor,
         steps=options.steps if factor is None else None,
+        **MODELS.multiples_of(recipe.model, baseline),
     )
 
 
 def _cascade(recipe: RecognitionRecipe, baseline: Baseline, options: CascadePlan, factor: float | None) -> Plan:
-    del recipe
     return planning.cascade(
         baseline,
         shapes=SPACE_FIRST if options.shapes is None else _scales(options.shapes),
@@ -138,6 +143,7 @@ def _cascade(recipe: RecognitionRecipe, baseline: Baseline, options: CascadePlan
         lr_scaling=options.lr_scaling,
         batch_growth=options.batch_growth,
         finish=options.finish,
+        **MODELS.multiples_of(recipe.model, baseline),
     )
 
 

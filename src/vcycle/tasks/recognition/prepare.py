@@ -10,6 +10,7 @@ from vcycle.console import process
 from vcycle.console.datasets import PATIENCE, DataOverrides, Layout, RecipeOption, files
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
+from vcycle.data.locations import location
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import PrepareOptions, tasks
 from vcycle.tasks.recipes import recipe_of_data
@@ -64,7 +65,7 @@ def prepare_videos(
         hint = f": {ways} prepares clips for it" if ways else ", whose data is not prepared"
         raise RecipeError(f"--recipe {recipe} is of {found.task}{hint}")
     loaded = without_digits(found)
-    folder = Path(loaded.data.path or given.data)
+    folder = location(loaded.data.path or given.data)
     layout_of(folder)  # check first that the data exists
     if is_prepared(folder) and load_index(folder).settings.to == "array":
         raise DataError(f"{folder}: is already prepared as arrays; prepare from the original videos")

@@ -36,7 +36,7 @@ BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
 class DigitsSection(Section):
     """The embedded demo dataset: scanned digits that move over textures, written as H.264 files.
 
-    The fields are those of `vcycle.tasks.recognition.digits.DigitSettings`.
+    A pair is a range from which each clip draws uniformly. Two datasets with equal settings are equal.
     """
 
     digits: tuple[int, ...] = (2, 7)
@@ -67,9 +67,14 @@ class DigitsSection(Section):
     """Random seed."""
 
     @property
+    def classes(self) -> tuple[tuple[str, int, str], ...]:
+        """The classes as (name, digit, motion); the name is that of the folder, such as `7-clockwise`."""
+        return tuple((f"{digit}-{motion}", digit, motion) for digit in self.digits for motion in self.motions)
+
+    @property
     def train_clips(self) -> int:
         """Length of the training split."""
-        return self.clips.get("train", 0) * len(self.digits) * len(self.motions)
+        return self.clips.get("train", 0) * len(self.classes)
 
 
 class DataSection(LoadingSection):
@@ -77,7 +82,7 @@ class DataSection(LoadingSection):
 
     path: Annotated[str, Field(min_length=1)] | None = None
     """A folder of videos (`train/CLASS/*.mp4`, or `CLASS/*.mp4` with a keyed split), a folder with list files or with
-    a dataset's official files, a list file, or the output of `vcycle prepare`."""
+    a dataset's official files, a list file, or the output of `vcycle prepare`. A folder or a list may be at a URL."""
     layout: str = "auto"
     """The dataset layout: `folder`, `list`, `kinetics`, `ssv2`, `charades`, `ucf101`, `hmdb51` or one that you have
     registered; `auto` detects it from the files in the folder."""
@@ -88,7 +93,7 @@ class DataSection(LoadingSection):
     test: str | None = None
     """A list file of test videos, if `path` is a list file."""
     root: str | None = None
-    """The folder of the videos in list files; by default the folder of the list file."""
+    """The folder or URL of the videos in list files; by default the folder of the list file."""
     digits: DigitsSection | None = None
     """Generate the embedded demo dataset instead."""
     clips: PositiveInt | None = None

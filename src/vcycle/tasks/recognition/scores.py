@@ -11,6 +11,7 @@ from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.recognition.objective import Recognition
+from vcycle.train.calling import calling
 
 __all__ = ["Scored", "Scores", "Scoring", "score_each"]
 
@@ -139,7 +140,8 @@ def score_each(
                 seen.bad = seen.bad or bad
             if len(batch.labels):
                 # Double precision, so that no score rounds to 0, whose logarithm is infinite.
-                with at_precision(scoring.precision, device):
+                where = f"in evaluation, on {len(batch.clips)} clips of {views.shape}"
+                with at_precision(scoring.precision, device), calling(model, where):
                     logits = task.predict(model, batch.clips.to(device)).double()
                 scores = (logits.softmax(1) if kind == "softmax" else logits.sigmoid()).cpu()
                 for video in torch.unique(batch.indices).tolist():

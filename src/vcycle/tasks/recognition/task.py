@@ -67,6 +67,10 @@ class RecognitionTask(Task[RecognitionRecipe, VideoList]):
         to: Preparer(about=about, function="vcycle.tasks.recognition.prepare:prepare_videos")
         for to, about in (("video", "H.264 files"), ("array", "uncompressed frames"))
     }
+    importers: ClassVar[Mapping[str, str]] = {
+        "PySlowFast": "vcycle.tasks.recognition.importing.pyslowfast:PYSLOWFAST",
+        "MMAction2": "vcycle.tasks.recognition.importing.mmaction2:MMACTION2",
+    }
     demo = Demo(
         recipe="demo/digits",
         plans=("constant", "control:cascade", "long+short", "cascade"),

@@ -3,6 +3,7 @@
 import math
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.locations import joined
 from vcycle.errors import DataError
 from vcycle.tasks.base import Progress, Splits
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
@@ -33,13 +34,13 @@ def unopenable(
     made = recipe.data.digits is not None or splits.layout == "prepared"
     if made or train.frame_rate is not None or len(names) > _MOST_OPENED:
         return {}
-    from vcycle.data.video.container import VideoError, file_status, opened
+    from vcycle.data.video.container import VideoError, file_stamp, opened
 
     dead: dict[str, str] = {}
     for done, name in enumerate(names, 1):
-        path = str(train.root / name)
+        path = str(joined(train.root, name))
         try:
-            file_status(path)
+            file_stamp(path)
             with opened(path):
                 pass
         except VideoError as error:
@@ -50,7 +51,8 @@ def unopenable(
         name, cause = next(iter(dead.items()))
         share = min(1.0, math.ceil(100 * len(dead) / len(names)) / 100)
         raise DataError(
-            f"{len(dead):,} of {len(names):,} training videos cannot be opened, such as {train.root / name}: {cause}; "
-            f"run.bad_limit={limit:g} allows fewer. `vcycle check` lists them; run.bad_limit={share:g} leaves them out"
+            f"{len(dead):,} of {len(names):,} training videos cannot be opened, such as {joined(train.root, name)}: "
+            f"{cause}; run.bad_limit={limit:g} allows fewer. `vcycle check` lists them; run.bad_limit={share:g} leaves "
+            "them out"
         )
     return dead

@@ -1,8 +1,8 @@
 """The clips of a recipe of super-resolution, found by split."""
 
 import os
-from pathlib import Path
 
+from vcycle.data.locations import local_path
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import SPLITS, Splits
 from vcycle.tasks.superres.layouts import LAYOUTS
@@ -56,15 +56,15 @@ def split_of(recipe: SuperresRecipe, split: str) -> ClipPairs:
     made_by = Degradation(kind=data.degradation)
     given = {"val": data.val, "test": data.test}.get(split)
     if given is not None:
-        place = Path(given)
+        place = local_path(given, f"data.{split}")
         set_name = LAYOUTS.recognised(place, split)  # a set as it ships
         if set_name is None or LAYOUTS[set_name].general:
             return read_pairs(place, degradation=made_by)
         return LAYOUTS.read(ClipPairs, set_name, place, split, degradation=made_by)
     if data.path is None:
         raise RecipeError("the recipe names no clips: give their folder with data=PATH")
-    path, name = Path(data.path), _layout(recipe)
-    layout, low = LAYOUTS[name], None if data.low is None else Path(data.low)
+    path, name = local_path(data.path, "data.path"), _layout(recipe)
+    layout, low = LAYOUTS[name], None if data.low is None else local_path(data.low, "data.low")
     splits = layout.splits_in(path)
     if path.exists() and not splits:
         raise RecipeError(
@@ -85,7 +85,7 @@ def _layout(recipe: SuperresRecipe) -> str:
     data = recipe.data
     if data.layout != "auto":
         return data.layout
-    return LAYOUTS.recognised(Path(data.path or ""), "train") or "clips"
+    return LAYOUTS.recognised(local_path(data.path or "", "data.path"), "train") or "clips"
 
 
 def _has(recipe: SuperresRecipe, split: str) -> bool:
@@ -94,7 +94,7 @@ def _has(recipe: SuperresRecipe, split: str) -> bool:
     given = {"val": data.val, "test": data.test}[split]
     if given is not None or data.path is None:
         return given is not None
-    return split in LAYOUTS[_layout(recipe)].splits_in(Path(data.path))
+    return split in LAYOUTS[_layout(recipe)].splits_in(local_path(data.path, "data.path"))
 
 
 def _refuse_shared(train: ClipPairs, others: dict[str, ClipPairs]) -> None:

@@ -46,7 +46,6 @@ class ClipEvaluator(Evaluator):
         wanted = len(dataset) if final else min(recipe.evaluation.validation_clips, len(dataset))
         self._clips = [place * len(dataset) // wanted for place in range(wanted)]
         self._bicubic: dict[int, float] = {}  # by clip; the same for every model
-        self._shape: Shape | None = None
 
     def each(
         self,
@@ -66,14 +65,14 @@ class ClipEvaluator(Evaluator):
             device=device,
             measuring=self._measuring,
             bicubic=self._bicubic,
-            shape=self._shape,
+            shape=self.shape,
             progress=progress,
         )
 
     def at(self, shape: Shape) -> "ClipEvaluator":
         """An evaluator on the center of each clip, at this shape in low-resolution pixels."""
         other = copy(self)
-        other._shape, other._bicubic = shape, {}
+        other.shape, other._bicubic = shape, {}
         return other
 
     def result(self, found: Sequence[Any]) -> Quality:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import Weights, read_weights
-from vcycle.nn.weights.matching import load_matching, load_state
+from vcycle.nn.weights.matching import check_names, load_matching, load_state
 from vcycle.tasks.models import ModelSpec
 from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import SuperresRecipe
@@ -17,8 +17,6 @@ from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 
 __all__ = ["build_model", "initialise", "load_trained"]
-
-_SHOWN = 3
 
 
 def build_model(recipe: SuperresRecipe) -> nn.Module:
@@ -60,18 +58,12 @@ def initialise(model: nn.Module, recipe: SuperresRecipe, on_message: Callable[[s
     new_parts = tuple(f"{name}." for name in spec.new_parts)
     own = whole.state_dict()
     buffers = {name for name, _ in whole.named_buffers()}  # SpyNet's mean and std are the same in every file
-    missing = [key for key in own if key not in state and key not in buffers and not key.startswith(new_parts)]
-    odd = [key for key in state if key not in own or own[key].shape != state[key].shape]
-    odd = [key for key in odd if not key.startswith(new_parts)]
-    if missing or odd:
-        faults = [
-            f"{len(keys)} {what} ({', '.join(keys[:_SHOWN])}{', …' if keys[_SHOWN:] else ''})"
-            for what, keys in (("missing", missing), ("that do not fit", odd))
-            if keys
-        ]
-        raise CheckpointError(
-            f"weights {path} are not of {part} of model {recipe.model.name}: tensors {' and '.join(faults)}"
-        )
+    check_names(
+        {key: value for key, value in state.items() if not key.startswith(new_parts)},
+        {key: value for key, value in own.items() if not key.startswith(new_parts)},
+        f"weights {path} are not of {part} of model {recipe.model.name}",
+        may_lack=buffers,
+    )
     fitting = {key: value for key, value in state.items() if key in own and own[key].shape == value.shape}
     load_state(whole, fitting, str(path))
     new = [key for key in own if key.startswith(new_parts) and key not in fitting]

@@ -44,6 +44,7 @@ def _nested(nesting: str, *, scaled: bool) -> PlanSpec:
             lr_scaling=options.lr_scaling,
             stage_lrs=options.stage_lrs,
             epoch_factor=factor or 1.0,
+            **MODELS.multiples_of(recipe.model, baseline),
         )
 
     return PlanSpec(build=build, section=nesting)

@@ -10,6 +10,7 @@ import typer
 from vcycle.console import process
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
+from vcycle.data.locations import local_path
 from vcycle.errors import DataError
 from vcycle.tasks.base import SPLITS, PrepareOptions
 from vcycle.utils.reading import resolved
@@ -56,7 +57,7 @@ def prepare_tiles(
     from vcycle.tasks.superres.pairs.resized import resized_pairs
     from vcycle.tasks.superres.pairs.store import is_store
 
-    data, out, workers = Path(given.data).expanduser(), given.out, given.workers
+    data, out, workers = local_path(given.data, "data").expanduser(), given.out, given.workers
     scale, degradation = 4 if scale is None else scale, degradation or "bicubic"
     dry_run, json = given.dry_run, given.json
     if degradation not in ("bicubic", "bd", "none"):

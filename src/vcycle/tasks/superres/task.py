@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.console.datasets import refuse
+from vcycle.data.locations import local_path
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
 from vcycle.tasks.reference import Reference
@@ -90,6 +91,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
             about="tiles for super-resolution", function="vcycle.tasks.superres.prepare_tiles:prepare_tiles"
         )
     }
+    importers: ClassVar[Mapping[str, str]] = {"BasicSR": "vcycle.tasks.superres.importing:BASICSR"}
     demo = Demo(
         recipe="demo/superresolution",
         plans=("constant", "control:hierarchical", "hierarchical"),
@@ -178,7 +180,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         del on_message
         of_videos = {"--quick": options.quick, "--timeout": options.timeout, "--workers": options.workers}
         refuse("applies to videos only; this data is clips for super-resolution", of_videos)
-        return check_every(recipe, options.folder, progress), "clip"
+        return check_every(recipe, local_path(str(options.folder), "data"), progress), "clip"
 
     def dataset(
         self,

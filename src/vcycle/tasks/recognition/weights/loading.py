@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.nn.classifier import classifier_of
 from vcycle.nn.weights.files import Weights
-from vcycle.nn.weights.matching import check_values
+from vcycle.nn.weights.matching import load_state
 from vcycle.tasks.models import KeyMap
 from vcycle.tasks.recognition.models import MODELS, build_model
 from vcycle.tasks.recognition.weights.inflate import inflate
@@ -111,10 +111,7 @@ def load_pretrained(
         raise CheckpointError(f"weights {weights.source} do not fit {name or 'the model'}: {'; '.join(faults)}")
     if match.classifier:
         raise CheckpointError(f"weights {weights.source}: {match.classifier}: {_NEW}")
-    check_values(match.found, own, weights.source)
-    with torch.no_grad():
-        for key, value in match.found.items():
-            own[key].copy_(value)
+    load_state(model, match.found, weights.source)
     return LoadReport(
         source=weights.source,
         tensors=len(match.found),
@@ -172,9 +169,11 @@ def _match(
 
 
 def _key_maps(name: str | None) -> list[KeyMap]:
-    """The key map of a model, or those of all registered models, without duplicates."""
-    specs = [MODELS.find(known) for known in (MODELS.names() if name is None else [name])]
-    return list({id(found): found for spec in specs if (found := spec.loaded_key_map()) is not None}.values())
+    """The key map of a model, or those of all registered models."""
+    if name is None:
+        return MODELS.key_maps()
+    found = MODELS.find(name).loaded_key_map()
+    return [] if found is None else [found]
 
 
 def _places(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vcycle.errors import PlanError
+from vcycle.train.calling import calling
 
 __all__ = ["Restorer", "chunked", "chunked_mirrored", "restore", "window_frames"]
 
@@ -66,13 +67,15 @@ def restore(
         mirrored: The second half of each clip is its first half in reverse.
         progress: Told how many frames are restored, where the network takes windows and gives one after another.
     """
-    if model.window is None:
-        return model(video, mirrored=mirrored)
-    frames, restored = video.shape[1], []
-    for index in range(frames):
-        restored.append(model(video[:, window_frames(index, frames, model.window)]))
-        progress(index + 1)
-    return torch.cat(restored, dim=1)
+    frames, height, width = video.shape[1], *video.shape[-2:]
+    with calling(model, f"in evaluation, on {len(video)}×{frames}×{height}×{width}"):
+        if model.window is None:
+            return model(video, mirrored=mirrored)
+        restored = []
+        for index in range(frames):
+            restored.append(model(video[:, window_frames(index, frames, model.window)]))
+            progress(index + 1)
+        return torch.cat(restored, dim=1)
 
 
 def chunked(model: Restorer, frames: Iterable[Tensor], *, length: int, overlap: int) -> Iterator[Tensor]:

@@ -1,7 +1,5 @@
 """Checks clips: every frame is readable, and low-resolution frames match their degradation."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections.abc import Callable, Iterator
@@ -50,15 +48,10 @@ def check_clips(pairs: ClipPairs, progress: Callable[[int, int], None] | None = 
             progress(item + 1, len(pairs))
 
 
-def survey(pairs: ClipPairs, most: int = _MOST_CLIPS) -> dict[int, ClipInfo | VideoError]:
-    """Length and size of clips spread over the dataset, or the reason why they cannot be read; decodes no frames.
-
-    Args:
-        pairs: The clips.
-        most: Maximum number of clips.
-    """
+def survey(pairs: ClipPairs) -> dict[int, ClipInfo | VideoError]:
+    """Length and size of some clips, spread over the dataset, or why they cannot be read; decodes no frames."""
     found: dict[int, ClipInfo | VideoError] = {}
-    for item in sorted({place * len(pairs) // most for place in range(most)}):
+    for item in sorted({place * len(pairs) // _MOST_CLIPS for place in range(_MOST_CLIPS)}):
         try:
             found[item] = pairs.info(item)
         except VideoError as error:

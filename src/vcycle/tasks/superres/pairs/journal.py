@@ -1,7 +1,5 @@
 """Opens the journal of a preparation of frames, and finds finished stores."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

@@ -7,7 +7,7 @@ slightly: neighbouring frames sample the same details at other positions, which 
 
 import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -112,7 +112,7 @@ def render_photographs(
         VcycleError: It cannot be made.
     """
     settings = settings or PhotographSettings()
-    with being_made(root, MARKER, settings, _FORMAT) as missing:
+    with being_made(root, MARKER, asdict(settings), _FORMAT) as missing:
         if not missing:
             return root
         jobs = [(split, number) for split, count in settings.clips.items() for number in range(count)]

@@ -4,8 +4,6 @@ The writer can be killed at any moment. Finished clips are recorded in a journal
 whose source has changed, are written again. The result is the same byte for byte.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

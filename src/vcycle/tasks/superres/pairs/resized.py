@@ -1,7 +1,5 @@
 """Downscales clips as they are read, so that compression artefacts are not learned as detail."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction

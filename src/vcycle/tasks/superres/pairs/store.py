@@ -1,7 +1,5 @@
 """Reads and writes stores of prepared frames: an index, and one file of tiles per clip (see ``tiles``)."""
 
-from __future__ import annotations
-
 import json
 import os
 import zlib
@@ -80,12 +78,12 @@ class TileStore:
         return len(self.clips)
 
     @property
-    def high(self) -> TiledClips:
+    def high(self) -> "TiledClips":
         """The high-resolution frames."""
         return TiledClips(self, scale=1)
 
     @property
-    def low(self) -> TiledClips | None:
+    def low(self) -> "TiledClips | None":
         """The low-resolution frames; None if the store has none."""
         return None if self.degradation is None else TiledClips(self, scale=self.degradation.scale)
 

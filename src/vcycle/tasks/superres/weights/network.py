@@ -8,7 +8,7 @@ from torch import nn
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.files import read_weights
-from vcycle.nn.weights.matching import check_values
+from vcycle.nn.weights.matching import check_names, check_values
 from vcycle.registry import import_attribute
 from vcycle.tasks.superres.models import MODELS
 
@@ -50,15 +50,7 @@ def open_network(path: Path) -> OpenedNetwork:
         with torch.device("meta"):  # its own weights are not drawn
             model = MODELS.build(name, **options)
         own = model.state_dict()
-        missing = [key for key in own if key not in state]
-        odd = [key for key in state if key not in own or own[key].shape != state[key].shape]
-        if missing or odd:
-            faults = [
-                f"{len(keys)} {what} ({', '.join(keys[:3])}{', …' if keys[3:] else ''})"
-                for what, keys in (("missing", missing), ("that do not fit", odd))
-                if keys
-            ]
-            raise CheckpointError(f"weights {path} do not fit {description}: tensors {' and '.join(faults)}")
+        check_names(state, own, f"weights {path} do not fit {description}")
         check_values(state, own, str(path))
         # Half precision is for storage: frames are restored in fp32.
         model.load_state_dict({key: value.float() for key, value in state.items()}, assign=True)

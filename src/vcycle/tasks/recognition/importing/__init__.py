@@ -1,0 +1,1 @@
+"""Translates configurations of PySlowFast and MMAction2 into recipes."""

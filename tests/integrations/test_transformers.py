@@ -1,0 +1,136 @@
+"""PlanTrainer: what it refuses, what it logs, and models whose config has the shape of a clip."""
+
+import pytest
+import torch
+from setups import plan_trainer
+from yardstick import PLAN, Items, Trace, difference, make_net, make_optimizer
+
+import vcycle
+
+transformers = pytest.importorskip("transformers", reason="it is not installed: pip install 'vcycle[transformers]'")
+
+from vcycle.integrations.transformers import PlanTrainer
+
+
+def refusal(trace, folder, **options):
+    with pytest.raises(vcycle.VcycleError) as error:
+        plan_trainer(trace, folder, **options).train()
+    assert trace.lrs == []
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        (
+            {"gradient_accumulation_steps": 2},
+            "gradient_accumulation_steps=2: a plan's batches are whole, one per step; accepted: 1",
+        ),
+        (
+            {"train_sampling_strategy": "group_by_length"},
+            "train_sampling_strategy='group_by_length': the plan orders the clips; accepted: 'random'",
+        ),
+        ({"auto_find_batch_size": True}, "auto_find_batch_size=True: the plan has the batches; accepted: False"),
+        (
+            {"convert": False},
+            "layer 'net.norm' is a BatchNorm3d without groups: it would normalise over whole batches of the plan, or "
+            "over a rank's part of them. Call vcycle.convert_batchnorm(model) before the training, and leave out "
+            "sync_batchnorm=True, which undoes it: ranks share groups where the plan requires it",
+        ),
+    ],
+)
+def test_arguments_that_contradict_the_plan_are_refused(trace, tmp_path, argument, said):
+    assert refusal(trace, tmp_path, **argument) == said
+
+
+def test_a_second_lr_schedule_is_refused(trace, tmp_path):
+    optimizer = make_optimizer(make_net(trace), trace)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 19)
+    said = refusal(trace, tmp_path, optimizers=(optimizer, scheduler))
+    assert said.startswith("optimizers has the LR scheduler CosineAnnealingLR, but the plan is the LR schedule")
+
+
+def test_a_checkpoint_of_another_plan_is_refused(trace, tmp_path):
+    plan_trainer(trace, tmp_path, save_strategy="steps", save_steps=19).train()
+    other = plan_trainer(Trace(), tmp_path, save_strategy="no")
+    other.plan = vcycle.cascade(PLAN.baseline.with_(lr=0.2))
+    with pytest.raises(vcycle.CheckpointError, match=f"plan {PLAN.fingerprint}, but this one has"):
+        other.train(resume_from_checkpoint=True)
+
+
+def test_every_step_logs_the_lr_that_it_uses(trace, tmp_path):
+    trainer = plan_trainer(trace, tmp_path, logging_steps=1, save_strategy="no")
+    trainer.train()
+    logged = [line["learning_rate"] for line in trainer.state.log_history if "learning_rate" in line]
+    assert logged == [step.lr for step in PLAN] == trace.lrs
+
+
+def test_samples_per_second_count_the_samples_of_the_plan(trace, tmp_path):
+    trainer = plan_trainer(trace, tmp_path, save_strategy="no")
+    metrics = trainer.train().metrics
+    assert metrics["train_samples_per_second"] * metrics["train_runtime"] == pytest.approx(PLAN.samples, rel=0.05)
+
+
+def test_a_training_may_be_repeated_and_evaluated_between(trace, reference, tmp_path):
+    """Evaluation neither follows the plan nor weights its loss."""
+    trainer = plan_trainer(trace, tmp_path, save_strategy="no", per_device_eval_batch_size=12)
+    trainer.eval_dataset = Items()
+    trainer.args.label_names = ["labels"]
+    trainer.evaluate()
+    trainer.train()
+    trace.weights = trainer.model.state_dict()
+    assert trace.clips == reference.clips
+    assert difference(trace, reference) == 0
+    trainer.train()
+    assert trace.clips == 2 * reference.clips
+
+
+def test_several_gpus_in_one_process_are_refused(trace, tmp_path, monkeypatch):
+    monkeypatch.setattr(transformers.TrainingArguments, "n_gpu", property(lambda arguments: 2))
+    said = refusal(trace, tmp_path)
+    assert said.startswith("2 GPUs in one process split batches without regard to BatchNorm groups; accepted: one GPU")
+
+
+class Small(Items):
+    """Items of three channels."""
+
+    def __getitem__(self, index):
+        item = super().__getitem__(index)
+        clip = item["pixel_values"]
+        return {"pixel_values": torch.cat([clip, clip[:, :1]], dim=1), "labels": index % 4}
+
+
+def timesformer():
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.TimesformerConfig(image_size=16, patch_size=4, num_frames=8, num_labels=4, **small)
+    return transformers.TimesformerForVideoClassification(config)
+
+
+def test_timesformer_is_told_the_shape_of_each_step(tmp_path):
+    """It splits tokens by the frames and the side of its config: with others it computes something else, or fails."""
+    plan = vcycle.cascade(PLAN.baseline.with_(epochs=3), shapes=[(0.5, 0.5), (1, 0.75), (1, 1)])
+    model = timesformer()
+    trainer = PlanTrainer(
+        model,
+        transformers.TrainingArguments(
+            str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, save_strategy="no", data_seed=0
+        ),
+        train_dataset=Small(),
+        optimizers=(torch.optim.SGD(model.parameters(), lr=1.0), None),
+        plan=plan,
+    )
+    trainer.args.max_grad_norm = 0.0
+    trainer.train()
+
+    own = timesformer()
+    optimizer = torch.optim.SGD(own.parameters(), lr=1.0)
+    for step, batch in vcycle.steps(Small(), plan, key="pixel_values", layout="TCHW"):
+        own.config.num_frames, own.config.image_size = step.shape.frames, step.shape.size
+        vcycle.apply(step, own, optimizer, batch)
+        own(**batch).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert {tuple(step.shape) for step in plan} == {(4, 8, 8), (8, 12, 12), (8, 16, 16)}
+    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), own.parameters(), strict=True))
+    assert (model.config.num_frames, model.config.image_size) == (8, 16)  # as before, for evaluating and saving
