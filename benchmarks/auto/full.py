@@ -55,9 +55,10 @@ def train_full(search, recipe, seeds, work, out, only):
     def train(arm, seed):
         return train_arm(experiment, arm, seed, work, recipe=recipes[arm.name], callbacks=Callbacks())
 
-    train_all(
-        arms, seeds=seeds, results=out, train=train, on_run=lambda run: print(run.arm, run.seed, run.test, flush=True)
-    )
+    def tell(run):
+        print(run.arm, run.seed, getattr(run, "failed", None) or run.test, flush=True)
+
+    train_all(arms, seeds=seeds, results=out, train=train, on_run=tell)
 
 
 def table(search, runs):
@@ -109,7 +110,7 @@ def main():
     given = parser.parse_args()
     search = json.loads(given.search.read_text())
     if given.command == "table":
-        table(search, [json.loads(line) for line in given.results.read_text().splitlines() if "failed" not in line])
+        table(search, [json.loads(line) for line in given.results.read_text().splitlines() if '"failed"' not in line])
         return
     seeds = [int(seed) for seed in given.seeds.split(",")]
     train_full(search, load_given(given.recipe, given.overrides), seeds, given.work, given.out, given.only)
