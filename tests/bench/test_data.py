@@ -126,7 +126,7 @@ def test_the_command_measures_every_reader_on_generated_and_own_videos(capsys, t
     for measured in found["sets"]:
         for grid in measured["grids"]:
             assert {"plain loop", "vcycle", "vcycle, prepared video", "vcycle, prepared array"} <= set(grid["readers"])
-            no_ffmpeg = {"torchcodec": "fails: Could not load libtorchcodec. Likely causes:"}  # where the system has none
+            no_ffmpeg = {"torchcodec": "fails: Could not load libtorchcodec. Likely causes:"}
             assert grid["faults"] in ({}, no_ffmpeg)
     assert {row["workers"] for row in found["loader"]} <= {1, 2}
     assert found["memory"]["decodes"] == Effort.quick().decodes

@@ -135,9 +135,8 @@ def generators():
 
 
 def test_trying_a_network_leaves_it_and_the_random_generators_as_they_are(own, here):
-    from vcycle.tasks.recognition.objective import Recognition
-
     from vcycle.plan import Shape
+    from vcycle.tasks.classification.objective import Recognition
     from vcycle.tasks.recognition.models import build_model
     from vcycle.train.probe import outputs_at
 

@@ -1,7 +1,6 @@
 """An exception in code that a user brought is one error that names what was called, and its line."""
 
 import pytest
-from vcycle.tasks.recognition.plans import PLANS
 
 from vcycle.errors import PlanError, RecipeError, UserCodeError, user_code
 from vcycle.tasks.models import models_of
@@ -9,6 +8,8 @@ from vcycle.tasks.plans import PlanSpec
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.task import RECOGNITION
+
+PLANS = RECOGNITION.plans
 
 NETS = """
 import vcycle

@@ -685,4 +685,8 @@ def register_layout(
 
 def measures() -> dict[str, Measure]:
     """The metrics of all tasks, by name."""
-    return {measure.name: measure for task in tasks.values() for measure in task.measures}
+    found: dict[str, Measure] = {}
+    for task in tasks.values():
+        for measure in task.measures:
+            found.setdefault(measure.name, measure)  # tasks that share a measure differ in what its samples are called
+    return found
