@@ -276,7 +276,7 @@ def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
     ],
 )
 def test_a_checkpoint_of_another_training_is_refused(training, make_training, begun, override, said):
-    extra = ["model.options={}"] if "slowfast" in override else []
+    extra = ["model.options={alpha: 2}"] if "slowfast" in override else []  # it takes the 2 frames of the plan
     other = make_training("data.cache=24", override, *extra)
     files = {file: file.read_bytes() for file in begun.rglob("*") if file.is_file()}
     with pytest.raises(CheckpointError, match=said) as caught:
