@@ -207,7 +207,7 @@ def test_a_missing_file_at_a_url_is_a_bad_video(memory: Any) -> None:
 
 
 def test_a_connection_that_breaks_is_a_fault_of_the_video(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the filesystem's library raises, wherever FFmpeg reads: the file is not taken for a shorter one."""
+    """Whatever the filesystem's library raises, wherever FFmpeg reads: the file does not count as a shorter one."""
     videos = read_videos("memory://set", "train")  # type: ignore[arg-type]
     opened = type(memory).open
     index = FileSource(videos).index(0)

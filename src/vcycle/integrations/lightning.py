@@ -136,7 +136,7 @@ class FollowPlan(Callback):
         self._trainer = None
 
     def _stop_at_the_end(self, trainer: "Trainer") -> None:
-        # Lightning would go on with empty epochs up to `max_epochs`.
+        # Lightning would run empty epochs up to `max_epochs`.
         if trainer.global_step >= len(self.plan):
             trainer.should_stop = True
 

@@ -1,13 +1,14 @@
 """What the tasks that classify clips have in common."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vcycle.data.layouts import VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import Measure, Splits, Task
+from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.memory import check_extent
@@ -17,12 +18,12 @@ from vcycle.tasks.reference import Reference
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcycle.data import GridSampler
+    from vcycle.data import CheckReport, GridSampler
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
 
-__all__ = ["ClassificationTask", "chance_of", "share"]
+__all__ = ["ClassificationTask", "chance_of", "decoded", "share"]
 
 R = TypeVar("R", bound=ClassificationRecipe)
 
@@ -52,6 +53,15 @@ def chance_of(found: VideoList) -> Reference | None:
         advice="train longer (training.epochs), start from trained weights (init=FILE), check the labels and "
         "training.lr",
         trials=len(found),
+    )
+
+
+def decoded(listed: Mapping[str, VideoList], options: CheckOptions, progress: Progress) -> "CheckReport":
+    """Decode all files of each split, as `vcycle check` asks."""
+    from vcycle.data import check_videos
+
+    return check_videos(
+        listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
     )
 
 
@@ -99,6 +109,13 @@ class ClassificationTask(Task[R, VideoList]):
         """The share of the largest class; None for several labels per item."""
         del recipe, measured
         return chance_of(found)
+
+    def embedded_data(self, recipe: R, work: Path) -> Any:
+        """The data section of the embedded digits, with the path where they were written."""
+        data: Any = recipe.data
+        if data.digits is None or data.path is not None:
+            return None
+        return data.model_copy(update={"path": str(work / "digits")})
 
     def notices(self, recipe: R, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
         """Notes on a training made longer, and on the strength of the regularisation by size."""

@@ -9,10 +9,10 @@ from vcycle.data.locations import local_path
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
 from vcycle.tasks.classification.plans import plans_for
-from vcycle.tasks.classification.task import ClassificationTask, share
+from vcycle.tasks.classification.task import ClassificationTask, decoded, share
 from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
 from vcycle.tasks.images.models import MODELS
-from vcycle.tasks.images.recipe import DataSection, ImagesRecipe
+from vcycle.tasks.images.recipe import ImagesRecipe
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,23 +74,11 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         on_message: Callable[[str], None],
     ) -> "tuple[CheckReport, str]":
         """Decode every image."""
-        from vcycle.data import check_videos
-
         assert recipe is not None  # this task owns no folder
         listed = every_image(recipe, local_path(str(options.folder), "data"))
         for found in dict.fromkeys(images.beside for images in listed.values() if images.beside):
             on_message(found)
-        report = check_videos(
-            listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
-        )
-        return report, "file"
-
-    def embedded_data(self, recipe: ImagesRecipe, work: Path) -> DataSection | None:
-        """The digits, with the path where they were written."""
-        data = recipe.data
-        if data.digits is None or data.path is not None:
-            return None
-        return data.model_copy(update={"path": str(work / "digits")})
+        return decoded(listed, options, progress), "file"
 
     def notices(self, recipe: ImagesRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
         """Notes on unused files, a training made longer, and the strength of the regularisation by size."""

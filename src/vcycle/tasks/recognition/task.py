@@ -8,11 +8,11 @@ from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
 from vcycle.tasks.classification.plans import plans_for
-from vcycle.tasks.classification.task import ClassificationTask, share
+from vcycle.tasks.classification.task import ClassificationTask, decoded, share
 from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
-from vcycle.tasks.recognition.recipe import DataSection, RecognitionRecipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 if TYPE_CHECKING:
     from torch import nn
@@ -105,16 +105,11 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         on_message: Callable[[str], None],
     ) -> "tuple[CheckReport, str]":
         """Decode every video."""
-        from vcycle.data import check_videos as check_all
-
         assert recipe is not None  # this task owns no folder
         listed = every_video(without_digits(recipe), cut=False, vanished=True)
         for note in left_out(listed.values()):
             on_message(note)
-        report = check_all(
-            listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
-        )
-        return report, "file"
+        return decoded(listed, options, progress), "file"
 
     def video_files(self, recipe: RecognitionRecipe) -> Mapping[str, VideoList]:
         """The videos, whether or not their files exist."""
@@ -125,13 +120,6 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         from vcycle.tasks.recognition.unopenable import unopenable
 
         return unopenable(recipe, splits, progress)
-
-    def embedded_data(self, recipe: RecognitionRecipe, work: Path) -> DataSection | None:
-        """The digits, with the path where they were written."""
-        data = recipe.data
-        if data.digits is None or data.path is not None:
-            return None
-        return data.model_copy(update={"path": str(work / "digits")})
 
     def notices(self, recipe: RecognitionRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
         """Notes on videos left out or in two splits, frames that are too small, and a training made longer."""
