@@ -1,6 +1,7 @@
 """The command itself, as a process that is sent signals, and a second one in its folder."""
 
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
 LONG = ("training.steps=9600", "training.warmup=null", "training.decay=constant", "run.validate_every=1000")
+FINISHING = "SIGINT: finishing and saving the current step; Ctrl-C again stops at once"
 
 
 @pytest.fixture
@@ -51,6 +53,24 @@ def wait_for_steps(process, folder, steps):
         time.sleep(0.01)
 
 
+def wait_for_message(process, message, signalled=()):
+    """Wait until a process tells of the signal that it got.
+
+    One that arrives just before a call blocks is heard when the call returns. A further signal, which is ignored after
+    the first, wakes the processes that it was sent to.
+    """
+    said, until = b"", time.monotonic() + 100
+    while message.encode() not in said:
+        assert time.monotonic() < until, said
+        if select.select([process.stderr], [], [], 0.2)[0]:
+            part = os.read(process.stderr.fileno(), 1 << 16)
+            assert part, said
+            said += part
+        else:
+            for pid in signalled or (process.pid,):
+                os.kill(pid, signal.SIGUSR1)
+
+
 def ended(process):
     """The exit code, and what was said."""
     try:
@@ -84,8 +104,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(start, newest, tm
     second = start(folder, "run.save_every=1", "--resume")
     wait_for_steps(second, folder, step + 1)
     second.send_signal(signal.SIGINT)
-    heard = iter(second.stderr.readline, "")
-    assert any("SIGINT: finishing and saving the current step; Ctrl-C again stops at once" in line for line in heard)
+    wait_for_message(second, FINISHING)
     second.send_signal(signal.SIGINT)
     code, said = ended(second)
     assert code == 130
@@ -105,8 +124,7 @@ def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, chil
     wait_for_steps(agent, folder, 200)
     ranks = children(agent.pid)
     os.killpg(agent.pid, signal.SIGINT)
-    heard = iter(agent.stderr.readline, "")
-    assert any("SIGINT: finishing and saving the current step; Ctrl-C again stops at once" in line for line in heard)
+    wait_for_message(agent, FINISHING, ranks)
     os.killpg(agent.pid, signal.SIGINT)
     _, said = ended(agent)
     assert len(ranks) >= 2
