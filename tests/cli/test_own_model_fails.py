@@ -71,7 +71,7 @@ def test_a_shape_that_the_network_fails_at_ends_a_command_before_its_first_step(
     assert ran.code == 2
     line = "error: model 'failing:Net' failed on 2 clips of 2×8×8, tried before training: KeyError: 'position 64' ("
     assert ran.err.splitlines()[-1].startswith(line)
-    assert ran.err.rstrip().endswith("failing.py:23)")
+    assert ran.err.rstrip().endswith("failing.py:23); model.needs states which shapes a network takes")
     assert not (here / "run").exists()
     assert not (here / "study" / "runs").exists()
 
@@ -82,7 +82,7 @@ def test_an_output_of_a_wrong_shape_is_found_before_the_first_step_and_debug_sho
     assert ran.code == 2
     assert ran.err.splitlines()[-1] == (
         "error: model 'failing:Net' failed on 2 clips of 2×8×8, tried before training: the model returns (2,) for 2 "
-        "clips; accepted: logits of shape (2, 2)"
+        "clips; accepted: logits of shape (2, 2); model.needs states which shapes a network takes"
     )
     fails(side=16)
     ran = vcycle("train", *own, "--out", "run", "--debug")

@@ -209,6 +209,18 @@ def test_a_clip_of_any_type_is_resampled_as_floats_are_and_keeps_its_type(dtype,
     assert torch.equal(whole, Clips(dtype=dtype)[4][0])
 
 
+@pytest.mark.parametrize("shape", [Shape(17, 32, 32), Shape(16, 33, 33)])
+def test_a_clip_that_is_too_small_for_a_shape_is_enlarged_with_one_warning(shape):
+    dataset = ResampledDataset(Clips(), GridSampler(frames=shape.frames, size=shape.size))
+    words = (
+        rf"^item 2 is a clip of 16×32×40 \(T×H×W\), smaller than {shape} of a step: frames are repeated and pictures"
+    )
+    with pytest.warns(UserWarning, match=words) as caught:
+        shapes = [dataset[request(index, 0, shape)][0].shape for index in (2, 3)]
+    assert shapes == [(3, *shape)] * 2
+    assert len(caught) == 1
+
+
 @pytest.mark.parametrize("change", ["as it is", "backwards", "read-only"])
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.filterwarnings("error")

@@ -172,10 +172,20 @@ def test_a_state_of_a_dataset_of_another_length_and_one_that_is_damaged_are_refu
         load.load_state_dict(vcycle.loader(Asked(), PLAN).state_dict())
     with pytest.raises(CheckpointError, match="lacks 'step': it has 'epoch'"):
         load.load_state_dict({"epoch": 3})
+    with pytest.raises(CheckpointError, match="the state of the loader is NoneType, not what state_dict"):
+        load.load_state_dict(None)
     for step in (-1, 2.5, None):
         with pytest.raises(CheckpointError, match=f"is at step {step!r}"):
             load.load_state_dict(load.state_dict() | {"step": step})
     assert load.state_dict()["step"] == 0
+
+
+@pytest.mark.parametrize("call", [vcycle.steps, vcycle.loader, vcycle.follow])
+def test_swapped_arguments_are_refused_with_the_call_as_it_should_be(call):
+    with pytest.raises(
+        PlanError, match=rf"^plan is Asked, not a vcycle.Plan: .*vcycle.{call.__name__}\((dataset|stream), plan\)"
+    ):
+        call(PLAN, Asked())
 
 
 # Ranks ---------------------------------------------------------------------------------------------------

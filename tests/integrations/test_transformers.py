@@ -30,6 +30,11 @@ def refusal(trace, folder, **options):
             {"train_sampling_strategy": "group_by_length"},
             "train_sampling_strategy='group_by_length': the plan orders the clips; accepted: 'random'",
         ),
+        (
+            {"max_steps": 5},
+            "max_steps=5: the plan is the training, and has 19 steps; accepted: leave it out. Baseline(steps=...) or "
+            "epoch_factor sets the plan's length",
+        ),
         ({"auto_find_batch_size": True}, "auto_find_batch_size=True: the plan has the batches; accepted: False"),
         (
             {"convert": False},

@@ -117,6 +117,7 @@ def test_it_resumes_at_every_step_from_plain_values(applied, scheduler_first):
         ({"last_epoch": 3, "_last_lr": [0.1]}, "lacks 'plan': it is not of a PlanLR"),
         ({"last_epoch": len(PLAN) + 1, "plan": PLAN.fingerprint}, rf"is at step {len(PLAN) + 1} of a plan of"),
         ({"last_epoch": None, "plan": PLAN.fingerprint}, "is at step None"),
+        (None, "is NoneType, not what state_dict"),
     ],
 )
 def test_a_state_of_another_scheduler_is_refused_and_changes_nothing(state, words):

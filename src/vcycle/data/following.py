@@ -12,7 +12,7 @@ from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.info import VideoInfo
 from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of, named
 from vcycle.data.resampled import Layout, check_layout, layout_meant
-from vcycle.data.sampler import check_ranks, check_steps
+from vcycle.data.sampler import check_plan, check_ranks, check_steps
 from vcycle.data.source import resample
 from vcycle.data.views import Views
 from vcycle.errors import DataError
@@ -89,6 +89,7 @@ def follow(
             again, its clips are smaller than a step's shape or not five-dimensional, or its batches cannot be joined:
             they differ in structure or type.
     """
+    check_plan(plan, "vcycle.follow(stream, plan)")
     check_steps(plan, start, len(plan))
     fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
     shares = _shares(plan, start, *rank_and_world(rank, world))

@@ -18,7 +18,7 @@ from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Work
 from vcycle.data.resampled import Layout, ResampledDataset
-from vcycle.data.sampler import PlanBatchSampler
+from vcycle.data.sampler import PlanBatchSampler, check_plan
 from vcycle.data.training import TrainingWork
 from vcycle.errors import CheckpointError, DataError
 from vcycle.plan import Plan, Step
@@ -181,6 +181,10 @@ class PlanLoader(Loader):
             CheckpointError: If the state is not one of a loader, or belongs to another plan, seed or length of the
                 dataset, or its step is not one of this loader's.
         """
+        if not isinstance(state_dict, Mapping):
+            raise CheckpointError(
+                f"the state of the loader is {type(state_dict).__name__}, not what state_dict() returns"
+            )
         try:
             step, theirs = state_dict["step"], {name: state_dict[name] for name in self._identity()}
         except KeyError as error:
@@ -378,6 +382,7 @@ def _plan_loader(
     loading: dict[str, Any],
 ) -> PlanLoader:
     """Make the loader of ``loader`` and ``steps``, whose arguments these are."""
+    check_plan(plan, "vcycle.steps(dataset, plan) or vcycle.loader(dataset, plan)")
     if not _is_indexable(dataset):
         raise DataError(
             f"{type(dataset).__name__} is not a map-style dataset: a plan decides which item comes when, so it needs "

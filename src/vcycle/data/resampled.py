@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sized
 from typing import Any, Literal, Protocol, get_args
 
@@ -18,6 +19,7 @@ from vcycle.data.info import VideoInfo
 from vcycle.data.request import SampleRequest, answer
 from vcycle.data.source import resample
 from vcycle.errors import DataError
+from vcycle.plan import Shape
 
 __all__ = ["Layout", "ResampledDataset", "check_layout", "layout_meant"]
 
@@ -61,6 +63,7 @@ class ResampledDataset(Dataset[Any]):
         self._to_thwc = tuple(layout.index(axis) for axis in "THWC")
         self._back = tuple("THWC".index(axis) for axis in layout)
         self._draws = KeyedDraws()
+        self._warned = False
 
     def __len__(self) -> int:
         """Return the length of the wrapped dataset."""
@@ -129,11 +132,26 @@ class ResampledDataset(Dataset[Any]):
                 f"{clip.shape[self.layout.index('C')]} channels as {self.layout}: give layout={meant!r}"
             )
         clip = clip.permute(self._to_thwc)
+        self._warn_if_enlarged(Shape(*clip.shape[:3]), request)
         info = VideoInfo.uniform(*clip.shape[:3])
         grid = self.grids.train(request, info)
         frames = torch.from_numpy(info.frame_at(grid.times))
         clip = resample(clip.index_select(0, frames), grid.resized, grid.crop, antialias=self.grids.antialias)
         return (clip.flip(2) if grid.flip else clip).permute(self._back).contiguous()
+
+    def _warn_if_enlarged(self, own: Shape, request: SampleRequest) -> None:
+        """Warn, once in each process, that a clip is too small for a shape: its plan is made for larger ones."""
+        shape = request.shape
+        if self._warned or (
+            own.frames >= shape.frames and min(own.height, own.width) >= min(shape.height, shape.width)
+        ):
+            return
+        self._warned = True
+        warnings.warn(
+            f"item {request.index} is a clip of {own} (T×H×W), smaller than {shape} of a step: frames are repeated and "
+            "pictures enlarged, here and in every such item. The plan's frames and size should be those of your clips",
+            stacklevel=2,
+        )
 
 
 def _as_tensor(clip: Tensor | NDArray[Any], request: SampleRequest) -> Tensor:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from vcycle.data.request import SampleRequest
 from vcycle.data.stream import SampleStream
 from vcycle.errors import PlanError
-from vcycle.plan import rank_slice
+from vcycle.plan import Plan, rank_slice
 from vcycle.utils.ranks import rank_and_world
 
 if TYPE_CHECKING:
-    from vcycle.plan import Plan, Step
+    from vcycle.plan import Step
 
-__all__ = ["PlanBatchSampler", "check_ranks", "check_steps"]
+__all__ = ["PlanBatchSampler", "check_plan", "check_ranks", "check_steps"]
 
 
 class PlanBatchSampler:
@@ -54,10 +54,11 @@ class PlanBatchSampler:
             replaced: Replacement indices by position in the stream, from the journal of a resumed run.
 
         Raises:
-            PlanError: If ``start`` and ``stop`` are not steps of the plan, a batch is smaller than the number of
-                ranks, or only one of ``rank`` and ``world`` is given.
+            PlanError: If ``plan`` is none, ``start`` and ``stop`` are not steps of the plan, a batch is smaller than
+                the number of ranks, or only one of ``rank`` and ``world`` is given.
             DataError: If the dataset is empty.
         """
+        check_plan(plan, "PlanBatchSampler(plan, size)")
         self.plan = plan
         self.start, self.stop = start, len(plan) if stop is None else stop
         check_steps(plan, self.start, self.stop)
@@ -136,6 +137,20 @@ class PlanBatchSampler:
             )
             for position, index in enumerate(indices, first)
         ]
+
+
+def check_plan(plan: object, call: str) -> None:
+    """Refuse another object in place of a plan, such as the data if arguments are swapped.
+
+    Args:
+        plan: The argument.
+        call: How the function is called, for the message.
+
+    Raises:
+        PlanError: If it is not a plan.
+    """
+    if not isinstance(plan, Plan):
+        raise PlanError(f"plan is {type(plan).__name__}, not a vcycle.Plan: the call is {call}")
 
 
 def check_steps(plan: Plan, start: int, stop: int) -> None:

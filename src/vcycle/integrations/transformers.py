@@ -77,6 +77,11 @@ class PlanTrainer(Trainer):
                 f"train_sampling_strategy={args.train_sampling_strategy!r}: the plan orders the clips; accepted: "
                 "'random'"
             )
+        if args.max_steps not in (-1, len(self.plan)):
+            raise PlanError(
+                f"max_steps={args.max_steps}: the plan is the training, and has {len(self.plan)} steps; accepted: "
+                "leave it out. Baseline(steps=...) or epoch_factor sets the plan's length"
+            )
         if args.auto_find_batch_size:
             raise PlanError("auto_find_batch_size=True: the plan has the batches; accepted: False")
         if args.n_gpu > 1:

@@ -1,5 +1,6 @@
 """The LRs of a plan as an LR scheduler of PyTorch, for trainers and loggers that ask for one."""
 
+from collections.abc import Mapping
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
@@ -110,12 +111,16 @@ class PlanLR(LRScheduler):
         """The current step and the plan's fingerprint, which ``torch.load`` reads with ``weights_only=True``."""
         return {"last_epoch": self.last_epoch, "plan": self.plan.fingerprint}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Resume from a state, and set the LRs of its step.
 
         Raises:
             CheckpointError: if the state is not of a `PlanLR`, or of another plan.
         """
+        if not isinstance(state_dict, Mapping):
+            raise CheckpointError(
+                f"the state of the LR scheduler is {type(state_dict).__name__}, not what state_dict() returns"
+            )
         try:
             step, plan = state_dict["last_epoch"], state_dict["plan"]
         except KeyError as error:

@@ -72,8 +72,12 @@ def probe(
                 cell = BatchShape(frames=shape.frames, size=shape.size, batch=CLIPS, bn_batch=CLIPS)
                 step.predict(attempted(first, cell), noise_batch(objective, CLIPS, shape))
 
-            _each_shape(model.train(), shapes, forward, "training")
-            _each_shape(model.eval(), [plans[0].baseline_shape.shape], forward, "evaluation")
+            def remedy(shape: Shape) -> str:
+                return "" if shape == full else "; model.needs states which shapes a network takes"
+
+            full = plans[0].baseline_shape.shape
+            _each_shape(model.train(), shapes, forward, "training", remedy)
+            _each_shape(model.eval(), [full], forward, "evaluation")
         except (RuntimeError, MemoryError) as error:
             # Training finds out what fits, and says what to change.
             if not is_out_of_memory(error):
@@ -124,17 +128,23 @@ def outputs_at(
                 module.training = training
 
 
-def _each_shape(model: nn.Module, shapes: Iterable[Shape], forward: Callable[[Shape], Any], doing: str) -> list[Any]:
+def _each_shape(
+    model: nn.Module,
+    shapes: Iterable[Shape],
+    forward: Callable[[Shape], Any],
+    doing: str,
+    remedy: Callable[[Shape], str] = lambda _: "",
+) -> list[Any]:
     outputs = []
     for shape in shapes:
         where = f"on {CLIPS} clips of {shape}, tried before {doing}"
         try:
             with torch.no_grad(), calling(model, where):
                 outputs.append(forward(shape))
-        except UserCodeError:
-            raise
+        except UserCodeError as error:
+            raise UserCodeError(f"{error}{remedy(shape)}") from error.__cause__
         except VcycleError as error:  # an output of a wrong shape
-            raise UserCodeError(f"model {name_of(model)!r} failed {where}: {error}") from error
+            raise UserCodeError(f"model {name_of(model)!r} failed {where}: {error}{remedy(shape)}") from error
     return outputs
 
 
