@@ -1,19 +1,22 @@
 """Cross-validation: every video of a set is tested by trainings that have not seen it.
 
 python folds.py train RECIPE [KEY=VALUE...] --data FOLDER --plans PLAN,PLAN --seeds 20-24 [--folds 3] [--shuffled]
-    [--out folds.jsonl]
+    [--people REGEX] [--out folds.jsonl]
 python folds.py table RESULTS... [--times RESULTS...]
 python folds.py picture OUT.png SET=RESULTS,RESULTS...
 
 The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
-blocks; each is tested once. A training adds a line to the results, and those that are there already are not repeated.
+blocks; each is tested once. With `--people`, whose group 1 is the person in a file's name, a block has all videos of
+some people, and intervals are over people. A training adds a line to the results, and those that are there already are
+not repeated.
 """
 
 import argparse
 import json
 import math
+import re
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -49,6 +52,7 @@ def main() -> None:
     training.add_argument("--seeds", required=True)
     training.add_argument("--folds", type=int, default=3)
     training.add_argument("--shuffled", action="store_true")
+    training.add_argument("--people", type=re.compile, metavar="REGEX")
     training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
     table = commands.add_parser("table")
     table.add_argument("results", type=Path, nargs="+")
@@ -80,21 +84,32 @@ def main() -> None:
                 for plan in asked.plans.split(","):
                     if (fold, plan, seed) not in done:
                         place = Path(temporary) / str(fold)
-                        write_lists(asked.data, asked.folds, fold, place, shuffled=asked.shuffled)
+                        tested = write_lists(
+                            asked.data, asked.folds, fold, place, shuffled=asked.shuffled, people=asked.people
+                        )
                         run = trained(asked.recipe, asked.overrides, place, plan, seed)
+                        people = {"people": Counter(tested)} if asked.people else {}
                         with asked.out.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps({"fold": fold, "plan": plan, "seed": seed, **run}) + "\n")
+                            file.write(json.dumps({"fold": fold, "plan": plan, "seed": seed, **people, **run}) + "\n")
 
 
-def write_lists(data: Path, folds: int, tested: int, place: Path, *, shuffled: bool) -> None:
-    """Lists of a fold's videos; those of the tested block are to validate too, at the end, where it chooses nothing."""
+def write_lists(
+    data: Path, folds: int, tested: int, place: Path, *, shuffled: bool, people: re.Pattern[str] | None
+) -> list[str]:
+    """Write lists of a fold's videos, and return the group of each tested one: its person, or else its class.
+
+    The videos of the tested block are to validate too, at the end, where that chooses nothing.
+    """
     lines = sorted(line for name in LISTS for line in (data / name).read_text(encoding="utf-8").splitlines() if line)
-    classes: dict[str, list[str]] = defaultdict(list)
+    groups: dict[str, list[str]] = defaultdict(list)
     for line in lines:
-        classes[line.rpartition(" ")[2]].append(line)
-    for own in classes.values() if shuffled else ():
+        groups[line.rpartition(" ")[2] if people is None else person_in(line, people)].append(line)
+    for own in groups.values() if shuffled else ():
         Random(0).shuffle(own)
-    block = {line: k * folds // len(own) for own in classes.values() for k, line in enumerate(own)}
+    if people is None:
+        block = {line: k * folds // len(own) for own in groups.values() for k, line in enumerate(own)}
+    else:
+        block = {line: k * folds // len(groups) for k, name in enumerate(sorted(groups)) for line in groups[name]}
     place.mkdir(parents=True, exist_ok=True)
     for name in LISTS:
         own = (line for line, number in block.items() if (number == tested) != (name == "train.csv"))
@@ -102,6 +117,17 @@ def write_lists(data: Path, folds: int, tested: int, place: Path, *, shuffled: b
     names = data / "classes.txt"
     if names.exists():
         (place / names.name).write_bytes(names.read_bytes())
+    of = {line: name for name, own in groups.items() for line in own}
+    return [of[line] for line, number in block.items() if number == tested]
+
+
+def person_in(line: str, people: re.Pattern[str]) -> str:
+    """The person in a line's file name."""
+    name = line.rpartition(" ")[0].rpartition("/")[2]
+    found = people.search(name)
+    if found is None:
+        raise SystemExit(f"--people {people.pattern}: {name} does not match")
+    return found[1]
 
 
 def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed: int) -> dict[str, Any]:
@@ -165,7 +191,7 @@ def lines_of(runs: list[dict[str, Any]], timed: list[dict[str, Any]]) -> Iterato
     for plan in (name for name in plans if name.startswith("cascade")):
         for other in (name for name in plans if not name.startswith("cascade")):
             a, b = paired(runs, plan, other)
-            found = paired_bootstrap(table_of(a), table_of(b))
+            found = paired_bootstrap(table_of(a), table_of(b), clusters=clusters_of(a))
             difference, low, high = (math.nan,) * 3 if found is None else found[:3]
             pairs = zip(*paired(timed, plan, other), strict=True)
             ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
@@ -206,6 +232,13 @@ def table_of(runs: list[dict[str, Any]]) -> np.ndarray:
         begin = starts[run["fold"]]
         table[seeds.index(run["seed"]), begin : begin + len(run["right"])] = run["right"]
     return table
+
+
+def clusters_of(runs: list[dict[str, Any]]) -> list[int] | None:
+    """The person of each column of `table_of`, as a number; None if folds are not of people."""
+    of_fold = {run["fold"]: run["people"] for run in runs if "people" in run}
+    people = [(name, count) for fold in sorted(of_fold) for name, count in of_fold[fold].items()]
+    return [number for number, (_, count) in enumerate(people) for _ in range(count)] or None
 
 
 if __name__ == "__main__":

@@ -115,6 +115,20 @@ def test_the_paired_interval_takes_what_was_measured_where_some_was_not():
     assert found.high - found.low > whole.high - whole.low
 
 
+def test_clips_of_one_person_are_resampled_together():
+    # All scatter is between people: the interval over them is that of as many clips, whatever each has.
+    people = np.random.default_rng(3).normal(size=40)
+    a = np.broadcast_to(np.repeat(people, 5), (2, 200))
+    b = np.zeros((2, 200))
+    of = np.repeat(np.arange(40), 5)
+    by_person, by_clip = paired_bootstrap(a, b, clusters=of), paired_bootstrap(a, b)
+    assert by_person == pytest.approx(paired_bootstrap(a[:, ::5], b[:, ::5]))
+    assert by_person.high - by_person.low > 2 * (by_clip.high - by_clip.low)
+    assert paired_bootstrap(a, b, clusters=[0] * 200) is None
+    with pytest.raises(ValueError, match="for 200 clips"):
+        paired_bootstrap(a, b, clusters=[0, 1])
+
+
 def test_the_paired_interval_asks_for_two_seeds_two_clips_and_the_same_of_both():
     assert paired_bootstrap([[1, 0, 1]], [[1, 1, 1]]) is None
     assert paired_bootstrap([[1], [0]], [[1], [1]]) is None

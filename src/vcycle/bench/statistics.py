@@ -81,24 +81,31 @@ def _student(freedom: float, confidence: float) -> float:
 
 
 def paired_bootstrap(
-    a: Sequence[Sequence[float]], b: Sequence[Sequence[float]], confidence: float = 0.95, *, resamples: int = 10_000
+    a: Sequence[Sequence[float]],
+    b: Sequence[Sequence[float]],
+    confidence: float = 0.95,
+    *,
+    clusters: Sequence[int] | None = None,
+    resamples: int = 10_000,
 ) -> Interval | None:
     """Percentile interval of `mean(a) - mean(b)`, resampling seeds and clips together for `a` and `b`.
 
-    A few dozen test clips are a sample too: an interval over seeds alone holds for these clips only.
+    A few dozen test clips are a sample too: an interval over seeds alone holds for these clips only. So are a few
+    people who made all the clips: with `clusters`, people are resampled, each with all of their clips.
 
     Args:
         a: A row per seed, a value per clip, such as 1 if correct, else 0; nan if a seed has no value for a clip, as in
             cross-validation with untrained folds.
         b: The same seeds and clips.
         confidence: Of the interval.
+        clusters: The cluster of each clip, numbered from 0, such as its person; by default each clip is its own.
         resamples: Number of bootstrap samples, identical in every call.
 
     Returns:
-        The interval; None with fewer than two seeds or two clips.
+        The interval; None with fewer than two seeds or two clusters.
 
     Raises:
-        ValueError: if the two differ in shape.
+        ValueError: if the two differ in shape, or not every clip has a cluster.
     """
     import numpy as np
 
@@ -106,7 +113,11 @@ def paired_bootstrap(
     if first.shape != second.shape or first.ndim != 2:
         raise ValueError(f"seeds and clips {first.shape} and {second.shape}: the same two numbers are needed")
     seeds, clips = first.shape
-    if min(seeds, clips) < 2:
+    of = np.arange(clips) if clusters is None else np.asarray(clusters)
+    if of.shape != (clips,):
+        raise ValueError(f"clusters of shape {of.shape} for {clips} clips: one for each clip is needed")
+    units = int(of.max(initial=-1)) + 1
+    if min(seeds, units) < 2:
         return None
     differences = first - second
     known = ~np.isnan(differences)
@@ -115,7 +126,7 @@ def paired_bootstrap(
     drawn = []
     for _ in range(resamples):
         of_seeds = np.bincount(generator.integers(seeds, size=seeds), minlength=seeds)
-        of_clips = np.bincount(generator.integers(clips, size=clips), minlength=clips)
+        of_clips = np.bincount(generator.integers(units, size=units), minlength=units)[of]
         if counted := of_seeds @ known @ of_clips:
             drawn.append(of_seeds @ values @ of_clips / counted)
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
