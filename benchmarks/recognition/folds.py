@@ -186,7 +186,7 @@ def lines_of(runs: list[dict[str, Any]], timed: list[dict[str, Any]]) -> Iterato
             f"| {np.nanmean(table_of(own)):.1%} ± {100 * (stdev(shares) if len(shares) > 1 else 0):.1f} |"
         )
     yield ""
-    yield "| plan | against | difference in points (95 %) | times the processor time |"
+    yield "| plan | against | difference in points (95 %) | speed-up (processor time) |"
     yield "|---|---|---:|---:|"
     for plan in (name for name in plans if name.startswith("cascade")):
         for other in (name for name in plans if not name.startswith("cascade")):
