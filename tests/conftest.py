@@ -6,11 +6,13 @@ import os
 import pickle
 import random
 import signal
+import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -175,6 +177,41 @@ def shared_cases(shared_data: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no small files at {folder}")
     return folder
+
+
+class _Forked:
+    """A worker that prepares files, as `subprocess.Popen` starts it, but without the second that an interpreter takes."""
+
+    def __init__(self, _: list[str], *, pass_fds: list[int], **options: Any) -> None:
+        self._process = multiprocessing.get_context("fork").Process(target=self._serve, args=pass_fds)
+        self._process.start()
+        self.kill = self._process.kill
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("worker", timeout or 0)
+        return self._process.exitcode
+
+    @staticmethod
+    def _serve(descriptor: int) -> None:
+        from vcycle.data.prepare.process_pool import serve
+
+        os.setpgid(0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nothing, standard)
+        serve(descriptor)
+
+
+@pytest.fixture(scope="module")
+def forked_workers() -> Iterator[None]:
+    """Forks the processes that prepare and check files: fresh interpreters are what `test_prepare_process_pool` tests."""
+    from vcycle.data.prepare import process_pool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_pool, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": _Forked}))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from vcycle.data import (
 from vcycle.data.video.orientation import UPRIGHT
 from vcycle.plan import Shape
 
+pytestmark = pytest.mark.usefixtures("forked_workers")
+
 VIDEO = PrepareSettings(levels=(24, 48))
 ARRAY = PrepareSettings(to="array", levels=(24, 48))
 FORMS = pytest.mark.parametrize("settings", [VIDEO, ARRAY], ids=["video", "array"])
