@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -44,9 +44,11 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup() -> None:
     """Begin each test at the same random numbers, whichever tests its process has run before."""
     random.seed(0)
-    for name, seed in (("numpy.random", "seed"), ("torch", "manual_seed")):
-        if name in sys.modules:  # one that a test imports itself begins at the same numbers by itself
-            getattr(sys.modules[name], seed)(0)
+    if "numpy.random" in sys.modules:  # one that a test imports itself begins at the same numbers by itself
+        sys.modules["numpy.random"].seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        # Without a device, torch.manual_seed formats a stack for each kind of accelerator.
+        (torch if torch.cuda.is_initialized() else torch.default_generator).manual_seed(0)
 
 
 @pytest.fixture
@@ -66,6 +68,66 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in set(sys.modules) - before:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(here):
             del sys.modules[name]
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def vcycle(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """The command in this process: its exit code, standard output and standard error."""
+    from vcycle.cli.app import app
+    from vcycle.console import process
+
+    def run(*arguments: str | Path) -> Ran:
+        capsys.readouterr()
+        code = process.run(app, [str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def vcycle_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ran]]:
+    """The command on several ranks, as each of them ended.
+
+    They are forked from this process, as torch takes seconds to import, and find each other as under torchrun.
+    """
+    import torch
+
+    from vcycle.cli.app import app
+    from vcycle.console import process
+
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU, autograd keeps threads that do not survive a fork")
+
+    def run(count: int, *arguments: str | Path) -> list[Ran]:
+        folder = tmp_path_factory.mktemp("ranks")
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+        def rank(number: int) -> None:
+            os.environ.update(meeting, WORLD_SIZE=str(count), RANK=str(number), LOCAL_RANK=str(number))
+            sys.stdout, sys.stderr = ((folder / f"{number}.{name}").open("w") for name in ("out", "err"))
+            sys.exit(process.run(app, [str(argument) for argument in arguments]))
+
+        ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(number,)) for number in range(count)]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join()
+        return [
+            Ran(each.exitcode, *((folder / f"{number}.{name}").read_text() for name in ("out", "err")))
+            for number, each in enumerate(ranks)
+        ]
+
+    return run
 
 
 @pytest.fixture
@@ -180,7 +242,7 @@ def shared_cases(shared_data: Path) -> Path:
 
 
 class _Forked:
-    """A worker that prepares files, as `subprocess.Popen` starts it, but without the second that an interpreter takes."""
+    """A worker that prepares files, as `subprocess.Popen` starts it, without the time that an interpreter takes."""
 
     def __init__(self, _: list[str], *, pass_fds: list[int], **options: Any) -> None:
         self._process = multiprocessing.get_context("fork").Process(target=self._serve, args=pass_fds)
@@ -206,7 +268,11 @@ class _Forked:
 
 @pytest.fixture(scope="module")
 def forked_workers() -> Iterator[None]:
-    """Forks the processes that prepare and check files: fresh interpreters are what `test_prepare_process_pool` tests."""
+    """Forks the processes that prepare and check files.
+
+    Fresh interpreters, as they are in use, take most of the time. `tests/data/test_prepare_*` and `tests/cli/test_urls`
+    have tests of those.
+    """
     from vcycle.data.prepare import process_pool
 
     with pytest.MonkeyPatch.context() as patch:
