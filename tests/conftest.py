@@ -4,11 +4,12 @@ import gc
 import multiprocessing
 import os
 import pickle
+import queue
 import random
 import signal
 import subprocess
 import sys
-import uuid
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -93,21 +94,18 @@ def vcycle(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     return run
 
 
-@pytest.fixture
-def vcycle_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ran]]:
-    """The command on several ranks, as each of them ended.
+@pytest.fixture(scope="session")
+def as_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ran]]:
+    """Runs a function in processes that find each other as under torchrun, as each of them ended.
 
-    They are forked from this process, as torch takes seconds to import, and find each other as under torchrun.
+    They are forked from this process, as torch takes seconds to import.
     """
     import torch
-
-    from vcycle.cli.app import app
-    from vcycle.console import process
 
     if torch.cuda.is_available():
         pytest.skip("with a GPU, autograd keeps threads that do not survive a fork")
 
-    def run(count: int, *arguments: str | Path) -> list[Ran]:
+    def run(count: int, function: Callable[[], int | None]) -> list[Ran]:
         folder = tmp_path_factory.mktemp("ranks")
         store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
@@ -115,7 +113,7 @@ def vcycle_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ra
         def rank(number: int) -> None:
             os.environ.update(meeting, WORLD_SIZE=str(count), RANK=str(number), LOCAL_RANK=str(number))
             sys.stdout, sys.stderr = ((folder / f"{number}.{name}").open("w") for name in ("out", "err"))
-            sys.exit(process.run(app, [str(argument) for argument in arguments]))
+            sys.exit(function())
 
         ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(number,)) for number in range(count)]
         for each in ranks:
@@ -128,6 +126,15 @@ def vcycle_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ra
         ]
 
     return run
+
+
+@pytest.fixture
+def vcycle_on(as_torchrun: Callable[..., list[Ran]]) -> Callable[..., list[Ran]]:
+    """The command on several ranks, as each of them ended."""
+    from vcycle.cli.app import app
+    from vcycle.console import process
+
+    return lambda count, *arguments: as_torchrun(count, lambda: process.run(app, [str(each) for each in arguments]))
 
 
 @pytest.fixture
@@ -186,8 +193,8 @@ def sharding() -> None:
         pytest.skip(f"run.shard needs torch {SHARDS_FROM} or newer, and this is torch {found}")
 
 
-@pytest.fixture
-def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+@pytest.fixture(scope="session")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
     """Runs `function(rank, world, *arguments)` in as many processes that share a gloo group: what each gives."""
     import torch
 
@@ -197,7 +204,7 @@ def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
 
     def run(world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         results = context.Queue()
-        meeting = tmp_path / f"meeting-{uuid.uuid4()}"
+        meeting = tmp_path_factory.mktemp("ranks") / "meeting"
         ranks = [
             context.Process(target=_as_rank, args=(function, rank, world, meeting, results, arguments))
             for rank in range(world)
@@ -205,7 +212,17 @@ def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
         for process in ranks:
             process.start()
         try:
-            found = dict(results.get(timeout=120) for _ in ranks)
+            found: dict[int, Any] = {}
+            until = time.monotonic() + 120
+            while len(found) < world:
+                dead = [process.exitcode for process in ranks if process.exitcode]  # before what it has sent is read
+                try:
+                    number, result = results.get(timeout=0.2)
+                    found[number] = result
+                except queue.Empty:
+                    if dead:
+                        raise ChildProcessError(f"a rank ended with {dead[0]}") from None
+                    assert time.monotonic() < until
             failed = [found[rank] for rank in range(world) if isinstance(found[rank], BaseException)]
             if failed:
                 raise failed[0]
