@@ -283,18 +283,20 @@ class _Forked:
         serve(descriptor)
 
 
-@pytest.fixture(scope="module")
-def forked_workers() -> Iterator[None]:
-    """Forks the processes that prepare and check files.
-
-    Fresh interpreters, as they are in use, take most of the time. `tests/data/test_prepare_*` and `tests/cli/test_urls`
-    have tests of those.
-    """
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    """Forks the processes that prepare and check files, as most of the time of fresh interpreters is their imports."""
     from vcycle.data.prepare import process_pool
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(process_pool, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": _Forked}))
         yield
+
+
+@pytest.fixture
+def fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts those processes as they are in use, for tests of how they start and end."""
+    monkeypatch.setattr("vcycle.data.prepare.process_pool.subprocess", subprocess)
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,6 @@ import shutil
 
 import pytest
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
-
 
 def refused(ran, *parts):
     """The command ended with one line of error that has all the parts."""

@@ -21,8 +21,6 @@ from vcycle.data import (
 from vcycle.errors import DataError
 from vcycle.plan import Shape
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
-
 SHAPE = Shape(4, 24, 32)
 GRIDS = GridSampler(frames=8, size=48, flip=True)
 

@@ -11,8 +11,6 @@ from vcycle.data.prepare.names import is_prepared
 from vcycle.data.prepare.settings import short_side_for
 from vcycle.errors import DataError
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
-
 VIDEO = PrepareSettings(levels=(24, 48))
 ARRAY = PrepareSettings(to="array", levels=(24, 48))
 FORMS = pytest.mark.parametrize("settings", [VIDEO, ARRAY], ids=["video", "array"])

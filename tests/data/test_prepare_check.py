@@ -21,8 +21,6 @@ from vcycle.data import (
 )
 from vcycle.plan import Shape
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
-
 
 @pytest.fixture
 def root(tmp_path, write_video):

@@ -10,8 +10,6 @@ from av.video.reformatter import ColorRange, Colorspace
 from vcycle.data import FileSource, FrameCache, PreparedSource, PrepareSettings, load_index, prepare_videos, read_videos
 from vcycle.tasks.superres import prepare_frames
 
-pytestmark = pytest.mark.usefixtures("forked_workers")
-
 COLOURS = np.array([[[220, 30, 30], [30, 200, 40]], [[40, 40, 210], [200, 180, 40]]], dtype=np.uint8)
 
 SOURCES = {
