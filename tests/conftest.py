@@ -4,14 +4,17 @@ import gc
 import multiprocessing
 import os
 import pickle
+import queue
 import random
 import signal
+import subprocess
 import sys
-import uuid
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
@@ -42,9 +45,11 @@ def pytest_collection_finish() -> None:
 def pytest_runtest_setup() -> None:
     """Begin each test at the same random numbers, whichever tests its process has run before."""
     random.seed(0)
-    for name, seed in (("numpy.random", "seed"), ("torch", "manual_seed")):
-        if name in sys.modules:  # one that a test imports itself begins at the same numbers by itself
-            getattr(sys.modules[name], seed)(0)
+    if "numpy.random" in sys.modules:  # one that a test imports itself begins at the same numbers by itself
+        sys.modules["numpy.random"].seed(0)
+    if (torch := sys.modules.get("torch")) is not None:
+        # Without a device, torch.manual_seed formats a stack for each kind of accelerator.
+        (torch if torch.cuda.is_initialized() else torch.default_generator).manual_seed(0)
 
 
 @pytest.fixture
@@ -64,6 +69,72 @@ def own_models(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in set(sys.modules) - before:
         if (getattr(sys.modules[name], "__file__", None) or "").startswith(here):
             del sys.modules[name]
+
+
+class Ran(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def vcycle(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """The command in this process: its exit code, standard output and standard error."""
+    from vcycle.cli.app import app
+    from vcycle.console import process
+
+    def run(*arguments: str | Path) -> Ran:
+        capsys.readouterr()
+        code = process.run(app, [str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def as_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ran]]:
+    """Runs a function in processes that find each other as under torchrun, as each of them ended.
+
+    They are forked from this process, as torch takes seconds to import.
+    """
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("with a GPU, autograd keeps threads that do not survive a fork")
+
+    def run(count: int, function: Callable[[], int | None]) -> list[Ran]:
+        folder = tmp_path_factory.mktemp("ranks")
+        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
+
+        def rank(number: int) -> None:
+            os.environ.update(meeting, WORLD_SIZE=str(count), RANK=str(number), LOCAL_RANK=str(number))
+            sys.stdout, sys.stderr = ((folder / f"{number}.{name}").open("w") for name in ("out", "err"))
+            sys.exit(function())
+
+        ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(number,)) for number in range(count)]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join()
+        return [
+            Ran(each.exitcode, *((folder / f"{number}.{name}").read_text() for name in ("out", "err")))
+            for number, each in enumerate(ranks)
+        ]
+
+    return run
+
+
+@pytest.fixture
+def vcycle_on(as_torchrun: Callable[..., list[Ran]]) -> Callable[..., list[Ran]]:
+    """The command on several ranks, as each of them ended."""
+    from vcycle.cli.app import app
+    from vcycle.console import process
+
+    return lambda count, *arguments: as_torchrun(count, lambda: process.run(app, [str(each) for each in arguments]))
 
 
 @pytest.fixture
@@ -122,8 +193,8 @@ def sharding() -> None:
         pytest.skip(f"run.shard needs torch {SHARDS_FROM} or newer, and this is torch {found}")
 
 
-@pytest.fixture
-def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
+@pytest.fixture(scope="session")
+def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any]]:
     """Runs `function(rank, world, *arguments)` in as many processes that share a gloo group: what each gives."""
     import torch
 
@@ -133,7 +204,7 @@ def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
 
     def run(world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         results = context.Queue()
-        meeting = tmp_path / f"meeting-{uuid.uuid4()}"
+        meeting = tmp_path_factory.mktemp("ranks") / "meeting"
         ranks = [
             context.Process(target=_as_rank, args=(function, rank, world, meeting, results, arguments))
             for rank in range(world)
@@ -141,7 +212,17 @@ def on_ranks(tmp_path: Path) -> Callable[..., list[Any]]:
         for process in ranks:
             process.start()
         try:
-            found = dict(results.get(timeout=120) for _ in ranks)
+            found: dict[int, Any] = {}
+            until = time.monotonic() + 120
+            while len(found) < world:
+                dead = [process.exitcode for process in ranks if process.exitcode]  # before what it has sent is read
+                try:
+                    number, result = results.get(timeout=0.2)
+                    found[number] = result
+                except queue.Empty:
+                    if dead:
+                        raise ChildProcessError(f"a rank ended with {dead[0]}") from None
+                    assert time.monotonic() < until
             failed = [found[rank] for rank in range(world) if isinstance(found[rank], BaseException)]
             if failed:
                 raise failed[0]
@@ -175,6 +256,47 @@ def shared_cases(shared_data: Path) -> Path:
     if not folder.is_dir():
         pytest.skip(f"no small files at {folder}")
     return folder
+
+
+class _Forked:
+    """A worker that prepares files, as `subprocess.Popen` starts it, without the time that an interpreter takes."""
+
+    def __init__(self, _: list[str], *, pass_fds: list[int], **options: Any) -> None:
+        self._process = multiprocessing.get_context("fork").Process(target=self._serve, args=pass_fds)
+        self._process.start()
+        self.kill = self._process.kill
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if self._process.exitcode is None:
+            raise subprocess.TimeoutExpired("worker", timeout or 0)
+        return self._process.exitcode
+
+    @staticmethod
+    def _serve(descriptor: int) -> None:
+        from vcycle.data.prepare.process_pool import serve
+
+        os.setpgid(0, 0)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nothing, standard)
+        serve(descriptor)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _forked_workers() -> Iterator[None]:
+    """Forks the processes that prepare and check files, as most of the time of fresh interpreters is their imports."""
+    from vcycle.data.prepare import process_pool
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process_pool, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": _Forked}))
+        yield
+
+
+@pytest.fixture
+def fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Starts those processes as they are in use, for tests of how they start and end."""
+    monkeypatch.setattr("vcycle.data.prepare.process_pool.subprocess", subprocess)
 
 
 @pytest.fixture(scope="session")

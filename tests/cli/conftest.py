@@ -1,19 +1,14 @@
-"""A folder of tiny videos, a recipe that trains on them in a second, and the command as a process would run it."""
+"""A folder of tiny videos, and a recipe that trains on them in a second."""
 
 import contextlib
 import io
 import json
-import multiprocessing
-import os
-import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import av
 import numpy as np
 import pytest
-import torch
 
 from vcycle.cli.app import app
 from vcycle.console import process
@@ -36,14 +31,6 @@ run: {device: cpu, save_every: 2}
 
 COUNTS = {"train": 8, "val": 4, "test": 4}
 """Videos of each class in each split."""
-
-
-class Ran(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
 
 
 def write_square(path: Path, direction: int, seed: int) -> None:
@@ -84,51 +71,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "tiny.yaml").write_text(RECIPE)
     return tmp_path
-
-
-@pytest.fixture
-def vcycle(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
-    """The command in this process: its exit code, standard output and standard error."""
-
-    def run(*arguments: str | Path) -> Ran:
-        capsys.readouterr()
-        code = process.run(app, [str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
-
-    return run
-
-
-@pytest.fixture
-def vcycle_on(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Ran]]:
-    """The command on several ranks, as each of them ended.
-
-    They are forked from this process, as torch takes seconds to import, and find each other as under torchrun.
-    """
-    if torch.cuda.is_available():
-        pytest.skip("with a GPU, autograd keeps threads that do not survive a fork")
-
-    def run(count: int, *arguments: str | Path) -> list[Ran]:
-        folder = tmp_path_factory.mktemp("ranks")
-        store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "TORCHELASTIC_USE_AGENT_STORE": "True"}
-
-        def rank(number: int) -> None:
-            os.environ.update(meeting, WORLD_SIZE=str(count), RANK=str(number), LOCAL_RANK=str(number))
-            sys.stdout, sys.stderr = ((folder / f"{number}.{name}").open("w") for name in ("out", "err"))
-            sys.exit(process.run(app, [str(argument) for argument in arguments]))
-
-        ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(number,)) for number in range(count)]
-        for each in ranks:
-            each.start()
-        for each in ranks:
-            each.join()
-        return [
-            Ran(each.exitcode, *((folder / f"{number}.{name}").read_text() for name in ("out", "err")))
-            for number, each in enumerate(ranks)
-        ]
-
-    return run
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ import vcycle as library
 from vcycle.data import FileSource, KeptIndexes, VideoDataset, VideoError, read_frames, read_list, read_videos
 from vcycle.utils.extras import NotInstalledError
 
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
+
 fsspec = pytest.importorskip("fsspec")
 
 

@@ -200,7 +200,9 @@ def test_several_labels_and_spans_of_one_file_share_what_is_written(tmp_path, wr
 
 
 @FORMS
-def test_folders_of_pictures_become_videos(tmp_path, read_number, draw_number, settings):
+def test_folders_of_pictures_become_videos(tmp_path, read_number, draw_number, settings, request):
+    if settings is VIDEO:
+        request.getfixturevalue("fresh_interpreters")
     folder = tmp_path / "set/run/clip"
     folder.mkdir(parents=True)
     for number in range(8):

@@ -14,6 +14,8 @@ import pytest
 import vcycle
 from vcycle.data import PrepareSettings, check_videos, load_index, prepare_videos, read_videos
 
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
+
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1])}
 
 SCRIPT = """

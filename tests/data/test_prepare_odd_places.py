@@ -11,6 +11,8 @@ from vcycle.data.prepare import estimate
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_write, partial_of
 
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
+
 SETTINGS = PrepareSettings(levels=(24,))
 
 

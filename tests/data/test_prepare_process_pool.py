@@ -3,6 +3,8 @@ import pytest
 from vcycle.data.prepare.process_pool import Job, OutputError, ProcessPool
 from vcycle.errors import DataError
 
+pytestmark = pytest.mark.usefixtures("fresh_interpreters")
+
 FUNCTIONS = """
 import os, signal, time
 from vcycle.data import VideoError

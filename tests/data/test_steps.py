@@ -3,9 +3,6 @@
 import collections
 import io
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -248,68 +245,49 @@ def test_a_sampler_that_would_be_sharded_again_says_so_where_there_are_several_r
         assert len(list(DataLoader(Asked(), batch_sampler=each))) == len(PLAN)
 
 
-SCRIPT = """
-import json, sys
-import torch, vcycle
-from tests_of_steps import Asked, PLAN
+def steps_of_a_rank(folder):
+    """What a script under torchrun finds before and after it joins the process group."""
+    model = torch.nn.Linear(1, 1)
 
-def run():
+    def run():
+        optimizer = torch.optim.SGD(model.parameters(), lr=9.0)
+        scheduler = vcycle.PlanLR(optimizer, PLAN)
+        found = []
+        for step, batch in vcycle.steps(Asked(), PLAN, seed=3):
+            vcycle.apply(step, model, optimizer, batch)
+            optimizer.step()
+            found.append((step.index, batch[0].shape, batch[1].tolist(), scheduler.get_last_lr()))
+            scheduler.step()
+        return found
+
+    launched = run()  # by the environment
+    torch.distributed.init_process_group("gloo")
+    rank = torch.distributed.get_rank()
+    joined = run()
+    step, _ = next(vcycle.steps(Asked(), PLAN))
     optimizer = torch.optim.SGD(model.parameters(), lr=9.0)
-    scheduler = vcycle.PlanLR(optimizer, PLAN)
-    found = []
-    for step, batch in vcycle.steps(Asked(), PLAN, seed=3):
-        vcycle.apply(step, model, optimizer, batch)
-        optimizer.step()
-        found.append((step.index, batch[0].shape, batch[1].tolist(), scheduler.get_last_lr()))
-        scheduler.step()
-    return found
-
-def refused(call):
-    try:
-        call()
-    except vcycle.PlanError as error:
-        return str(error)
-
-model = torch.nn.Linear(1, 1)
-launched = run()  # by the environment
-torch.distributed.init_process_group("gloo")
-rank = torch.distributed.get_rank()
-joined = run()
-step, batch = next(vcycle.steps(Asked(), PLAN))
-optimizer = torch.optim.SGD(model.parameters(), lr=9.0)
-whole = refused(lambda: vcycle.apply(step, model, optimizer, torch.zeros(step.batch, 3, *step.shape)))
-sharing = vcycle.BatchPartition.of(step)
-result = {"launched": launched, "joined": joined, "whole": whole, "clips": sharing.clips, "rank": sharing.rank}
-json.dump(result, open(f"{sys.argv[1]}/{rank}.json", "w"))
-torch.distributed.destroy_process_group()
-"""
+    with pytest.raises(PlanError) as refused:
+        vcycle.apply(step, model, optimizer, torch.zeros(step.batch, 3, *step.shape))
+    sharing = vcycle.BatchPartition.of(step)
+    result = {"launched": launched, "joined": joined, "whole": str(refused.value)}
+    (folder / f"{rank}.json").write_text(json.dumps(result | {"clips": sharing.clips, "rank": sharing.rank}))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
 
 
-@pytest.fixture(scope="module")
-def torchrun(tmp_path_factory):
-    """What two processes of torchrun find."""
-    folder = tmp_path_factory.mktemp("torchrun")
-    (folder / "script.py").write_text(SCRIPT)
-    (folder / "tests_of_steps.py").symlink_to(__file__)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
-    ended = subprocess.run([*command, "script.py", str(folder)], cwd=folder, env=environment, capture_output=True)
-    assert ended.returncode == 0, ended.stderr.decode()
-    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
-
-
-def test_two_processes_of_torchrun_each_get_their_slice_of_every_batch_and_the_plans_lr(torchrun, whole):
-    for rank, found in enumerate(torchrun):
+def test_two_processes_of_torchrun_get_their_slices_and_the_plans_lr_and_refuse_a_whole_batch(
+    as_torchrun, tmp_path, whole
+):
+    for ended in as_torchrun(2, lambda: steps_of_a_rank(tmp_path)):
+        assert ended.code == 0, ended.err
+    slices = [len(rank_slice(PLAN[0].batch, PLAN[0].bn_batch, rank, 2)) for rank in range(2)]
+    for rank in range(2):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
         assert found["launched"] == found["joined"]
         for step, (index, shape, numbers, rates) in zip(PLAN, found["joined"], strict=True):
             places = rank_slice(step.batch, step.bn_batch, rank, 2)
             assert numbers == whole[index][2][places.start : places.stop]
             assert (index, shape, rates) == (step.index, [len(places), 3, *step.shape], [step.lr])
-
-
-def test_two_processes_of_torchrun_refuse_a_batch_that_is_not_sliced_and_know_their_share(torchrun):
-    slices = [len(rank_slice(PLAN[0].batch, PLAN[0].bn_batch, rank, 2)) for rank in range(2)]
-    for rank, found in enumerate(torchrun):
         assert f"expects {slices[rank]} clips of rank {rank} of 2" in found["whole"]
         assert (found["clips"], found["rank"]) == (slices, rank)
 

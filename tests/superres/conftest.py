@@ -139,10 +139,10 @@ def make_training(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Call
     return make
 
 
-def conftest_of(folder: str) -> ModuleType:
-    """What other tests share, such as the one definition of when two runs are the same."""
-    path = Path(__file__).parents[1] / folder / "conftest.py"
-    spec = importlib.util.spec_from_file_location(f"conftest_of_{folder}", path)
+def conftest_of_train() -> ModuleType:
+    """What tests of training share, such as the one definition of when two runs are the same."""
+    path = Path(__file__).parents[1] / "train" / "conftest.py"
+    spec = importlib.util.spec_from_file_location("conftest_of_train", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -150,9 +150,8 @@ def conftest_of(folder: str) -> ModuleType:
     return module
 
 
-_training, _commands = conftest_of("train"), conftest_of("cli")
-record_of, newest, vcycle = _training.record_of, _training.newest, _commands.vcycle
-vcycle_on = _commands.vcycle_on
+_training = conftest_of_train()
+record_of, newest = _training.record_of, _training.newest
 
 
 @pytest.fixture

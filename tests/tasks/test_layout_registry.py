@@ -69,7 +69,7 @@ run: {device: cpu}
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, own_models):
     """A module of a user, a recipe, and four videos that an index lists."""
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MINE)
@@ -105,50 +105,48 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
     )
 
 
-@pytest.mark.timeout(600)  # three commands, on a machine that may be busy
-def test_a_recipe_trains_a_users_network_on_a_users_layout(here):
-    ran = command("train", "own.yaml", "data.layout=indexed", "--out", "run")
-    assert ran.returncode == 0, ran.stderr
-    assert f"layout: indexed, by {here / 'set' / 'index.json'}" in ran.stderr
-    ran = command("eval", "run")  # the run's recipe imports the module again
-    assert ran.returncode == 0, ran.stderr
-    assert "on 2 val videos" in ran.stdout
-    ran = command("plan", "own.yaml")  # the layout is recognised
-    assert ran.returncode == 0, ran.stderr
-    assert "layout: indexed, by " in ran.stdout + ran.stderr
-
-
 @pytest.mark.timeout(600)
-def test_super_resolution_trains_on_a_users_layout(here):
+def test_a_recipe_trains_a_users_network_on_a_users_layout(here, vcycle):
+    ran = vcycle("train", "own.yaml", "data.layout=indexed", "--out", "run")
+    assert ran.code == 0, ran.err
+    assert f"layout: indexed, by {here / 'set' / 'index.json'}" in ran.err
+    evaluated = command("eval", "run")  # the run's recipe imports the module again
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "on 2 val videos" in evaluated.stdout
+    ran = vcycle("plan", "own.yaml")  # the layout is recognised
+    assert ran.code == 0, ran.err
+    assert "layout: indexed, by " in ran.out + ran.err
+
+
+def test_super_resolution_trains_on_a_users_layout(here, vcycle):
     noise = np.random.default_rng(0)
     for place in ("clips/1/a", "clips/2/b"):
         Path(place).mkdir(parents=True)
         for number in range(6):
             Image.fromarray(noise.integers(0, 256, (72, 72, 3), dtype=np.uint8)).save(f"{place}/{number}.png")
-    ran = command(
+    ran = vcycle(
         "train", "demo/superresolution", "import=mine", "data=clips", "data.workers=0", "data.layout=numbered",
         "data.epoch=2", "model.options={channels: 4, head_channels: 4, blocks: 1, flow: none}", "plan=constant",
         "training.batch=1", "training.steps=1", "training.warmup=null", "training.frames=3", "training.size=16",
         "run.device=cpu", "--out", "run",
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
+    assert ran.code == 0, ran.err
 
 
-@pytest.mark.timeout(600)
-def test_a_layout_that_nobody_registered_is_one_line_and_exit_code_2(here):
-    ran = command("plan", "own.yaml", "data.layout=indexes")
-    assert ran.returncode == 2
-    assert ran.stderr.splitlines()[-1] == (
+def test_a_layout_that_nobody_registered_is_one_line_and_exit_code_2(here, vcycle):
+    ran = vcycle("plan", "own.yaml", "data.layout=indexes")
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1] == (
         "error: data.layout=indexes: unknown (did you mean 'indexed'?); accepted: auto, charades, ssv2, ucf101, "
         "hmdb51, kinetics, list, folder, indexed"
     )
-    ran = command("plan", "own.yaml", "data.layout=indexed", "data.fold=2")
-    assert ran.returncode == 2
-    assert "fold=2: layout indexed of " in ran.stderr
-    assert ran.stderr.rstrip().endswith("has no folds, only ucf101 and hmdb51 have")
-    ran = command("plan", "own.yaml", "data.layout=indexed", f"data.root={here}")
-    assert ran.returncode == 2
-    assert "goes with list files: the layout indexed of data.path" in ran.stderr
+    ran = vcycle("plan", "own.yaml", "data.layout=indexed", "data.fold=2")
+    assert ran.code == 2
+    assert "fold=2: layout indexed of " in ran.err
+    assert ran.err.rstrip().endswith("has no folds, only ucf101 and hmdb51 have")
+    ran = vcycle("plan", "own.yaml", "data.layout=indexed", f"data.root={here}")
+    assert ran.code == 2
+    assert "goes with list files: the layout indexed of data.path" in ran.err
 
 
 def test_installed_packages_offer_layouts_by_entry_points(here):

@@ -1,36 +1,47 @@
 """What a training asks of the C library's memory."""
 
+import ctypes
+import multiprocessing
 import os
 import platform
 import resource
-import subprocess
-import sys
+from typing import Any
 
 import pytest
+import torch
 
 from vcycle.train import memory
 
-_SCRIPT = """
-import resource, torch
-from vcycle.train.memory import keep_freed
-keep_freed()
-def step():
-    held = [torch.ones(4 << 20) for _ in range(4)]  # 16 MB each
-for _ in range(5):
-    step()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-for _ in range(10):
-    step()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
 _TOUCHED = 10 * 4 * (16 << 20) // os.sysconf("SC_PAGE_SIZE")
 
 
+def _step() -> None:
+    _held = [torch.ones(4 << 20) for _ in range(4)]  # 16 MB each
+
+
+def _count_page_faults(results: Any, environment: dict[str, str]) -> None:
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        del os.environ[name]
+    os.environ.update(environment)
+    # As the library begins, whatever this process has asked of it; it reads its variables once, when a program starts.
+    ctypes.CDLL(None).mallopt(-3, int(environment.get("MALLOC_MMAP_THRESHOLD_", 1 << 17)))
+    memory.keep_freed()
+    for _ in range(5):
+        _step()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        _step()
+    results.put(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+
 def _page_faults(**environment: str) -> int:
-    own = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")}
-    command = [sys.executable, "-c", _SCRIPT]
-    found = subprocess.run(command, env=own | environment, capture_output=True, text=True, check=True, timeout=120)
-    return int(found.stdout)
+    fork = multiprocessing.get_context("fork")  # of this process: torch takes seconds to import
+    results = fork.SimpleQueue()
+    process = fork.Process(target=_count_page_faults, args=(results, environment))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return int(results.get())
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of GNU's C library alone")

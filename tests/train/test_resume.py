@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from vcycle.train.run import RunFolder
-from vcycle.utils.jsonl import JsonLines
 
 forked = pytest.mark.skipif(
     torch.cuda.is_available(), reason="with a GPU, autograd keeps threads that do not survive a fork"
@@ -162,32 +161,15 @@ def test_times_add_up_over_the_processes_of_a_run(training, newest, tmp_path):
 # Real processes, killed from outside ------------------------------------------------------------------------
 
 
-def start(training, folder, *options):
-    """`vcycle train` in a process group of its own, so that no worker survives a failing test."""
-    return subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "vcycle",
-            "train",
-            str(training.file),
-            f"data={training.recipe.data.path}",
-            *options,
-            "--out",
-            str(folder),
-        ],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+def command(training, folder, *options):
+    return "train", str(training.file), f"data={training.recipe.data.path}", *options, "--out", str(folder)
 
 
 def wait_for_steps(process, folder, steps):
     """Wait until a run has logged a number of steps: at any moment after, the test may strike."""
     log = RunFolder(folder).log
-    until = time.monotonic() + 60
-    while sum(line["event"] == "step" for line in JsonLines(log).read()) < steps:
+    until = time.monotonic() + 100
+    while not log.exists() or log.read_bytes().count(b'"event": "step"') < steps:
         ended = process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
         assert ended is None
         assert time.monotonic() < until
@@ -212,15 +194,25 @@ def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(tr
 
 
 @pytest.mark.timeout(400)
-def test_the_command_survives_kill_minus_nine_and_goes_on_without_its_workers(training, whole, record_of, tmp_path):
+def test_the_command_survives_kill_minus_nine_and_goes_on_without_its_workers(
+    vcycle, training, whole, record_of, tmp_path
+):
     folder = tmp_path / "run"
-    process = start(training, folder, "data.workers=2")
-    wait_for_steps(process, folder, 3)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.communicate()
+    # In a process group of its own, so that no worker survives a failing test.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "vcycle", *command(training, folder, "data.workers=2")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        wait_for_steps(process, folder, 3)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
     assert process.returncode == -signal.SIGKILL
-    process = start(training, folder, "data.workers=0", "--resume")
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 0, errors
-    assert "resuming at step" in errors
+    ran = vcycle(*command(training, folder, "data.workers=0", "--resume"))
+    assert ran.code == 0, ran.err
+    assert "resuming at step" in ran.err
     assert record_of(folder) == whole

@@ -4,8 +4,7 @@ import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
+import signal
 import time
 from importlib import metadata
 from pathlib import Path
@@ -112,12 +111,20 @@ def alone(noise, tmp_path_factory):
     return flat(newest(folder)[0])
 
 
-@pytest.fixture
-def saved_by_two(on_ranks, noise, tmp_path):
+@pytest.fixture(scope="module")
+def saved_once(on_ranks, noise, tmp_path_factory):
     """A run of two ranks, cut after the step of its third checkpoint."""
-    folder = tmp_path / "run"
-    on_ranks(2, train, noise, folder, 7)
+    folder = tmp_path_factory.mktemp("saved") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "_LEAST", 1)
+        on_ranks(2, train, noise, folder, 7)
     return folder
+
+
+@pytest.fixture
+def saved_by_two(saved_once, tmp_path):
+    """A copy of that run."""
+    return shutil.copytree(saved_once, tmp_path / "run")
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -167,44 +174,33 @@ def test_an_older_pytorch_is_told_to_be_too_old_for_it(saved_by_two, monkeypatch
 # Whole or absent --------------------------------------------------------------------------------------
 
 
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, {tests!r})
-import test_sharded_checkpoint as tests
-from pathlib import Path
-from torch import distributed
-from vcycle.train import sharded_checkpoint, shards
-from {conftest} import Noise
-
-shards._LEAST = 1
-rank, moment = int(os.environ["RANK"]), {moment!r}
-original = sharded_checkpoint._Writer.finish
-
-def finish(self, metadata, results):
-    if self._path.name == "step-000000006" and moment == "before":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if self._path.name == "step-000000006" and moment == "rename":
-        replace = os.replace
-        os.replace = lambda old, new: os.kill(os.getpid(), signal.SIGKILL) if os.path.isdir(old) else replace(old, new)
-    original(self, metadata, results)
-
-sharded_checkpoint._Writer.finish = finish
-distributed.init_process_group("gloo")
-tests.train(rank, 2, Noise(), Path({folder!r}))
-"""
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.timeout(300)
+def _train_and_die(rank, world, noise, folder, moment):
+    """Train until the rank that ends the writing of the third checkpoint kills itself, before that or in it."""
+    finish = sharded_checkpoint._Writer.finish
+
+    def deadly(self, metadata, results):
+        if self._path.name == "step-000000006":
+            replace = os.replace
+            os.replace = lambda old, new: (
+                os.kill(os.getpid(), signal.SIGKILL) if os.path.isdir(old) else replace(old, new)
+            )
+            if moment == "before":
+                os.kill(os.getpid(), signal.SIGKILL)
+        finish(self, metadata, results)
+
+    sharded_checkpoint._Writer.finish = deadly
+    train(rank, world, noise, folder)
+
+
 @pytest.mark.parametrize("moment", ["before", "rename"])
 def test_a_kill_while_it_is_written_leaves_the_one_before(on_ranks, noise, tmp_path, alone, moment):
-    folder, script = tmp_path / "run", tmp_path / "killed.py"
-    shutil.copy(Path(__file__).parent / "conftest.py", tmp_path / "noise_of_tests.py")
-    script.write_text(
-        KILLED.format(tests=str(Path(__file__).parent), conftest="noise_of_tests", moment=moment, folder=str(folder))
-    )
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    ended = subprocess.run([*torchrun, str(script)], env=os.environ | {"OMP_NUM_THREADS": "1"}, capture_output=True)
-    assert ended.returncode != 0
+    folder = tmp_path / "run"
+    with pytest.raises(ChildProcessError, match="a rank ended with -9"):
+        on_ranks(2, _train_and_die, noise, folder, moment)
     names = {path.name for path in RunFolder(folder).checkpoints.iterdir()}
     assert names == {"step-000000002", "step-000000004", "step-000000006.partial"}
     assert newest(folder)[0].step == 4
@@ -335,38 +331,25 @@ def test_split_data_is_joined_again():
 # By commands ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(400)
-def test_torchrun_trains_and_validates_sharded_and_one_process_evaluates_the_same(digit_videos, tmp_path):
+def test_ranks_train_and_validate_sharded_and_one_process_evaluates_the_same(vcycle, vcycle_on, digit_videos, tmp_path):
     videos, recipe = tmp_path / "videos", tmp_path / "tiny.yaml"
     shutil.copytree(digit_videos, videos)
     min((videos / "val").rglob("*.mp4")).write_bytes(b"no video")
     recipe.write_text(
         "sampling: {span: [0.8, 1.0], short_side: [18, 22]}\n"
         "model: {name: r3d_tiny, options: {widths: [4, 8], blocks: [1, 1], temporal_kernels: [3, 3]}}\n"
-        "training: {batch: 4, frames: 4, size: 16, steps: 48, lr: 0.02, bn_batch: 2, decay: constant}\n"
+        "training: {batch: 4, frames: 4, size: 16, steps: 24, lr: 0.02, bn_batch: 2, decay: constant}\n"
         "evaluation: {clips: 1, crops: 1}\n"
         "plan: cascade\n"
         "run: {device: cpu, validate_every: 0.5, validate_stage_shape: true, save_every: 2}\n"
     )
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    train = ["-m", "vcycle", "train", str(recipe), f"data={videos}", "data.workers=0"]
-    ended = subprocess.run(
-        [*torchrun, *train, "run.shard=true", "--out", str(tmp_path / "run")],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
+    options = [recipe, f"data={videos}", "data.workers=0", "run.shard=true", "--out", tmp_path / "run"]
+    for ended in vcycle_on(2, "train", *options):
+        assert ended.code == 0, ended.err
     assert newest(tmp_path / "run")[1].name.startswith("step-")
-    evaluated = subprocess.run(
-        [sys.executable, "-m", "vcycle", "eval", str(tmp_path / "run"), "--json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert evaluated.returncode == 0, evaluated.stderr
-    found = json.loads(evaluated.stdout)
+    evaluated = vcycle("eval", tmp_path / "run", "--json")
+    assert evaluated.code == 0, evaluated.err
+    found = json.loads(evaluated.out)
     assert (found["samples"], found["unreadable"]) == (7, 1)
     validations = [line for line in JsonLines(RunFolder(tmp_path / "run").log).read() if line["event"] == "validation"]
     assert any("val_stage" in line for line in validations)
