@@ -32,7 +32,7 @@ def test_where_memory_runs_out_later_the_step_is_done_again_in_halves(tmp_path, 
     assert largest_difference(whole.model, short.model) < 1e-9
     assert short.model.body[1].num_batches_tracked == len(PLAN)
     again = trainer(tmp_path / "short", resumed=True)
-    assert again.train_step.micro == {(32, COARSE.shape): 16}
+    assert again.train_step.micro == {COARSE.cell: 16}
 
 
 def test_parts_are_halved_until_they_fit_and_a_block_that_does_not_is_refused(tmp_path, trainer, net):
@@ -123,7 +123,7 @@ def test_a_rank_that_runs_out_later_ends_and_the_restart_takes_smaller_parts(tmp
     trained.search._ranks = Ranks(rank=1, world=2)
     with pytest.raises(VcycleError, match=r"micro-batches of 16 clips.* Rank 1 cannot redo the step .*--resume"):
         trained.steps()
-    assert trainer(tmp_path, resumed=True).train_step.micro == {(32, COARSE.shape): 16}
+    assert trainer(tmp_path, resumed=True).train_step.micro == {COARSE.cell: 16}
 
 
 def test_a_block_that_ranks_share_is_tried_by_them_together(on_ranks, tmp_path, trainer, net, batch_of):

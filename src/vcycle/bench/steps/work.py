@@ -4,6 +4,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vcycle.bench.steps.workload import Workload
+from vcycle.nn import drop_tokens
 from vcycle.plan import BatchShape
 
 __all__ = ["step_flops"]
@@ -21,6 +22,8 @@ def step_flops(workload: Workload, shape: BatchShape) -> int:
     device = torch.device("meta")
     with device:
         model = workload.build().train()
+    if shape.tokens < 1:
+        drop_tokens(model, shape.tokens)
     clips, _ = workload.objective.noise(shape.batch, shape.shape, device)
     counter = FlopCounterMode(display=False, custom_mapping=dict(workload.flop_counts))
     with counter, device:
