@@ -110,7 +110,7 @@ def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
 def plan_figure(plan: "Plan") -> "Figure":
     """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2."""
     figure = new_figure(figsize=(8, 6.4), layout="constrained")
-    rows = figure.subplots(4, 1, sharex=True)
+    rows = figure.subplots(5 if _drops_tokens(plan) else 4, 1, sharex=True)
     title = "{}: {} steps, {} work".format(plan.name, *_saving(plan))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     subtitle = f"{_length(plan)}; baseline {_baseline(plan)}"
@@ -118,14 +118,16 @@ def plan_figure(plan: "Plan") -> "Figure":
     _draw_stages(rows[0], plan, "frames", "tab:blue", lambda cell: cell.frames)
     _draw_stages(rows[1], plan, "size (pixels)", "tab:green", lambda cell: cell.size)
     _draw_stages(rows[2], plan, "batch (clips)", "tab:red", lambda cell: cell.batch)
-    _draw_lr(rows[3], plan)
+    if _drops_tokens(plan):
+        _draw_stages(rows[3], plan, "tokens (%)", "tab:orange", lambda cell: round(100 * cell.tokens))
+    _draw_lr(rows[-1], plan)
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     for axis in rows:
         for edge in edges[1:-1]:
             axis.axvline(edge, color="0.9", linewidth=0.8, zorder=0)
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(x=0)
-    rows[3].set_xlabel("samples seen (epochs)")
+    rows[-1].set_xlabel("samples seen (epochs)")
     figure.align_ylabels(rows)
     if any(len(set(stage.pattern)) > 1 for stage in plan.stages):
         rows[1].legend(loc="lower right", ncols=2, fontsize=8, framealpha=0.9, edgecolor="none")
