@@ -7,7 +7,7 @@ import torch
 
 from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
-from vcycle.plan import Baseline, Shape, cascade, constant
+from vcycle.plan import Baseline, cascade, constant
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.config import RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
@@ -98,7 +98,7 @@ def _on_rank(rank, world, folder, limits, plan, trainer, net, batch_of):
 def test_ranks_agree_on_what_fits_the_smallest_of_them(on_ranks, tmp_path, trainer, net, batch_of):
     plan = constant(replace(BASELINE, batch=20, steps=3))  # of five blocks, one rank has two and the other three
     found = on_ranks(2, _on_rank, tmp_path, (9, 5), plan, trainer, net, batch_of)
-    assert [micro for _, micro, _ in found] == [{(20, Shape(4, 8, 8)): 4}] * 2
+    assert [micro for _, micro, _ in found] == [{plan[0].cell: 4}] * 2
     alone = trainer(tmp_path / "alone", plan=plan)
     alone.steps()
     for error, _, state in found:
