@@ -18,6 +18,7 @@ from vcycle.bench.steps.workload import workload_of
 from vcycle.cli.app import app
 from vcycle.data import Sample
 from vcycle.errors import PlanError, VcycleError
+from vcycle.nn import TokenDropping
 from vcycle.plan import Baseline, BatchShape, constant
 from vcycle.report.steps import plans_table, shapes_table, steps_figure, steps_notes
 from vcycle.tasks.recipes import load_recipe
@@ -108,6 +109,28 @@ def test_the_work_of_a_step_is_counted_forward_and_backward(workload):
     forward = 2 * 2 * 4 * 16 * 16 * 8 * 3 * 27
     # The first layer's input needs no gradient: forward, and the gradient of the weights.
     assert step_flops(replace(workload, build=build), shape) == 2 * forward
+
+
+class OneAttention(nn.Module):
+    """Attention over frames as tokens, of which training may drop some. No other layer has FLOPs."""
+
+    def __init__(self):
+        super().__init__()
+        self.dropping = TokenDropping()
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, clips):
+        tokens = self.dropping(self.scale * clips.transpose(1, 2).flatten(2)).unsqueeze(1)
+        return nn.functional.scaled_dot_product_attention(tokens, tokens, tokens).mean((1, 2))[:, :12]
+
+
+@pytest.mark.parametrize(("share", "kept"), [(1.0, 16), (0.25, 4)])
+def test_the_work_of_attention_is_counted_by_pairs_of_the_kept_tokens(workload, share, kept):
+    """Per clip 4·n²·d: 2 per multiply-add of n² products with keys and as many sums of values, each of d numbers."""
+    shape = BatchShape(frames=16, size=4, batch=3, bn_batch=1, tokens=share)
+    forward = 3 * 4 * kept**2 * (3 * 4 * 4)
+    # Backward, each of the two products has the gradients of both factors.
+    assert step_flops(replace(workload, build=OneAttention), shape) == 3 * forward
 
 
 def test_the_fastest_arithmetic_is_measured():

@@ -57,6 +57,49 @@ def test_a_network_of_ones_own_goes_through_every_command(own, here, videos, vcy
     assert "the model's own names" in begun.err
 
 
+TRANSFORMER = """
+from torch import nn
+
+from vcycle.nn import TokenDropping
+
+
+class Attending(nn.Module):
+    needs = {"size_multiple": 4}
+
+    def __init__(self, classes):
+        super().__init__()
+        self.patches = nn.Conv3d(3, 8, (1, 4, 4), stride=(1, 4, 4))
+        self.dropping = TokenDropping()
+        self.block = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.head = nn.Linear(8, classes)
+
+    def forward(self, x):
+        return self.head(self.block(self.dropping(self.patches(x).flatten(2).transpose(1, 2))).mean(1))
+"""
+
+
+def test_a_transformer_of_ones_own_drops_tokens_and_a_convolution_is_refused_before_the_first_step(
+    own, here, videos, vcycle
+):
+    (here / "own_vit.py").write_text(TRANSFORMER)
+    dropping = ["plan=cascade", "plans.cascade.shapes=[[1, 1, 0.25], [1, 1]]", "plans.cascade.weights=null"]
+    ran = vcycle("train", "tiny.yaml", f"data={videos}", "model=own_vit:Attending", *dropping, "--out", "run")
+    assert ran.code == 0, ran.err
+    lines = [json.loads(line) for line in (here / "run" / "log.jsonl").read_text().splitlines()]
+    assert {line.get("tokens", 1) for line in lines if line["event"] == "step"} == {0.25, 1}
+    benched = vcycle(
+        *("bench", "tiny.yaml", f"data={videos}", "model=own_vit:Attending", *dropping),
+        *("--plans", "cascade", "--repeats", "1", "--seconds", "0", "--json"),
+    )
+    rows = {row["tokens"]: row for row in json.loads(benched.out)["shapes"]}
+    assert rows.keys() == {0.25, 1.0}
+    assert rows[0.25]["batch"] == 4 * rows[1.0]["batch"]
+    ran = vcycle("train", "tiny.yaml", *own, *dropping, "--out", "refused")
+    assert ran.code == 2
+    assert "error: model 'own_net:Net' cannot drop tokens, and a step keeps 25 % of them; accepted:" in ran.err
+    assert not (here / "refused").exists()
+
+
 def test_needs_in_the_recipe_constrain_the_plan(own, vcycle):
     ran = vcycle("plan", "tiny.yaml", *own, "model.needs.size_multiple=16")
     assert ran.code == 2

@@ -52,6 +52,50 @@ def test_json_has_the_promised_fields(vcycle):
     assert sum(s["steps"] for s in printed["stages"]) == printed["steps"]
 
 
+def test_work_is_counted_in_flops_of_the_model_on_request(vcycle):
+    ran = vcycle("plan", "videos/small", "data.clips=200", "training.size=32", "--flops", "--json")
+    printed = json.loads(ran.out)
+    assert "work: counted in FLOPs of model 'r3d_small', forward and backward" in ran.err
+    cells = [cell for stage in printed["stages"] for cell in stage["pattern"]]
+    by_shape = {(cell["frames"], cell["size"]): cell["gflop"] / cell["batch"] for cell in cells}
+    full = max(by_shape.values())
+    assert all(0 < flops < full for shape, flops in by_shape.items() if flops != full)
+    work = sum(stage["steps"] * stage["pattern"][0]["gflop"] for stage in printed["stages"])
+    baseline = printed["stages"][-1]["pattern"][0]["gflop"]
+    steps = printed["saving"]["steps"] * printed["steps"]
+    assert printed["saving"]["work"] == pytest.approx(steps * baseline / work)
+    voxels = json.loads(vcycle("plan", "videos/small", "data.clips=200", "training.size=32", "--json").out)
+    assert voxels["saving"]["work"] != printed["saving"]["work"]
+    assert voxels["fingerprint"] == printed["fingerprint"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "model", "plan"),
+    [
+        ("videos/small", "mvit_v2_s", "plans.cascade.shapes=[[1, 1, 0.25], [1, 1]]"),
+        ("videos/small", "swin3d_t", "plans.constant.shape=[1, 1, 0.25]"),
+        ("images/small", "resnet18", "plans.long+short.long_shapes=[[1, 1, 0.25], [1, 1]]"),
+    ],
+)
+def test_dropping_tokens_of_a_model_that_needs_them_all_is_refused_in_a_line(vcycle, recipe, model, plan):
+    name = plan.split(".")[1]
+    ran = vcycle(
+        "plan", recipe, f"model={model}", "data.clips=2000", plan, f"plan={name}", "plans.cascade.weights=null"
+    )
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert f"model {model!r} needs all tokens of a clip, but step 0 keeps 25 % of them; accepted: VideoMAE" in ran.err
+
+
+def test_a_vision_transformer_of_images_may_drop_tokens(vcycle):
+    shapes = "plans.cascade.shapes=[[1, 1, 0.25], [1, 1]]"
+    ran = vcycle("plan", "images/small", "model=vit_b_16", "data.clips=2000", "plan=cascade", shapes, "--json")
+    assert ran.code == 0, ran.err
+    cells = [stage["pattern"][0] for stage in json.loads(ran.out)["stages"]]
+    assert [cell.get("tokens", 1) for cell in cells] == [0.25, 1]
+    assert cells[0]["batch"] == 4 * cells[1]["batch"]
+
+
 def test_the_papers_batch_brings_its_learning_rate(vcycle):
     printed = json.loads(vcycle("plan", KINETICS, "training.batch=512", "plan=constant", "--json").out)
     assert printed["stages"][0]["lr"] == pytest.approx(0.8)

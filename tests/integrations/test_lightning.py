@@ -55,6 +55,29 @@ def test_a_second_lr_schedule_is_refused(trace):
     assert trace.lrs == []
 
 
+DROPPING = vcycle.cascade(PLAN.baseline.with_(epochs=3), shapes=[(1, 1, 0.25), (1, 1)])
+
+
+def test_a_model_that_cannot_drop_the_tokens_of_a_plan_is_refused(trace):
+    said = refusal(lightning_module(trace), FollowPlan(DROPPING))
+    assert said.startswith("model 'Module' cannot drop tokens, and a step keeps 25 % of them; accepted: VideoMAE")
+    assert trace.lrs == []
+
+
+def test_each_step_sets_the_share_of_tokens_and_which_are_kept(trace):
+    class Shares(Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            shares.append((pl_module.dropping.share, pl_module.dropping.first, pl_module.dropping.seed))
+
+    shares, module, follow = [], lightning_module(trace), FollowPlan(DROPPING, seed=3)
+    module.dropping = vcycle.nn.TokenDropping()
+    fit(module, follow, callbacks=[Shares(), follow])
+    assert [share for share, _, _ in shares] == [step.tokens for step in DROPPING]
+    assert [rest for share, *rest in shares if share < 1] == [
+        [step.first_sample, 3] for step in DROPPING if step.tokens < 1
+    ]
+
+
 def test_several_optimizers_are_refused(trace):
     module = lightning_module(trace)
     module.automatic_optimization = False

@@ -71,6 +71,14 @@ def test_a_second_lr_schedule_is_refused(trace, tmp_path):
     assert said.startswith("optimizers has the LR scheduler CosineAnnealingLR, but the plan is the LR schedule")
 
 
+def test_a_model_that_cannot_drop_the_tokens_of_a_plan_is_refused(trace, tmp_path):
+    trainer = plan_trainer(trace, tmp_path)
+    trainer.plan = vcycle.constant(PLAN.baseline, shape=vcycle.Scale.of(1, 1, tokens=0.25))
+    with pytest.raises(vcycle.PlanError, match="model 'Model' cannot drop tokens, and a step keeps 25 % of them"):
+        trainer.train()
+    assert trace.lrs == []
+
+
 def test_a_checkpoint_of_another_plan_is_refused(trace, tmp_path):
     plan_trainer(trace, tmp_path, save_strategy="steps", save_steps=19).train()
     other = plan_trainer(Trace(), tmp_path, save_strategy="no")
@@ -174,18 +182,24 @@ def videomae():
 
 def test_videomae_resumes_with_the_weights_that_an_uninterrupted_training_has(tmp_path):
     """Its published files have other names for two biases than the model, which a resumed Trainer would leave out."""
-    plan = vcycle.cascade(PLAN.baseline.with_(epochs=3), frames_multiple=2, size_multiple=4)
+    shapes = [(0.5, 0.5), (1, 1, 0.25), (1, 1)]
+    plan = vcycle.cascade(PLAN.baseline.with_(epochs=3), shapes=shapes, frames_multiple=2, size_multiple=4)
+    seen = []
 
     def trained(**options):
         arguments = transformers.TrainingArguments(
             str(tmp_path), save_steps=2, use_cpu=True, report_to="none", disable_tqdm=True
         )
         model = videomae()
+        model.videomae.encoder.layer[0].register_forward_pre_hook(lambda _, args: seen.append(args[0].shape[1]))
         optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
         PlanTrainer(model, arguments, train_dataset=Small(), optimizers=(optimizer, None), plan=plan).train(**options)
         return model.state_dict()
 
     whole = trained()
+    # Tokens of 2×4² pixels, of which the second shape drops three quarters.
+    assert seen == [{4: 2 * 2 * 2, 8: round(4 * 4 * 4 * step.tokens)}[step.shape.frames] for step in plan]
+    assert set(seen) == {8, 16, 64}
     resumed = trained(resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
     read = transformers.VideoMAEForVideoClassification.from_pretrained(tmp_path / f"checkpoint-{len(plan)}")
     for weights in (resumed, read.state_dict()):

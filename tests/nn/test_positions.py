@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import vcycle
-from vcycle.nn import any_shape, shape_constraints
+from vcycle.nn import any_shape, drop_tokens, shape_constraints
 
 FRAMES, SIZE, CLASSES = 8, 64, 5
 
@@ -333,3 +333,92 @@ def test_threads_at_several_shapes_leave_the_weights_as_they_are(monkeypatch):
     after = dict(model.named_parameters())
     assert list(after) == list(before)
     assert all(after[name] is weight and torch.equal(weight, value) for name, (weight, value) in before.items())
+
+
+# Token dropping.
+
+
+ENCODERS = {
+    "videomae": lambda model: model.videomae,
+    "vivit": lambda model: model.vivit,
+    "vjepa2": lambda model: model.vjepa2,
+}
+"""Transformers whose tokens attend to all others, and what has their blocks."""
+
+
+def counted(model, name, clips):
+    """Logits, and the numbers of tokens that the first block gets."""
+    seen = []
+    block = next(module for module in ENCODERS[name](model).modules() if isinstance(module, nn.ModuleList))[0]
+    hook = block.register_forward_pre_hook(
+        lambda _, args, kwargs: seen.append((args[0] if args else kwargs["hidden_states"]).shape[1]), with_kwargs=True
+    )
+    found = logits(model, clips)
+    hook.remove()
+    return found, seen
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_tokens_are_dropped_in_training_alone(name):
+    model, clips = any_shape(built(name)), torch.randn(4, 3, FRAMES, SIZE, SIZE)
+    before, extra = logits(model, clips), int(name == "vivit")  # a class token
+    drop_tokens(model.train(), 0.25)
+    found, seen = counted(model, name, clips)
+    assert seen == [64 // 4 + extra]
+    assert counted(model, name, torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE))[1] == [16 // 4 + extra]
+    twin = pickle.loads(pickle.dumps(model))
+    assert torch.equal(logits(twin, clips), found)
+    drop_tokens(model, 0.25, first=2)
+    torch.testing.assert_close(logits(model, clips[2:]), found[2:])
+    found.square().sum().backward()
+    without = [key for key, weight in model.named_parameters() if weight.grad is None]
+    assert not [key for key in without if "predictor" not in key and "mask_token" not in key]
+    assert torch.equal(logits(model.eval(), clips), before)
+    drop_tokens(model.train(), 1.0)
+    assert torch.equal(logits(model, clips), before)
+
+
+def test_kept_tokens_of_vjepa2_are_rotated_by_their_own_positions():
+    model, clips = any_shape(built("vjepa2")).vjepa2, torch.randn(2, FRAMES, 3, SIZE, SIZE)
+    drop_tokens(model.train(), 0.25)
+    with torch.no_grad():
+        found = model(clips, skip_predictor=True).last_hidden_state
+        encoder, kept = model.encoder, model.encoder.embeddings.token_dropping.kept
+        x = encoder.embeddings.eval()(clips)
+        x = x.gather(1, kept.unsqueeze(-1).expand(-1, -1, x.shape[-1]))
+        for layer in encoder.layer:
+            x = layer(x, kept)[0]
+        torch.testing.assert_close(found, encoder.layernorm(x))
+
+
+def test_videomae_without_mean_pooling_keeps_the_token_that_it_classifies_by():
+    transformers = pytest.importorskip("transformers")
+    config = transformers.VideoMAEConfig(
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        num_frames=FRAMES,
+        image_size=SIZE,
+        use_mean_pooling=False,
+    )
+    model = any_shape(transformers.VideoMAEModel(config)).train()
+    drop_tokens(model, 0.25)
+    assert model.embeddings.token_dropping.prefix == 1
+    assert model(torch.randn(1, FRAMES, 3, SIZE, SIZE)).last_hidden_state.shape[1] == 1 + 16
+
+
+def test_pre_training_that_masks_tokens_itself_is_refused():
+    videomae, vjepa2 = any_shape(built("videomae")).videomae.train(), any_shape(built("vjepa2")).vjepa2.train()
+    clips, masked = torch.randn(1, FRAMES, 3, SIZE, SIZE), torch.arange(64).unsqueeze(0) < 32
+    for model, masks in ((videomae, {"bool_masked_pos": masked}), (vjepa2, {})):
+        model(clips, **masks)
+        drop_tokens(model, 0.5)
+        with pytest.raises(vcycle.PlanError, match="masks tokens itself, as in pre-training"):
+            model(clips, **masks)
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - set(ENCODERS)))
+def test_transformers_that_need_the_lattice_cannot_drop_tokens(name):
+    with pytest.raises(vcycle.PlanError, match=f"model '{type(built(name)).__name__}' cannot drop tokens"):
+        drop_tokens(any_shape(built(name)), 0.5)

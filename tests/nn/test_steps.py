@@ -17,7 +17,7 @@ RATES = {None: 0.5, "head": 2.0, "backbone": 0.0}
 
 
 def step(bn_batch=8, batch=8):
-    return SimpleNamespace(bn_batch=bn_batch, batch=batch, lr_of=RATES.__getitem__)
+    return SimpleNamespace(bn_batch=bn_batch, batch=batch, tokens=1, lr_of=RATES.__getitem__)
 
 
 def optimizer_of(*layers, lr=1.0):

@@ -135,7 +135,7 @@ def test_micro_batches_are_compiled_once_for_a_shape_and_give_the_whole_batch(no
         update, state = made(tmp_path, speed)
         state.model.drop.p = 0.0
         if micro is not None:
-            update.micro[8, PLAN[0].shape] = micro
+            update.micro[PLAN[0].cell] = micro
         gradients[name] = learn(update, state, noise, steps=1)
         gradients[name] |= {key: value for key, value in state.model.state_dict().items() if "running" in key}
     assert_close(gradients["parts"], gradients["whole"], rtol=1e-4, atol=1e-6)
@@ -230,7 +230,7 @@ def test_a_recorded_training_is_a_plain_one_to_the_bit(noise, tmp_path, monkeypa
         update, state = made(tmp_path, speed, plan)
         played.norms = update._norms
         if micro is not None:
-            update.micro[8, plan[0].shape] = micro
+            update.micro[plan[0].cell] = micro
         found[name] = learn(update, state, noise, steps=len(plan)) | state.model.state_dict()
     assert_same(found["recorded"], found["plain"])
     assert played.recorded == 2

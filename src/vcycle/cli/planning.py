@@ -12,9 +12,12 @@ from vcycle.console.output import message, plan_data, print_json, result
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from vcycle.bench.auto.propose import Found
     from vcycle.bench.runs import ArmRun, Failure
     from vcycle.config.recipe import RecipeBase
+    from vcycle.plan import BatchShape
 
 __all__ = ["plan"]
 
@@ -29,6 +32,9 @@ plan = typer.Typer(
 def plan_recipe(
     recipe: RecipeArgument,
     overrides: Overrides = None,
+    flops: Annotated[
+        bool, typer.Option("--flops", help="Count the work in FLOPs of the recipe's model, forward and backward.")
+    ] = False,
     json: Json = False,
     figure: Annotated[Path | None, typer.Option("--figure", help="Save a plot of shapes, batch size and LR.")] = None,
     steps: Annotated[
@@ -52,6 +58,7 @@ def plan_recipe(
     check_names(task.plans, [loaded.plan])
     check_loggers(loaded.run.loggers)
     loaded.run.check_torch()
+    outputs = task.outputs(loaded)
     if loaded.data.path is None:
         planned = task.plan(loaded, task.length(loaded))
         task.check_plan(loaded, planned)
@@ -59,6 +66,7 @@ def plan_recipe(
         experiment = Experiment(loaded, Path())
         planned = experiment.plan()
         experiment.check_init()
+        outputs = len(experiment.classes)
         message(task.describe(loaded, experiment.splits))
         for note in task.notices(loaded, experiment.splits, planned):
             message(note)
@@ -69,10 +77,24 @@ def plan_recipe(
         return
     if steps is not None:
         save_rows(planned.rows(), Path(steps))
+    cost = None
+    if flops:
+        cost = _counted(loaded, outputs)
+        message(f"work: counted in FLOPs of model {loaded.model.name!r}, forward and backward")
     if json:
-        print_json(plan_data(planned))
+        print_json(plan_data(planned, cost))
     else:
-        result(str(planned))
+        result(planned.table(cost))
+
+
+def _counted(recipe: "RecipeBase", outputs: int) -> "Callable[[BatchShape], int]":
+    """The FLOPs of a step of a recipe's model, each batch shape counted once."""
+    from functools import cache, partial
+
+    from vcycle.bench.steps.work import step_flops
+    from vcycle.bench.steps.workload import workload_of
+
+    return cache(partial(step_flops, workload_of(recipe, outputs)))
 
 
 @plan.command("auto")

@@ -4,7 +4,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from vcycle.plan import Plan
+    from vcycle.plan import BatchShape, Plan
 
 __all__ = ["as_one", "errors", "is_heard", "message", "message_of_rank", "plain", "plan_data", "print_json", "result"]
 
@@ -96,9 +96,14 @@ def _visible(text: Any) -> Any:
     return text.translate(_CONTROLS) if isinstance(text, str) else text
 
 
-def plan_data(plan: "Plan") -> dict[str, Any]:
-    """A plan as printed by `vcycle plan --json`."""
-    saving = plan.saving()
+def plan_data(plan: "Plan", flops: "Callable[[BatchShape], int] | None" = None) -> dict[str, Any]:
+    """A plan as printed by `vcycle plan --json`.
+
+    Args:
+        plan: The plan.
+        flops: FLOPs of a step at a batch shape, if they are counted.
+    """
+    saving = plan.saving(flops)
     return {
         "plan": plan.name,
         "fingerprint": plan.fingerprint,
@@ -114,7 +119,12 @@ def plan_data(plan: "Plan") -> dict[str, Any]:
                 "size": stage.base.size,
                 "batch": stage.base.batch,
                 "lr": stage.rate.at(0.0),
-                "pattern": [{"frames": c.frames, "size": c.size, "batch": c.batch} for c in stage.pattern],
+                "pattern": [
+                    {"frames": c.frames, "size": c.size, "batch": c.batch}
+                    | ({"tokens": c.tokens} if c.tokens < 1 else {})
+                    | ({} if flops is None else {"gflop": flops(c) / 1e9})
+                    for c in stage.pattern
+                ],
             }
             for stage in plan.stages
         ],

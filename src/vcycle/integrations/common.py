@@ -8,9 +8,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from vcycle import Plan, PlanError
 from vcycle.data import PlanLoader
-from vcycle.nn import SubBatchNorm
+from vcycle.nn import SubBatchNorm, require_token_dropping
 
-__all__ = ["BatchesFromStep", "require_groups"]
+__all__ = ["BatchesFromStep", "require_prepared"]
 
 
 class BatchesFromStep:
@@ -52,8 +52,8 @@ class BatchesFromStep:
         self._batches.load_state_dict(state_dict)
 
 
-def require_groups(model: nn.Module, plan: Plan, *, all_train: bool = False) -> None:
-    """Check that no BatchNorm in training mode normalises over the plan's whole batches.
+def require_prepared(model: nn.Module, plan: Plan, *, all_train: bool = False) -> None:
+    """Check that a model drops tokens if the plan does, and no BatchNorm in training mode takes its whole batches.
 
     Args:
         model: The model.
@@ -61,8 +61,9 @@ def require_groups(model: nn.Module, plan: Plan, *, all_train: bool = False) -> 
         all_train: Whether the trainer puts the whole model in training mode, whatever its modes are now.
 
     Raises:
-        PlanError: if one does, with its name.
+        PlanError: if it is not so; names the layer.
     """
+    require_token_dropping(model, plan)
     if all(cell.batch <= cell.bn_batch for cell in plan.shapes):
         return
     for name, layer in model.named_modules():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vcycle import BatchPartition, CheckpointError, Plan, PlanError, apply, loader, one_step
-from vcycle.integrations.common import BatchesFromStep, require_groups
+from vcycle.integrations.common import BatchesFromStep, require_prepared
 from vcycle.utils.extras import require
 
 if TYPE_CHECKING:
@@ -33,13 +33,15 @@ class FollowPlan(Callback):
     all others, so that ``LearningRateMonitor`` logs the LR of the step and not that of the step before.
     """
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, *, seed: int = 0) -> None:
         """Follow a plan.
 
         Args:
             plan: The plan, the whole training.
+            seed: The seed by which tokens are dropped, if the plan drops any.
         """
         self.plan = plan
+        self._seed = seed
         self._trainer: Trainer | None = None
         self._step = ExitStack()
         self._weight = 1.0
@@ -94,7 +96,7 @@ class FollowPlan(Callback):
             )
         if len(trainer.optimizers) != 1:
             raise PlanError(f"configure_optimizers returns {len(trainer.optimizers)} optimizers; accepted: one")
-        require_groups(pl_module, self.plan)
+        require_prepared(pl_module, self.plan)
         self._stop_at_the_end(trainer)
 
     def on_train_batch_start(
@@ -109,7 +111,8 @@ class FollowPlan(Callback):
             )
         step = self.plan[trainer.global_step]
         sharing = BatchPartition.of(step, rank=trainer.global_rank, world=trainer.world_size)
-        apply(step, pl_module, trainer.optimizers[0], batch, rank=sharing.rank, world=trainer.world_size)
+        world, seed = trainer.world_size, self._seed
+        apply(step, pl_module, trainer.optimizers[0], batch, rank=sharing.rank, world=world, seed=seed)
         self._step.enter_context(one_step(pl_module, sharing))
         self._weight = sharing.loss_weight
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vcycle import BatchPartition, Plan, PlanError, PlanLR, any_shape, apply, loader, one_step
-from vcycle.integrations.common import BatchesFromStep, require_groups
+from vcycle.integrations.common import BatchesFromStep, require_prepared
 from vcycle.utils.extras import require
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class PlanTrainer(Trainer):
 
     def get_train_dataloader(self) -> Any:
         """The plan's batches from the trainer's step on."""
-        require_groups(self.model, self.plan, all_train=True)
+        require_prepared(self.model, self.plan, all_train=True)
         options = {
             "seed": self.args.seed if self.args.data_seed is None else self.args.data_seed,
             "workers": self.args.dataloader_num_workers,
@@ -123,7 +123,8 @@ class PlanTrainer(Trainer):
         """
         step = self.plan[self.state.global_step]
         sharing = BatchPartition.of(step, rank=self.args.process_index, world=self.args.world_size)
-        apply(step, model, self.optimizer, inputs, rank=sharing.rank, world=self.args.world_size)
+        world, seed = self.args.world_size, self.args.seed
+        apply(step, model, self.optimizer, inputs, rank=sharing.rank, world=world, seed=seed)
         with one_step(model, sharing), self._weighted_loss(sharing.loss_weight):
             # Without a number of items each rank's loss is a mean, which can be weighted.
             loss: torch.Tensor = super().training_step(model, inputs)

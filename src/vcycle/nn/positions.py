@@ -1,4 +1,4 @@
-"""Lets video transformers take clips of any shape: their positions follow the lattice of tokens of each clip.
+"""Lets transformers take clips of any shape: their positions follow the lattice of tokens of each clip.
 
 A transformer's positions belong to the lattice of tokens ``(T′, H′, W′)`` that it was built for. At another shape it
 raises an error or, worse, uses the wrong positions and says nothing. :func:`any_shape` corrects the instances of a
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vcycle.errors import PlanError
+from vcycle.nn.tokens import drop_tokens_after
 from vcycle.plan import ShapeConstraints
 
 __all__ = ["any_shape", "shape_constraints"]
@@ -36,16 +37,21 @@ One for all modules, since a copied or pickled module cannot hold a lock."""
 
 
 def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
-    """Make a video transformer take clips of any shape.
+    """Make a transformer take clips or images of any shape, and drop tokens where a plan does.
 
-    ============================  ==================================================================================
-    torchvision MViT v1           position tables are resampled
-    torchvision MViT v2           relative positions follow the clip's lattice; torchvision interpolates them
-    torchvision Swin3D            small windows use the biases of their own offsets (torchvision uses those of others)
-    transformers VideoMAE, ViViT  position tables are resampled
-    transformers TimeSformer      position tables are resampled; attention splits the clip's own frames and rows
-    transformers V-JEPA 2         rotary positions follow the clip's own rows and frames
-    ============================  ==================================================================================
+    =============================  ====================================================================================
+    torchvision MViT v1            position tables are resampled
+    torchvision MViT v2            relative positions follow the clip's lattice; torchvision interpolates them
+    torchvision Swin3D             small windows use the biases of their own offsets (torchvision uses those of others)
+    transformers VideoMAE, ViViT   position tables are resampled
+    transformers TimeSformer       position tables are resampled; attention splits the clip's own frames and rows
+    transformers V-JEPA 2          rotary positions follow the clip's own rows and frames
+    torchvision VisionTransformer  the position table is resampled (images)
+    timm VisionTransformer         timm resamples the position table, if built with ``dynamic_img_size=True`` (images)
+    =============================  ====================================================================================
+
+    VideoMAE, ViViT, V-JEPA 2 and both VisionTransformers can also drop tokens in training, as a plan requires
+    (:class:`vcycle.nn.TokenDropping`). The other layers of this table need the whole lattice.
 
     Tables are resampled linearly along each axis, inside the graph, so learned tables learn at every shape. The output
     at the model's own shape, ``state_dict`` and ``config`` are unchanged. Calling it again has no effect. Threads that
@@ -156,7 +162,9 @@ def _replacing(forward: Callable[..., Any]) -> Callable[..., Any]:
 def _patch(module: Any) -> Lattice | None:
     """The patch of an adapted module in frames, rows and columns; None if it takes any size."""
     embeddings = getattr(module, "embeddings", None) or getattr(getattr(module, "encoder", None), "embeddings", module)
-    patches = getattr(embeddings, "patch_embeddings", None)
+    if isinstance(getattr(module, "patch_size", None), int) and hasattr(module, "conv_proj"):  # torchvision's ViT
+        return 1, module.patch_size, module.patch_size
+    patches = getattr(embeddings, "patch_embeddings", None) or getattr(module, "patch_embed", None)
     projection = getattr(patches, "projection", None) or getattr(patches, "proj", None)
     if not isinstance(projection, nn.Conv2d | nn.Conv3d):
         return None
@@ -208,6 +216,9 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
     def adapt(embeddings: Any) -> None:
         embeddings._lattice_prefix, embeddings._lattice = prefix, _built_for(embeddings)
         embeddings.forward = partial(_forward_lattice_table, embeddings)
+        # Without mean pooling, VideoMAE classifies by its first token, which is then kept.
+        pooled = getattr(getattr(embeddings, "config", None), "use_mean_pooling", True)
+        drop_tokens_after(embeddings, prefix=prefix if pooled else max(prefix, 1))
 
     return adapt
 
@@ -215,6 +226,8 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
 @_replacing
 def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     clips = _clips(args, kwargs, "pixel_values")
+    if embeddings.token_dropping.is_active and any(isinstance(mask, Tensor) for mask in (*args[1:], *kwargs.values())):
+        _refuse_masks(embeddings)
     patches = embeddings.patch_embeddings
     lattice = _lattice(embeddings, clips)
     height, width = clips.shape[3:]
@@ -260,6 +273,11 @@ def _adapt_vjepa2(model: Any) -> None:
     for attention in _rotary(model):
         attention.get_position_ids = partial(_vjepa2_positions, attention)
     model.register_forward_pre_hook(_set_vjepa2_lattice, with_kwargs=True)
+    # Referred to, but not a submodule of them.
+    dropping = drop_tokens_after(model.encoder.embeddings)
+    for module in (*_rotary(model.encoder), model.predictor):
+        module.__dict__["_dropping"] = dropping
+    model.predictor.register_forward_pre_hook(_refuse_dropped)
 
 
 def _rotary(model: nn.Module) -> list[Any]:
@@ -278,6 +296,8 @@ def _set_vjepa2_lattice(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def _vjepa2_positions(attention: Any, x: Tensor, masks: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
     """Return the frame, row and column of each token; those of ``masks``, indices of tokens, if given."""
+    if masks is None and "_dropping" in attention.__dict__:
+        masks = attention._dropping.kept
     if masks is None:
         tokens = torch.arange(x.size(1), device=x.device)
     else:
@@ -285,6 +305,41 @@ def _vjepa2_positions(attention: Any, x: Tensor, masks: Tensor | None = None) ->
     _, rows, columns = attention._lattice
     in_frame = tokens % (rows * columns)
     return tokens // (rows * columns), in_frame // columns, in_frame % columns
+
+
+def _refuse_dropped(predictor: Any, args: Any) -> None:
+    if predictor._dropping.kept is not None:
+        _refuse_masks(predictor)
+
+
+def _refuse_masks(module: nn.Module) -> None:
+    raise PlanError(
+        f"{type(module).__name__} masks tokens itself, as in pre-training, and the plan drops others; accepted: a plan "
+        "that keeps all tokens, or a model that classifies"
+    )
+
+
+def _adapt_vit(model: Any) -> None:
+    model.encoder._lattice = (model.image_size // model.patch_size,) * 2
+    model._process_input = partial(_vit_patches, model)
+    model.encoder.forward = partial(_forward_vit_encoder, model.encoder)
+    drop_tokens_after(model.encoder.dropout, prefix=1)
+
+
+def _vit_patches(model: Any, images: Tensor) -> Tensor:
+    """Return the tokens ``(B, N, D)`` of images of any size; torchvision refuses all sizes but its own."""
+    _, *model.encoder._current = _lattice(model, images.unsqueeze(1))
+    tokens: Tensor = model.conv_proj(images).flatten(2).transpose(1, 2)
+    return tokens
+
+
+def _forward_vit_encoder(encoder: Any, tokens: Tensor) -> Any:
+    positions = _resampled(encoder.pos_embedding, 1, encoder._lattice, encoder._current)
+    return encoder.ln(encoder.layers(encoder.dropout(tokens + positions)))
+
+
+def _adapt_timm_vit(model: Any) -> None:
+    drop_tokens_after(model.patch_drop, prefix=model.num_prefix_tokens)
 
 
 def _adapt_mvit(model: Any) -> None:
@@ -335,8 +390,10 @@ def _swin3d_bias(attention: Any, window_size: Sequence[int]) -> Tensor:
 
 
 _ADAPTERS: dict[str, Callable[[Any], None]] = {
+    "timm.VisionTransformer": _adapt_timm_vit,
     "torchvision.MViT": _adapt_mvit,
     "torchvision.ShiftedWindowAttention3d": _adapt_swin3d,
+    "torchvision.VisionTransformer": _adapt_vit,
     "transformers.TimesformerModel": _adapt_timesformer,
     "transformers.VJEPA2Model": _adapt_vjepa2,
     "transformers.VideoMAEEmbeddings": _adapt_lattice_table(prefix=0),

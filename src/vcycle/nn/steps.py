@@ -13,6 +13,7 @@ from vcycle.nn.batchnorm import SubBatchNorm, set_bn_batch, sub_batch_layers
 from vcycle.nn.check_batch import check_batch
 from vcycle.nn.plan_lr import scheduler_of
 from vcycle.nn.rates import have_changed, rates_of, set_rates
+from vcycle.nn.tokens import drop_tokens
 from vcycle.plan import Step
 from vcycle.utils.ranks import rank_and_world
 
@@ -30,8 +31,9 @@ def apply(
     *,
     rank: int | None = None,
     world: int | None = None,
+    seed: int = 0,
 ) -> None:
-    """Set the learning rates and the BatchNorm sub-batch of a step, and check that a batch is the step's.
+    """Set learning rates, BatchNorm sub-batch and share of tokens of a step, and check that a batch is the step's.
 
     A parameter group may have ``role`` (a role of the plan, None if absent) and ``lr_scale`` (your own LR factor, 1 if
     absent; it may change from step to step). If the optimizer has a :class:`vcycle.nn.PlanLR`, that is brought to the
@@ -46,10 +48,12 @@ def apply(
             such tensor. At one frame, ``(B, C, H, W)`` or ``(B, H, W, C)`` too.
         rank: this rank; by default that of ``torch.distributed`` or of the environment, as in ``vcycle.loader``.
         world: number of ranks, likewise.
+        seed: the seed by which tokens are dropped, if the plan drops any (:class:`vcycle.nn.TokenDropping`).
 
     Raises:
         PlanError: if the batch has other frames, height, width or clips than this rank's of the step; if a group
-            names a role that the plan lacks; or if the optimizer's ``PlanLR`` is of another plan or ahead of the step.
+            names a role that the plan lacks; if the step drops tokens, which the model cannot; or if the optimizer's
+            ``PlanLR`` is of another plan or ahead of the step.
 
     Warns:
         UserWarning: once for a model with an unconverted BatchNorm in training mode that would normalise over more
@@ -60,7 +64,7 @@ def apply(
         >>> from types import SimpleNamespace
         >>> layer = nn.Linear(2, 2)
         >>> optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-        >>> apply(SimpleNamespace(bn_batch=8, lr_of=lambda role: 0.25), layer, optimizer)
+        >>> apply(SimpleNamespace(bn_batch=8, tokens=1, lr_of=lambda role: 0.25), layer, optimizer)
         >>> optimizer.param_groups[0]["lr"]
         0.25
     """
@@ -83,6 +87,7 @@ def apply(
         scheduler.move_to(step.index)
     if any(layer.bn_batch != step.bn_batch for layer in sub_batch_layers(model)):
         set_bn_batch(model, step.bn_batch)
+    drop_tokens(model, step, seed=seed, rank=rank, world=world)
     if model not in _named and (plain := next(_unconverted(step, model, rank, world), None)) is not None:
         _named.add(model)
         warnings.warn(

@@ -159,7 +159,7 @@ class Baseline:
         """The batch shape at a grid scale; the batch grows so that the work of a step stays the same.
 
         Args:
-            scale: Fractions of the baseline's frames and area.
+            scale: Fractions of the baseline's frames and area, and the share of tokens.
             bn_factor: Size of a BatchNorm group, in groups of the baseline (Wu et al. 2020, section 3.2).
             growth: The batch grows by this power of the batch factor; below 1, a coarse step has less work.
         """
@@ -171,7 +171,9 @@ class Baseline:
                 f"grid {scale} of a {self.frames}×{self.size}² baseline is {frames} frames of {size} pixels: "
                 "at least 1 of each is needed"
             )
-        return BatchShape(frames=frames, size=size, batch=batch, bn_batch=self.group * bn_factor)
+        return BatchShape(
+            frames=frames, size=size, batch=batch, bn_batch=self.group * bn_factor, tokens=float(scale.tokens)
+        )
 
     def lr_stages(self) -> list[tuple[Fraction, Rate]]:
         """The stages between LR drops as (steps, rate); a schedule without drops is one stage."""

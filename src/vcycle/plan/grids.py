@@ -5,7 +5,7 @@ from fractions import Fraction
 
 from vcycle.errors import PlanError
 from vcycle.plan.baseline import Baseline
-from vcycle.plan.shape import FULL, BatchShape, Scale, ShapeConstraints
+from vcycle.plan.shape import BatchShape, Scale, ShapeConstraints
 
 __all__ = ["Grids", "check_multiples", "nearest_multiple", "work_note"]
 
@@ -53,7 +53,7 @@ class Grids:
     def fitted(self, scale: Scale) -> Scale:
         """The scale of the rounded shape; `scale` itself where rounding to whole frames and pixels is all it takes."""
         full = self.baseline
-        if scale == FULL:
+        if scale.time == scale.area == 1:
             return scale
         plain = scale.frames(full.frames), scale.size(full.size)
         found = (
@@ -62,7 +62,7 @@ class Grids:
         )
         if min(found) < 1:
             return scale  # refused where the batch shape is made
-        exact = Scale(Fraction(found[0], full.frames), Fraction(found[1], full.size) ** 2)
+        exact = Scale(Fraction(found[0], full.frames), Fraction(found[1], full.size) ** 2, scale.tokens)
         share = (exact.time * exact.area) / (scale.time * scale.area)
         if found == plain and abs(share - 1) <= _TOLERANCE:
             return scale

@@ -43,8 +43,8 @@ def constant(
 
     Args:
         baseline: The recipe.
-        shape: A smaller grid for the whole training, with a larger batch so that a step costs the same; evaluation
-            stays at full resolution (Wu et al. 2020 compare with it).
+        shape: A smaller grid, or fewer tokens, for the whole training, with a larger batch so that a step costs the
+            same; evaluation stays at full resolution (Wu et al. 2020 compare with it) and has all tokens.
         epoch_factor: Length as a multiple of the baseline's. Milestones scale with it; warmup and freezes shrink with
             it but do not grow.
         steps: Length in steps instead.
@@ -78,8 +78,8 @@ def multigrid(
     Args:
         baseline: The recipe. With LR drops, one long cycle runs per LR stage except the last; an LR schedule without
             drops has `cycles` long cycles over the first 82 % of the samples.
-        long_shapes: Base shapes of a long cycle, coarse to fine, as scales or as pairs of fractions of the frames and
-            of the side; empty for the short cycle only.
+        long_shapes: Base shapes of a long cycle, coarse to fine, as scales or as fractions of the frames, of the side
+            and (1 if absent) of a transformer's tokens; empty for the short cycle only.
         short_sizes: Areas of the short cycle, as fractions of the *baseline's*; empty for the long cycle only.
         epoch_factor: Samples of the plan, relative to the baseline. The paper: 1.5.
         steps: The budget in steps instead, as in ablations that compare equal iterations.
@@ -129,8 +129,8 @@ def cascade(
 
     Args:
         baseline: The recipe.
-        shapes: Grid scales, coarse to fine, or pairs of fractions of the frames and of the side; the last is the full
-            grid, `(1, 1)`.
+        shapes: Grid scales, coarse to fine, or fractions of the frames, of the side and (1 if absent) of a
+            transformer's tokens; the last is the full grid, `(1, 1)`.
         weights: Relative numbers of steps per shape; equal if None.
         epoch_factor: Samples of the plan, relative to the baseline.
         steps: The budget in steps instead.
@@ -276,7 +276,8 @@ def _to_budget(name: str, grids: Grids, segments: Sequence[Segment], epoch_facto
 
 def _pattern(grids: Grids, base: Scale, shorts: Sequence[Fraction]) -> tuple[BatchShape, ...]:
     """The batch shapes that a stage cycles through: the short sizes, capped at the fitted base's, then the base."""
-    scales = [*(grids.fitted(Scale(base.time, min(Fraction(area), base.area))) for area in shorts), base]
+    smaller = (Scale(base.time, min(Fraction(area), base.area), base.tokens) for area in shorts)
+    scales = [*map(grids.fitted, smaller), base]
     return tuple(grids.at(s, bn_factor=round(s.batch_factor / base.batch_factor)) for s in scales)
 
 

@@ -6,7 +6,7 @@ import operator
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, overload
@@ -15,7 +15,7 @@ from vcycle.errors import PlanError
 from vcycle.plan import rates, serial
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.rates import FactorWarmup, RampWarmup, Rate
-from vcycle.plan.shape import FULL, BatchShape, Shape, ShapeConstraints
+from vcycle.plan.shape import FULL, TOKEN_DROPPERS, BatchShape, Shape, ShapeConstraints
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +70,23 @@ class Step:
     """Position of the batch's first sample in the sample stream."""
     role_factors: tuple[tuple[str, float], ...] = ()
     """LR factor of each role at this step."""
+    tokens: float = 1.0
+    """Share of a transformer's tokens that a clip keeps; the others are dropped."""
+
+    @property
+    def cell(self) -> BatchShape:
+        """The batch shape."""
+        return BatchShape(
+            frames=self.shape.frames,
+            size=self.shape.size,
+            batch=self.batch,
+            bn_batch=self.bn_batch,
+            tokens=self.tokens,
+        )
+
+    def at(self, cell: BatchShape) -> "Step":
+        """The step at another batch shape, to try it."""
+        return replace(self, shape=cell.shape, batch=cell.batch, bn_batch=cell.bn_batch, tokens=cell.tokens)
 
     def lr_of(self, role: str | None) -> float:
         """The LR of a parameter role; 0 while the role is frozen.
@@ -227,6 +244,7 @@ class Plan(Sequence[Step]):
             bn_batch=cell.bn_batch,
             first_sample=first_sample,
             role_factors=tuple((name, role.at(first_sample / self.baseline.batch)) for name, role in roles),
+            tokens=cell.tokens,
         )
 
     def __iter__(self) -> Iterator[Step]:
@@ -310,9 +328,9 @@ class Plan(Sequence[Step]):
         """The work of the whole plan, in steps of the baseline.
 
         Args:
-            cost: Work of one step at a batch shape, in any unit (FLOPs, seconds); voxels if None.
+            cost: Work of one step at a batch shape, in any unit (FLOPs, seconds); voxels times tokens if None.
         """
-        cost = cost or (lambda cell: float(cell.voxels))
+        cost = cost or (lambda cell: cell.work)
         total = sum(count * cost(cell) for cell, count in self.counts.items())
         return total / cost(self.baseline_shape)
 
@@ -336,11 +354,16 @@ class Plan(Sequence[Step]):
         Raises:
             PlanError: naming the first shape that the model cannot take, with its stage and step.
         """
+        which = "the model" if model is None else f"model {model!r}"
         for step, cell in self._first_uses():
+            if needs.all_tokens and cell.tokens < 1:
+                raise PlanError(
+                    f"plan {self.name!r}, stage {self.stages[self[step].stage].name!r}: {which} needs all tokens of a "
+                    f"clip, but step {step:,} keeps {100 * cell.tokens:.3g} % of them; accepted: {TOKEN_DROPPERS}"
+                )
             reason = needs.violation(cell.shape)
             if reason is not None:
                 stage = self.stages[self[step].stage]
-                which = "the model" if model is None else f"model {model!r}"
                 full = self.baseline_shape.shape
                 # Shapes are rounded to a model's multiples only where the full shape has them.
                 also = f"; the full shape {full} is refused too: change it first" if needs.violation(full) else ""
@@ -379,9 +402,13 @@ class Plan(Sequence[Step]):
 
     def __str__(self) -> str:
         """The stages as a table in plain text: `print(plan)`."""
+        return self.table()
+
+    def table(self, cost: Callable[[BatchShape], float] | None = None) -> str:
+        """The stages as a table in plain text, with the savings below; `cost` as in `work`."""
         from vcycle.plan.show import plan_text
 
-        return plan_text(self)
+        return plan_text(self, cost)
 
     def rows(self) -> Iterator[dict[str, int | float | str]]:
         """Every step as a flat row, for a table of all steps: `pandas.DataFrame(plan.rows())`.
@@ -389,7 +416,7 @@ class Plan(Sequence[Step]):
         The columns, in this order:
 
         - `step`: 0-based; `epoch`: passes over the training set before it; `stage`: the stage's name
-        - `frames`, `height`, `width`: the shape of each clip
+        - `frames`, `height`, `width`: the shape of each clip; `tokens`, if the plan drops some: the share that is kept
         - `batch`: clips in the global batch; `bn_batch`: clips in a BatchNorm group
         - `lr`, then `lr_ROLE` for each parameter role
         - `first_sample`: the batch's place in the sample stream; `samples`: samples seen after the step

@@ -3,17 +3,19 @@
 import math
 import reprlib
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vcycle.errors import PlanError
 
-__all__ = ["SAVED", "decode", "encode"]
+__all__ = ["SAVED", "UNLESS_DEFAULT", "decode", "encode"]
 
 SAVED = "saved"
 """The metadata of a field that says whether it is encoded; True by default."""
+UNLESS_DEFAULT = "unless default"
+"""Encode a field unless it has its default: plans from before there was such a field keep their JSON."""
 
 _TOO_LARGE = 1 << 63
 
@@ -24,7 +26,7 @@ def encode(value: object) -> Any:
     Equal values give the same data: 239.0 becomes 239.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        named = {f.name: encode(getattr(value, f.name)) for f in fields(value) if f.metadata.get(SAVED, True)}
+        named = {f.name: encode(getattr(value, f.name)) for f in fields(value) if _is_saved(f, value)}
         return {"kind": type(value).__name__} | named
     if isinstance(value, float) and value.is_integer():
         return int(value)
@@ -33,6 +35,11 @@ def encode(value: object) -> Any:
     if isinstance(value, dict):
         return {k: encode(v) for k, v in value.items()}
     return value
+
+
+def _is_saved(one: Field[Any], value: object) -> bool:
+    saved = one.metadata.get(SAVED, True)
+    return bool(saved) and not (saved == UNLESS_DEFAULT and getattr(value, one.name) == one.default)
 
 
 def decode(data: Any, kinds: Mapping[str, Callable[..., Any]]) -> Any:

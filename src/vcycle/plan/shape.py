@@ -2,13 +2,20 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple
 
 from vcycle.errors import PlanError
+from vcycle.plan import serial
 
-__all__ = ["FULL", "BatchShape", "Scale", "Shape", "ShapeConstraints"]
+__all__ = ["FULL", "TOKEN_DROPPERS", "BatchShape", "Scale", "Shape", "ShapeConstraints"]
+
+TOKEN_DROPPERS = (
+    "VideoMAE, ViViT, V-JEPA 2, the VisionTransformer of torchvision and of timm, and networks that contain a \
+vcycle.nn.TokenDropping"
+)
+"""Models that can drop tokens."""
 
 
 class Shape(NamedTuple):
@@ -34,17 +41,23 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchShape:
-    """The batch of one step: `batch` clips of `frames x size x size`, BatchNorm in groups of `bn_batch`."""
+    """The batch of one step: `batch` clips of `frames x size x size`, BatchNorm in groups of `bn_batch`.
+
+    A transformer drops all but a share `tokens` of each clip's tokens.
+    """
 
     frames: int
     size: int
     batch: int
     bn_batch: int
+    tokens: float = field(default=1.0, metadata={serial.SAVED: serial.UNLESS_DEFAULT})
 
     def __post_init__(self) -> None:
         for name in ("frames", "size", "batch", "bn_batch"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} {getattr(self, name)} is below 1 in batch shape {self}")
+        if not 0 < self.tokens <= 1:
+            raise PlanError(f"tokens {self.tokens} is out of range in batch shape {self}: a share in (0, 1] is needed")
 
     @property
     def shape(self) -> Shape:
@@ -53,16 +66,22 @@ class BatchShape:
 
     @property
     def voxels(self) -> int:
-        """`b * T * H * W`, the work of a step if no model is known."""
+        """`b * T * H * W`."""
         return self.batch * self.shape.voxels
 
+    @property
+    def work(self) -> float:
+        """The work of a step if no model is known: its voxels, times the share of tokens that are kept."""
+        return self.voxels * self.tokens
+
     def __str__(self) -> str:
-        return f"{self.batch}×{self.frames}×{self.size}²"
+        kept = "" if self.tokens == 1 else f" with {100 * self.tokens:.3g} % of the tokens"
+        return f"{self.batch}×{self.frames}×{self.size}²{kept}"
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A sampling grid as exact fractions of the baseline's frames and *area*.
+    """A sampling grid as exact fractions of the baseline's frames and *area*, and the share of tokens that are kept.
 
     The area rather than the side, because the method often uses the side 1/√2, whose square is exact. Batch factors
     come from these fractions, not from sizes rounded to pixels: a batch of 64 becomes 512, not 515 (Wu et al. 2020,
@@ -74,9 +93,10 @@ class Scale:
 
     time: Fraction
     area: Fraction
+    tokens: Fraction = Fraction(1)
 
     def __post_init__(self) -> None:
-        for name, value in (("time", self.time), ("area", self.area)):
+        for name, value in (("time", self.time), ("area", self.area), ("tokens", self.tokens)):
             if not isinstance(value, Fraction | int):
                 raise PlanError(
                     f"grid scale: its {name} is {value!r}, and an exact fraction is needed; "
@@ -87,39 +107,49 @@ class Scale:
                 f"grid scale [{float(self.time):g}, {math.sqrt(self.area):g}] is out of range: "
                 "the fraction of frames and the fraction of the side must both be in (0, 1]"
             )
+        if not 0 < self.tokens <= 1:
+            raise PlanError(f"grid scale: its share of tokens {float(self.tokens):g} is out of range: (0, 1]")
 
     @classmethod
-    def of(cls, time: float, space: float) -> "Scale":
-        """The scale with `time` of the frames and `space` of the side; 0.7071 means 1/√2."""
-        if not (math.isfinite(time) and math.isfinite(space)):
-            raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers")
-        return cls(_simple(time), _simple(space * space))
+    def of(cls, time: float, space: float, tokens: float = 1.0) -> "Scale":
+        """The scale with `time` of the frames, `space` of the side and `tokens` of the tokens; 0.7071 means 1/√2."""
+        if not (math.isfinite(time) and math.isfinite(space) and math.isfinite(tokens)):
+            kept = "" if tokens == 1 else f" and a share of tokens, {tokens}"
+            raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers{kept}")
+        return cls(_simple(time), _simple(space * space), _simple(tokens))
 
     @classmethod
     def each(cls, shapes: Iterable["Scale | Sequence[float]"]) -> tuple["Scale", ...]:
-        """Convert scales, or pairs as in recipes such as `(0.5, 0.7071)` (fractions of frames and side), to scales.
+        """Convert scales to scales, and so tuples as in recipes: fractions of frames and side, and a share of tokens.
+
+        `(0.5, 0.7071)` keeps all tokens, `(1, 1, 0.25)` a quarter.
 
         Raises:
             PlanError: if a value is neither.
         """
-        return tuple(shape if isinstance(shape, Scale) else cls._of_pair(shape) for shape in shapes)
+        return tuple(shape if isinstance(shape, Scale) else cls._of_numbers(shape) for shape in shapes)
 
     @classmethod
-    def _of_pair(cls, pair: Any) -> "Scale":
+    def _of_numbers(cls, numbers: Any) -> "Scale":
         try:
-            if isinstance(pair, str):
+            if isinstance(numbers, str):
                 raise TypeError
-            time, space = map(float, pair)
+            time, space, *tokens = map(float, numbers)
+            (kept,) = tokens or [1.0]
         except (TypeError, ValueError):
             raise PlanError(
-                f"grid scale {pair!r}: a pair of numbers is accepted, of the frames and of the side: (0.5, 0.7071)"
+                f"grid scale {numbers!r}: a pair of numbers is accepted, of the frames and of the side: (0.5, 0.7071), "
+                "with the share of tokens as a third"
             ) from None
-        return cls.of(time, space)
+        return cls.of(time, space, kept)
 
     @property
     def batch_factor(self) -> Fraction:
-        """The factor by which the batch grows so that `b·t·h·w` stays constant (Wu et al. 2020, equation 1)."""
-        return 1 / (self.time * self.area)
+        """The factor by which the batch grows so that `b·t·h·w` stays constant (Wu et al. 2020, equation 1).
+
+        Where tokens are dropped, `b·t·h·w·tokens` stays constant.
+        """
+        return 1 / (self.time * self.area * self.tokens)
 
     def grown(self, power: float) -> Fraction:
         """A power of the batch factor.
@@ -138,7 +168,8 @@ class Scale:
         return math.floor(full * math.sqrt(self.area) + 0.5)
 
     def __str__(self) -> str:
-        return f"{_fraction(self.time, 'T')}·{_side(self.area)}"
+        kept = "" if self.tokens == 1 else f"·{_fraction(self.tokens, 'N')}"
+        return f"{_fraction(self.time, 'T')}·{_side(self.area)}{kept}"
 
 
 FULL = Scale(Fraction(1), Fraction(1))
@@ -156,6 +187,8 @@ class ShapeConstraints:
     """A divisor of height and width, for networks that downsample and upsample."""
     window: int | None = None
     """The exact number of frames that the model takes."""
+    all_tokens: bool = False
+    """Whether the model needs all tokens of a clip, such as a convolutional network: none may be dropped."""
 
     def __post_init__(self) -> None:
         for name in ("min_frames", "frames_multiple", "min_size", "size_multiple"):

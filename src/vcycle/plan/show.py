@@ -19,22 +19,31 @@ if TYPE_CHECKING:
 
 __all__ = ["plan_figure", "plan_rows", "plan_text", "summary"]
 
+Cost = Callable[[BatchShape], float]
+"""Work of one step at a batch shape."""
+
 _WIDE = 10
 """The LR axis is logarithmic if the LRs of stages differ by more than this factor."""
 
 
-def summary(plan: "Plan") -> str:
-    """One line: length, samples, and the savings over the baseline in steps and in work (voxels)."""
-    steps, work = _saving(plan)
+def summary(plan: "Plan", cost: Cost | None = None) -> str:
+    """One line: length, samples, and the savings over the baseline in steps and in work (by default voxels)."""
+    steps, work = _saving(plan, cost)
     than = "than" if steps[0].isdigit() or work[0].isdigit() else "as"
     return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
 
 
-def plan_text(plan: "Plan") -> str:
-    """The stages as a table in plain text, one line each, with the summary below."""
+def plan_text(plan: "Plan", cost: Cost | None = None) -> str:
+    """The stages as a table in plain text, one line each, with the summary below.
+
+    Args:
+        plan: The plan.
+        cost: Work of one step at a batch shape, in any unit; by default voxels, times the tokens that are kept.
+    """
+    tokens = ("tokens",) if _drops_tokens(plan) else ()
     rows = [
-        ("stage", "steps", "epoch", "frames", "size", "batch", "BN", "LR", "work"),
-        *(_row(plan, stage, first) for stage, first in zip(plan.stages, _edges(plan), strict=False)),
+        ("stage", "steps", "epoch", "frames", "size", *tokens, "batch", "BN", "LR", "work"),
+        *(_row(plan, stage, first, cost) for stage, first in zip(plan.stages, _edges(plan), strict=False)),
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [_line(row, widths) for row in rows]
@@ -47,21 +56,23 @@ def plan_text(plan: "Plan") -> str:
             " " + "─" * (width - 2),
             *lines[1:],
             "",
-            *(line for text in (summary(plan), *plan.notes) for line in wrap(text, width)),
+            *(line for text in (summary(plan, cost), *plan.notes) for line in wrap(text, width)),
         ]
     )
 
 
-def _row(plan: "Plan", stage: "Stage", first: int) -> tuple[str, ...]:
+def _row(plan: "Plan", stage: "Stage", first: int, cost: Cost | None) -> tuple[str, ...]:
     """The cells of a stage that starts at the step `first`."""
     pattern = stage.pattern
-    work = sum(cell.voxels for cell in pattern) / len(pattern) / plan.baseline_shape.voxels
+    cost = cost or (lambda cell: cell.work)
+    work = sum(map(cost, pattern)) / len(pattern) / cost(plan.baseline_shape)
     return (
         stage.name,
         f"{stage.steps:,}",
         f"{plan.epochs_before(first):.4g}",
         f"{stage.base.frames}",
         _each([cell.size for cell in pattern]),
+        *([f"{stage.base.tokens:.3g}"] if _drops_tokens(plan) else []),
         _each([cell.batch for cell in pattern]),
         _each([cell.bn_batch for cell in pattern]),
         _lr(stage),
@@ -77,7 +88,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
     """Every step as a flat row; see `Plan.rows`."""
-    roles = sorted(plan.baseline.roles)
+    roles, dropping = sorted(plan.baseline.roles), _drops_tokens(plan)
     for step in plan:
         yield {
             "step": step.index,
@@ -86,6 +97,7 @@ def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
             "frames": step.shape.frames,
             "height": step.shape.height,
             "width": step.shape.width,
+            **({"tokens": step.tokens} if dropping else {}),
             "batch": step.batch,
             "bn_batch": step.bn_batch,
             "lr": step.lr,
@@ -98,7 +110,7 @@ def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
 def plan_figure(plan: "Plan") -> "Figure":
     """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2."""
     figure = new_figure(figsize=(8, 6.4), layout="constrained")
-    rows = figure.subplots(4, 1, sharex=True)
+    rows = figure.subplots(5 if _drops_tokens(plan) else 4, 1, sharex=True)
     title = "{}: {} steps, {} work".format(plan.name, *_saving(plan))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     subtitle = f"{_length(plan)}; baseline {_baseline(plan)}"
@@ -106,14 +118,16 @@ def plan_figure(plan: "Plan") -> "Figure":
     _draw_stages(rows[0], plan, "frames", "tab:blue", lambda cell: cell.frames)
     _draw_stages(rows[1], plan, "size (pixels)", "tab:green", lambda cell: cell.size)
     _draw_stages(rows[2], plan, "batch (clips)", "tab:red", lambda cell: cell.batch)
-    _draw_lr(rows[3], plan)
+    if _drops_tokens(plan):
+        _draw_stages(rows[3], plan, "tokens (%)", "tab:orange", lambda cell: round(100 * cell.tokens))
+    _draw_lr(rows[-1], plan)
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     for axis in rows:
         for edge in edges[1:-1]:
             axis.axvline(edge, color="0.9", linewidth=0.8, zorder=0)
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(x=0)
-    rows[3].set_xlabel("samples seen (epochs)")
+    rows[-1].set_xlabel("samples seen (epochs)")
     figure.align_ylabels(rows)
     if any(len(set(stage.pattern)) > 1 for stage in plan.stages):
         rows[1].legend(loc="lower right", ncols=2, fontsize=8, framealpha=0.9, edgecolor="none")
@@ -128,9 +142,13 @@ def _baseline(plan: "Plan") -> str:
     return f"{plan.baseline.total_steps:,} steps of {plan.baseline_shape}"
 
 
-def _saving(plan: "Plan") -> tuple[str, str]:
+def _drops_tokens(plan: "Plan") -> bool:
+    return any(cell.tokens < 1 for cell in plan.shapes)
+
+
+def _saving(plan: "Plan", cost: Cost | None = None) -> tuple[str, str]:
     """The steps and the work of a plan relative to its baseline, as text."""
-    saving = plan.saving()
+    saving = plan.saving(cost)
     return _times(saving.steps, "fewer", "as many", "more"), _times(saving.work, "less", "as much", "more")
 
 

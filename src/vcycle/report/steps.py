@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from vcycle.plan import BatchShape
 from vcycle.report.spread import number, spread
 from vcycle.utils.extras import new_figure
 from vcycle.utils.units import duration
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["plans_table", "shapes_table", "steps_figure", "steps_notes"]
+__all__ = ["plans_table", "shape_of", "shapes_table", "steps_figure", "steps_notes"]
 
 
 def shapes_table(found: Mapping[str, Any]) -> "Table":
@@ -37,7 +38,7 @@ def shapes_table(found: Mapping[str, Any]) -> "Table":
             cells += [spread(row["loaded_ms"]), number(row["wait_ms"]["median"])]
         cells += [f"{row['memory_mib'] or 0:,}"] * with_memory
         cells += [number(row["clips_per_second"]), spread(row["realised"]), f"{row['of_peak']:.0%}"]
-        table.add_row(_shape(row), *cells, row["bound_by"])
+        table.add_row(shape_of(row), *cells, row["bound_by"])
     table.caption = (
         "median over repeats (lowest to highest). realised / work: the FLOP rate relative to the full shape; 1 means "
         "that a plan saves as much time as work"
@@ -83,7 +84,7 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     shapes, plans = found["shapes"], found["plans"]
     figure = new_figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in shapes]
+    names = [f"{shape_of(row)}, BN {row['bn_batch']}" for row in shapes]
     _bars(left, names, [row["realised"] for row in shapes], "tab:blue")
     left.axvline(1, color="black", linewidth=0.8)
     left.set_xlabel("realised speed-up / work ratio")
@@ -138,5 +139,6 @@ def _durations(seconds: Mapping[str, float]) -> str:
     return f"{duration(seconds['median'])} ({duration(seconds['low'])} to {duration(seconds['high'])})"
 
 
-def _shape(row: Mapping[str, Any]) -> str:
-    return f"{row['batch']}×{row['frames']}×{row['size']}²"
+def shape_of(row: Mapping[str, Any]) -> str:
+    """The batch shape of a row of `bench_steps`."""
+    return str(BatchShape(**{name: row[name] for name in ("batch", "frames", "size", "bn_batch", "tokens")}))

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vcycle.report.spread import number, spread
+from vcycle.report.steps import shape_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +28,7 @@ def variants_table(found: Sequence[Mapping[str, Any]]) -> "Table":
         table.add_column("realised / work", justify="right")
     for place, row in enumerate(found[0]["shapes"]):
         cells = [cell for each in found for cell in _cells(each["shapes"][place])]
-        table.add_row(f"{row['batch']}×{row['frames']}×{row['size']}², BN {row['bn_batch']}", *cells)
+        table.add_row(f"{shape_of(row)}, BN {row['bn_batch']}", *cells)
     table.caption = (
         "median over repeats (lowest to highest); settings were measured one after another. realised / work: the FLOP "
         "rate relative to the full shape in the same setting; 1 means that a plan saves as much time as work"

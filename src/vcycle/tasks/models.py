@@ -127,6 +127,8 @@ class ModelSpec:
     with and a description in a line; None where they are of something else."""
     downloads: str | None = None
     """The option that lets it download pretrained weights."""
+    token_dropping: bool | None = None
+    """Whether a plan may drop tokens in training; None where only the built network tells."""
 
     def read_options(self, name: str, given: Mapping[str, Any]) -> Any:
         """Return the checked options over the presets: an instance of ``options``, or a dictionary without that class.
@@ -253,6 +255,7 @@ class ModelRegistry(Registry[ModelSpec]):
             frames_multiple=math.lcm(own.frames_multiple, more.frames_multiple),
             min_size=max(own.min_size, more.min_size),
             size_multiple=math.lcm(own.size_multiple, more.size_multiple),
+            all_tokens=self.find(choice.name).token_dropping is False,
         )
 
     def multiples_of(self, choice: ModelChoice, baseline: Baseline) -> Multiples:

@@ -117,6 +117,7 @@ class RunLog:
             "size": step.shape.size,
             "batch": step.batch,
             "bn_batch": step.bn_batch,
+            **({"tokens": step.tokens} if step.tokens < 1 else {}),
             "lr": step.lr,
             "first_sample": step.first_sample,
             "ids_crc32": zlib.crc32(indices.numpy().tobytes()),

@@ -198,4 +198,4 @@ def _stopped(done: int, plan: Plan) -> str:
 
 
 def _work(plan: Plan, step: Step) -> float:
-    return step.batch * step.shape.voxels / plan.baseline_shape.voxels
+    return step.cell.work / plan.baseline_shape.work

@@ -6,7 +6,7 @@ gradients and statistics. The sizes are saved in the run folder, so that a resum
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,7 @@ def shapes_from(plan: Plan, start: int) -> list[BatchShape]:
         begin, end, length = max(first, start), first + stage.steps, len(stage.pattern)
         found |= dict.fromkeys(stage.pattern[step % length] for step in range(begin, min(end, begin + length)))
         first = end
-    return sorted(found, key=lambda cell: -cell.voxels)
+    return sorted(found, key=lambda cell: -cell.work)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,14 +125,7 @@ class MicroBatchRecord:
         Raises:
             VcycleError: if it cannot be written.
         """
-        lines = [
-            {
-                "shape": {"frames": cell.frames, "size": cell.size, "batch": cell.batch, "bn_batch": cell.bn_batch},
-                "micro": fit.micro,
-                "peak": fit.peak,
-            }
-            for cell, fit in fits.items()
-        ]
+        lines = [{"shape": asdict(cell), "micro": fit.micro, "peak": fit.peak} for cell, fit in fits.items()]
         atomic_text(self._path, json.dumps({"devices": self._place, "fits": lines}, indent=1) + "\n")
 
 
@@ -226,14 +219,14 @@ class MicroBatchSearch:
         """Compute the shape of a step in smaller micro-batches from now on."""
         self._state.optimizer.zero_grad()
         release(self._device)
-        cell = BatchShape(frames=step.shape.frames, size=step.shape.size, batch=step.batch, bn_batch=step.bn_batch)
+        cell = step.cell
         at = f" at step {step.index:,}"
         if self._learning:
             raise VcycleError(
                 f"memory ran out{at} ({cell}) while the optimizer changed the weights, so the step cannot be redone: "
                 f"resume from the last checkpoint with --resume on a device with more memory{self._here()}"
             )
-        now = min(self._train_step.micro.get((cell.batch, cell.shape), own), own)
+        now = min(self._train_step.micro.get(cell, own), own)
         smaller = [size for size in self._sizes(cell) if size < now]
         if not smaller:
             raise self._too_large(cell, at)
@@ -259,14 +252,14 @@ class MicroBatchSearch:
 
         def fits(size: int) -> bool:
             on_attempt(cell)
-            self._train_step.micro[cell.batch, cell.shape] = size
+            self._train_step.micro[cell] = size
             peak = self._peak(step, sizes[0])
             if peak is not None:
                 peaks[size] = peak
             return peak is not None
 
         size = largest_that_fits(sizes, fits)
-        del self._train_step.micro[cell.batch, cell.shape]
+        del self._train_step.micro[cell]
         if size is None:
             if self._is_shared(cell):  # the other ranks wait for this one within the step
                 raise self._too_large(cell)
@@ -337,7 +330,7 @@ class MicroBatchSearch:
     def _apply_size(self, cell: BatchShape) -> None:
         """Set the micro-batch size of a shape in the training step."""
         if self._fits[cell].micro < cell.batch:
-            self._train_step.micro[cell.batch, cell.shape] = self._fits[cell].micro
+            self._train_step.micro[cell] = self._fits[cell].micro
 
     def _note_learning(self, *_: Any) -> None:
         self._learning = True
@@ -369,4 +362,4 @@ def _parted(cell: BatchShape, clips: int) -> str:
 def attempted(first: Step, cell: BatchShape) -> Step:
     """A step at a batch shape with a negligible LR and no frozen roles."""
     roles = tuple((role, 1.0) for role, _ in first.role_factors)
-    return replace(first, shape=cell.shape, batch=cell.batch, bn_batch=cell.bn_batch, lr=_LR, role_factors=roles)
+    return replace(first.at(cell), lr=_LR, role_factors=roles)

@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import nn
 
 from vcycle.errors import UserCodeError, VcycleError
+from vcycle.nn import require_token_dropping
 from vcycle.nn.precision import at_precision
 from vcycle.plan import BatchShape, Plan, Shape
 from vcycle.train.accelerator import make_accelerator
@@ -47,18 +49,21 @@ def probe(
         config: The training options: device and precision.
         build: Builds the model; its weights do not matter.
         objective: Makes the clips, and checks the model's output.
-        plans: The plans; each of their shapes is tried once, in the order of its first use.
+        plans: The plans; each of their shapes is tried once at each share of tokens, in the order of its first use.
         ranks: The ranks that train together, each on its own device.
 
     Raises:
+        PlanError: if a plan drops tokens and the model cannot.
         UserCodeError: for the first shape at which the model raises an exception, or has an output of a wrong shape;
             names the model.
     """
     plans = list(plans)
-    shapes = dict.fromkeys(cell.shape for plan in plans for cell in plan.shapes)
+    cells = [cell for plan in plans for cell in plan.shapes]
     with ExitStack() as stack:
         stack.enter_context(_untouched_generators(torch.device("cpu")))
         model = build()
+        for plan in plans:
+            require_token_dropping(model, plan)
         accelerator = make_accelerator(config.run, model, ranks)
         stack.enter_context(_untouched_generators(accelerator.device))
         # No compiler, no graphs, and no other ranks: only whether the network takes the shape is tried.
@@ -68,15 +73,17 @@ def probe(
             _, step = set_up(alone, accelerator, plan=plans[0], model=model, objective=objective, run=RunFolder(Path()))
             first = plans[0][0]
 
-            def forward(shape: Shape) -> None:
-                cell = BatchShape(frames=shape.frames, size=shape.size, batch=CLIPS, bn_batch=CLIPS)
+            def forward(shape: Shape, tokens: float = 1.0) -> None:
+                cell = BatchShape(frames=shape.frames, size=shape.size, batch=CLIPS, bn_batch=CLIPS, tokens=tokens)
                 step.predict(attempted(first, cell), noise_batch(objective, CLIPS, shape))
 
             def remedy(shape: Shape) -> str:
                 return "" if shape == full else "; model.needs states which shapes a network takes"
 
             full = plans[0].baseline_shape.shape
-            _each_shape(model.train(), shapes, forward, "training", remedy)
+            for tokens in dict.fromkeys(cell.tokens for cell in cells):
+                shapes = dict.fromkeys(cell.shape for cell in cells if cell.tokens == tokens)
+                _each_shape(model.train(), shapes, partial(forward, tokens=tokens), "training", remedy)
             _each_shape(model.eval(), [full], forward, "evaluation")
         except (RuntimeError, MemoryError) as error:
             # Training finds out what fits, and says what to change.

@@ -43,13 +43,16 @@ class Speed:
         words = ["compiled"] * self.compile + ["recorded"] * self.graphs
         return " and ".join(words) or None
 
-    def refuse(self, device: torch.device, *, world: int, mixes: bool, sharded: bool = False) -> None:
+    def refuse(
+        self, device: torch.device, *, world: int, mixes: bool, drops: bool = False, sharded: bool = False
+    ) -> None:
         """Reject options that this device or run does not support.
 
         Args:
             device: The training device.
             world: Number of ranks.
             mixes: Whether the objective mixes clips (mixup, CutMix).
+            drops: Whether the plan drops tokens.
             sharded: Whether the model is sharded over ranks.
 
         Raises:
@@ -74,6 +77,8 @@ class Speed:
             reason = f"gradients are exchanged between {world} ranks, which is not recorded"
         elif mixes:
             reason = "augment.mixup and augment.cutmix draw anew at each step, which a recording cannot"
+        elif drops:
+            reason = "the plan drops other tokens at each step, which a recording cannot"
         if reason is not None:
             raise VcycleError(f"run.graphs is true, but {reason}: set run.graphs=false")
 

@@ -18,10 +18,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.data import Batch
 from vcycle.errors import VcycleError
-from vcycle.nn import apply, one_step
+from vcycle.nn import apply, drop_tokens, one_step, require_token_dropping
 from vcycle.nn.batchnorm import Commitment, SubBatchNorm
 from vcycle.nn.partition import BatchPartition
-from vcycle.plan import BatchShape, Plan, Shape, Step
+from vcycle.plan import BatchShape, Plan, Step
 from vcycle.train.accelerator import Accelerator, MixedPrecision, may_overflow
 from vcycle.train.calling import calling
 from vcycle.train.gradients import StepResult, clip_gradients, gradient_norm, step_if
@@ -65,13 +65,17 @@ class TrainStep:
         """
         self.sharded = is_sharded(state.model)
         """Whether the model is sharded over ranks, so all of them must compute together."""
-        speed.refuse(accelerator.device, world=ranks.world, mixes=objective.mixes, sharded=self.sharded)
+        self._drops = any(cell.tokens < 1 for cell in state.plan.shapes)
+        speed.refuse(
+            accelerator.device, world=ranks.world, mixes=objective.mixes, drops=self._drops, sharded=self.sharded
+        )
         self._accelerator, self._objective, self._state, self._ranks = accelerator, objective, state, ranks
         state.scaler = accelerator.scaler
         self._clip = clip_grad_norm
         self._speed, self._tell = speed, on_message
         self._ready: set[BatchShape] = set()
         model = state.model
+        require_token_dropping(model, state.plan)
         shapes = len(state.plan.shapes)
         self._norms = [module for module in model.modules() if isinstance(module, SubBatchNorm)]
         if speed.compile and self._norms:
@@ -82,9 +86,9 @@ class TrainStep:
         self._forward = MixedPrecision(self._shared, accelerator, model)
         self._forward.register_forward_pre_hook(self._reseed)
         self._dropout_seed: int | None = None
-        self.micro: dict[tuple[int, Shape], int] = {}
-        """Clips of this rank in a micro-batch (whole blocks), by the global batch and its shape. A shape that is not
-        listed is computed at once."""
+        self.micro: dict[BatchShape, int] = {}
+        """Clips of this rank in a micro-batch (whole blocks), by batch shape. A shape that is not listed is computed at
+        once."""
 
     def __call__(self, step: Step, batch: Batch) -> StepResult:
         """Train on this rank's clips of a batch.
@@ -117,14 +121,15 @@ class TrainStep:
     def _gradients(self, step: Step, batch: Batch, *, exchange: bool = True) -> Iterator[tuple[Tensor, Commitment]]:
         """Compute a step's gradients; yield its loss, and the flag that commits the running statistics at exit."""
         self._objective.check(batch.labels)
-        apply(step, self._state.model, self._state.optimizer)
+        apply(step, self._state.model, self._state.optimizer, rank=self._ranks.rank, world=self._ranks.world)
         clips, labels = (self._accelerator.to_device(tensor) for tensor in (batch.clips, batch.labels))
-        own, micro = len(batch.labels), self.micro.get((step.batch, step.shape), len(batch.labels))
+        own, micro = len(batch.labels), self.micro.get(step.cell, len(batch.labels))
         parts = list(zip(torch.split(clips, micro), torch.split(labels, micro), strict=True))
         total = torch.zeros((), device=self._accelerator.device)
         with one_step(self._state.model, self._sharing(step)) as commitment:
             for place, (some, of_these) in enumerate(parts):
                 self._seed(step, place)
+                self._drop_tokens(self._state.model, step, place * micro)
                 with self._exchanging(step, exchange and place == len(parts) - 1):
                     share = len(some) / step.batch
                     loss = self._backward(step, share, some, of_these)
@@ -143,10 +148,10 @@ class TrainStep:
             return loss.detach()
 
         with ExitStack() as stack:
-            where = f"at step {step.index:,} ({_cell(step)})"
+            where = f"at step {step.index:,} ({step.cell})"
             stack.enter_context(calling(self._state.model, where, self._objective))
             if self._speed.compile:
-                stack.enter_context(compile_failures(_cell(step)))
+                stack.enter_context(compile_failures(step.cell))
                 stack.enter_context(lists_kept_empty(self._norms))
             if self._recorder is None:
                 return work(clips, labels)
@@ -176,9 +181,9 @@ class TrainStep:
             commitment.keep = False
         self._accelerator.step(self._state.optimizer)
         self._state.optimizer.zero_grad()
-        self._ready.add(_cell(step))
+        self._ready.add(step.cell)
         if self._speed.done is not None:
-            self._tell(f"{self._speed.done} {len(self._ready)} of {len(self._state.plan.shapes)}: {_cell(step)}")
+            self._tell(f"{self._speed.done} {len(self._ready)} of {len(self._state.plan.shapes)}: {step.cell}")
 
     def is_ready(self, cell: BatchShape) -> bool:
         """Whether a batch shape needs no preparation, or was attempted already."""
@@ -188,6 +193,7 @@ class TrainStep:
         """The evaluated model's output for this rank's clips of a batch; running statistics stay as they are."""
         model = self._state.evaluated
         average = None if model is self._state.model else MixedPrecision(model, self._accelerator, model)
+        self._drop_tokens(model, step)
         with one_step(model, self._sharing(step)) as commitment:
             commitment.keep = False
             set_reshard(model, parted=False, last=True)
@@ -208,8 +214,14 @@ class TrainStep:
 
     def _is_parted(self, step: Step) -> bool:
         """Whether any rank splits a step into several micro-batches."""
-        sharing, micro = self._sharing(step), self.micro.get((step.batch, step.shape))
+        sharing, micro = self._sharing(step), self.micro.get(step.cell)
         return sharing is not None and micro is not None and max(sharing.clips) > micro
+
+    def _drop_tokens(self, model: nn.Module, step: Step, first: int = 0) -> None:
+        """Set the tokens that a model's next forward pass keeps, whose first clip is number `first` of this rank's."""
+        if self._drops:
+            ranks = self._ranks
+            drop_tokens(model, step, seed=self._state.seed, first=first, rank=ranks.rank, world=ranks.world)
 
     def _seed(self, step: Step, place: int) -> None:
         """Seed a micro-batch: mixing draws the same on every rank, dropout differs by rank and micro-batch."""
@@ -230,10 +242,6 @@ def _refuse_shared_compiled(plan: Plan, ranks: Ranks) -> None:
                 f"run.compile is true, but BatchNorm blocks of {cell.bn_batch} clips of the batch {cell} span several "
                 f"of the {ranks.world} ranks: set run.compile=false, reduce training.bn_batch or use fewer ranks"
             )
-
-
-def _cell(step: Step) -> BatchShape:
-    return BatchShape(frames=step.shape.frames, size=step.shape.size, batch=step.batch, bn_batch=step.bn_batch)
 
 
 def refuse_shared_mixing(objective: Objective, plan: Plan, ranks: Ranks) -> None:

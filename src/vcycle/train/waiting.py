@@ -36,7 +36,7 @@ class Waiting:
 
     def count(self, step: Step, spent: Spent, *, data_seconds: float, seconds: float) -> None:
         """Count a step: the cost of loading its batch, the wait for it, and the time of the whole step."""
-        shape = f"{step.batch}×{step.shape.frames}×{step.shape.size}²"
+        shape = str(step.cell)
         row = self._shapes.setdefault(shape, {"steps": 0, "seconds": 0.0, "data_seconds": 0.0})
         row["steps"] += 1
         row["seconds"] += seconds

@@ -27,7 +27,7 @@ def test_micro_batches_give_the_gradients_and_running_statistics_of_the_whole_ba
     tmp_path, size, trainer, batch_of, largest_difference
 ):
     whole, parted = trainer(tmp_path / "whole"), trainer(tmp_path / "parted")
-    parted.train_step.micro[COARSE.batch, COARSE.shape] = size
+    parted.train_step.micro[COARSE.cell] = size
     losses = [trained.search(COARSE, batch_of(COARSE)).loss for trained in (whole, parted)]
     assert parted.model.seen[0] == size
     assert losses[0].item() == pytest.approx(losses[1].item(), abs=1e-12)

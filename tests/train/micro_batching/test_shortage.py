@@ -7,7 +7,7 @@ import torch
 
 from vcycle.data.config import LoadingSection
 from vcycle.errors import VcycleError
-from vcycle.plan import Baseline, Shape, cascade, constant
+from vcycle.plan import Baseline, cascade, constant
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.config import RunSection, TrainConfig
 from vcycle.train.ranks import Ranks
@@ -32,7 +32,7 @@ def test_where_memory_runs_out_later_the_step_is_done_again_in_halves(tmp_path, 
     assert largest_difference(whole.model, short.model) < 1e-9
     assert short.model.body[1].num_batches_tracked == len(PLAN)
     again = trainer(tmp_path / "short", resumed=True)
-    assert again.train_step.micro == {(32, COARSE.shape): 16}
+    assert again.train_step.micro == {COARSE.cell: 16}
 
 
 def test_parts_are_halved_until_they_fit_and_a_block_that_does_not_is_refused(tmp_path, trainer, net):
@@ -98,7 +98,7 @@ def _on_rank(rank, world, folder, limits, plan, trainer, net, batch_of):
 def test_ranks_agree_on_what_fits_the_smallest_of_them(on_ranks, tmp_path, trainer, net, batch_of):
     plan = constant(replace(BASELINE, batch=20, steps=3))  # of five blocks, one rank has two and the other three
     found = on_ranks(2, _on_rank, tmp_path, (9, 5), plan, trainer, net, batch_of)
-    assert [micro for _, micro, _ in found] == [{(20, Shape(4, 8, 8)): 4}] * 2
+    assert [micro for _, micro, _ in found] == [{plan[0].cell: 4}] * 2
     alone = trainer(tmp_path / "alone", plan=plan)
     alone.steps()
     for error, _, state in found:
@@ -123,7 +123,7 @@ def test_a_rank_that_runs_out_later_ends_and_the_restart_takes_smaller_parts(tmp
     trained.search._ranks = Ranks(rank=1, world=2)
     with pytest.raises(VcycleError, match=r"micro-batches of 16 clips.* Rank 1 cannot redo the step .*--resume"):
         trained.steps()
-    assert trainer(tmp_path, resumed=True).train_step.micro == {(32, COARSE.shape): 16}
+    assert trainer(tmp_path, resumed=True).train_step.micro == {COARSE.cell: 16}
 
 
 def test_a_block_that_ranks_share_is_tried_by_them_together(on_ranks, tmp_path, trainer, net, batch_of):

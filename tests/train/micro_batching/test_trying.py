@@ -47,7 +47,7 @@ def test_a_shape_that_does_not_fit_is_found_out_before_the_first_step_and_told(t
     trained = trainer(tmp_path, model=lambda: net(limit=9))
     trained.search.try_shapes(0)
     assert COARSE.batch == 32
-    assert trained.train_step.micro == {(32, COARSE.shape): 8, (16, PLAN.shapes[1].shape): 8}
+    assert trained.train_step.micro == {COARSE.cell: 8, PLAN.shapes[1]: 8}
     assert trained.told == [
         "batch shapes tried: 4; 32×2×4² is computed in micro-batches of 8 clips, with the same result; 16×4×4² is "
         "computed in micro-batches of 8 clips, with the same result"
@@ -88,7 +88,7 @@ def test_a_resumed_run_takes_over_what_its_record_says_and_tries_the_rest_alone(
     third = trainer(tmp_path, model=lambda: net(limit=9), resumed=True)
     third.search.try_shapes(0)
     assert third.task.tried == []
-    assert third.train_step.micro == again.train_step.micro == {(32, COARSE.shape): 8, (16, PLAN.shapes[1].shape): 8}
+    assert third.train_step.micro == again.train_step.micro == {COARSE.cell: 8, PLAN.shapes[1]: 8}
 
 
 @pytest.mark.parametrize("change", [{"ranks": 2}, {"name": "another device"}, {"memory": 1}])

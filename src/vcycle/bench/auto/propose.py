@@ -294,7 +294,7 @@ def _seconds(timed: dict[str, Any]) -> tuple[dict[BatchShape, float], str]:
     """
     alone = timed["device"] == "CPU" and timed["threads"] == 1 and not timed["workers"]
     found = {
-        BatchShape(**{name: row[name] for name in ("frames", "size", "batch", "bn_batch")}): (
+        BatchShape(**{name: row[name] for name in ("frames", "size", "batch", "bn_batch", "tokens")}): (
             (row["cpu_ms"]["low"] if alone else row["loaded_ms"]["median"]) / 1e3
         )
         for row in timed["shapes"]

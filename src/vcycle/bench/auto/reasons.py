@@ -62,14 +62,14 @@ def _pilot(found: "Found") -> list[str]:
 def _steps(found: "Found") -> list[str]:
     """How far the recipe's own coarse steps are from saving their work."""
     base = found.own.baseline_shape
-    coarse = [shape for shape in found.own.shapes if shape.shape != base.shape]
+    coarse = [shape for shape in found.own.shapes if (shape.shape, shape.tokens) != (base.shape, base.tokens)]
     if not coarse:
         return []
     full = found.seconds[base]
-    worst = min(coarse, key=lambda shape: shape.voxels / base.voxels / (found.seconds[shape] / full))
+    worst = min(coarse, key=lambda shape: shape.work / base.work / (found.seconds[shape] / full))
     return [
         f"Steps: in the recipe's own plan {worst} takes {1e3 * found.seconds[worst]:.1f} ms for "
-        f"{worst.voxels / base.voxels:.2f} of the work of {base}, which takes {1e3 * full:.1f} ms: "
+        f"{worst.work / base.work:.2f} of the work of {base}, which takes {1e3 * full:.1f} ms: "
         f"{found.seconds[worst] / full:.2f} of the time."
     ]
 

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,7 +124,7 @@ class Stepper:
         return Parts(marks[0] - began, marks[1] - marks[0], ended - marks[1])
 
     def _at(self, shape: BatchShape) -> Step:
-        return replace(self._template, shape=shape.shape, batch=shape.batch, bn_batch=shape.bn_batch)
+        return self._template.at(shape)
 
     def _noise_of(self, shape: BatchShape) -> Batch:
         """A dummy batch as from a loader; the last one is cached."""

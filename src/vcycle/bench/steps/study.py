@@ -88,7 +88,7 @@ def bench_steps(
     peak = peak_flops(stepper.device, stepper.precision)
     count = _Count(progress, len(shapes) * (1 + effort.repeats * (1 if dataset is None else 2)))
     steps, first = {}, {}
-    for shape in sorted(shapes, key=lambda shape: -shape.voxels):
+    for shape in sorted(shapes, key=lambda shape: -shape.work):
         steps[shape], first[shape] = count(_warm_up(stepper, shape, effort.seconds))
     runs: dict[BatchShape, list[Run]] = {shape: [] for shape in shapes}
     loaded: dict[BatchShape, list[Run]] = {shape: [] for shape in shapes}
@@ -122,6 +122,7 @@ def bench_steps(
                 "frames": shape.frames,
                 "size": shape.size,
                 "bn_batch": shape.bn_batch,
+                "tokens": shape.tokens,
                 "gflop": flops[shape] / 1e9,
                 "step_ms": _milliseconds(run.seconds for run in runs[shape]),
                 "cpu_ms": _milliseconds(run.cpu for run in taken[shape]),

@@ -10,7 +10,8 @@ from vcycle.section import PositiveFloat, Section
 __all__ = ["CascadePlan", "ConstantPlan", "LongPlan", "MultigridPlan", "PlansSection", "ShortPlan"]
 
 Factor = Annotated[float, Field(gt=0, le=1000)]
-Fractions = Annotated[list[tuple[float, float]], Field(min_length=1)]
+Fraction = Annotated[tuple[float, ...], Field(min_length=2, max_length=3)]
+Fractions = Annotated[list[Fraction], Field(min_length=1)]
 
 
 class PlanOptions(Section):
@@ -27,9 +28,9 @@ class ConstantPlan(PlanOptions):
     """Length, in lengths of the baseline."""
     steps: PositiveInt | None = None
     """Instead of `epoch_factor`: the length in steps."""
-    shape: tuple[float, float] | None = None
-    """A smaller shape for the whole training, as fractions `[frames, side]`. The batch grows so that a step costs the
-    same; the evaluation stays at full resolution."""
+    shape: Fraction | None = None
+    """A smaller shape for the whole training, as fractions `[frames, side]` or `[frames, side, tokens]`. The batch
+    grows so that a step costs the same; the evaluation stays at full resolution and has all tokens."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"
     """How the LR scales with the batch of a smaller shape."""
 
@@ -54,7 +55,8 @@ class LongPlan(CycledPlan):
     """The long cycle alone."""
 
     long_shapes: Fractions | None = None
-    """Base shapes of a long cycle as fractions `[frames, side]`, coarse to fine; by default the paper's four."""
+    """Base shapes of a long cycle as fractions `[frames, side]` or `[frames, side, tokens]`, coarse to fine; by default
+    the paper's four."""
     cycles: PositiveInt = 3
     """Number of long cycles, if the LR schedule has no drops."""
     fine_tune: bool = True
@@ -75,7 +77,7 @@ class CascadePlan(PlanOptions):
     steps: PositiveInt | None = None
     """Instead of `epoch_factor`: the budget in steps."""
     shapes: Fractions | None = None
-    """Shapes as fractions `[frames, side]`, coarse to fine; by default space first."""
+    """Shapes as fractions `[frames, side]` or `[frames, side, tokens]`, coarse to fine; by default space first."""
     weights: list[PositiveFloat] | None = None
     """Relative number of steps per shape; by default equal."""
     lr_scaling: Literal["linear", "sqrt", "none"] = "linear"

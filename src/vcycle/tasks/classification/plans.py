@@ -197,12 +197,10 @@ def _short_sizes(options: ShortPlan) -> Sequence[Fraction]:
     return SHORT_SIZES if options.short_sizes is None else [Scale.of(1, side).area for side in options.short_sizes]
 
 
-def _scales(
-    pairs: Sequence[tuple[float, float]] | None, default: Sequence[Scale], baseline: Baseline
-) -> Sequence[Scale]:
+def _scales(given: Sequence[Sequence[float]] | None, default: Sequence[Scale], baseline: Baseline) -> Sequence[Scale]:
     """The scales of a recipe, or the default ones. Those of images shrink the side alone, each side once."""
-    if pairs is not None:
-        return [Scale.of(time, side) for time, side in pairs]
+    if given is not None:
+        return Scale.each(given)
     if baseline.frames > 1:
         return default
     return list(dict.fromkeys(Scale(FULL.time, scale.area) for scale in default))

@@ -25,4 +25,5 @@ def torchvision_spec(name: str, needs: ShapeConstraints, task: str) -> ModelSpec
         fixed={"name": name},
         needs=needs,
         downloads="weights",
+        token_dropping=name.startswith("vit_"),
     )

@@ -40,8 +40,7 @@ def torchvision_model(
         _replace_classifier(model, classes)
     if isinstance(getattr(model, "avgpool", None), nn.AvgPool3d):  # s3d pools a fixed extent
         model.avgpool = nn.AdaptiveAvgPool3d(1)
-    if name.startswith(("mvit", "swin3d")):
-        any_shape(model)
+    any_shape(model, strict=False)
     if dropout is not None:
         _set_dropout(model, name, dropout)
     return model
@@ -49,10 +48,10 @@ def torchvision_model(
 
 def _classifier(model: nn.Module) -> tuple[Any, str]:
     """Return the module that holds the last layer, and the layer's name in it."""
-    for attribute in ("fc", "head", "classifier"):
+    for attribute in ("fc", "head", "heads", "classifier"):
         layer = getattr(model, attribute, None)
         if isinstance(layer, nn.Sequential):
-            return layer, str(len(layer) - 1)
+            return layer, list(layer._modules)[-1]
         if layer is not None:
             return model, attribute
     raise RecipeError(f"{type(model).__name__} has no classifier that could be replaced")

@@ -28,6 +28,8 @@ _TORCHVISION = (
     *("swin_t", "swin_s", "swin_b", "swin_v2_t", "swin_v2_s", "swin_v2_b"),
 )
 """Those that take images of any size from 32 pixels on."""
+_VITS = {"vit_b_16": 16, "vit_b_32": 32, "vit_l_16": 16, "vit_l_32": 32, "vit_h_14": 14}
+"""Vision transformers, and the pixels of their patches."""
 
 
 class TinyOptions(ModelOptions):
@@ -62,8 +64,14 @@ class ImageModels(ModelRegistry):
 MODELS = ImageModels(
     "images",
     {
-        "resnet_tiny": ModelSpec(build=f"{_NETWORKS}:TinyResNet", task="images", options=TinyOptions),
+        "resnet_tiny": ModelSpec(
+            build=f"{_NETWORKS}:TinyResNet", task="images", options=TinyOptions, token_dropping=False
+        ),
         **{name: torchvision_spec(name, ShapeConstraints(min_size=32), "images") for name in _TORCHVISION},
+        **{
+            name: torchvision_spec(name, ShapeConstraints(min_size=patch, size_multiple=patch), "images")
+            for name, patch in _VITS.items()
+        },
     },
     arguments=1,  # the number of classes
 )

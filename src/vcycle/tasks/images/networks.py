@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from vcycle.errors import RecipeError, did_you_mean
+from vcycle.nn import any_shape
 from vcycle.utils.extras import require
 
 __all__ = ["TinyResNet", "timm_model"]
@@ -60,7 +61,7 @@ class _Block(nn.Module):
 
 
 def timm_model(classes: int, *, name: str, pretrained: bool = False, **options: Any) -> nn.Module:
-    """Build one of timm's models; a transformer takes images of other sizes, where timm can do that.
+    """Build one of timm's models; a transformer takes images of other sizes and drops tokens, where it can.
 
     Args:
         classes: outputs.
@@ -80,4 +81,4 @@ def timm_model(classes: int, *, name: str, pretrained: bool = False, **options: 
         model: nn.Module = timm.create_model(name, **{"dynamic_img_size": True, **options})
     except TypeError:  # a model without that argument
         model = timm.create_model(name, **options)
-    return model
+    return any_shape(model, strict=False)

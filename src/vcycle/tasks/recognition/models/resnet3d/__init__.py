@@ -92,6 +92,7 @@ def _spec(**preset: Any) -> ModelSpec:
         preset=preset,
         needs=_needs,
         key_map="vcycle.tasks.recognition.weights.keys:RESNETS",
+        token_dropping=False,
     )
 
 
