@@ -2,9 +2,10 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from vcycle.data import GridSampler, VideoDataset, loader, read_videos
+from vcycle.data import ClipAugment, ClipErasing, ClipJitter, GridSampler, VideoDataset, loader, read_videos
+from vcycle.data.augment import chained
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.classification.augment import ClipAugment, ClipErasing, ClipJitter, Mixing, chained
+from vcycle.tasks.classification.augment import Mixing
 
 SEEDS = range(60)
 

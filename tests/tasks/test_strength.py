@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from vcycle.tasks.classification.augment import ClipAugment, ClipErasing, ClipJitter
+from vcycle.data import ClipAugment, ClipErasing, ClipJitter
 from vcycle.tasks.classification.objective import Recognition, scale_dropout
 from vcycle.tasks.classification.sampling import Strength
 

@@ -56,7 +56,7 @@ def augmentation_of(recipe: ClassificationRecipe) -> "Callable[[torch.Tensor], t
     wanted, mean, strength = recipe.augment, recipe.sampling.mean, strength_of(recipe)
     if wanted.randaugment is None and wanted.color_jitter is None and wanted.erasing is None:
         return None
-    from vcycle.tasks.classification.augment import ClipAugment, ClipErasing, ClipJitter, chained
+    from vcycle.data.augment import ClipAugment, ClipErasing, ClipJitter, chained
 
     transforms: list[Callable[[torch.Tensor], torch.Tensor]] = []
     if wanted.randaugment is not None:
