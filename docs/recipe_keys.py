@@ -61,8 +61,9 @@ def _keys(section: type[BaseModel]) -> list[tuple[str, FieldInfo]]:
 
 
 def _section_of(field: FieldInfo) -> type[BaseModel] | None:
-    found = (a for a in (field.annotation, *get_args(field.annotation)) if isinstance(a, type))
-    return next((a for a in found if issubclass(a, BaseModel)), None)
+    parts = [field.annotation, *get_args(field.annotation)]
+    parts += [get_args(part)[0] for part in parts if get_origin(part) is Annotated]
+    return next((part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
 def _row(key: str, field: FieldInfo) -> str:

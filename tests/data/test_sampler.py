@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vcycle.data import PlanBatchSampler
-from vcycle.errors import PlanError
+from vcycle.data import PlanBatchSampler, SampleStream
+from vcycle.errors import DataError, PlanError
 from vcycle.plan import Baseline, BatchShape, ConstantRate, Plan, Stage, constant, multigrid, rank_slice
 
 BASELINE = Baseline(batch=4, frames=8, size=64, clips=37, epochs=12, lr=0.1)
@@ -55,16 +55,49 @@ def plans(draw):
 
 
 @settings(max_examples=40)
-@given(plans(), st.integers(1, 8), st.integers(1, 100))
-def test_of_any_plan_ranks_take_the_global_batch_in_order_and_whole_blocks_where_there_are_enough(plan, world, clips):
-    alone = PlanBatchSampler(plan, clips, seed=3)
-    ranks = [PlanBatchSampler(plan, clips, seed=3, rank=rank, world=world) for rank in range(world)]
+@given(plans(), st.integers(1, 8), st.integers(1, 100), st.integers(1, 3))
+def test_of_any_plan_ranks_take_the_global_batch_in_order_and_whole_blocks_where_there_are_enough(
+    plan, world, clips, repeats
+):
+    alone = PlanBatchSampler(plan, clips, seed=3, repeats=repeats)
+    ranks = [PlanBatchSampler(plan, clips, seed=3, repeats=repeats, rank=rank, world=world) for rank in range(world)]
     for step in plan:
         parts = [rank.requests(step) for rank in ranks]
         assert [*chain(*parts)] == alone.requests(step)
         if -(-step.batch // step.bn_batch) >= world:
             begins = [part[0].position - step.first_sample for part in parts]
             assert all(begin % step.bn_batch == 0 for begin in begins)
+
+
+@settings(max_examples=20)
+@given(plans(), st.integers(1, 40), st.integers(1, 4))
+def test_repeated_augmentation_draws_each_item_that_often_in_succession_under_keys_of_their_own(plan, clips, repeats):
+    order = SampleStream(clips, 3).indices(0, plan.samples_before(len(plan)))
+    seen = []
+    for step, batch in zip(plan, PlanBatchSampler(plan, clips, seed=3, repeats=repeats), strict=True):
+        positions = [request.position for request in batch]
+        assert positions == list(range(step.first_sample, step.first_sample + step.batch))
+        expected = [int(order[position // repeats]) for position in positions]
+        assert sorted(request.index for request in batch) == sorted(expected)
+        assert {request.shape for request in batch} == {step.shape}
+        seen += [request.key for request in batch]
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize("repeats", [2, 3])
+def test_clips_of_one_item_share_neither_a_block_nor_a_border_where_the_batch_has_enough_items(repeats):
+    # BatchNorm's groups and mixup's neighbours are consecutive clips of a block.
+    plan = constant(Baseline(batch=24, frames=2, size=8, clips=1000, epochs=2, lr=0.1, bn_batch=4))
+    for batch in PlanBatchSampler(plan, 1000, seed=1, repeats=repeats):
+        indices = [request.index for request in batch]
+        assert len(set(indices)) <= 24 // repeats + 1
+        for block in range(0, len(indices), 4):
+            assert len(set(indices[block : block + 4])) == 4
+
+
+def test_less_than_one_clip_of_an_item_is_refused():
+    with pytest.raises(DataError, match="repeats=0: must be at least 1"):
+        PlanBatchSampler(PLAN, 37, repeats=0)
 
 
 def test_a_rank_outside_the_world_is_refused():

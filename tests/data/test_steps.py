@@ -135,6 +135,18 @@ def test_a_state_lasts_until_a_batch_is_taken_and_for_one_iteration(whole):
     assert ids(part) == expected[6:8]
 
 
+def test_repeats_are_part_of_the_state(whole):
+    load = vcycle.loader(Asked(), PLAN, repeats=2)
+    state = saved(load.state_dict() | {"step": 4})
+    assert state["repeats"] == 2
+    load.load_state_dict(state)
+    resumed = ids(load)
+    assert resumed == ids(vcycle.loader(Asked(), PLAN, repeats=2))[4:]
+    assert resumed != ids(vcycle.loader(Asked(), PLAN))[4:]
+    with pytest.raises(CheckpointError, match="with repeats of 2, but this loader has 1"):
+        vcycle.loader(Asked(), PLAN).load_state_dict(state)
+
+
 def test_the_state_of_a_finished_training_gives_no_batch():
     load = vcycle.loader(Asked(), PLAN)
     list(load)
@@ -153,6 +165,7 @@ class Fewer(Asked):
     [
         (lambda: vcycle.loader(Asked(), OTHER), f"plan {PLAN.fingerprint}, .* has {OTHER.fingerprint}"),
         (lambda: vcycle.loader(Asked(), PLAN, seed=1), "with seed 0, but this loader has 1"),
+        (lambda: vcycle.loader(Asked(), PLAN, repeats=2), "with repeats of 1, but this loader has 2"),
         (lambda: vcycle.loader(Asked(), PLAN, stop=2), "is at step 3, but this loader has steps 0 to 2"),
     ],
 )

@@ -10,7 +10,7 @@ from vcycle.data import SampleRequest
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Shape
 from vcycle.runs.experiment import Experiment
-from vcycle.runs.train import train
+from vcycle.runs.train import config_of, train
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.data import check_videos, find_videos, notes
 from vcycle.tasks.recognition.task import RECOGNITION
@@ -117,7 +117,26 @@ def test_the_options_reach_the_task_and_the_training_split_alone(load, digit_vid
     assert any(not torch.equal(a, b) for a, b in pairs)
 
 
-@pytest.mark.parametrize("option", ["randaugment={}", "mixup=0.2", "cutmix=1"])
+def test_the_samples_of_a_video_are_said_and_reach_the_training(load, digit_videos, tmp_path):
+    experiment = Experiment(load(f"data={digit_videos}", "augment.repeats=3"), tmp_path)
+    said = RECOGNITION.notices(experiment.recipe, experiment.splits, experiment.plan())
+    assert said[-1].startswith(
+        "augment.repeats=3: 3 clips of each video, so an epoch of 24 clips has 8 different videos"
+    )
+    assert config_of(experiment.recipe).repeats == 3
+    assert experiment.plan() == Experiment(load(f"data={digit_videos}"), tmp_path).plan()
+
+
+def test_the_probability_of_erasing_is_a_shorthand_that_keeps_the_rest(load, tmp_path):
+    (tmp_path / "based.yaml").write_text("base: recipe.yaml\naugment: {erasing: 0.5}")
+    load()
+    (tmp_path / "recipe.yaml").write_text(TEXT + "augment: {erasing: {probability: 0.1, fill: mean}}")
+    erasing = load_recipe(str(tmp_path / "based.yaml"), ["augment.erasing.area=[0.1, 0.2]"]).augment.erasing
+    assert (erasing.probability, erasing.fill, erasing.area) == (0.5, "mean", (0.1, 0.2))
+    assert load_recipe(str(tmp_path / "based.yaml"), ["augment.erasing=null"]).augment.erasing is None
+
+
+@pytest.mark.parametrize("option", ["randaugment={}", "color_jitter={}", "erasing=0.1", "mixup=0.2", "cutmix=1"])
 def test_augmentation_without_torchvision_says_what_to_install(load, digit_videos, tmp_path, monkeypatch, option):
     monkeypatch.setitem(sys.modules, "torchvision", None)
     recipe = load(f"data={digit_videos}", f"augment.{option}")
@@ -133,6 +152,11 @@ def test_augmentation_without_torchvision_says_what_to_install(load, digit_video
         "augment.cutmix=-1",
         "augment.randaugment={magnitude: 31}",
         "augment.randaugment={ops: 0}",
+        "augment.color_jitter={hue: 0.6}",
+        "augment.erasing=0",
+        "augment.erasing={area: [0.5, 0.1]}",
+        "augment.erasing={fill: black}",
+        "augment.repeats=0",
         "augment.flip=true",
         "training.freeze=head",
         "training.precise_bn=0",

@@ -2,9 +2,10 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from vcycle.data import GridSampler, VideoDataset, loader, read_videos
+from vcycle.data import ClipAugment, ClipErasing, ClipJitter, GridSampler, VideoDataset, loader, read_videos
+from vcycle.data.augment import chained
 from vcycle.plan import Baseline, constant
-from vcycle.tasks.classification.augment import ClipAugment, Mixing
+from vcycle.tasks.classification.augment import Mixing
 
 SEEDS = range(60)
 
@@ -18,13 +19,15 @@ def augmented(seed, clip, **options):
     return ClipAugment(**options)(clip)
 
 
-def test_a_still_clip_stays_still_and_the_original_untouched():
+@pytest.mark.parametrize("kind", [ClipAugment, ClipJitter])
+def test_a_still_clip_stays_still_and_the_original_untouched(kind):
     torch.manual_seed(0)
     still = random_clip(frames=1).expand(6, -1, -1, -1)
     before = still.clone()
     changed = 0
     for seed in SEEDS:
-        found = augmented(seed, still)
+        torch.manual_seed(seed)
+        found = kind()(still)
         assert (found.shape, found.dtype, type(found)) == (still.shape, torch.uint8, torch.Tensor)
         assert all(torch.equal(frame, found[0]) for frame in found)
         changed += not torch.equal(found, still)
@@ -46,6 +49,7 @@ def test_what_stands_still_does_not_flicker_while_something_else_changes():
         return sum(found)
 
     assert flickers(ClipAugment()) == 0
+    assert flickers(ClipJitter()) == 0
     by_frame = v2.RandAugment()
     assert flickers(lambda x: by_frame(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)) > 5
 
@@ -88,10 +92,76 @@ def test_a_datasets_clips_are_augmented_alike_whatever_loads_them(digit_videos):
 
     augment = ClipAugment()
     here = clips(0, augment)
+    every = chained([augment, ClipJitter(hue=0.1), ClipErasing(probability=0.5)])
+    assert torch.equal(clips(2, every), clips(0, every))
     assert torch.equal(clips(2, augment), here)
     assert torch.equal(clips(0, augment, spoil=7), here)
     plain = clips(0, None)
     assert 0 < sum(torch.equal(a, b) for a, b in zip(here.flatten(0, 1), plain.flatten(0, 1), strict=True)) < 8
+
+
+def test_colour_jitter_is_torchvisions_on_a_picture_and_on_a_video_but_for_the_contrast():
+    torch.manual_seed(0)
+    amounts = {"brightness": 0.4, "contrast": 0.3, "saturation": 0.5, "hue": 0.1}
+    picture, video = random_clip(frames=1), random_clip(frames=3)
+    no_contrast = amounts | {"contrast": 0}
+    for seed in SEEDS[:20]:
+        torch.manual_seed(seed)
+        expected = v2.ColorJitter(**amounts)(picture[0].permute(2, 0, 1)).permute(1, 2, 0)
+        torch.manual_seed(seed)
+        assert torch.equal(ClipJitter(**amounts)(picture)[0], expected)
+        torch.manual_seed(seed)
+        expected = v2.ColorJitter(**no_contrast)(video.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        torch.manual_seed(seed)
+        assert torch.equal(ClipJitter(**no_contrast)(video), expected)
+
+
+def test_the_mean_erases_torchvisions_rectangle_and_noise_the_same_one_with_other_pixels_in_each_frame():
+    torch.manual_seed(0)
+    clip = random_clip(frames=3)
+    before, colour = clip.clone(), [round(255 * 0.45)] * 3
+    how = {"area": (0.1, 0.4), "ratio": (0.5, 2.0)}
+    theirs = v2.RandomErasing(0.5, how["area"], how["ratio"], value=colour)
+    erased = 0
+    for seed in SEEDS:
+        torch.manual_seed(seed)
+        expected = theirs(clip.permute(0, 3, 1, 2)).permute(0, 2, 3, 1)
+        found = {}
+        for fill in ("mean", "noise"):
+            torch.manual_seed(seed)
+            found[fill] = ClipErasing(probability=0.5, fill=fill, **how)(clip)
+            assert (found[fill].dtype, type(found[fill])) == (torch.uint8, torch.Tensor)
+        assert torch.equal(found["mean"], expected)
+        inside = (found["mean"] == torch.tensor(colour, dtype=torch.uint8)).all(-1).all(0)
+        if torch.equal(expected, clip):
+            assert torch.equal(found["noise"], clip)
+            continue
+        erased += 1
+        assert torch.equal(found["noise"][:, ~inside], clip[:, ~inside])
+        first, second, _ = found["noise"][:, inside].float()
+        assert (first != second).float().mean() > 0.9
+    assert torch.equal(clip, before)
+    assert erased == pytest.approx(0.5 * len(SEEDS), abs=0.2 * len(SEEDS))
+
+
+def test_noise_is_standard_normal_after_normalisation_and_erasing_as_frequent_and_large_as_asked():
+    torch.manual_seed(0)
+    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    white = torch.full((2, 40, 40, 3), 255, dtype=torch.uint8)
+    erase = ClipErasing(probability=0.25, mean=mean, std=std)
+    areas, pixels = [], []
+    for _ in range(800):
+        found = erase(white)
+        rows = (found != 255).any(0).any(-1)
+        if rows.any():
+            areas.append(rows.any(1).sum().item() * rows.any(0).sum().item() / 1600)
+            pixels.append(found[:, rows])
+    assert len(areas) / 800 == pytest.approx(0.25, abs=0.05)  # 3 standard deviations
+    assert 0.01 < min(areas) < 0.08
+    assert 0.25 < max(areas) < 0.36
+    noise = torch.cat(pixels, dim=1).float().div(255).sub(torch.tensor(mean)).div(torch.tensor(std)).view(-1, 3)
+    for value, expected in zip(noise.quantile(torch.tensor([0.16, 0.5, 0.84]), dim=0), (-1, 0, 1), strict=True):
+        assert value.tolist() == pytest.approx([expected] * 3, abs=0.05)
 
 
 def test_clips_to_evaluate_are_not_augmented(digit_videos):

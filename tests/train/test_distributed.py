@@ -49,7 +49,7 @@ class Precisely(Recognition):
         return nn.functional.cross_entropy(model(self.inputs(clips).to(own)), labels)
 
 
-def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compress=None, ema=None, **more):
+def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compress=None, ema=None, repeats=1, **more):
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
     task = task or Precisely(classes=4)
@@ -68,6 +68,7 @@ def train(rank, world, noise, folder, until=None, dropout=0.0, task=None, compre
                 run=RunSection(device="cpu", save_every=5, compress=compress),
                 loading=LoadingSection(workers=0),
                 ema=ema,
+                repeats=repeats,
             ),
             run=RunFolder(folder),
             ranks=Ranks(rank=rank, world=world),
@@ -119,6 +120,17 @@ def test_ranks_learn_what_one_process_learns(on_ranks, noise, tmp_path, alone, w
 
 def _train_with_ema(rank, world, noise, folder, until=None):
     train(rank, world, noise, folder, until, ema=EmaSpec(decay=0.9, clips=5), resume=True)
+
+
+def _train_repeatedly(rank, world, noise, folder):
+    train(rank, world, noise, folder, repeats=2)
+
+
+def test_ranks_learn_what_one_process_learns_from_several_clips_of_each_video(on_ranks, noise, tmp_path, alone):
+    _train_repeatedly(0, 1, noise, tmp_path / "alone")
+    on_ranks(2, _train_repeatedly, noise, tmp_path / "run")
+    assert_equal(record(tmp_path / "run"), record(tmp_path / "alone"))
+    assert record(tmp_path / "run")[0] != alone[0]
 
 
 def test_the_number_of_ranks_may_change_on_resume(on_ranks, noise, tmp_path, alone):

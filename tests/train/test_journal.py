@@ -144,14 +144,18 @@ def test_a_share_of_bad_samples_counts_from_200_on_or_from_all_clips_of_a_smalle
 
 
 def test_one_bad_file_is_within_any_limit_but_none_and_two_are_not(tmp_path):
-    def seen(replaced, limit=0.05, clips=17):
-        with Journal(tmp_path / "bad_samples.jsonl", Totals(), first=0, clips=clips, limit=limit) as journal:
+    def seen(replaced, limit=0.05, clips=17, repeats=1):
+        file = tmp_path / "bad_samples.jsonl"
+        with Journal(file, Totals(), first=0, clips=clips, repeats=repeats, limit=limit) as journal:
             for count in replaced:
                 journal.count(8, count)
 
     seen([1, 0, 1, 0, 1, 0, 1])  # 4 of 56, in the fourth epoch
     with pytest.raises(DataError, match="3 of the first 24 samples"):
         seen([1, 1, 1])
+    seen([2, 0, 0, 0, 2], repeats=2)  # both clips of a file in each of two passes
+    with pytest.raises(DataError, match="4 of the first 24 samples"):
+        seen([2, 2, 0], repeats=2)
     with pytest.raises(DataError, match="1 of the first 24 samples"):
         seen([1, 0, 0], limit=0.0)
     with pytest.raises(DataError, match="11 of the first 200 samples"):

@@ -9,7 +9,14 @@ from vcycle.utils.reading import read_yaml, resolved
 
 __all__ = ["MAIN_KEYS", "Written", "resolve"]
 
-MAIN_KEYS = {"data": "path", "model": "name", "init": "path", "optimizer": "name", "decay": "law"}
+MAIN_KEYS = {
+    "data": "path",
+    "model": "name",
+    "init": "path",
+    "optimizer": "name",
+    "decay": "law",
+    "erasing": "probability",
+}
 """Sections that accept the value of their main key as a shorthand: `data=FOLDER`."""
 
 _DEPENDENT = {"model": ("options", "needs"), "decay": ("milestones", "gamma", "factors", "floor")}

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 from vcycle.utils.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from vcycle.data.augment import ClipAugment as ClipAugment
+    from vcycle.data.augment import ClipErasing as ClipErasing
+    from vcycle.data.augment import ClipJitter as ClipJitter
     from vcycle.data.batch import Batch as Batch
     from vcycle.data.cache import FrameCache as FrameCache
     from vcycle.data.dataset import Replacement as Replacement
@@ -62,6 +65,9 @@ _MODULES = {
     "Batch": ".batch",
     "Batches": ".pool.batches",
     "CheckReport": ".prepare.check",
+    "ClipAugment": ".augment",
+    "ClipErasing": ".augment",
+    "ClipJitter": ".augment",
     "FileSource": ".source",
     "FrameCache": ".cache",
     "FrameSource": ".source",

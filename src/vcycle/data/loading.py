@@ -186,16 +186,18 @@ class PlanLoader(Loader):
                 f"the state of the loader is {type(state_dict).__name__}, not what state_dict() returns"
             )
         try:
-            step, theirs = state_dict["step"], {name: state_dict[name] for name in self._identity()}
+            once = {"repeats": 1}  # unstated
+            own = once | self._identity()
+            step, theirs = state_dict["step"], {name: (once | dict(state_dict))[name] for name in own}
         except KeyError as error:
             raise CheckpointError(
                 f"the state of the loader lacks {error}: it has {', '.join(map(repr, state_dict)) or 'nothing'}"
             ) from None
-        for name, own in self._identity().items():
-            if theirs[name] != own:
+        for name, value in own.items():
+            if theirs[name] != value:
                 raise CheckpointError(
                     f"the state of the loader is of a training with {_MEANING[name]} {theirs[name]}, but this loader "
-                    f"has {own}: its batches would differ"
+                    f"has {value}: its batches would differ"
                 )
         if not isinstance(step, int) or not 0 <= step <= self._sampler.stop:
             raise CheckpointError(
@@ -207,10 +209,12 @@ class PlanLoader(Loader):
     def _identity(self) -> dict[str, int | str]:
         """What decides the batches, besides the step."""
         stream = self._sampler.stream
-        return {"plan": self.plan.fingerprint, "seed": stream.seed, "clips": stream.size}
+        repeats = self._sampler.repeats
+        own: dict[str, int | str] = {"plan": self.plan.fingerprint, "seed": stream.seed, "clips": stream.size}
+        return own if repeats == 1 else own | {"repeats": repeats}
 
 
-_MEANING = {"plan": "plan", "seed": "seed", "clips": "a dataset length of"}
+_MEANING = {"plan": "plan", "seed": "seed", "clips": "a dataset length of", "repeats": "repeats of"}
 
 
 class Steps(Iterator[tuple[Step, Any]]):
@@ -249,6 +253,7 @@ def steps(
     seed: int = 0,
     start: int = 0,
     stop: int | None = None,
+    repeats: int = 1,
     workers: int = 0,
     timeout: float = TIMEOUT,
     prefetch: int | None = None,
@@ -275,6 +280,7 @@ def steps(
         seed: Seed of the sample order and of all random choices in samples.
         start: First step: a training resumed at step ``k`` gets the batches of an uninterrupted one.
         stop: Step to stop before (exclusive); the plan's end by default.
+        repeats: Number of clips of each item in succession (repeated augmentation), counted as samples.
         workers: Number of worker processes; 0 loads in the main process.
         timeout: Seconds that a worker may take for a sample.
         prefetch: Number of clips to load ahead at the smallest batch size.
@@ -296,7 +302,7 @@ def steps(
         grids=grids,
         layout=layout,
         key=key,
-        sampling=dict(seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced),
+        sampling=dict(seed=seed, start=start, stop=stop, repeats=repeats, rank=rank, world=world, replaced=replaced),
         loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
     )
     return Steps(batches)
@@ -309,6 +315,7 @@ def loader(
     seed: int = 0,
     start: int = 0,
     stop: int | None = None,
+    repeats: int = 1,
     workers: int = 0,
     timeout: float = TIMEOUT,
     prefetch: int | None = None,
@@ -341,6 +348,9 @@ def loader(
         seed: Seed of the sample order and of all random choices in samples.
         start: First step, to resume a run.
         stop: Step to stop before (exclusive); the plan's end by default.
+        repeats: Number of clips of each item in succession, each with its own grid and augmentation (repeated
+            augmentation). They count as samples: the plan has the same steps, and a pass over the dataset takes
+            ``repeats`` epochs.
         workers: Number of worker processes; 0 loads in the main process.
         timeout: Seconds that a worker may take for a sample.
         prefetch: Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other
@@ -366,7 +376,7 @@ def loader(
         grids=grids,
         layout=layout,
         key=key,
-        sampling=dict(seed=seed, start=start, stop=stop, rank=rank, world=world, replaced=replaced),
+        sampling=dict(seed=seed, start=start, stop=stop, repeats=repeats, rank=rank, world=world, replaced=replaced),
         loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
     )
 

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from vcycle.data.request import SampleRequest
 from vcycle.data.stream import SampleStream
-from vcycle.errors import PlanError
+from vcycle.errors import DataError, PlanError
 from vcycle.plan import Plan, rank_slice
 from vcycle.utils.ranks import rank_and_world
 
@@ -36,6 +39,7 @@ class PlanBatchSampler:
         seed: int = 0,
         start: int = 0,
         stop: int | None = None,
+        repeats: int = 1,
         rank: int | None = None,
         world: int | None = None,
         replaced: Mapping[int, int] | None = None,
@@ -48,6 +52,11 @@ class PlanBatchSampler:
             seed: Seed of the sample order and of all random choices in samples.
             start: First step.
             stop: Step to stop before (exclusive); the plan's end by default.
+            repeats: Number of clips of each item in succession, each with its own grid and augmentation (repeated
+                augmentation, Hoffer et al. 2020). They count as samples: the plan has the same steps, and a pass over
+                the dataset takes as many epochs. Within a batch the first clips of its items come first, then the
+                second ones, so that BatchNorm groups and mixup's neighbours are different items where the batch has
+                enough of them.
             rank: This rank; by default it is found at each iteration: that of ``torch.distributed`` if it is
                 initialised, otherwise of the environment (``RANK``), otherwise 0.
             world: Number of ranks, found with the rank (``WORLD_SIZE``).
@@ -56,9 +65,11 @@ class PlanBatchSampler:
         Raises:
             PlanError: If ``plan`` is none, ``start`` and ``stop`` are not steps of the plan, a batch is smaller than
                 the number of ranks, or only one of ``rank`` and ``world`` is given.
-            DataError: If the dataset is empty.
+            DataError: If the dataset is empty, or ``repeats`` is below 1.
         """
         check_plan(plan, "PlanBatchSampler(plan, size)")
+        if repeats < 1:
+            raise DataError(f"repeats={repeats}: must be at least 1 clip of each item")
         self.plan = plan
         self.start, self.stop = start, len(plan) if stop is None else stop
         check_steps(plan, self.start, self.stop)
@@ -66,6 +77,7 @@ class PlanBatchSampler:
         if rank is not None or world is not None:
             check_ranks(plan, *rank_and_world(rank, world))
         self.stream = SampleStream(size, seed)
+        self.repeats = repeats
         self.replaced = dict(replaced or {})
 
     def __len__(self) -> int:
@@ -128,7 +140,7 @@ class PlanBatchSampler:
         """Return this rank's requests of one step."""
         places = rank_slice(step.batch, step.bn_batch, self.rank, self.world)
         first = step.first_sample + places.start
-        indices = self.stream.indices(first, len(places)).tolist()
+        indices = self._indices(step, places).tolist()
         return [
             SampleRequest(
                 self.replaced.get(position, index),
@@ -137,6 +149,18 @@ class PlanBatchSampler:
             )
             for position, index in enumerate(indices, first)
         ]
+
+    def _indices(self, step: Step, places: range) -> NDArray[np.int64]:
+        """Return the dataset indices at some places of a step's batch."""
+        n = self.repeats
+        if n == 1:
+            return self.stream.indices(step.first_sample + places.start, len(places))
+        # Sample p of the stream is a clip of item p // n. The batch holds its samples in strides of n.
+        order = np.concatenate([np.arange(copy, step.batch, n) for copy in range(n)])
+        items = (step.first_sample + order[places.start : places.stop]) // n
+        first, last = int(items.min()), int(items.max())
+        found: NDArray[np.int64] = self.stream.indices(first, last - first + 1)[items - first]
+        return found
 
 
 def check_plan(plan: object, call: str) -> None:

@@ -79,7 +79,8 @@ class SampleStream:
     """Dataset indices in training order, as a function of the position in the stream.
 
     Position ``p`` belongs to epoch ``p // size``. Every epoch contains every sample exactly once, however the stream is
-    split into batches.
+    split into batches. Under repeated augmentation (``repeats`` of ``PlanBatchSampler``) a position of this stream is
+    ``repeats`` samples of the training.
 
     Example:
         >>> stream = SampleStream(5, seed=0)

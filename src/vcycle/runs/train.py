@@ -157,4 +157,5 @@ def config_of(recipe: RecipeBase) -> "TrainConfig":
         ema=None if decay is None else EmaSpec(decay=decay, clips=training.batch),
         precise_bn=tasks[recipe.task].precise_bn(recipe),
         clip_grad_norm=training.clip_grad_norm,
+        repeats=tasks[recipe.task].repeats(recipe),
     )

@@ -587,6 +587,11 @@ class Task(ABC, Generic[R, F]):
         del recipe
         return None
 
+    def repeats(self, recipe: R) -> int:
+        """Samples of each item in succession (repeated augmentation)."""
+        del recipe
+        return 1
+
     def role_of(self, recipe: R) -> Callable[[str], str | None]:
         """Maps a parameter's name to its role in the baseline, such as a part with its own LR."""
         del recipe

@@ -22,6 +22,7 @@ from vcycle.utils.python_config import read_python_config
 from vcycle.utils.reading import LONGEST, read_text, read_yaml, resolved
 
 __all__ = [
+    "Compute",
     "Finding",
     "Imported",
     "Importer",

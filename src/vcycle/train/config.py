@@ -224,6 +224,8 @@ class TrainConfig:
     None keeps the statistics from training."""
     clip_grad_norm: float | None = None
     """Maximum norm of the gradients of a step; None for no clipping."""
+    repeats: int = 1
+    """Samples of each item in succession, each with its own random draws; they count as samples."""
 
 
 @contextmanager

@@ -41,6 +41,7 @@ class BatchFetcher:
         journal: Journal,
         ranks: Ranks,
         pin_memory: bool,
+        repeats: int = 1,
     ) -> None:
         """Start loading.
 
@@ -53,6 +54,7 @@ class BatchFetcher:
             journal: Counts samples, and knows which were replaced before.
             ranks: The ranks that share each batch.
             pin_memory: Put batches into pinned memory, for faster copies to a GPU.
+            repeats: Samples of each item in succession.
         """
         self._journal, self._ranks = journal, ranks
         self._batches = iter(
@@ -61,6 +63,7 @@ class BatchFetcher:
                 plan,
                 seed=seed,
                 start=start,
+                repeats=repeats,
                 workers=loading.workers,
                 timeout=loading.timeout,
                 prefetch=loading.prefetch,
@@ -114,7 +117,7 @@ class BatchFetcher:
 
 
 def open_journal(
-    state: TrainState, *, start: int, limit: float, on_message: Callable[[str], None], ranks: Ranks
+    state: TrainState, *, start: int, repeats: int, limit: float, on_message: Callable[[str], None], ranks: Ranks
 ) -> Journal:
     """Open this rank's journal of replaced samples, read back from a step on."""
     own = state.run.bad_samples_of(ranks.rank)
@@ -124,6 +127,7 @@ def open_journal(
         others=[file for file in state.run.all_bad_samples if file != own],
         first=state.plan.samples_before(start),
         clips=state.plan.baseline.clips,
+        repeats=repeats,
         limit=limit,
         on_message=on_message,
     )

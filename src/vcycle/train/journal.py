@@ -35,6 +35,7 @@ class Journal:
         others: Iterable[Path] = (),
         first: int,
         clips: int,
+        repeats: int = 1,
         limit: float,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -46,6 +47,7 @@ class Journal:
             others: Files of other ranks, which are also read back: a sample may now belong to another rank.
             first: Position in the sample stream at which the run starts or resumes.
             clips: Length of the training set.
+            repeats: Samples of each item in succession.
             limit: The share of replaced samples above which the run stops.
             on_message: Called once for each bad video.
 
@@ -55,7 +57,7 @@ class Journal:
         self._lines = JsonLines(path)
         self._lines.keep({})
         self._totals = totals
-        self._clips = clips
+        self._clips, self._repeats = clips, repeats
         self._enough = min(_FEW, clips)
         self._resume = f"vcycle train {shlex.quote(str(path.parent))} --resume"
         self._limit = limit
@@ -106,10 +108,10 @@ class Journal:
     def _refuse_too_many(self) -> None:
         """Stop a run if too many of its samples were replaced.
 
-        A single bad file, one sample per epoch, does not stop it, however few files there are.
+        A single bad file, one sample (or its repeats) per pass, does not stop it, however few files there are.
         """
         seen, replaced = self._totals.seen, self._totals.replaced
-        by_one_file = math.ceil(seen / self._clips) if self._limit else 0
+        by_one_file = self._repeats * math.ceil(seen / (self._repeats * self._clips)) if self._limit else 0
         if seen >= self._enough and replaced > max(self._limit * seen, by_one_file):
             files = "1 bad file" if len(self._bad) == 1 else f"{len(self._bad):,} bad files"
             command = f"{self._resume} run.bad_limit={_next_limit(replaced / seen):g}"

@@ -148,7 +148,14 @@ def fit(
             make_ready(train_step, objective, state, device=device, ranks=ranks, start=start, on_shape=sign(preparing))
         watchdog.sign(start, DATA)
         journal = stack.enter_context(
-            open_journal(state, start=start, limit=options.bad_limit, on_message=on_any_rank, ranks=ranks)
+            open_journal(
+                state,
+                start=start,
+                repeats=config.repeats,
+                limit=options.bad_limit,
+                on_message=on_any_rank,
+                ranks=ranks,
+            )
         )
         fetcher = BatchFetcher(
             dataset,
@@ -159,6 +166,7 @@ def fit(
             journal=journal,
             ranks=ranks,
             pin_memory=on_gpu,
+            repeats=config.repeats,
         )
         stack.callback(fetcher.close)
         if config.precise_bn is not None and len(dataset) < config.precise_bn and start < len(plan):

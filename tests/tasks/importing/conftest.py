@@ -280,6 +280,27 @@ auto_scale_lr = dict(enable=False, base_batch_size=64)
 """
 """MMAction2 1.x, over `BASE_1X`."""
 
+AUGMENTED_1X = """\
+_base_ = ['plain.py']
+model = dict(data_preprocessor=dict(blending=dict(type='RandomBatchAugment', augments=[
+    dict(type='MixupBlending', alpha=0.8, num_classes=400), dict(type='CutmixBlending', alpha=1, num_classes=400)])))
+pipeline = [
+    dict(type='DecordInit'),
+    dict(type='SampleFrames', clip_len=8, frame_interval=8, num_clips=1),
+    dict(type='DecordDecode'),
+    dict(type='RandomRescale', scale_range=(256, 320)),
+    dict(type='PytorchVideoWrapper', op='RandAugment', magnitude=7, num_layers=4),
+    dict(type='RandomCrop', size=224),
+    dict(type='ColorJitter', brightness=0.4, hue=(-0.1, 0.1)),
+    dict(type='RandomErasing', erase_prob=0.3, min_area_ratio=0.1, mode='rand'),
+    dict(type='PackActionInputs'),
+]
+train_dataloader = dict(
+    collate_fn=dict(type='repeat_pseudo_collate'),
+    dataset=dict(type='RepeatAugDataset', num_repeats=2, sample_once=True, pipeline=pipeline))
+"""
+"""The same with the augmentation of MViT: clips of 2 views of a video in each batch."""
+
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Merge sections key by key."""
@@ -302,7 +323,9 @@ def write_config(path: Path, name: str, **changes: Any) -> None:
     """Write the configuration of a name, with sections changed; the base of one in Python beside it."""
     if name.startswith("mmaction2"):
         path.with_name("base.py").write_text(BASE_1X)
-        path.write_text(MULTIGRID_0X if name.endswith("0x") else CONFIG_1X)
+        path.with_name("plain.py").write_text(CONFIG_1X)
+        texts = {"mmaction2_0x": MULTIGRID_0X, "mmaction2_1x": CONFIG_1X, "mmaction2_augmented": AUGMENTED_1X}
+        path.write_text(texts[name])
     else:
         path.write_text(yaml.dump(merge(CONFIGS[name](), changes), Dumper=_NoAliases, sort_keys=False))
 

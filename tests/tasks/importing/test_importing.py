@@ -15,7 +15,10 @@ from vcycle.tasks.recognition.importing.mmaction2 import MMACTION2
 from vcycle.tasks.recognition.importing.pyslowfast import PYSLOWFAST
 from vcycle.tasks.superres.importing import BASICSR
 
-NAMES = ("kinetics", "ssv2", "charades", "i3d", "basicvsr", "edvr", "mmaction2_0x", "mmaction2_1x")
+NAMES = (
+    *("kinetics", "ssv2", "charades", "i3d", "basicvsr", "edvr"),
+    *("mmaction2_0x", "mmaction2_1x", "mmaction2_augmented"),
+)
 """The configurations that `write` knows."""
 
 
@@ -56,7 +59,7 @@ def test_no_two_keys_give_one_key_of_the_recipe_different_values(write, name):
 def test_the_recipe_is_a_shipped_one_and_few_differences_and_can_be_planned(write, name):
     imported = import_config(write(name))
     assert imported.base is not None
-    assert imported.keys < 25
+    assert imported.keys < (35 if name == "mmaction2_augmented" else 25)
     recipe = parse_recipe(imported.text, name)
     tasks[recipe.task].check_plan(recipe, planned(recipe))
 
@@ -254,6 +257,44 @@ def test_a_configuration_of_mmaction2_1x_is_read_over_its_base(write):
     assert recipe.sampling.short_side == (256, 320)
     assert recipe.init.needed  # weights that the tool downloads
     assert imported.missing == "data=FOLDER"  # the list is not here, and its length is unknown
+
+
+def test_repeated_augmentation_of_mmaction2_is_counted_in_clips_and_the_rest_translated(write):
+    plain, recipe = recipe_of(write("mmaction2_1x")), recipe_of(write("mmaction2_augmented"))
+    augment = recipe.augment
+    assert (augment.repeats, augment.mixup, augment.cutmix) == (2, 0.8, 1.0)
+    assert augment.randaugment.model_dump() == {"ops": 4, "magnitude": 7}
+    jitter = {"brightness": 0.4, "contrast": 0.5, "saturation": 0.5, "hue": pytest.approx(0.1 * 255 / 180)}
+    assert augment.color_jitter.model_dump() == jitter
+    erasing = {"probability": 0.3, "area": (0.1, 0.333), "ratio": (0.3, 3.33), "fill": "noise"}
+    assert augment.erasing.model_dump() == erasing
+    for key in ("batch", "lr_batch", "epochs", "bn_batch"):
+        assert getattr(recipe.training, key) == 2 * getattr(plain.training, key)
+    assert recipe.training.warmup.length == 2 * plain.training.warmup.length
+    assert recipe.run.validate_every == 2 * plain.run.validate_every
+    assert recipe.training.lr == plain.training.lr
+    assert len(planned(recipe)) == len(planned(plain))  # as many updates, of as many videos
+
+
+def test_augmentation_of_pyslowfast_is_translated_with_its_defaults_and_repeats_counted_in_clips(write):
+    plain = recipe_of(write("i3d", MULTIGRID={"LONG_CYCLE": False, "SHORT_CYCLE": False}))
+    on = {"ENABLE": True, "NUM_SAMPLE": 2, "RE_MODE": "const", "RE_COUNT": 1, "RE_SPLIT": False, "AA_TYPE": ""}
+    imported = import_config(write("i3d", AUG=on))
+    recipe = parse_recipe(imported.text, "recipe")
+    assert recipe.augment.repeats == 2
+    assert (recipe.augment.erasing.probability, recipe.augment.erasing.fill) == (0.25, "mean")
+    assert recipe.augment.color_jitter.model_dump() == dict(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.0)
+    assert recipe.augment.randaugment is None
+    for key in ("batch", "lr_batch", "epochs", "bn_batch"):
+        assert getattr(recipe.training, key) == 2 * getattr(plain.training, key)
+    assert recipe.training.decay.milestones == tuple(2 * drop for drop in plain.training.decay.milestones)
+    assert len(planned(recipe)) == len(planned(plain))
+    assert "draws its own frames too" in imported.findings["AUG.NUM_SAMPLE"].reason
+    usual = recipe_of(write("i3d", AUG={"ENABLE": True, "RE_MODE": "pixel"})).augment
+    assert (usual.randaugment.magnitude, usual.color_jitter, usual.erasing.fill) == (9, None, "noise")
+    off = recipe_of(write("i3d", AUG={"ENABLE": True, "RE_PROB": 0.0, "RE_MODE": "const", "AA_TYPE": ""}))
+    assert off.augment.erasing is None
+    assert recipe_of(write("i3d", AUG={"NUM_SAMPLE": 2})).augment == plain.augment  # AUG.ENABLE is off
 
 
 def test_what_exists_is_a_path_of_the_recipe(write, tmp_path):

@@ -51,6 +51,7 @@ class Stream:
                 dataset,
                 turns_plan,
                 seed=config.run.seed,
+                repeats=config.repeats,
                 workers=loading.workers,
                 timeout=loading.timeout,
                 prefetch=loading.prefetch,

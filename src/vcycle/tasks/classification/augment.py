@@ -1,10 +1,10 @@
-"""Augmentation with torchvision's transforms, consistent over the frames of a clip.
+"""Mixup and CutMix with torchvision's transforms, consistent over the frames of a clip.
 
-All random draws come from torch's global generator, which the dataset seeds per request and the training loop per step.
-So neither the number of workers nor a resume changes them.
+All random draws come from torch's global generator, which the training loop seeds per step. So a resume does not change
+them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,45 +14,8 @@ from vcycle.utils.extras import require
 
 tv_tensors = require("torchvision.tv_tensors", "augment needs")
 v2 = require("torchvision.transforms.v2", "augment needs")
-functional = v2.functional
 
-__all__ = ["ClipAugment", "Mixing"]
-
-
-class ClipAugment:
-    """RandAugment of a clip (Cubuk et al. 2020): the same operations at the same strength in every frame.
-
-    Contrast, auto-contrast and equalise use the value range of the whole clip, so that a still background does not
-    flicker when something else moves.
-    """
-
-    def __init__(
-        self,
-        *,
-        ops: int = 2,
-        magnitude: int = 9,
-        fill: Sequence[float] = (0.45, 0.45, 0.45),
-        strength: Callable[[int], float] | None = None,
-    ) -> None:
-        """Configure RandAugment.
-
-        Args:
-            ops: Number of operations per clip.
-            magnitude: Strength of each operation, 0 to 30.
-            fill: RGB colour of pixels that a geometric operation leaves empty, in 0..1.
-            strength: The share of the magnitude, 0 to 1, by the clip's short side in pixels; always 1 by default.
-        """
-        colour = [round(255 * value) for value in fill]
-        self._magnitude, self._strength = magnitude, strength
-        self._transform = v2.RandAugment(ops, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill=colour)
-
-    def __call__(self, clip: Tensor) -> Tensor:
-        """Return the augmented clip, uint8 ``(T, H, W, 3)``. The input is not modified."""
-        if self._strength is not None:
-            self._transform.magnitude = round(self._magnitude * self._strength(min(clip.shape[1:3])))
-        frames = self._transform(clip.permute(0, 3, 1, 2).as_subclass(_Clip))
-        plain: Tensor = frames.as_subclass(Tensor)
-        return plain.permute(0, 2, 3, 1)
+__all__ = ["Mixing"]
 
 
 class Mixing:
@@ -97,24 +60,3 @@ class Mixing:
             blocks.append((frames.as_subclass(Tensor), mixed_labels))
         mixed = torch.cat([frames for frames, _ in blocks]).transpose(1, 2)
         return mixed.contiguous(memory_format=torch.channels_last_3d), torch.cat([labels for _, labels in blocks])
-
-
-class _Clip(tv_tensors.Video):  # type: ignore[misc, name-defined]
-    """Frames ``(T, C, H, W)`` of one clip. Operations that depend on the value range treat them as one picture."""
-
-
-def _over_all_frames(kernel: Callable[..., Tensor]) -> Callable[..., _Clip]:
-    """Apply a picture operation to all frames of a clip at once, stacked vertically."""
-
-    def of_clip(clip: Any, *args: Any, **options: Any) -> _Clip:
-        frames, channels, height, width = clip.shape
-        tall = clip.as_subclass(Tensor).transpose(0, 1).reshape(channels, frames * height, width)
-        found = kernel(tall, *args, **options).view(channels, frames, height, width).transpose(0, 1)
-        return found.as_subclass(_Clip)
-
-    return of_clip
-
-
-for _functional in (functional.adjust_contrast, functional.autocontrast, functional.equalize):
-    _of_image = getattr(functional, f"{_functional.__name__}_image")
-    functional.register_kernel(_functional, _Clip)(_over_all_frames(_of_image))

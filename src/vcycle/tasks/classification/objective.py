@@ -136,17 +136,30 @@ class Recognition:
 
 _LEAST_ALPHA = 1e-3
 """Below, 32-bit draws of Beta(α, α) are always 0 or 1: nothing is mixed."""
-_RATES = {"StochasticDepth": "p", "DropPath": "drop_prob"}
-"""Modules of stochastic depth in torchvision and timm, and the name of their rate."""
+_DROP_PATHS = ("DropPath", "StochasticDepth")
+"""How the names of classes of stochastic depth end: in torchvision, timm, pytorchvideo, transformers and ours."""
+_RATES = ("p", "drop_prob")
+"""The names of their rate."""
 
 
 def scale_dropout(model: nn.Module, share: float) -> None:
     """Set the rates of a model's dropout and stochastic depth to a share of their own, in place."""
     for module in model.modules():
-        name = "p" if isinstance(module, _DropoutNd) else _RATES.get(type(module).__name__)
+        name = _rate_name(module)
         if name is not None:
             full = module.__dict__.setdefault("_full_rate", getattr(module, name))
             setattr(module, name, share * full)
+
+
+def _rate_name(module: nn.Module) -> str | None:
+    """The attribute of a module that is a rate of dropout or stochastic depth; None if it has none."""
+    if isinstance(module, _DropoutNd):
+        return "p"
+    if isinstance(module, nn.MultiheadAttention):
+        return "dropout"
+    if not type(module).__name__.endswith(_DROP_PATHS):
+        return None
+    return next((name for name in _RATES if isinstance(getattr(module, name, None), float | int)), None)
 
 
 @cache

@@ -6,7 +6,8 @@ An image is a clip of one frame. What only videos have (frames, time, several la
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveInt
+from pydantic_core import PydanticCustomError
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.plan import Shape
@@ -17,7 +18,9 @@ from vcycle.train.config import Average, GradNorm, OptimizerSection
 __all__ = [
     "AugmentSection",
     "ClassificationRecipe",
+    "ColorJitterSection",
     "DecaySection",
+    "ErasingSection",
     "EvaluationBase",
     "RandAugmentSection",
     "SamplingBase",
@@ -26,7 +29,16 @@ __all__ = [
     "WarmupSection",
 ]
 
+
+def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
+    """Refuse a range whose ends are the wrong way round."""
+    if pair[0] > pair[1]:
+        raise PydanticCustomError("range", "two ascending numbers are accepted")
+    return pair
+
+
 Views = Annotated[int, Field(ge=1, le=1000)]
+Amount = Annotated[float, Field(ge=0, le=10)]
 BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
 """α of a Beta distribution. Outside this range, 32-bit draws are always 0 or 1, or always 1/2."""
 
@@ -121,11 +133,48 @@ class RandAugmentSection(Section):
     """Magnitude of each operation, out of 30."""
 
 
+class ColorJitterSection(Section):
+    """Colour jitter: random colours per clip, the same for all of its frames. Needs torchvision."""
+
+    brightness: Amount = 0.4
+    """Range of the brightness: a factor from 1 − this to 1 + this, at least 0."""
+    contrast: Amount = 0.4
+    """Range of the contrast, likewise; around the mean of the whole clip."""
+    saturation: Amount = 0.4
+    """Range of the saturation, likewise."""
+    hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Maximum shift of the hue in either direction, as a share of the colour circle."""
+
+
+class ErasingSection(Section):
+    """Random erasing: one rectangle per clip, through all of its frames (Zhong et al. 2020). Needs torchvision."""
+
+    probability: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """Share of the clips that are erased."""
+    area: Annotated[
+        tuple[Annotated[float, Field(gt=0, lt=1)], Annotated[float, Field(gt=0, lt=1)]], AfterValidator(_ascending)
+    ] = (0.02, 0.333)
+    """Range of the rectangle's area, as a share of the frame's."""
+    ratio: Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ascending)] = (0.3, 3.33)
+    """Range of the rectangle's height, in widths of it."""
+    fill: Literal["noise", "mean"] = "noise"
+    """Fill it with normal noise per pixel and frame, of `sampling.mean` and `sampling.std`, or with `sampling.mean`:
+    after normalisation, standard normal noise or zeros."""
+
+
 class AugmentSection(Section):
     """Augmentation beyond crops and flips; off by default."""
 
     randaugment: RandAugmentSection | None = None
     """Random image operations per clip."""
+    color_jitter: ColorJitterSection | None = None
+    """Random colours per clip."""
+    erasing: Annotated[ErasingSection, as_mapping("probability")] | None = None
+    """Random erasing of a rectangle per clip."""
+    repeats: Annotated[int, Field(ge=1, le=64)] = 1
+    """Repeated augmentation (Hoffer et al. 2020): clips of each item in a batch, each with its own crop, frames and
+    augmentation. They count as samples: lengths and batches stay in clips, and a pass over the data takes this many
+    epochs."""
     mixup: BetaShape | None = None
     """Mixup: blend each clip and its label with its neighbour in the batch, with a weight from Beta(α, α). Needs
     torchvision."""
@@ -134,8 +183,15 @@ class AugmentSection(Section):
     set, each step uses one of them with equal probability."""
     strength_at_half: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Regularisation that grows with the size (Tan and Le 2021): its strength at half the baseline's side, as a share
-    of that at full size; linear in the side. It scales RandAugment's magnitude, α of mixup and CutMix, and the rates of
-    dropout and stochastic depth. At 1, the strength is the same at every size."""
+    of that at full size; linear in the side. It scales RandAugment's magnitude, the ranges of the colour jitter, the
+    probability of erasing, α of mixup and CutMix, and the rates of dropout and stochastic depth (drop path). At 1, the
+    strength is the same at every size."""
+
+    @property
+    def needing_torchvision(self) -> str | None:
+        """The first key that needs torchvision; None if none does."""
+        names = ("randaugment", "color_jitter", "erasing", "mixup", "cutmix")
+        return next((name for name in names if getattr(self, name) is not None), None)
 
 
 class EvaluationBase(Section):

@@ -1,4 +1,4 @@
-"""How a recipe samples and augments clips: grids, RandAugment, and regularisation that grows with the size."""
+"""How a recipe samples and augments clips: grids, augmentation, and regularisation that grows with the size."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,11 +53,17 @@ def grids_of(recipe: ClassificationRecipe) -> "GridSampler":
 
 def augmentation_of(recipe: ClassificationRecipe) -> "Callable[[torch.Tensor], torch.Tensor] | None":
     """The augmentation of training clips; None if there is none."""
-    wanted = recipe.augment.randaugment
-    if wanted is None:
+    wanted, mean, strength = recipe.augment, recipe.sampling.mean, strength_of(recipe)
+    if wanted.randaugment is None and wanted.color_jitter is None and wanted.erasing is None:
         return None
-    from vcycle.tasks.classification.augment import ClipAugment
+    from vcycle.data.augment import ClipAugment, ClipErasing, ClipJitter, chained
 
-    return ClipAugment(
-        ops=wanted.ops, magnitude=wanted.magnitude, fill=recipe.sampling.mean, strength=strength_of(recipe)
-    )
+    transforms: list[Callable[[torch.Tensor], torch.Tensor]] = []
+    if wanted.randaugment is not None:
+        transforms.append(ClipAugment(**wanted.randaugment.model_dump(), fill=mean, strength=strength))
+    if wanted.color_jitter is not None:
+        transforms.append(ClipJitter(**wanted.color_jitter.model_dump(), strength=strength))
+    if wanted.erasing is not None:
+        std = recipe.sampling.std
+        transforms.append(ClipErasing(**wanted.erasing.model_dump(), mean=mean, std=std, strength=strength))
+    return chained(transforms)

@@ -118,7 +118,7 @@ class ClassificationTask(Task[R, VideoList]):
         return data.model_copy(update={"path": str(work / "digits")})
 
     def notices(self, recipe: R, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
-        """Notes on a training made longer, and on the strength of the regularisation by size."""
+        """Notes on a training made longer, repeated augmentation, and the strength of the regularisation by size."""
         from vcycle.tasks.classification.sampling import strength_of
 
         if plan is None:
@@ -127,6 +127,12 @@ class ClassificationTask(Task[R, VideoList]):
         longer, strength = lengthened(recipe, len(splits.train)), strength_of(recipe)
         if longer is not None:
             notes.append(longer)
+        repeats, items = recipe.augment.repeats, len(splits.train)
+        if repeats > 1:
+            notes.append(
+                f"augment.repeats={repeats}: {repeats} clips of each {self.item}, so an epoch of {items:,} clips has "
+                f"{-(-items // repeats):,} different {self.item}s, and each {self.item} comes every {repeats} epochs"
+            )
         sides = sorted({cell.size for cell in plan.shapes})
         if strength is not None and len(sides) > 1:
             shown = ", ".join(f"{strength(side):.2g} at {side}²" for side in sides)
@@ -161,3 +167,7 @@ class ClassificationTask(Task[R, VideoList]):
     def precise_bn(self, recipe: R) -> int | None:
         """Number of clips for precise BN."""
         return recipe.training.precise_bn
+
+    def repeats(self, recipe: R) -> int:
+        """Samples of each item in succession."""
+        return recipe.augment.repeats

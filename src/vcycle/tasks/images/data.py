@@ -58,9 +58,8 @@ def check_images(recipe: ImagesRecipe, splits: Splits[VideoList]) -> None:
             f"training.precise_bn={recipe.training.precise_bn}: training.freeze={recipe.training.freeze} keeps "
             "BatchNorm's statistics as they are; null is accepted"
         )
-    asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(recipe.augment, name) is not None]
-    if asked:
-        check_installed("torchvision", f"augment.{asked[0]} needs")
+    if (asked := recipe.augment.needing_torchvision) is not None:
+        check_installed("torchvision", f"augment.{asked} needs")
 
 
 def dataset_of(recipe: ImagesRecipe, found: VideoList, split: str, work: Path, progress: Progress) -> "VideoDataset":

@@ -274,9 +274,8 @@ def check_videos(recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
             f"training.precise_bn={training.precise_bn}: training.freeze={training.freeze} keeps BatchNorm's "
             "statistics as they are; null is accepted"
         )
-    asked = [name for name in ("randaugment", "mixup", "cutmix") if getattr(augment, name) is not None]
-    if asked:
-        check_installed("torchvision", f"augment.{asked[0]} needs")
+    if (asked := augment.needing_torchvision) is not None:
+        check_installed("torchvision", f"augment.{asked} needs")
     if data.cache is not None and was_prepared(recipe):
         from vcycle.data import load_index
 

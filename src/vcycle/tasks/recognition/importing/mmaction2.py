@@ -11,8 +11,10 @@ from vcycle.tasks.importing import (
     translated,
     unneeded,
 )
+from vcycle.tasks.recognition.importing import mmaction2_pipeline as pipeline
 from vcycle.tasks.recognition.importing import mmaction2_rules as rules
-from vcycle.tasks.recognition.importing.mmaction2_rules import BACKBONE, TEST, TRAIN
+from vcycle.tasks.recognition.importing.mmaction2_pipeline import TEST, TRAIN
+from vcycle.tasks.recognition.importing.mmaction2_rules import BACKBONE
 
 __all__ = ["MMACTION2"]
 
@@ -33,7 +35,11 @@ def _in_pipelines(splits: tuple[str, ...], of_transforms: Mapping[str, Rule]) ->
 
 
 _CROP = differs("vcycle crops squares of a range of sizes (sampling.field); the aspect ratio stays")
-_AUGMENTATION = differs("vcycle has RandAugment, mixup and CutMix: augment")
+_AUGMENTATION = differs("vcycle augments clips in other ways: augment")
+_VIDEOS = only("VideoDataset", "RepeatAugDataset", why="vcycle reads video files: data=FOLDER")
+_RANDAUGMENT = differs("torchvision's RandAugment: the operations differ")
+_ERASING = translated("augment.erasing")
+_BLENDING = "model.data_preprocessor.blending"
 
 MMACTION2 = Importer(
     tool="MMAction2",
@@ -44,14 +50,14 @@ MMACTION2 = Importer(
     compose=rules.compose,
     rules={
         # The schedule.
-        "total_epochs": to("training.epochs"),
-        "runner.max_epochs": to("training.epochs"),
+        "total_epochs": rules.epochs("training.epochs"),
+        "runner.max_epochs": rules.epochs("training.epochs"),
         "runner.max_iters": to("training.steps"),
         "runner.type": unneeded("the length tells"),
-        "train_cfg.max_epochs": to("training.epochs"),
+        "train_cfg.max_epochs": rules.epochs("training.epochs"),
         "train_cfg.max_iters": to("training.steps"),
         "train_cfg.type": unneeded("the length tells"),
-        "train_cfg.val_interval": to("run.validate_every"),
+        "train_cfg.val_interval": rules.epochs("run.validate_every"),
         "train_cfg.val_begin": unneeded("vcycle validates from the start"),
         "lr_config.policy": rules.policy,
         "lr_config.step": rules.milestones,
@@ -122,7 +128,9 @@ MMACTION2 = Importer(
         "train_dataloader.persistent_workers": _LOADS,
         "train_dataloader.pin_memory": _LOADS,
         "train_dataloader.collate_fn.*": _LOADS,
-        **{f"{split}.type": only("VideoDataset", why="vcycle reads video files: data=FOLDER") for split in TRAIN},
+        **{f"{split}.type": _VIDEOS for split in TRAIN},
+        **{f"{split}.num_repeats": pipeline.repeats for split in TRAIN},
+        **{f"{split}.sample_once": unneeded("each clip draws its own frames") for split in TRAIN},
         **{f"{split}.ann_file": rules.path_of("data.path", "file") for split in TRAIN},
         **{f"{split}.data_prefix": rules.path_of("data.root", "folder") for split in TRAIN},
         **{f"{split}.data_prefix.*": rules.path_of("data.root", "folder") for split in TRAIN},
@@ -170,9 +178,23 @@ MMACTION2 = Importer(
                     ),
                     _LOADS,
                 ),
+                "ColorJitter.type": translated("augment.color_jitter"),
+                **dict.fromkeys(
+                    ("ColorJitter.brightness", "ColorJitter.contrast", "ColorJitter.saturation", "ColorJitter.hue"),
+                    pipeline.jitter,
+                ),
                 "ColorJitter.*": _AUGMENTATION,
-                "RandomErasing.*": _AUGMENTATION,
-                "PytorchVideoWrapper.*": _AUGMENTATION,
+                **dict.fromkeys(
+                    (
+                        *("RandomErasing.type", "RandomErasing.erase_prob", "RandomErasing.min_area_ratio"),
+                        *("RandomErasing.max_area_ratio", "RandomErasing.aspect_range"),
+                    ),
+                    _ERASING,
+                ),
+                "RandomErasing.mode": pipeline.erase_fill,
+                "RandomErasing.*": differs("vcycle fills with normal noise, or with sampling.mean"),
+                "PytorchVideoWrapper.op": only("RandAugment", why="vcycle augments clips in other ways: augment"),
+                "PytorchVideoWrapper.*": _RANDAUGMENT,
                 "Imgaug.*": _AUGMENTATION,
                 "*.*": differs("vcycle has no such transform"),
             },
@@ -262,7 +284,12 @@ MMACTION2 = Importer(
         "model.train_cfg": only(None, why="vcycle has no options of the kind"),
         "model.data_preprocessor.mean": rules.normalisation("sampling.mean"),
         "model.data_preprocessor.std": rules.normalisation("sampling.std"),
-        "model.data_preprocessor.blending.*": _AUGMENTATION,
+        f"{_BLENDING}.alpha": pipeline.blending,
+        f"{_BLENDING}.augments[MixupBlending].alpha": to("augment.mixup"),
+        f"{_BLENDING}.augments[CutmixBlending].alpha": to("augment.cutmix"),
+        f"{_BLENDING}*.type": unneeded("mixup and CutMix are set on their own"),
+        f"{_BLENDING}*.num_classes": unneeded("the data has the classes"),
+        f"{_BLENDING}.*": _AUGMENTATION,
         "model.data_preprocessor.*": _LOADS,
         "train_cfg": only(None, why="vcycle has no options of the kind"),
         "test_cfg.*": unneeded("`vcycle eval` tests a run"),
@@ -278,7 +305,7 @@ MMACTION2 = Importer(
             unneeded("a random seed") if value is None else translated(run__seed=value)
         ),
         "randomness.*": unneeded("vcycle's runs are deterministic on CPUs"),
-        "evaluation.interval": to("run.validate_every"),
+        "evaluation.interval": rules.epochs("run.validate_every"),
         "evaluation.*": unneeded("vcycle measures top-1 and top-5, or mAP"),
         "evaluation": unneeded("vcycle measures top-1 and top-5, or mAP"),
         "checkpoint_config.*": unneeded("vcycle saves by steps: run.save_every"),

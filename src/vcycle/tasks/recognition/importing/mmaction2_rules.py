@@ -8,6 +8,7 @@ from typing import Any
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.importing import (
+    Compute,
     Finding,
     Rule,
     Source,
@@ -18,15 +19,15 @@ from vcycle.tasks.importing import (
     translated,
     unneeded,
 )
+from vcycle.tasks.recognition.importing.mmaction2_pipeline import TEST, TRAIN, augmentation, has_step, step
 from vcycle.tasks.recognition.importing.networks import BLOCKS, WIDTHS, slowfast
 from vcycle.tasks.recognition.models import MODELS
 
 __all__ = [
     "BACKBONE",
-    "TEST",
-    "TRAIN",
     "batch_rule",
     "compose",
+    "epochs",
     "fast_depth",
     "flip",
     "floor",
@@ -50,11 +51,9 @@ _GPUS = 8
 """GPUs of most published trainings, where neither the configuration nor its name tells."""
 _CLIPS = {"kinetics400": 240_000, "sthv2": 168_913}
 """Length of the training set, by what the path of its list says."""
-TRAIN = ("data.train", "train_dataloader.dataset")
 _PER_GPU = ("data.videos_per_gpu", "data.train_dataloader.videos_per_gpu", "train_dataloader.batch_size")
 _STEPS = ("train_cfg.max_iters", "runner.max_iters")
 _EPOCHS = ("train_cfg.max_epochs", "total_epochs", "runner.max_epochs")
-TEST = ("data.test", "test_dataloader.dataset")
 BACKBONE = "model.backbone"
 
 
@@ -63,23 +62,23 @@ def _first(source: Source, *keys: str, default: Any = None) -> Any:
     return next((source[key] for key in keys if key in source), default)
 
 
-def _step(source: Source, splits: tuple[str, ...], name: str, key: str, default: Any = None) -> Any:
-    """An argument of the last transform of that name in the pipeline of a split."""
-    found = default
-    for split in splits:
-        start, end = f"{split}.pipeline[{name}", f".{key}"
-        for each, value in source.items():
-            if each.startswith(start) and re.fullmatch(rf"(#\d+)?\]{re.escape(end)}", each[len(start) :]):
-                found = value
-    return found
-
-
-def _has_step(source: Source, splits: tuple[str, ...], name: str) -> bool:
-    return _step(source, splits, name, "type") is not None
-
-
 def _per_gpu(source: Source) -> int:
     return int(_first(source, *_PER_GPU))
+
+
+def _repeats(source: Source) -> int:
+    """Clips of each video in a batch, which MMAction2 counts once."""
+    return int(_first(source, *(f"{split}.num_repeats" for split in TRAIN), default=1))
+
+
+def epochs(key: str) -> Compute:
+    """A length in epochs, which are passes over the videos, as `key` of the recipe, whose epochs are in clips."""
+    return lambda value, source: translated(**{key: _in_epochs(value, source)})
+
+
+def _in_epochs(value: Any, source: Source) -> Any:
+    repeats = _repeats(source)
+    return value if repeats == 1 else product(float(value), repeats)
 
 
 def _gpus(source: Source) -> int | None:
@@ -92,7 +91,12 @@ def _gpus(source: Source) -> int | None:
 
 
 def _batch(source: Source) -> int:
-    return _per_gpu(source) * (_gpus(source) or _GPUS)
+    return _own_batch(source) * (_gpus(source) or _GPUS)
+
+
+def _own_batch(source: Source) -> int:
+    """Clips per step on one GPU."""
+    return _per_gpu(source) * _repeats(source)
 
 
 def batch_rule(value: Any, source: Source) -> Finding:
@@ -140,7 +144,8 @@ def option(key: str, cycle: str = "") -> Rule:
 def milestones(value: Any, source: Source) -> Finding:
     """Epochs or steps at which the LR drops."""
     end = float(_first(source, *_STEPS, *_EPOCHS))
-    return translated(training__decay__milestones=[float(step) for step in value if step < end])
+    found = [float(drop if _by_steps(source) else _in_epochs(drop, source)) for drop in value if drop < end]
+    return translated(training__decay__milestones=found)
 
 
 def policy(value: Any, source: Source) -> Finding:
@@ -161,7 +166,7 @@ def warmup_length(value: Any, source: Source) -> Finding:
     )
     clips = _clips(source)
     if bool(by_epoch) is not _by_steps(source):
-        return translated(training__warmup__length=value)
+        return translated(training__warmup__length=_in_epochs(value, source) if by_epoch else value)
     if by_epoch or clips is None:
         return differs("the length of an epoch is unknown: training.warmup.length sets it")
     return translated(training__warmup__length=product(value, _batch(source) / clips))
@@ -279,8 +284,8 @@ def _stride(source: Source) -> float:
 def _clip(source: Source, key: str, default: Any = None) -> Any:
     """An argument of the transform that samples frames."""
     for name in ("SampleFrames", "UniformSample", "UniformSampleFrames", "DenseSampleFrames"):
-        if _has_step(source, TRAIN, name):
-            return _step(source, TRAIN, name, key, default)
+        if has_step(source, TRAIN, name):
+            return step(source, TRAIN, name, key, default)
     raise RecipeError(
         f"{source.name}: the training pipeline has no SampleFrames or UniformSample: accepted are configurations that "
         "train on videos"
@@ -344,7 +349,7 @@ def compose(source: Source) -> Mapping[str, Any]:
         "plan": _plan(source),
         "training.batch": _batch(source),
         "training.lr_batch": _batch(source),
-        "training.bn_batch": 8 if multigrid else _batch(source) if synchronised else _per_gpu(source),
+        "training.bn_batch": 8 if multigrid else _batch(source) if synchronised else _own_batch(source),
         "training.frames": _frames(source),
         "training.size": size,
         "sampling.short": "loop" if _clip(source, "out_of_bound_opt", "loop") == "loop" else "hold",
@@ -352,45 +357,45 @@ def compose(source: Source) -> Mapping[str, Any]:
     }
     if _clips(source):
         found["data.clips"] = _clips(source)
-    if _has_step(source, TRAIN, "UniformSample") or _has_step(source, TRAIN, "UniformSampleFrames"):
+    if has_step(source, TRAIN, "UniformSample") or has_step(source, TRAIN, "UniformSampleFrames"):
         found |= {"sampling.span": [1.0, 1.0], "sampling.segments": True}
     else:
         found["sampling.stride"] = _stride(source)
-    return found | _crops(source, size) | _views(source)
+    return found | _crops(source, size) | augmentation(source) | _views(source)
 
 
 def _size(source: Source) -> int:
     """The side of the crop that the network sees."""
-    scale = _step(source, TRAIN, "Resize", "scale")
+    scale = step(source, TRAIN, "Resize", "scale")
     if isinstance(scale, list | tuple) and scale[0] == scale[1]:
         return int(scale[0])
     for name, key in (("RandomCrop", "size"), ("CenterCrop", "crop_size"), ("MultiScaleCrop", "input_size")):
-        if (size := _step(source, TRAIN, name, key)) is not None:
+        if (size := step(source, TRAIN, name, key)) is not None:
             return int(size[0] if isinstance(size, list | tuple) else size)
     raise RecipeError(f"{source.name}: the training pipeline does not crop squares: Resize or RandomCrop is needed")
 
 
 def _crops(source: Source, size: int) -> dict[str, Any]:
     """The range of crops in a frame."""
-    if _has_step(source, TRAIN, "RandomRescale"):
-        low, high = _step(source, TRAIN, "RandomRescale", "scale_range")
+    if has_step(source, TRAIN, "RandomRescale"):
+        low, high = step(source, TRAIN, "RandomRescale", "scale_range")
         return {"sampling.short_side": [low, high]}
-    if _has_step(source, TRAIN, "MultiScaleCrop"):
-        scales = _step(source, TRAIN, "MultiScaleCrop", "scales", (1,))
+    if has_step(source, TRAIN, "MultiScaleCrop"):
+        scales = step(source, TRAIN, "MultiScaleCrop", "scales", (1,))
         return {"sampling.field": [min(scales), 1.0]}
-    if _has_step(source, TRAIN, "RandomResizedCrop"):
-        area = _step(source, TRAIN, "RandomResizedCrop", "area_range", (0.08, 1.0))
+    if has_step(source, TRAIN, "RandomResizedCrop"):
+        area = step(source, TRAIN, "RandomResizedCrop", "area_range", (0.08, 1.0))
         return {"sampling.field": [float(f"{math.sqrt(area[0]):.3g}"), 1.0]}
     return {"sampling.short_side": [size, size]}
 
 
 def _views(source: Source) -> dict[str, Any]:
     """The evaluation of the test pipeline."""
-    found: dict[str, Any] = {"evaluation.clips": _step(source, TEST, "SampleFrames", "num_clips", 1)}
+    found: dict[str, Any] = {"evaluation.clips": step(source, TEST, "SampleFrames", "num_clips", 1)}
     for name, crops in (("ThreeCrop", 3), ("CenterCrop", 1)):
-        if (size := _step(source, TEST, name, "crop_size")) is not None:
+        if (size := step(source, TEST, name, "crop_size")) is not None:
             found |= {"evaluation.crops": crops, "evaluation.size": size[0] if isinstance(size, list | tuple) else size}
-    scale = _step(source, TEST, "Resize", "scale")
+    scale = step(source, TEST, "Resize", "scale")
     if isinstance(scale, list | tuple) and scale[0] == -1:
         found["evaluation.short_side"] = scale[1]
     return found

@@ -29,7 +29,11 @@ PYSLOWFAST = Importer(
     numbers_as_text=True,
     compose=rules.compose,
     defaults={
+        "AUG.AA_TYPE": "rand-m9-mstd0.5-inc1",
+        "AUG.COLOR_JITTER": 0.4,
         "AUG.ENABLE": False,
+        "AUG.NUM_SAMPLE": 1,
+        "AUG.RE_PROB": 0.25,
         "BN.NORM_TYPE": "batchnorm",
         "BN.NUM_BATCHES_PRECISE": 200,
         "BN.NUM_SPLITS": 1,
@@ -86,7 +90,7 @@ PYSLOWFAST = Importer(
         "MULTIGRID.BN_BASE_SIZE": rules.if_multigrid("training.bn_batch"),
         "MULTIGRID.EVAL_FREQ": unneeded("vcycle validates by samples seen, at full resolution: run.validate_every"),
         "MULTIGRID.*": unneeded("PySlowFast sets it itself"),
-        "SOLVER.MAX_EPOCH": to("training.epochs"),
+        "SOLVER.MAX_EPOCH": rules.epochs("training.epochs"),
         "SOLVER.LR_POLICY": rules.policy,
         "SOLVER.STEPS": rules.steps,
         "SOLVER.LRS": rules.factors,
@@ -152,7 +156,7 @@ PYSLOWFAST = Importer(
         "DATA.TRAIN_JITTER_FPS": only(0, why="vcycle does not vary the frame rate at the full shape"),
         "DATA.USE_OFFSET_SAMPLING": unneeded("vcycle draws the start of a clip at random"),
         "DATA.TRAIN_CROP_NUM_*": only(1, why="vcycle takes one clip per video and step"),
-        "DATA.COLOR_RND_GRAYSCALE": only(0, why="vcycle has no color augmentation but RandAugment"),
+        "DATA.COLOR_RND_GRAYSCALE": only(0, why="vcycle has augment.color_jitter, and no grayscale"),
         "DATA.SSL_*": differs("vcycle has no self-supervised training"),
         "DATA.DECODING_*": _LOADS,
         "DATA.LOADER_*": _LOADS,
@@ -165,11 +169,14 @@ PYSLOWFAST = Importer(
             switch(rules.rand_augment, "none"),
             _AUG_OFF,
         ),
-        "AUG.NUM_SAMPLE": rules.when("AUG.ENABLE", only(1, why="vcycle has no repeated augmentation"), _AUG_OFF),
-        "AUG.RE_PROB": rules.when("AUG.ENABLE", only(0, why="vcycle has no random erasing"), _AUG_OFF),
-        "AUG.COLOR_JITTER": rules.when("AUG.ENABLE", unneeded("RandAugment replaces it"), _AUG_OFF),
+        "AUG.NUM_SAMPLE": rules.when("AUG.ENABLE", rules.repeats, _AUG_OFF),
+        "AUG.RE_PROB": rules.if_erasing(to("augment.erasing.probability")),
+        "AUG.RE_MODE": rules.if_erasing(rules.erase_fill),
+        "AUG.RE_COUNT": rules.if_erasing(only(1, why="vcycle erases one rectangle of a clip")),
+        "AUG.RE_SPLIT": rules.if_erasing(only(False, why="vcycle erases any clip of a batch")),
+        "AUG.COLOR_JITTER": rules.when("AUG.ENABLE", rules.color_jitter, _AUG_OFF),
         "AUG.INTERPOLATION": rules.when("AUG.ENABLE", only("bilinear", why="vcycle resizes bilinearly"), _AUG_OFF),
-        "AUG.*": rules.when("AUG.ENABLE", differs("vcycle has RandAugment, mixup and CutMix"), _AUG_OFF),
+        "AUG.*": rules.when("AUG.ENABLE", differs("vcycle augments clips in other ways: augment"), _AUG_OFF),
         "MIXUP.ENABLE": unneeded("mixup and CutMix are set on their own"),
         "MIXUP.ALPHA": rules.when("MIXUP.ENABLE", to("augment.mixup"), _MIX_OFF),
         "MIXUP.CUTMIX_ALPHA": rules.when("MIXUP.ENABLE", to("augment.cutmix"), _MIX_OFF),
@@ -187,6 +194,9 @@ PYSLOWFAST = Importer(
         "MODEL.DETACH_FINAL_FC": switch(translated(training__freeze="backbone"), "nothing is frozen"),
         "MODEL.ACT_CHECKPOINT": only(False, why="vcycle splits batches that do not fit into micro-batches"),
         "MODEL.FP16_ALLREDUCE": switch(translated(run__compress="fp16"), "gradients are exchanged as they are"),
+        "MVIT.DROPPATH_RATE": switch(
+            differs("stochastic depth is the model's: an option of it, where it has any (model.options)"), "none"
+        ),
         "MODEL.DROPCONNECT_RATE": only(0, why="vcycle's networks have no stochastic depth"),
         "SLOWFAST.*": lambda value, source: (
             translated("model") if source["MODEL.ARCH"] == "slowfast" else unneeded("not SlowFast")
@@ -229,9 +239,7 @@ PYSLOWFAST = Importer(
         # The run.
         "RNG_SEED": to("run.seed"),
         "TRAIN.MIXED_PRECISION": to("run.precision", convert=lambda mixed: "fp16" if mixed else "fp32"),
-        "TRAIN.EVAL_PERIOD": lambda value, source: (
-            unneeded("multigrid ignores it") if rules.multigrid(source) else translated(run__validate_every=value)
-        ),
+        "TRAIN.EVAL_PERIOD": rules.eval_period,
         "TRAIN.CHECKPOINT_PERIOD": unneeded("vcycle saves by steps: run.save_every"),
         "TRAIN.AUTO_RESUME": unneeded("`vcycle train --resume` resumes"),
         "TRAIN.ENABLE": only(True, why="the file is one for testing: check its batch, LR and length"),

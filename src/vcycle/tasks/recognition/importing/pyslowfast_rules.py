@@ -25,12 +25,17 @@ __all__ = [
     "EXPECTED",
     "base_lr",
     "batch_norm",
+    "color_jitter",
     "compose",
     "dataset",
+    "epochs",
+    "erase_fill",
+    "eval_period",
     "factors",
     "for_nonlocal",
     "fps",
     "gamma",
+    "if_erasing",
     "if_multigrid",
     "init",
     "loss",
@@ -41,6 +46,7 @@ __all__ = [
     "precise",
     "rand_augment",
     "rate",
+    "repeats",
     "scores",
     "steps",
     "test_size",
@@ -69,9 +75,25 @@ def _plan(source: Source) -> str:
     return "+".join(names) or "constant"
 
 
+def _repeats(source: Source) -> int:
+    """Clips of each video in a batch, which PySlowFast counts once."""
+    return int(source["AUG.NUM_SAMPLE"]) if source["AUG.ENABLE"] else 1
+
+
+def _in_epochs(value: Any, source: Source) -> Any:
+    """Epochs of PySlowFast, which are passes over the videos, in epochs as vcycle counts them, in clips."""
+    repeats = _repeats(source)
+    return value if repeats == 1 else product(float(value), repeats)
+
+
+def epochs(key: str) -> Rule:
+    """A length, as `key` of the recipe."""
+    return lambda value, source: translated(**{key: _in_epochs(value, source)})
+
+
 def _batch(source: Source) -> int:
-    """Clips per step on all machines: PySlowFast's batch is that of one."""
-    return int(source["TRAIN.BATCH_SIZE"]) * int(source["NUM_SHARDS"])
+    """Clips per step on all machines: PySlowFast's batch is the videos of one."""
+    return int(source["TRAIN.BATCH_SIZE"]) * int(source["NUM_SHARDS"]) * _repeats(source)
 
 
 def _scaled(value: Any, source: Source) -> float:
@@ -81,7 +103,8 @@ def _scaled(value: Any, source: Source) -> float:
 
 def _drops(source: Source) -> list[float]:
     """The epochs at which the LR drops: starts of LR stages after the first, before the end."""
-    return [float(step) for step in source.get("SOLVER.STEPS") or () if 0 < step < source["SOLVER.MAX_EPOCH"]]
+    drops = (step for step in source.get("SOLVER.STEPS") or () if 0 < step < source["SOLVER.MAX_EPOCH"])
+    return [float(_in_epochs(step, source)) for step in drops]
 
 
 def _by_steps(source: Source) -> bool:
@@ -138,17 +161,24 @@ def gamma(value: Any, source: Source) -> Finding:
     return unneeded("only the long cycle uses it")
 
 
+def eval_period(value: Any, source: Source) -> Finding:
+    """`TRAIN.EVAL_PERIOD`."""
+    if multigrid(source):
+        return unneeded("multigrid ignores it")
+    return translated(run__validate_every=_in_epochs(value, source))
+
+
 def warmup(value: Any, source: Source) -> Finding:
     """`SOLVER.WARMUP_EPOCHS`."""
     if not value:
         return unneeded("no warmup")
     if not _long(source):
-        return translated(training__warmup__length=value)
+        return translated(training__warmup__length=_in_epochs(value, source))
     why = (
         f"{value:g} epochs of the baseline, as in the paper; PySlowFast takes epochs of its enlarged batch, so its "
         "warmup has about 10 times fewer steps"
     )
-    return differs(why, training__warmup__length=value)
+    return differs(why, training__warmup__length=_in_epochs(value, source))
 
 
 def batch_norm(value: Any, source: Source) -> Finding:
@@ -253,6 +283,39 @@ def rand_augment(value: Any, source: Source) -> Finding:
     )
 
 
+def color_jitter(value: Any, source: Source) -> Finding:
+    """`AUG.COLOR_JITTER`."""
+    if source["AUG.AA_TYPE"]:
+        return unneeded("RandAugment replaces it")
+    if not value:
+        return unneeded("none")
+    return translated(**{f"augment.color_jitter.{name}": value for name in ("brightness", "contrast", "saturation")})
+
+
+def if_erasing(rule: Rule) -> Rule:
+    """A key that counts only if clips are erased."""
+    return when("AUG.ENABLE", when("AUG.RE_PROB", rule, "nothing is erased"), "AUG.ENABLE is off")
+
+
+def erase_fill(value: Any, source: Source) -> Finding:
+    """`AUG.RE_MODE`."""
+    fills = {"pixel": "noise", "const": "mean"}
+    if value in fills:
+        return translated(augment__erasing__fill=fills[value])
+    return differs("vcycle fills with noise per pixel, or with the mean")
+
+
+def repeats(value: Any, source: Source) -> Finding:
+    """`AUG.NUM_SAMPLE`."""
+    if value == 1:
+        return unneeded("vcycle does the same")
+    why = (
+        f"training.batch and all epochs count clips, {value} times PySlowFast's; each clip of a video draws its own "
+        "frames too, PySlowFast's share them"
+    )
+    return differs(why, augment__repeats=value)
+
+
 def for_nonlocal(found: Finding) -> Rule:
     """A key that counts only in networks with non-local blocks."""
     return lambda value, source: found if _nonlocal(source) else unneeded("no non-local block")
@@ -328,7 +391,7 @@ def _bn_batch(source: Source) -> int:
     """Clips that share BatchNorm's statistics."""
     if multigrid(source):
         return int(source["MULTIGRID.BN_BASE_SIZE"])
-    clips = max(1, int(source["TRAIN.BATCH_SIZE"]) // max(1, int(source["NUM_GPUS"])))
+    clips = max(1, int(source["TRAIN.BATCH_SIZE"]) * _repeats(source) // max(1, int(source["NUM_GPUS"])))
     kind = source["BN.NORM_TYPE"]
     if kind == "sync_batchnorm":
         return _batch(source) if source.get("BN.GLOBAL_SYNC") else clips * int(source["BN.NUM_SYNC_DEVICES"])
