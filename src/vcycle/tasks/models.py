@@ -125,6 +125,8 @@ class ModelSpec:
     name_read: Callable[[str, Collection[str]], str | None] | None = None
     """A tensor's name in a file of the library that the model is from, and the model's own names → the model's name of
     it; None for a tensor of another part, such as a decoder, that is left out."""
+    base: str | None = None
+    """The prefix of most of its tensors, such as `videomae.`: a file without it holds another network's."""
     infer: str | None = None
     """``module:attribute`` of a function from a whole network's tensors, by our names, to the options that it was built
     with and a description in a line; None where they are of something else."""

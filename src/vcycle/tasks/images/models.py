@@ -4,11 +4,14 @@ Models take ``(B, 3, H, W)`` and return logits ``(B, classes)``.
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from vcycle.plan import ShapeConstraints
-from vcycle.tasks.classification.torchvision_models import torchvision_spec
+from vcycle.tasks.classification.torchvision_models import IMAGENET, normalisation, torchvision_spec
 from vcycle.tasks.model_options import ModelOptions, Share, Whole, Wholes
 from vcycle.tasks.models import ModelRegistry, ModelSpec
+from vcycle.utils.extras import require
 
 __all__ = ["MODELS"]
 
@@ -28,6 +31,8 @@ _TORCHVISION = (
     *("swin_t", "swin_s", "swin_b", "swin_v2_t", "swin_v2_s", "swin_v2_b"),
 )
 """Those that take images of any size from 32 pixels on."""
+_BRINGS = {"efficientnet_v2_l": normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))}
+"""What weights were trained with that do not use ImageNet's mean and standard deviation."""
 
 
 class TinyOptions(ModelOptions):
@@ -56,14 +61,24 @@ class ImageModels(ModelRegistry):
             fixed={"name": name.removeprefix(_TIMM)},
             needs=ShapeConstraints(size_multiple=multiple),
             downloads="pretrained",
+            brings=lambda _: _timm_brings(name.removeprefix(_TIMM)),
         )
+
+
+def _timm_brings(name: str) -> Mapping[str, Any]:
+    """What timm's pretrained weights were trained with."""
+    config = require("timm", f"model '{_TIMM}{name}' needs").get_pretrained_cfg(name)
+    return {} if config is None else normalisation(config.mean, config.std)
 
 
 MODELS = ImageModels(
     "images",
     {
         "resnet_tiny": ModelSpec(build=f"{_NETWORKS}:TinyResNet", task="images", options=TinyOptions),
-        **{name: torchvision_spec(name, ShapeConstraints(min_size=32), "images") for name in _TORCHVISION},
+        **{
+            name: torchvision_spec(name, ShapeConstraints(min_size=32), "images", brings=_BRINGS.get(name, IMAGENET))
+            for name in _TORCHVISION
+        },
     },
     arguments=1,  # the number of classes
 )

@@ -231,7 +231,13 @@ def _fitting(weights: Weights, record: Record, classes: int, *, but: str) -> lis
         key_map.dialect_of(weights.state) is not None or (key_map.inflated and key_map.inflated(weights.state, False))
         for key_map in _key_maps(None)
     )
-    candidates = [name for name in MODELS.names() if name != but and known is (MODELS.find(name).key_map is not None)]
+    specs = {name: MODELS.find(name) for name in MODELS.names() if name != but}
+    candidates = [
+        name
+        for name, spec in specs.items()
+        if known is (spec.key_map is not None)
+        and (spec.base is None or any(key.startswith(spec.base) for key in weights.state))
+    ]
     return [name for name in candidates if _fits(name, weights, record, classes)]
 
 

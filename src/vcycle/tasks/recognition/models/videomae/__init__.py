@@ -65,6 +65,7 @@ def _spec(width: int, depth: int, heads: int) -> ModelSpec:
         preset={"width": width, "depth": depth, "heads": heads},
         needs=ShapeConstraints(min_frames=TUBELET, frames_multiple=TUBELET, min_size=PATCH, size_multiple=PATCH),
         name_read=_name_read,
+        base="videomae.",
         new_parts=("fc_norm",),
         brings=IMAGENET,
     )

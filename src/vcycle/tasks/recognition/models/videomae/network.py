@@ -2,14 +2,20 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from vcycle.nn import any_shape
 from vcycle.nn.drop_path import DropPath
+from vcycle.tasks.recognition.models.videomae import PATCH, TUBELET
 from vcycle.utils.extras import require
 
 __all__ = ["VideoMAE"]
+
+
+_FRAMES, _SIDE = 16, 224
+"""The clip that the public weights' positions are for."""
 
 
 class VideoMAE(nn.Module):
@@ -51,10 +57,13 @@ class VideoMAE(nn.Module):
             intermediate_size=4 * width,
             num_labels=classes,
             use_mean_pooling=pooling == "mean",
+            num_frames=TUBELET,
+            image_size=PATCH,
         )
         model = library.VideoMAEForVideoClassification(config)
+        _set_positions(model.videomae)
         self.heads = heads
-        self.trained_clip = (config.num_frames, config.image_size)
+        self.trained_clip = (_FRAMES, _SIDE)
         self.videomae = any_shape(model.videomae)
         self.fc_norm: nn.Module | None = model.fc_norm
         self.dropout = nn.Dropout(dropout)
@@ -73,3 +82,17 @@ class VideoMAE(nn.Module):
 
     def _layers(self) -> Any:
         return self.videomae.get_submodule("encoder.layer")
+
+
+def _set_positions(model: Any) -> None:
+    """Give a model of a single position those of the public weights.
+
+    transformers computes their table number by number, which takes seconds; this one is the same bit by bit.
+    """
+    config, embeddings = model.config, model.embeddings
+    width, patches = config.hidden_size, embeddings.patch_embeddings
+    config.num_frames, config.image_size, patches.image_size = _FRAMES, _SIDE, (_SIDE, _SIDE)
+    embeddings.num_patches = patches.num_patches = (_FRAMES // TUBELET) * (_SIDE // PATCH) ** 2
+    angles = np.arange(patches.num_patches)[:, None] / np.power(10000, 2 * (np.arange(width) // 2) / width)
+    angles[:, 0::2], angles[:, 1::2] = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
+    embeddings.position_embeddings = torch.from_numpy(angles).float()[None]
