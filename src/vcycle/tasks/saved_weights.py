@@ -119,10 +119,8 @@ def run_meant(path: Path) -> str:
 def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> SavedWeights:
     folder = run_of(path)
     if folder is None:
-        raise CheckpointError(
-            f"{path} is not the folder of a run: it has no {RunFolder(path).recipe.name}, nor a file of weights that "
-            f"transformers saved{run_meant(path)}"
-        )
+        meant = run_meant(path) or ", nor weights that transformers saved in one file"
+        raise CheckpointError(f"{path} is not the folder of a run: it has no {RunFolder(path).recipe.name}{meant}")
     run, recipe = RunFolder(folder), load_recipe(str(folder))
     classes = run.read_classes() if tasks[recipe.task].outputs(recipe) else ()
     checkpoint, source = _newest(run, on_message) if path.is_dir() else (load_checkpoint(path), path)

@@ -254,7 +254,8 @@ def asked(need):
     """What a model asks of a shape, in words."""
     words = [f"T a multiple of {need.frames_multiple}"] if need.frames_multiple > 1 else []
     words += [f"T ≥ {need.min_frames}"] if need.min_frames > need.frames_multiple else []
-    words += [f"side ≥ {need.min_size}"] if need.min_size > 1 else []
+    words += [f"side a multiple of {need.size_multiple}"] if need.size_multiple > 1 else []
+    words += [f"side ≥ {need.min_size}"] if need.min_size > need.size_multiple else []
     return ", ".join(words) or "anything"
 
 

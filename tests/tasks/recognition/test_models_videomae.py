@@ -109,7 +109,7 @@ def test_a_larger_network_is_suggested_for_its_weights(tmp_path):
 def test_a_folder_without_weights_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(
-        CheckpointError, match=r"is not the folder of a run: it has no recipe\.yaml, nor a file of weights"
+        CheckpointError, match=r"it has no recipe\.yaml, nor weights that transformers saved in one file$"
     ):
         read_saved(tmp_path)
 
