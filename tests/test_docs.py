@@ -44,6 +44,11 @@ SMALL_FINETUNE = [
 """The same for `finetune`."""
 
 
+WIDTH = {"width": 8, "blocks": [1, 1, 1, 1]}
+SMALL_SWIN = [*(f"model.options.{key}={value}" for key, value in WIDTH.items()), *SMALL_FINETUNE[len(WIDTHS) :]]
+"""The same for `finetune/swin3d_t`."""
+
+
 class Block(NamedTuple):
     """A fenced block."""
 
@@ -86,6 +91,8 @@ def run_command(line, capsys):
         arguments[2:2] = SMALL
     if arguments[:2] == ["train", "finetune"]:
         arguments[2:2] = SMALL_FINETUNE
+    if arguments[:2] == ["train", "finetune/swin3d_t"]:
+        arguments[2:2] = SMALL_SWIN
     arguments = [re.sub("^seeds=.*", "seeds=1", argument) for argument in arguments]
     capsys.readouterr()
     code = process.run(app, arguments)
@@ -109,6 +116,8 @@ def place(tmp_path, digit_videos, monkeypatch, own_models):
     weights = build_model("slow_r50", 7, **WIDTHS).state_dict()
     names = foreign_keys(weights, "pytorchvideo")
     torch.save({"model_state": {names[key]: tensor for key, tensor in weights.items()}}, tmp_path / "SLOW_8x8_R50.pyth")
+    if importlib.util.find_spec("torchvision") is not None:
+        torch.save(build_model("swin3d_t", 7, **WIDTH).state_dict(), tmp_path / "swin3d_t-7615ae03.pth")
     (tmp_path / "bad-list/train.csv").write_text("there.mp4 0\nmissing.mp4 1\n")
     (tmp_path / "bad-list/val.csv").write_text("there.mp4 0\n")
     for split in ("train", "val"):
@@ -178,6 +187,8 @@ def run_commands(block, where, capsys):
 
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.language in ("sh", "python") for b in blocks(page))])
 def test_blocks_run_as_they_are_printed(page, place, names, capsys):
+    if page == "docs/finetuning.md":
+        pytest.importorskip("torchvision")
     for block in blocks(page):
         where = f"{page}, line {block.line}"
         if block.language == "python":

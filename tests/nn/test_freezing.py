@@ -42,6 +42,8 @@ def train(model, steps=3):
 
 @pytest.mark.parametrize("name", names())
 def test_every_models_classifier_is_the_one_layer_with_as_many_outputs_as_classes(name):
+    if name.startswith("videomae"):
+        pytest.importorskip("transformers")
     with torch.device("meta"):
         model = build_model(name, 7)  # no model has another layer of 7 outputs
     sevens = {key.rpartition(".")[0] for key, value in model.state_dict().items() if value.shape[:1] == (7,)}

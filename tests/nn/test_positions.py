@@ -84,6 +84,33 @@ def hugging_face(name):
     return transformers.VJEPA2ForVideoClassification(config)
 
 
+def hiera(name):
+    """One that sees images (transformers), or clips (timm, hiera-transformer)."""
+    sizes = {"embed_dim": 8, "mlp_ratio": 2.0}
+    if name == "transformers":
+        transformers = pytest.importorskip("transformers")
+        config = transformers.HieraConfig(
+            **sizes, image_size=[SIZE, SIZE], depths=[1, 1, 1, 1], num_heads=[1, 1, 2, 2], num_labels=CLASSES
+        )
+        return transformers.HieraForImageClassification(config)
+    module = pytest.importorskip("timm.models.hiera" if name == "timm" else "hiera")
+    model = module.Hiera(
+        **{"img_size" if name == "timm" else "input_size": (FRAMES, SIZE, SIZE)},
+        **sizes,
+        num_classes=CLASSES,
+        stages=(1, 1, 1, 1),
+        q_stride=(1, 2, 2),
+        mask_unit_size=(1, 8, 8),
+        patch_kernel=(3, 7, 7),
+        patch_stride=(2, 4, 4),
+        patch_padding=(1, 3, 3),
+        sep_pos_embed=True,
+    )
+    if name == "hiera":
+        model.head.act_func = nn.Softmax(-1)  # its own is a lambda, which does not pickle
+    return model
+
+
 MODELS = {
     "mvit_v1": lambda: mvit(1),
     "mvit_v2": lambda: mvit(2),
@@ -92,6 +119,9 @@ MODELS = {
     "vivit": lambda: hugging_face("Vivit"),
     "timesformer": lambda: hugging_face("Timesformer"),
     "vjepa2": lambda: hugging_face("VJEPA2"),
+    "hiera": lambda: hiera("transformers"),
+    "hiera_timm": lambda: hiera("timm"),
+    "hiera_package": lambda: hiera("hiera"),
 }
 TABLES = ("pos", "relative", "time_embed")
 
@@ -118,11 +148,22 @@ def is_hugging_face(model):
     return type(model).__module__.startswith("transformers")
 
 
+def is_of_images(model):
+    return "Image" in type(model).__name__
+
+
+def taken(model, clips):
+    """Clips (B, C, T, H, W) as the model takes them; one of images takes each frame."""
+    if is_of_images(model):
+        return clips.transpose(1, 2).flatten(0, 1)
+    return clips.transpose(1, 2) if is_hugging_face(model) else clips
+
+
 def logits(model, clips):
-    """Logits of clips (B, C, T, H, W)."""
-    if is_hugging_face(model):
-        return model(clips.transpose(1, 2)).logits
-    return model(clips)
+    """Logits of clips (B, C, T, H, W); of images, the mean over frames."""
+    found = model(taken(model, clips))
+    found = found.logits if is_hugging_face(model) else found
+    return found.unflatten(0, (len(clips), -1)).mean(1) if is_of_images(model) else found
 
 
 def test_the_models_own_shape_is_bit_equal_and_the_state_dict_unchanged(name):
@@ -186,8 +227,8 @@ def test_clips_may_be_given_by_name(name):
     model, clips = any_shape(built(name)), torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
     argument = "pixel_values_videos" if name == "vjepa2" else "pixel_values" if is_hugging_face(model) else "x"
     with torch.no_grad():
-        named = model(**{argument: clips.transpose(1, 2) if is_hugging_face(model) else clips})
-        assert torch.equal(named.logits if is_hugging_face(model) else named, logits(model, clips))
+        named, given = model(**{argument: taken(model, clips)}), model(taken(model, clips))
+        assert torch.equal(*(found.logits if is_hugging_face(model) else found for found in (named, given)))
 
 
 def test_mvit_v1_has_the_resampled_tables():
@@ -228,6 +269,35 @@ def test_timesformer_splits_the_clips_own_frames():
         check_against_a_model_built_small("timesformer", state, model, small)
         assert (logits(model, few) - wrong).abs().max() > 0.01
     assert (model.config.num_frames, model.config.image_size) == (FRAMES, SIZE)
+
+
+def test_hiera_of_images_has_the_resampled_table_and_the_features_of_the_clips_size():
+    model, small = built("hiera"), torch.randn(2, 3, 1, SIZE // 2, SIZE // 2)
+    state, key = dict(model.state_dict()), "hiera.embeddings.position_embeddings"
+    state[key] = resampled(state[key][0], (16, 16), (8, 8))[None]
+    check_against_a_model_built_small("hiera", state, model, small)
+    features = model(taken(model, small), output_hidden_states=True).reshaped_hidden_states
+    assert [tuple(stage.shape[1:3]) for stage in features] == [(8, 8), (8, 8), (4, 4), (2, 2), (1, 1)]
+
+
+@pytest.mark.parametrize("name", ["hiera_timm", "hiera_package"])
+def test_hiera_of_clips_has_the_resampled_tables(name):
+    model, small = built(name), torch.randn(2, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    state = dict(model.state_dict())
+    state["pos_embed_spatial"] = resampled(state["pos_embed_spatial"][0], (16, 16), (8, 8))[None]
+    state["pos_embed_temporal"] = resampled(state["pos_embed_temporal"][0], (4,), (2,))[None]
+    check_against_a_model_built_small(name, state, model, small)
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("hiera", "32×32"), ("hiera_timm", "2×32×32"), ("hiera_package", "2×32×32")]
+)
+def test_a_mask_unit_of_hiera_that_does_not_divide_the_clip_is_refused(name, unit):
+    model = any_shape(built(name))
+    needs = shape_constraints(model)
+    assert (needs.frames_multiple, needs.size_multiple) == (1 if name == "hiera" else 2, 32)
+    with pytest.raises(vcycle.PlanError, match=f"48×64 are not a multiple of Hiera.*'s mask unit {unit}, which"):
+        logits(model, torch.randn(1, 3, FRAMES, 48, 64))
 
 
 def test_vjepa2_has_the_positions_of_the_clips_own_rows():

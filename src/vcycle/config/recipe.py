@@ -7,7 +7,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, PositiveInt
 from vcycle.section import Section, as_mapping
 from vcycle.train.config import RunSection
 
-__all__ = ["ModelSection", "NeedsSection", "PlansBase", "RecipeBase"]
+__all__ = ["RUN_RECIPE", "ModelSection", "NeedsSection", "PlansBase", "RecipeBase"]
+
+RUN_RECIPE = "recipe.yaml"
+"""File name of the resolved recipe in a run folder."""
 
 
 class PlansBase(Section):

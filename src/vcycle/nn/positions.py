@@ -18,18 +18,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from vcycle.errors import PlanError
+from vcycle.nn import hiera
+from vcycle.nn.resampling import Lattice, clips_in, resampled
 from vcycle.nn.tokens import drop_tokens_after
 from vcycle.plan import ShapeConstraints
 
 __all__ = ["any_shape", "shape_constraints"]
-
-Lattice = tuple[int, int, int]
-"""Tokens along time, height and width."""
-
-_MODES = {1: "linear", 2: "bilinear", 3: "trilinear"}
 
 _REPLACING = threading.RLock()
 """Held while values of a module are replaced: threads that overlap would restore each other's replacements, for good.
@@ -46,6 +42,8 @@ def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
     transformers VideoMAE, ViViT   position tables are resampled
     transformers TimeSformer       position tables are resampled; attention splits the clip's own frames and rows
     transformers V-JEPA 2          rotary positions follow the clip's own rows and frames
+    Hiera                          position tables are resampled; mask units and pooling follow the clip (transformers',
+                                   of images; hiera-transformer's and timm's, of images and clips)
     torchvision VisionTransformer  the position table is resampled (images)
     timm VisionTransformer         timm resamples the position table, if built with ``dynamic_img_size=True`` (images)
     =============================  ====================================================================================
@@ -66,7 +64,8 @@ def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
 
     Raises:
         PlanError: If it contains none of these, with ``strict``. From the model's forward: if a clip's frames, height
-            or width are not a multiple of the model's patch, which would otherwise ignore the rest of the clip.
+            or width are not a multiple of the model's patch, which would otherwise ignore the rest of the clip, or of
+            Hiera's mask unit.
 
     Example:
         ``model = vcycle.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
@@ -86,7 +85,7 @@ def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
 
 
 def shape_constraints(model: nn.Module) -> ShapeConstraints:
-    """Return the shapes that a transformer takes after :func:`any_shape`: multiples of its patch.
+    """Return the shapes that a transformer takes after :func:`any_shape`: multiples of its patch or mask unit.
 
     Example:
         >>> shape_constraints(nn.Identity()).size_multiple
@@ -108,24 +107,6 @@ def _adapters(model: nn.Module) -> Iterator[tuple[Any, Callable[[Any], None]]]:
             if adapt is not None:
                 yield module, adapt
                 break
-
-
-def _resampled(table: Tensor, prefix: int, old: Sequence[int], new: Sequence[int]) -> Tensor:
-    """Resample a table of positions to another lattice.
-
-    Args:
-        table: ``(prefix + N, D)`` or ``(1, prefix + N, D)``, positions in row-major order of ``old``.
-        prefix: Leading positions that are kept, such as a class token's.
-        old: Lattice of the table.
-        new: Lattice to return.
-    """
-    if tuple(old) == tuple(new):
-        return table
-    rows = table.reshape(-1, table.shape[-1])
-    lattice = rows[prefix:].T.reshape(1, -1, *old)
-    moved = F.interpolate(lattice.float(), size=tuple(new), mode=_MODES[len(old)], align_corners=False)
-    resampled = torch.cat([rows[:prefix], moved.to(rows.dtype).flatten(2)[0].T])
-    return resampled.reshape(*table.shape[:-2], -1, table.shape[-1])
 
 
 @contextmanager
@@ -160,7 +141,9 @@ def _replacing(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _patch(module: Any) -> Lattice | None:
-    """The patch of an adapted module in frames, rows and columns; None if it takes any size."""
+    """The patch or mask unit of an adapted module in frames, rows and columns; None if it takes any size."""
+    if (unit := hiera.unit_of(module)) is not None:
+        return unit
     embeddings = getattr(module, "embeddings", None) or getattr(getattr(module, "encoder", None), "embeddings", module)
     if isinstance(getattr(module, "patch_size", None), int) and hasattr(module, "conv_proj"):  # torchvision's ViT
         return 1, module.patch_size, module.patch_size
@@ -189,11 +172,6 @@ def _lattice(module: nn.Module, clips: Tensor) -> Lattice:
         )
     time, height, width = (extent // step for extent, step in zip(size, patch, strict=True))
     return time, height, width
-
-
-def _clips(args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Tensor:
-    clips: Tensor = args[0] if args else kwargs[name]
-    return clips
 
 
 def _own_forward(module: Any, *args: Any, **kwargs: Any) -> Any:
@@ -225,7 +203,7 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
 
 @_replacing
 def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
-    clips = _clips(args, kwargs, "pixel_values")
+    clips = clips_in(args, kwargs, "pixel_values")
     if embeddings.token_dropping.is_active and any(isinstance(mask, Tensor) for mask in (*args[1:], *kwargs.values())):
         _refuse_masks(embeddings)
     patches = embeddings.patch_embeddings
@@ -233,7 +211,7 @@ def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     height, width = clips.shape[3:]
     # Some versions of transformers keep one number, which squares alone can equal.
     size = height if isinstance(patches.image_size, int) and height == width else (height, width)
-    table = _resampled(embeddings.position_embeddings, embeddings._lattice_prefix, embeddings._lattice, lattice)
+    table = resampled(embeddings.position_embeddings, embeddings._lattice_prefix, embeddings._lattice, lattice)
     own = {"image_size": size} if hasattr(embeddings, "image_size") else {}
     with _replaced(patches, image_size=size), _replaced(embeddings, position_embeddings=table, **own):
         return _own_forward(embeddings, *args, **kwargs)
@@ -252,19 +230,19 @@ def _adapt_timesformer(model: Any) -> None:
 
 
 def _set_timesformer_shape(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    clips = _clips(args, kwargs, "pixel_values")
+    clips = clips_in(args, kwargs, "pixel_values")
     shape = model.encoder.layer[0].config
     shape.num_frames, shape.image_size = clips.shape[1], clips.shape[-1]
 
 
 @_replacing
 def _forward_timesformer_embeddings(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
-    clips = _clips(args, kwargs, "pixel_values")
+    clips = clips_in(args, kwargs, "pixel_values")
     frames, *space = _lattice(embeddings, clips)
     own_frames, *own_space = embeddings._lattice
-    tables = {"position_embeddings": _resampled(embeddings.position_embeddings, 1, own_space, space)}
+    tables = {"position_embeddings": resampled(embeddings.position_embeddings, 1, own_space, space)}
     if hasattr(embeddings, "time_embeddings"):
-        tables["time_embeddings"] = _resampled(embeddings.time_embeddings, 0, (own_frames,), (frames,))
+        tables["time_embeddings"] = resampled(embeddings.time_embeddings, 0, (own_frames,), (frames,))
     with _replaced(embeddings, **tables):
         return _own_forward(embeddings, *args, **kwargs)
 
@@ -285,7 +263,7 @@ def _rotary(model: nn.Module) -> list[Any]:
 
 
 def _set_vjepa2_lattice(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    clips = _clips(args, kwargs, "pixel_values_videos")
+    clips = clips_in(args, kwargs, "pixel_values_videos")
     tubelet = model.encoder.embeddings.patch_embeddings.proj.kernel_size[0]
     if clips.shape[1] < tubelet:  # V-JEPA 2 repeats these frames
         clips = clips[:, :1].expand(-1, tubelet, -1, -1, -1)
@@ -334,7 +312,7 @@ def _vit_patches(model: Any, images: Tensor) -> Tensor:
 
 
 def _forward_vit_encoder(encoder: Any, tokens: Tensor) -> Any:
-    positions = _resampled(encoder.pos_embedding, 1, encoder._lattice, encoder._current)
+    positions = resampled(encoder.pos_embedding, 1, encoder._lattice, encoder._current)
     return encoder.ln(encoder.layers(encoder.dropout(tokens + positions)))
 
 
@@ -351,7 +329,7 @@ def _adapt_mvit(model: Any) -> None:
 
 
 def _set_mvit_lattice(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    conv, clips = model.conv_proj, _clips(args, kwargs, "x")
+    conv, clips = model.conv_proj, clips_in(args, kwargs, "x")
     size = clips.shape[2:] if clips.dim() == 5 else (1, *clips.shape[2:])  # torchvision takes pictures, too
     time, height, width = (
         (extent + 2 * pad - kernel) // stride + 1
@@ -365,8 +343,8 @@ def _forward_mvit_positions(positions: Any, x: Tensor) -> Any:
     time, *space = positions._lattice
     with _replaced(
         positions,
-        spatial_pos=_resampled(positions.spatial_pos, 0, space, positions.spatial_size),
-        temporal_pos=_resampled(positions.temporal_pos, 0, (time,), (positions.temporal_size,)),
+        spatial_pos=resampled(positions.spatial_pos, 0, space, positions.spatial_size),
+        temporal_pos=resampled(positions.temporal_pos, 0, (time,), (positions.temporal_size,)),
     ):
         return _own_forward(positions, x)
 
@@ -390,10 +368,13 @@ def _swin3d_bias(attention: Any, window_size: Sequence[int]) -> Tensor:
 
 
 _ADAPTERS: dict[str, Callable[[Any], None]] = {
+    "hiera.Hiera": hiera.adapt,
+    "timm.Hiera": hiera.adapt,
     "timm.VisionTransformer": _adapt_timm_vit,
     "torchvision.MViT": _adapt_mvit,
     "torchvision.ShiftedWindowAttention3d": _adapt_swin3d,
     "torchvision.VisionTransformer": _adapt_vit,
+    "transformers.HieraModel": hiera.adapt_model,
     "transformers.TimesformerModel": _adapt_timesformer,
     "transformers.VJEPA2Model": _adapt_vjepa2,
     "transformers.VideoMAEEmbeddings": _adapt_lattice_table(prefix=0),

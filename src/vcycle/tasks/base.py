@@ -381,6 +381,8 @@ class Task(ABC, Generic[R, F]):
     """Ratio of the sides of the largest images to the sides of a plan's shapes."""
     free_keys: ClassVar[tuple[str, ...]] = ()
     """Recipe keys of this task that a resume may change, beside those of every task: they do not change the result."""
+    brought: ClassVar[tuple[str, ...]] = ()
+    """Recipe keys whose defaults are those of the initial weights' training, if known: a value per channel each."""
 
     # Planning. These methods import no torch.
 

@@ -121,7 +121,12 @@ class ModelSpec:
     parts: Mapping[str, Callable[[Collection[str]], bool]] = field(default_factory=dict)
     """Submodules whose weights a file may hold alone, and whether keys are those of one."""
     new_parts: Collection[str] = ()
-    """Submodules that a file of initial weights may lack."""
+    """Submodules that a file of initial weights may lack; of recognition's models, beside a new classifier."""
+    name_read: Callable[[str, Collection[str]], str | None] | None = None
+    """A tensor's name in a file of the library that the model is from, and the model's own names → the model's name of
+    it; None for a tensor of another part, such as a decoder, that is left out."""
+    base: str | None = None
+    """The prefix of most of its tensors, such as `videomae.`: a file without it holds another network's."""
     infer: str | None = None
     """``module:attribute`` of a function from a whole network's tensors, by our names, to the options that it was built
     with and a description in a line; None where they are of something else."""
@@ -129,6 +134,9 @@ class ModelSpec:
     """The option that lets it download pretrained weights."""
     token_dropping: bool | None = None
     """Whether a plan may drop tokens in training; None where only the built network tells."""
+    brings: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
+    """Recipe keys that its public weights were trained with, such as ``{"sampling.mean": (0.5, 0.5, 0.5)}``, or a
+    function of the options that returns them: defaults of recipes that begin with weights (`tasks.brought`)."""
 
     def read_options(self, name: str, given: Mapping[str, Any]) -> Any:
         """Return the checked options over the presets: an instance of ``options``, or a dictionary without that class.
@@ -347,6 +355,7 @@ def register_model(
     key_map: KeyMap | str | None = None,
     roles: Mapping[str, ParameterRole] | None = None,
     downloads: str | None = None,
+    brings: Mapping[str, Any] | None = None,
 ) -> Callable[[_Built], _Built]:
     """Register a model class, or a function that builds a model, under a name that recipes can use.
 
@@ -362,6 +371,8 @@ def register_model(
         key_map: Other libraries' names of its weights.
         roles: Parameters that a plan may treat apart.
         downloads: The option that lets it download pretrained weights.
+        brings: Recipe keys that its public weights were trained with, ``sampling.mean`` and ``sampling.std``: defaults
+            of recipes that begin with weights.
 
     Raises:
         RecipeError: if the name is that of another model, or has a colon, or the task has no registry of models.
@@ -381,6 +392,7 @@ def register_model(
             key_map=key_map,
             roles=roles or {},
             downloads=downloads,
+            brings=brings or {},
         )
         models = tasks[task].models
         if models is None:

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
-
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError
-from vcycle.nn.weights.files import Weights, read_weights
+from vcycle.nn.weights.files import Weights, read_weights, weights_file
 from vcycle.plan import Plan
 from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_recipe, parse_recipe
 from vcycle.train.checkpoint import Checkpoint, latest_checkpoint, load_checkpoint
 from vcycle.train.run import RunFolder
-from vcycle.utils.reading import check_regular, resolved
+from vcycle.utils.reading import resolved, safetensors_metadata
 
 __all__ = [
     "METADATA",
@@ -61,7 +59,8 @@ def read_saved(path: Path, on_message: Callable[[str], None] = lambda _: None, *
     """Read weights, with their provenance if known.
 
     Args:
-        path: A run folder (its newest readable checkpoint is read), a checkpoint of a run, or any weights file.
+        path: A run folder (its newest readable checkpoint is read), a checkpoint of a run, any weights file, or a
+            folder that transformers wrote.
         on_message: Called with each checkpoint that cannot be read and is skipped.
         raw: Whether to read the raw weights of a run that also stores their average (EMA).
 
@@ -69,7 +68,7 @@ def read_saved(path: Path, on_message: Callable[[str], None] = lambda _: None, *
         CheckpointError: if the weights are missing or cannot be read, or `raw` is set and there is no average.
         RecipeError: if their recipe cannot be read.
     """
-    if path.is_dir() or run_of(path) is not None:
+    if (path.is_dir() and weights_file(path) is None) or run_of(path) is not None:
         return _of_run(path, on_message, raw=raw)
     if raw:
         raise CheckpointError(
@@ -82,12 +81,7 @@ def read_saved(path: Path, on_message: Callable[[str], None] = lambda _: None, *
 
 def is_exported(path: Path) -> bool:
     """Whether `vcycle export` wrote a file. Its tensors are not read."""
-    try:
-        check_regular(path)
-        with safetensors.safe_open(path, framework="pt") as file:
-            return f"{METADATA}recipe" in (file.metadata() or {})
-    except (safetensors.SafetensorError, OSError, ValueError):
-        return False
+    return f"{METADATA}recipe" in safetensors_metadata(path)
 
 
 def run_of(path: Path) -> Path | None:
@@ -125,9 +119,8 @@ def run_meant(path: Path) -> str:
 def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> SavedWeights:
     folder = run_of(path)
     if folder is None:
-        raise CheckpointError(
-            f"{path} is not the folder of a run: it has no {RunFolder(path).recipe.name}{run_meant(path)}"
-        )
+        meant = run_meant(path) or ", nor weights that transformers saved in one file"
+        raise CheckpointError(f"{path} is not the folder of a run: it has no {RunFolder(path).recipe.name}{meant}")
     run, recipe = RunFolder(folder), load_recipe(str(folder))
     classes = run.read_classes() if tasks[recipe.task].outputs(recipe) else ()
     checkpoint, source = _newest(run, on_message) if path.is_dir() else (load_checkpoint(path), path)

@@ -3,12 +3,21 @@
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import yaml
 
-__all__ = ["LONGEST", "check_regular", "open_regular", "read_text", "read_yaml", "resolved"]
+__all__ = [
+    "LONGEST",
+    "check_regular",
+    "open_regular",
+    "read_text",
+    "read_yaml",
+    "resolved",
+    "safetensors_metadata",
+]
 
 LONGEST = 1 << 20
 """Maximum size of a YAML text, such as a recipe, in bytes."""
@@ -138,3 +147,15 @@ def read_yaml(text: str, most: int = LONGEST) -> Any:
         raise
     except Exception as error:  # an invalid value, such as `!!int no`, can raise anything
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
+
+
+def safetensors_metadata(path: Path) -> Mapping[str, str]:
+    """The metadata of a safetensors file; empty if it has none, or the file is not one. Its tensors are not read."""
+    import safetensors
+
+    try:
+        check_regular(path)
+        with safetensors.safe_open(path, framework="numpy") as file:
+            return file.metadata() or {}
+    except (safetensors.SafetensorError, OSError, ValueError):
+        return {}

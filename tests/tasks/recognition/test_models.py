@@ -15,14 +15,16 @@ from torch.utils.flop_counter import FlopCounterMode
 from vcycle.errors import PlanError, RecipeError
 from vcycle.nn import SubBatchNorm, convert_batchnorm
 from vcycle.plan import Shape
+from vcycle.tasks.classification.torchvision_models import SizedOptions
 from vcycle.tasks.classification.torchvision_network import torchvision_model
 from vcycle.tasks.recognition.models import MODELS, build_model, names, needs
-from vcycle.tasks.recognition.models.torchvision import TorchvisionOptions
 
 CLASSES = 7
 TINY = ("r3d_tiny", "r3d_small", "slowfast_tiny")
 TORCHVISION = tuple(name for name in names() if MODELS.find(name).downloads)
-PUBLISHED = tuple(name for name in names() if name not in (*TINY, *TORCHVISION))
+TRANSFORMERS = tuple(name for name in names() if name.startswith("videomae"))
+LIBRARIES = dict.fromkeys(TORCHVISION, "torchvision") | dict.fromkeys(TRANSFORMERS, "transformers")
+PUBLISHED = tuple(name for name in names() if name not in (*TINY, *LIBRARIES))
 SMALL = {name: {} for name in TINY} | {
     name: {"stem_width": 8, "widths": (8, 8, 16, 16), "blocks": (1, 2, 2, 1)} for name in PUBLISHED
 }
@@ -32,10 +34,10 @@ SHAPES = [Shape(8, 23, 23), Shape(4, 16, 24), Shape(16, 32, 32)]
 
 
 def build_or_skip(name, **options):
-    """A model; torchvision's on the meta device, where shapes and gradients cost nothing."""
-    if name in TORCHVISION:
-        pytest.importorskip("torchvision")
-    with torch.device("meta" if name in TORCHVISION else "cpu"):
+    """A model; other libraries' on the meta device, where shapes and gradients cost nothing."""
+    if name in LIBRARIES:
+        pytest.importorskip(LIBRARIES[name])
+    with torch.device("meta" if name in LIBRARIES else "cpu"):
         return build_model(name, CLASSES, **SMALL.get(name, {}), **options)
 
 
@@ -210,4 +212,4 @@ def test_clips_of_other_channels_and_dropout_are_options(name):
 
 def test_torchvisions_builder_takes_exactly_the_options_of_its_class():
     taken = set(inspect.signature(torchvision_model).parameters)
-    assert {*TorchvisionOptions.model_fields, "classes", "name"} == taken
+    assert {*SizedOptions.model_fields, "classes", "name"} == taken

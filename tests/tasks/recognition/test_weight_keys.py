@@ -9,7 +9,7 @@ import torch
 from vcycle.tasks.recognition.models import MODELS, build_model, names
 from vcycle.tasks.recognition.weights.keys import dialect_of, foreign_keys, to_ours
 
-OURS = tuple(name for name in names() if not MODELS.find(name).downloads)
+OURS = tuple(name for name in names() if MODELS.find(name).key_map is not None)
 CHECKPOINTS = {
     "pyslowfast_slowfast_4x16_r50": "slowfast_4x16_r50",
     "pyslowfast_slowfast_8x8_r50": "slowfast_8x8_r50",

@@ -9,7 +9,8 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,9 +19,9 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
-from vcycle.utils.reading import open_regular
+from vcycle.utils.reading import LONGEST, open_regular, read_text
 
-__all__ = ["Weights", "read_weights"]
+__all__ = ["Weights", "read_weights", "weights_file"]
 
 _CONTAINERS = ("model_state", "state_dict", "averaged", "model", "params_ema", "params")
 """Keys under which checkpoints store weights: PySlowFast and pytorchvideo, Lightning and others, vcycle (EMA first),
@@ -38,6 +39,10 @@ _FOLDER = 0x10
 """The directory bit in the external attributes of a zip member."""
 _LONGEST = 60
 """The most characters of a text to show."""
+_SAVED = ("model.safetensors", "pytorch_model.bin")
+"""The weights in a folder as `save_pretrained` of transformers writes it, the preferred first."""
+_CONFIG = "config.json"
+"""The configuration of the network beside them."""
 
 
 class _Inert:
@@ -71,20 +76,35 @@ class Weights:
     metadata: Mapping[str, str] = field(default_factory=dict)
     """The metadata of a safetensors file."""
     config: str | None = None
-    """The training configuration as text, if the checkpoint has one (PySlowFast: YAML)."""
+    """The configuration as text, if there is one: PySlowFast's in its checkpoints (YAML), transformers' beside its
+    files (JSON)."""
+
+
+def weights_file(folder: Path) -> Path | None:
+    """The weights in a folder that transformers wrote; None if it holds none."""
+    return next((file for name in _SAVED if (file := folder / name).is_file()), None)
 
 
 def read_weights(path: Path) -> Weights:
     """Read the weights in a file without executing anything in it.
 
     Args:
-        path: A PyTorch, safetensors or Caffe2 file. A checkpoint may store its weights under `model_state`,
-            `state_dict` or `model`, or consist only of weights.
+        path: A PyTorch, safetensors or Caffe2 file, or a folder that transformers wrote. A checkpoint may store its
+            weights under `model_state`, `state_dict` or `model`, or consist only of weights.
 
     Raises:
         CheckpointError: if the file is missing, has another format, is damaged or truncated, has no weights, or could
             only be loaded by executing code.
     """
+    path = weights_file(path) or path
+    weights = _read(path)
+    if weights.config is None and path.name in _SAVED:
+        with suppress(OSError, UnicodeDecodeError):
+            weights = replace(weights, config=read_text(path.with_name(_CONFIG), LONGEST))
+    return weights
+
+
+def _read(path: Path) -> Weights:
     try:
         with open_regular(path) as file:
             head = file.read(1024)

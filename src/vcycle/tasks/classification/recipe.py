@@ -57,9 +57,9 @@ class SamplingBase(Section):
     antialias: bool = False
     """Low-pass filter before downscaling; the papers' bilinear interpolation does not."""
     mean: tuple[float, float, float] = (0.45, 0.45, 0.45)
-    """Mean per channel to subtract, for values in 0..1."""
+    """Mean per channel to subtract, for values in 0..1; by default that of the initial weights' training, if known."""
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.225, 0.225, 0.225)
-    """Standard deviation per channel to divide by."""
+    """Standard deviation per channel to divide by; by default as for `mean`."""
 
 
 class DecaySection(Section):

@@ -68,6 +68,7 @@ def decoded(listed: Mapping[str, VideoList], options: CheckOptions, progress: Pr
 class ClassificationTask(Task[R, VideoList]):
     """A task whose model gives each item, a video or an image, the scores of classes."""
 
+    brought = ("sampling.mean", "sampling.std")
     item: ClassVar[str]
     """Name of one item: `video`."""
     frame_rate: ClassVar[float | None] = None

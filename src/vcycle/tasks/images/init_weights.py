@@ -8,6 +8,7 @@ from torch import nn
 from vcycle.errors import CheckpointError
 from vcycle.nn.classifier import classifier_of
 from vcycle.nn.weights.matching import load_matching
+from vcycle.tasks.brought import brought_by, tell
 from vcycle.tasks.images.recipe import ImagesRecipe
 from vcycle.tasks.saved_weights import read_saved
 
@@ -25,7 +26,9 @@ def initialise(
     Raises:
         CheckpointError: if the weights cannot be read or do not fit, or their classes are others.
     """
+    brought = brought_by(recipe)
     if recipe.init.path is None:
+        tell(recipe, brought, on_message)
         return False
     saved = read_saved(Path(recipe.init.path), on_message)
     weights, keep = saved.weights, recipe.init.head == "keep"
@@ -36,4 +39,5 @@ def initialise(
         )
     load_matching(model, weights, new=None if keep else classifier_of(model))
     on_message(f"init: weights from {weights.source}{'' if keep else ', with a new classifier'}")
+    tell(recipe, brought, on_message)
     return keep

@@ -4,11 +4,14 @@ Models take ``(B, 3, H, W)`` and return logits ``(B, classes)``.
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from vcycle.plan import ShapeConstraints
-from vcycle.tasks.classification.torchvision_models import torchvision_spec
+from vcycle.tasks.classification.torchvision_models import IMAGENET, normalisation, torchvision_spec
 from vcycle.tasks.model_options import ModelOptions, Share, Whole, Wholes
 from vcycle.tasks.models import ModelRegistry, ModelSpec
+from vcycle.utils.extras import require
 
 __all__ = ["MODELS"]
 
@@ -30,6 +33,8 @@ _TORCHVISION = (
 """Those that take images of any size from 32 pixels on."""
 _VITS = {"vit_b_16": 16, "vit_b_32": 32, "vit_l_16": 16, "vit_l_32": 32, "vit_h_14": 14}
 """Vision transformers, and the pixels of their patches."""
+_BRINGS = {"efficientnet_v2_l": normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))}
+"""What weights were trained with that do not use ImageNet's mean and standard deviation."""
 
 
 class TinyOptions(ModelOptions):
@@ -58,7 +63,14 @@ class ImageModels(ModelRegistry):
             fixed={"name": name.removeprefix(_TIMM)},
             needs=ShapeConstraints(size_multiple=multiple),
             downloads="pretrained",
+            brings=lambda _: _timm_brings(name.removeprefix(_TIMM)),
         )
+
+
+def _timm_brings(name: str) -> Mapping[str, Any]:
+    """What timm's pretrained weights were trained with."""
+    config = require("timm", f"model '{_TIMM}{name}' needs").get_pretrained_cfg(name)
+    return {} if config is None else normalisation(config.mean, config.std)
 
 
 MODELS = ImageModels(
@@ -67,7 +79,10 @@ MODELS = ImageModels(
         "resnet_tiny": ModelSpec(
             build=f"{_NETWORKS}:TinyResNet", task="images", options=TinyOptions, token_dropping=False
         ),
-        **{name: torchvision_spec(name, ShapeConstraints(min_size=32), "images") for name in _TORCHVISION},
+        **{
+            name: torchvision_spec(name, ShapeConstraints(min_size=32), "images", brings=_BRINGS.get(name, IMAGENET))
+            for name in _TORCHVISION
+        },
         **{
             name: torchvision_spec(name, ShapeConstraints(min_size=patch, size_multiple=patch), "images")
             for name, patch in _VITS.items()

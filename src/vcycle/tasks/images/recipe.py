@@ -63,9 +63,10 @@ class SamplingSection(SamplingBase):
     antialias: bool = True
     """Low-pass filter before downscaling."""
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
-    """Mean per channel to subtract, for values in 0..1; by default ImageNet's, as most pretrained weights need."""
+    """Mean per channel to subtract, for values in 0..1; by default that of the initial weights' training, if known, or
+    ImageNet's."""
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.229, 0.224, 0.225)
-    """Standard deviation per channel to divide by."""
+    """Standard deviation per channel to divide by; by default as for `mean`."""
 
 
 class InitSection(Section):

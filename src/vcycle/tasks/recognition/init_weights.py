@@ -8,16 +8,14 @@ import torch
 from torch import nn
 
 from vcycle.errors import CheckpointError
+from vcycle.tasks.brought import Brought, brought_by, tell
 from vcycle.tasks.classification.build import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.weights.loading import LoadReport, load_pretrained
-from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
+from vcycle.tasks.recognition.weights.record import UNSEEN, Record, record_in
 from vcycle.tasks.saved_weights import Provenance, read_saved
 
 __all__ = ["build_model", "initialise"]
-
-_NEAR = 0.02
-"""Tolerance for differences in the mean and standard deviation of colors, for values in 0..1."""
 
 
 def initialise(
@@ -40,14 +38,19 @@ def initialise(
     Raises:
         CheckpointError: if the weights cannot be read or do not fit.
     """
+    brought = brought_by(recipe)
     if recipe.init.path is None:
+        tell(recipe, brought, on_message)
         return None
     kept = read_saved(Path(recipe.init.path), on_message)
     weights = kept.weights
     if kept.trained is not None:
         record = _record_of(kept.trained, recipe.init.path)
     else:
-        record = pyslowfast_record(weights.config)
+        record = record_in(weights.config)
+        if record.mean is not None and record.std is not None:
+            values = {"sampling.mean": record.mean, "sampling.std": record.std}
+            brought = Brought(values=values, source=f"weights {weights.source}")
     taken = load_pretrained(model, weights, name=recipe.model.name, head=recipe.init.head, record=record)
     if recipe.init.head == "keep" and kept.trained is not None:
         for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
@@ -57,19 +60,10 @@ def initialise(
                     "videos: init.head=new initialises a new one"
                 )
     on_message(f"init: {taken.summary}")
-    for warning in (*taken.warnings, *_colours(weights.source, record, recipe)):
+    for warning in taken.warnings:
         on_message(f"warning: {warning}")
+    tell(recipe, brought, on_message)
     return taken
-
-
-def _colours(source: str, record: Record, recipe: RecognitionRecipe) -> list[str]:
-    """Warn if the input normalisation differs from that in the weights' training."""
-    sampling = recipe.sampling
-    return [
-        f"weights {source}: they were trained with sampling.{key}={list(theirs)}, this is {list(own)}"
-        for key, theirs, own in (("mean", record.mean, sampling.mean), ("std", record.std, sampling.std))
-        if theirs is not None and any(abs(a - b) > _NEAR for a, b in zip(theirs, own, strict=True))
-    ]
 
 
 def _record_of(trained: Provenance, source: str) -> Record:
@@ -80,4 +74,4 @@ def _record_of(trained: Provenance, source: str) -> Record:
     with torch.device("meta"):
         model = build_model(recipe, len(trained.classes), download=False)
     unseen: dict[str, Any] = {what: getattr(model, what, None) for what in UNSEEN}
-    return Record(**unseen, mean=recipe.sampling.mean, std=recipe.sampling.std)
+    return Record(**unseen)

@@ -123,7 +123,7 @@ class InitSection(Section):
     """The initial weights; without a file, a random initialisation from the seed."""
 
     path: Annotated[str, Field(min_length=1)] | None = None
-    """A weights file, a run folder, or the output of `vcycle export`."""
+    """A weights file, a run folder, the output of `vcycle export`, or a folder that transformers saved."""
     head: Literal["keep", "new"] = "keep"
     """Keep the file's classifier, or initialise a new one."""
     needed: bool = False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.errors import RecipeError
 from vcycle.tasks.models import ModelRegistry
-from vcycle.tasks.recognition.models import resnet3d, slowfast, torchvision
+from vcycle.tasks.recognition.models import resnet3d, slowfast, torchvision, videomae
 
 if TYPE_CHECKING:
     from torch import nn
@@ -20,7 +20,7 @@ __all__ = ["MODELS", "build_model", "fully_convolutional", "names", "needs"]
 
 MODELS = ModelRegistry(
     "recognition",
-    {**resnet3d.MODELS, **slowfast.MODELS, **torchvision.MODELS},
+    {**resnet3d.MODELS, **slowfast.MODELS, **torchvision.MODELS, **videomae.MODELS},
     arguments=1,  # the number of classes
 )
 names = MODELS.names

@@ -1,7 +1,7 @@
 """Loads weights into a model. Every tensor must match; otherwise the error lists models that fit."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -14,7 +14,7 @@ from vcycle.nn.weights.matching import load_state
 from vcycle.tasks.models import KeyMap
 from vcycle.tasks.recognition.models import MODELS, build_model
 from vcycle.tasks.recognition.weights.inflate import inflate
-from vcycle.tasks.recognition.weights.record import UNSEEN, Record, pyslowfast_record
+from vcycle.tasks.recognition.weights.record import UNSEEN, Record, record_in
 
 __all__ = ["Head", "LoadReport", "load_pretrained"]
 
@@ -39,6 +39,8 @@ class LoadReport:
     """The naming scheme of the tensors."""
     new: tuple[str, ...] = ()
     """Parts of the model that stay randomly initialised."""
+    left_out: tuple[str, ...] = ()
+    """Parts of the file that the model does not have, such as the decoder of a pretraining."""
     warnings: tuple[str, ...] = ()
     """Differences that do not prevent the use of the weights."""
 
@@ -46,7 +48,8 @@ class LoadReport:
     def summary(self) -> str:
         """A summary in one line."""
         new = "; newly initialised: " + ", ".join(self.new) if self.new else ""
-        return f"{self.tensors:,} tensors from {self.source} ({self.naming}){new}"
+        left = "; left out: " + ", ".join(self.left_out) if self.left_out else ""
+        return f"{self.tensors:,} tensors from {self.source} ({self.naming}){new}{left}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +100,10 @@ def load_pretrained(
         CheckpointError: if a tensor is missing, unexpected or of another shape, the number of classes differs, or the
             weights were trained as another model. Suggests registered models that fit.
     """
-    record = pyslowfast_record(weights.config) if record is None else record
+    record = record_in(weights.config) if record is None else record
     own = model.state_dict()
-    match = _match(own, weights, classifier_of(model), head, _key_maps(name))
+    weights, left_out = _read_names(own, weights, name)
+    match = _match(own, weights, classifier_of(model), head, name)
     differences = _differences(model, record)
     faults = match.faults or (differences if head == "keep" else [])
     if faults:
@@ -117,19 +121,28 @@ def load_pretrained(
         tensors=len(match.found),
         naming=match.naming,
         new=_parts(key for key in own if key not in match.found and not key.endswith(_COUNTER)),
+        left_out=tuple(dict.fromkeys(_part(key, own) for key in left_out)),
         warnings=tuple(f"weights {weights.source}: {text}" for text in (*differences, *_order(record))),
     )
 
 
-def _match(
-    own: Mapping[str, Tensor], weights: Weights, classifier: str, head: Head, key_maps: Sequence[KeyMap]
-) -> _Match:
+def _read_names(own: Mapping[str, Tensor], weights: Weights, name: str | None) -> tuple[Weights, list[str]]:
+    """Name a file's tensors as the model of that name has them, and list those that it leaves out."""
+    name_read = None if name is None else MODELS.find(name).name_read
+    if name_read is None:
+        return weights, []
+    names = {key: name_read(key, own.keys()) for key in weights.state}
+    state = {ours: weights.state[key] for key, ours in names.items() if ours is not None}
+    return replace(weights, state=state), [key for key, ours in names.items() if ours is None]
+
+
+def _match(own: Mapping[str, Tensor], weights: Weights, classifier: str, head: Head, name: str | None) -> _Match:
     """Match a file's tensors with a model's.
 
     Raises:
         CheckpointError: if their naming scheme is unknown.
     """
-    places, naming, image = _places(own, weights, classifier, key_maps)
+    places, naming, image = _places(own, weights, classifier, _key_maps(name))
     tensors = {places[key]: value for key, value in weights.state.items() if key in places}
     if image:
         tensors = {key: inflate(value, own[key]) if key in own else value for key, value in tensors.items()}
@@ -146,6 +159,9 @@ def _match(
         tensors = {key: value for key, value in tensors.items() if key not in (weight, bias)}
     found = {key: value for key, value in tensors.items() if key in own and value.shape == own[key].shape}
     missing = [key for key in own if key not in tensors and key not in (weight, bias) and not key.endswith(_COUNTER)]
+    for part in MODELS.find(name).new_parts if name is not None and head == "new" else ():
+        if not any(key.startswith(f"{part}.") for key in tensors):
+            missing = [key for key in missing if not key.startswith(f"{part}.")]
     if image:  # only the parts that an image model has must be complete
         parts = {key.partition(".")[0] for key in tensors}
         missing = [key for key in missing if key.partition(".")[0] in parts and ".nonlocal" not in key]
@@ -215,7 +231,13 @@ def _fitting(weights: Weights, record: Record, classes: int, *, but: str) -> lis
         key_map.dialect_of(weights.state) is not None or (key_map.inflated and key_map.inflated(weights.state, False))
         for key_map in _key_maps(None)
     )
-    candidates = [name for name in MODELS.names() if name != but and known is (MODELS.find(name).key_map is not None)]
+    specs = {name: MODELS.find(name) for name in MODELS.names() if name != but}
+    candidates = [
+        name
+        for name, spec in specs.items()
+        if known is (spec.key_map is not None)
+        and (spec.base is None or any(key.startswith(spec.base) for key in weights.state))
+    ]
     return [name for name in candidates if _fits(name, weights, record, classes)]
 
 
@@ -223,7 +245,8 @@ def _fits(name: str, weights: Weights, record: Record, classes: int) -> bool:
     try:
         with torch.device("meta"):
             model = build_model(name, classes)
-        match = _match(model.state_dict(), weights, classifier_of(model), "new", _key_maps(name))
+        weights, _ = _read_names(model.state_dict(), weights, name)
+        match = _match(model.state_dict(), weights, classifier_of(model), "new", name)
     except (CheckpointError, RecipeError):  # unknown names; torchvision is not installed
         return False
     return not match.faults and not _differences(model, record)
@@ -256,6 +279,12 @@ def _order(record: Record) -> list[str]:
 def _parts(keys: Iterable[str]) -> tuple[str, ...]:
     """The parts of a model that keys belong to, without duplicates."""
     return tuple(dict.fromkeys("non-local blocks" if ".nonlocal" in key else key.partition(".")[0] for key in keys))
+
+
+def _part(key: str, own: Iterable[str]) -> str:
+    """The part of a file that a key belongs to and that the model does not have."""
+    first = key.partition(".")[0]
+    return key.rpartition(".")[0] if any(name.startswith(f"{first}.") for name in own) else first
 
 
 def _extent(tensor: Tensor) -> str:

@@ -1,14 +1,15 @@
 """Reads how weights were trained from the metadata of their file: settings that tensors do not show."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from vcycle.utils.reading import read_yaml
 
-__all__ = ["UNSEEN", "Record", "pyslowfast_record"]
+__all__ = ["UNSEEN", "Record", "pyslowfast_record", "record_in"]
 
-UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool")
+UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool", "heads", "trained_clip")
 """Settings that no tensor shows: attributes of models and of records."""
 
 _LONGEST = 1 << 17
@@ -31,12 +32,36 @@ class Record:
     """Frames that are pooled into one after the first stage."""
     stem_pool: bool | None = None
     """Whether height and width are halved once more after the stem."""
+    heads: int | None = None
+    """Attention heads of a transformer."""
+    trained_clip: tuple[int, int] | None = None
+    """Frames and side of the clips that a transformer's positions are for."""
     bgr: bool = False
     """Whether its frames had blue before red."""
     mean: tuple[float, ...] | None = None
     """What was subtracted from the colours, of values in 0..1."""
     std: tuple[float, ...] | None = None
     """What they were divided by."""
+
+
+def record_in(text: str | None) -> Record:
+    """Parse the configuration of weights, PySlowFast's or transformers'; an empty record if it is neither."""
+    return _hugging_face_record(text) or pyslowfast_record(text)
+
+
+def _hugging_face_record(text: str | None) -> Record | None:
+    """Parse a `config.json` of transformers; None if the text is something else."""
+    try:
+        config = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(config, Mapping) or "model_type" not in config:
+        return None
+    heads, frames, side = (config.get(key) for key in ("num_attention_heads", "num_frames", "image_size"))
+    return Record(
+        heads=heads if isinstance(heads, int) else None,
+        trained_clip=(frames, side) if isinstance(frames, int) and isinstance(side, int) else None,
+    )
 
 
 def pyslowfast_record(text: str | None) -> Record:

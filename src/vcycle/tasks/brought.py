@@ -1,0 +1,174 @@
+"""Recipe keys that initial weights bring, such as the mean and standard deviation of their training. Imports no torch.
+
+Weights are the lowest base of a recipe: what they bring is used where neither the recipe nor its bases set the key. It
+is read from what lies with the weights (the recipe of a run or an export, the preprocessor's configuration of
+transformers), or else known of the model's public weights (`ModelSpec.brings`).
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcycle.config.recipe import RUN_RECIPE, RecipeBase
+from vcycle.errors import VcycleError
+from vcycle.tasks.base import tasks
+from vcycle.tasks.models import models_of
+from vcycle.utils.reading import LONGEST, read_text, read_yaml, safetensors_metadata
+
+__all__ = ["Brought", "brought_by", "tell", "unset"]
+
+_PREPROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
+"""Files of transformers beside weights that hold a mean and a standard deviation."""
+_NEAR = 0.02
+"""Tolerance for differences in the mean and standard deviation of colors, for values in 0..1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Brought:
+    """Recipe keys that initial weights bring."""
+
+    values: Mapping[str, Any]
+    """The value of each dotted key, such as `sampling.mean`."""
+    source: str
+    """The weights, for messages."""
+
+    @property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """The values by section and key, as a recipe has them."""
+        found: dict[str, dict[str, Any]] = {}
+        for dotted, value in self.values.items():
+            section, _, key = dotted.partition(".")
+            found.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
+        return found
+
+
+def brought_by(recipe: RecipeBase) -> Brought | None:
+    """What a recipe's initial weights bring, whether or not the recipe sets those keys; None for nothing.
+
+    Weights that cannot be read bring nothing: they are refused when they are loaded.
+    """
+    keys = tasks[recipe.task].brought
+    if not keys:
+        return None
+    path = recipe.init.path
+    if path is not None and (found := _recorded(Path(path), keys)) is not None:
+        return found
+    try:
+        spec = models_of(recipe.task).find(recipe.model.name)
+        options = recipe.model.options
+        if path is None and not (spec.downloads is not None and options.get(spec.downloads)):
+            return None
+        known = spec.brings(spec.read_options(recipe.model.name, options)) if callable(spec.brings) else spec.brings
+    except VcycleError:  # an unknown model or option, which is refused with the plan
+        return None
+    values = {key: value for key, value in known.items() if key in keys}
+    return Brought(values=values, source=f"the public weights of {recipe.model.name}") if values else None
+
+
+def unset(recipe: RecipeBase) -> list[str]:
+    """The keys that weights of the recipe's task may bring and that the recipe leaves at their defaults."""
+    return [key for key in tasks[recipe.task].brought if not _is_set(recipe, key)]
+
+
+def tell(recipe: RecipeBase, brought: Brought | None, on_message: Callable[[str], None]) -> None:
+    """Say which values a recipe has from its weights, and warn of those that contradict them.
+
+    Args:
+        recipe: The resolved recipe.
+        brought: What its weights bring.
+        on_message: Called with each line.
+    """
+    if brought is None:
+        return
+    taken = []
+    for key, theirs in brought.values.items():
+        section, _, name = key.partition(".")
+        options = getattr(recipe, section)
+        own, default = getattr(options, name), type(options).model_fields[name].default
+        if any(abs(a - b) > _NEAR for a, b in zip(theirs, own, strict=True)):
+            on_message(f"warning: {brought.source}: they were trained with {key}={list(theirs)}, this is {list(own)}")
+        elif own != default:
+            taken.append(f"{key}={list(own)}")
+    if taken:
+        on_message(f"init: {' and '.join(taken)} of {brought.source}")
+
+
+def _is_set(recipe: RecipeBase, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return section in recipe.model_fields_set and name in getattr(recipe, section).model_fields_set
+
+
+def _recorded(path: Path, keys: Iterable[str]) -> Brought | None:
+    """What lies with weights says of them."""
+    for file in (path / RUN_RECIPE, path.parent.parent / RUN_RECIPE):
+        ours = path.is_dir() if file.parent == path else path.parent.name == "checkpoints"
+        if ours and file.is_file():
+            return _of_recipe(_text(file), keys, f"weights {path}")
+    recipe = safetensors_metadata(path).get("vcycle.recipe")
+    if recipe is not None:
+        return _of_recipe(recipe, keys, f"weights {path}")
+    folder = path if path.is_dir() else path.parent
+    for file in (folder / name for name in _PREPROCESSORS):
+        if not file.is_file():
+            continue
+        if (found := _of_preprocessor(_text(file), keys, f"weights {path} ({file.name})")) is not None:
+            return found
+    return None
+
+
+def _text(file: Path) -> str:
+    try:
+        return read_text(file, LONGEST)
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _of_recipe(text: str, keys: Iterable[str], source: str) -> Brought | None:
+    """The values of keys in a run's recipe."""
+    try:
+        data = read_yaml(text)
+    except (ValueError, RecursionError):
+        return None
+    values = {}
+    for dotted in keys:
+        section, _, key = dotted.partition(".")
+        held = data.get(section) if isinstance(data, Mapping) else None
+        if isinstance(held, Mapping) and (value := _per_channel(key, held.get(key))) is not None:
+            values[dotted] = value
+    return Brought(values=values, source=source) if values else None
+
+
+def _of_preprocessor(text: str, keys: Iterable[str], source: str) -> Brought | None:
+    """The mean and standard deviation in a preprocessor's configuration of transformers."""
+    try:
+        config = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    inner = [config, *(config.get(key) for key in ("video_processor", "image_processor"))] if _is_map(config) else []
+    for section in filter(_is_map, inner):
+        if section.get("do_normalize") is False:
+            found: dict[str, Any] = {"sampling.mean": (0.0, 0.0, 0.0), "sampling.std": (1.0, 1.0, 1.0)}
+        else:
+            found = {f"sampling.{key}": _per_channel(key, section.get(f"image_{key}")) for key in ("mean", "std")}
+        values = {key: value for key, value in found.items() if key in keys and value is not None}
+        if values:
+            return Brought(values=values, source=source)
+    return None
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _per_channel(key: str, value: Any) -> tuple[float, ...] | None:
+    """A mean or standard deviation per channel; None if it is something else."""
+    values = [value] * 3 if isinstance(value, int | float) else value
+    if not isinstance(values, list | tuple) or len(values) != 3:
+        return None
+    least = 0.0 if key == "std" else -math.inf
+    if not all(isinstance(part, int | float) and math.isfinite(part) and part > least for part in values):
+        return None
+    return tuple(float(part) for part in values)
