@@ -12,7 +12,8 @@ from vcycle.bench.steps import ceiling, study
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.steps.loading import Stream
 from vcycle.bench.steps.stepper import Parts, Run, Stepper
-from vcycle.bench.steps.study import Effort, bench_steps
+from vcycle.bench.steps.study import bench_steps
+from vcycle.bench.steps.turns import Effort
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.cli.app import app
