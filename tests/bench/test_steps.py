@@ -111,6 +111,20 @@ def test_the_work_of_a_step_is_counted_forward_and_backward(workload):
     assert step_flops(replace(workload, build=build), shape) == 2 * forward
 
 
+def test_a_batch_that_training_computes_in_micro_batches_is_timed_in_them(workload, plans):
+    seen = []
+
+    class Counted(OneLayer):
+        def forward(self, clips):
+            seen.append(len(clips))
+            return super().forward(clips)
+
+    small = plans["constant"].baseline_shape
+    whole = replace(workload, build=lambda: Counted(3, 12, 3, padding=1))
+    Stepper(whole, plans["constant"], micro={(small.batch, small.shape): 3}).run(small, 1)
+    assert (small.batch, seen) == (4, [3, 1])
+
+
 def test_the_fastest_arithmetic_is_measured():
     assert 1e8 < peak_flops(torch.device("cpu"), "fp32") < 1e15
 
