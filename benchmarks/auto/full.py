@@ -3,8 +3,9 @@
     python full.py train SEARCH.json RECIPE [KEY=VALUE...] --seeds 0,1 --work FOLDER --out RESULTS.jsonl
     python full.py table SEARCH.json RESULTS.jsonl
 
-All plans of the pilot, the proposal among them, and the recipe's own plan are trained for the same predicted time.
-Finished runs are kept.
+All plans of the pilot, the proposal among them, the recipe's own plan, the constant shape and its control are trained
+for the same predicted time. Finished runs are kept. The table has each plan's accuracy minus that of the proposal, with
+a 95 % Student interval over test videos, each the mean over the seeds that both plans have.
 """
 
 import argparse
@@ -14,17 +15,30 @@ from statistics import mean
 
 from vcycle.bench.auto.candidates import Candidate
 from vcycle.bench.runs import Arm, train_all
+from vcycle.bench.statistics import clip_interval
 from vcycle.bench.study import run_key, train_arm
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_given
 from vcycle.train.callbacks import Callbacks
 
 
-def arms_of(search):
-    """The pilot's rows of a search, best first, and the recipe's own: with a candidate each."""
-    rows = [row for row in search["candidates"] if row["pilot"] or row["own"]]
+def arms_of(search, only):
+    """The rows of a search to train, with a candidate each: those with these labels.
+
+    Without labels, those of the pilot, best first, the recipe's own, the constant shape and its control.
+    """
+    rows = [
+        row
+        for row in search["candidates"]
+        if (row["label"] in only if only else row["pilot"] or row["own"] or is_unshaped(row))
+    ]
     rows.sort(key=lambda row: (-row["chosen"], -len(row["pilot"]), -row["pilot"][-1]["value"] if row["pilot"] else 0))
     return [(row, candidate_of(row)) for row in rows]
+
+
+def is_unshaped(row):
+    """Whether a row is the constant shape or a control."""
+    return row["label"] == "constant" or row["label"].startswith("control:")
 
 
 def candidate_of(row):
@@ -41,9 +55,7 @@ def train_full(search, recipe, seeds, work, out, only):
     """Train every arm with every seed, or those with these labels alone."""
     experiment = Experiment(recipe, work)
     samples, arms, recipes = len(experiment.splits.train), [], {}
-    for row, candidate in arms_of(search):
-        if only and row["label"] not in only:
-            continue
+    for row, candidate in arms_of(search, only):
         length = float(row["plan"].rpartition("@")[2])
         plan = candidate.build(recipe, samples, length)
         own = candidate.recipe(recipe).model_copy(update={"plan": candidate.name(length)})
@@ -78,9 +90,9 @@ def table(search, runs):
             f"{row['seconds']:.1f} s",
         ]
         cells += [f"{mean(run['cpu_seconds'] for run in each):.1f} s", pilot]
-        cells += [f"{100 * mean(run['test'] for run in each):.1f} %", str(len(each))]
+        cells += [f"{100 * mean(run['test'] for run in each):.1f} %", str(len(each)), over(found[chosen], each)]
         print(f"| {' | '.join(cells)} |")
-    if chosen in found:
+    if chosen in found and len(found) > 1:
         best = max(mean(run["test"] for run in each) for each in found.values())
         mine = mean(run["test"] for run in found[chosen])
         print(f"\nproposal {100 * mine:.1f} %, best {100 * best:.1f} %: {mine / best:.3f} of the best in the same time")
@@ -92,6 +104,13 @@ def table(search, runs):
     )
 
 
+def over(chosen, other):
+    """The points that the trainings of a plan have more than those of the proposal, with their interval."""
+    pairs = [(a["each"], b["each"]) for b in chosen for a in other if a is not b and a["seed"] == b["seed"]]
+    found = clip_interval(*map(list, zip(*pairs, strict=True)), shares=True) if pairs else None
+    return "" if found is None else f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
+
+
 def main():
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -101,7 +120,7 @@ def main():
     full.add_argument("recipe")
     full.add_argument("overrides", nargs="*")
     full.add_argument("--seeds", default="0")
-    full.add_argument("--only", action="append", help="Label of a plan to train; several, or all by default.")
+    full.add_argument("--only", action="append", help="Label of any plan of the search; several.")
     full.add_argument("--work", type=Path, required=True)
     full.add_argument("--out", type=Path, required=True)
     shown = commands.add_parser("table")

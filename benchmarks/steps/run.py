@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from vcycle.bench.steps.study import Effort, bench_steps
+from vcycle.bench.steps.study import bench_steps
+from vcycle.bench.steps.turns import Effort
 from vcycle.bench.steps.workload import workload_of
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import train

@@ -12,18 +12,19 @@ from vcycle.tasks.reference import Reference
 
 
 @pytest.fixture
-def comparison(arms_of, run_of):
+def comparison(arms_of, run_of, steps_of):
     """Makes a comparison whose arms end at the validation and test accuracies that are given."""
 
-    def make(accuracy, *, seeds=2, test=True, seconds=(), **given):
+    def make(accuracy, *, seeds=2, test=True, seconds=(), steps=None, **given):
         runs = []
         arms = arms_of(*accuracy)
         for seed, arm in itertools.product(range(seeds), arms):
             val, shown = accuracy[arm.name]
-            took = {"seconds": dict(seconds)[arm.name] + seed} if arm.name in dict(seconds) else {}
+            took = {"seconds": dict(seconds)[arm.name]} if arm.name in dict(seconds) else {}
             shift = 0.01 * seed
             runs.append(run_of(arm, seed, val=val + shift, test=shown + shift if test else None, **took))
-        return Comparison(measure=measures()["top-1"], arms=tuple(arms), runs=tuple(runs), **given)
+        steps = steps or steps_of(arms)
+        return Comparison(measure=measures()["top-1"], arms=tuple(arms), runs=tuple(runs), steps=steps, **given)
 
     return make
 
@@ -74,19 +75,52 @@ def test_gains_are_of_time_and_of_accuracy_on_the_split_that_is_shown(comparison
     data = json.loads(json.dumps(found.as_data()))
     assert (data["plan"], data["control"], data["split"]) == ("cascade", "control:cascade", "test")
     arm, plan = data["arms"]["cascade"], found.arms[1].plan
-    assert arm["train_seconds"] == 25.5
+    steps = {each.name: len(each.plan) for each in found.arms}
+    assert (arm["train_seconds"], arm["wall_seconds"]) == (steps["cascade"], 25.5)
     assert (arm["value"], arm["val"]) == (pytest.approx(0.755), pytest.approx(0.805))
     assert arm["value_std"] == pytest.approx(0.01 / 2**0.5)
     assert (arm["seeds"], arm["steps"], arm["samples"]) == (2, len(plan), plan.samples)
     assert arm["fingerprint"] == plan.fingerprint
-    assert arm["over_constant"]["speedup"] == pytest.approx(100.5 / 25.5)
+    assert arm["over_constant"]["speedup"] == pytest.approx(steps["constant"] / steps["cascade"])
     assert arm["over_constant"]["difference"]["difference"] == pytest.approx(-0.05)
-    assert arm["over_control"]["speedup"] == pytest.approx(80.5 / 25.5)
+    assert arm["over_control"]["speedup"] == pytest.approx(steps["control:cascade"] / steps["cascade"])
     assert arm["over_control"]["difference"]["low"] < 0.05 < arm["over_control"]["difference"]["high"]
     assert "over_constant" not in data["arms"]["constant"]
     assert "over_control" not in data["arms"]["control:cascade"]
-    assert data["arms"]["control:cascade"]["over_constant"]["speedup"] == pytest.approx(100.5 / 80.5)
-    assert [run["curve"] for run in data["runs"]] == [[[1.0, 10, 0.1], [2.0, 20, run["val"]]] for run in data["runs"]]
+    assert data["arms"]["control:cascade"]["over_constant"]["speedup"] == pytest.approx(1.0)
+    assert [run["curve"] for run in data["runs"]] == [
+        [[1.0, run["samples"] // 2, 0.1], [2.0, run["samples"], run["val"]]] for run in data["runs"]
+    ]
+    assert [run["curve_seconds"][-1] for run in data["runs"]] == [run["steps"] for run in data["runs"]]
+
+
+def test_times_are_of_steps_timed_in_turns_and_a_wall_clock_that_disagrees_is_said_to(comparison):
+    accuracy = {"constant": (0.9, 0.9), "long+short": (0.9, 0.9), "cascade": (0.9, 0.9)}
+    quiet = {"constant": 111.0, "long+short": 37.0, "cascade": 30.0}  # a second per step, as steps in turns take
+    same = comparison(accuracy, seconds=quiet)
+    # Other programs ran beside the trainings of the constant shape and of cascade: the wall clock prefers long+short.
+    bent = comparison(accuracy, seconds={**quiet, "constant": 200.0, "cascade": 45.0})
+    assert same.best == bent.best == "cascade"
+    gains = [each.as_data()["arms"]["cascade"]["over_constant"] for each in (same, bent)]
+    assert [gain["speedup"] for gain in gains] == [3.7, 3.7]
+    assert [gain["wall_speedup"] for gain in gains] == [3.7, pytest.approx(200 / 45)]
+    assert [gain["clocks_disagree"] for gain in gains] == [False, True]
+    for seconds, disagree in ((32.9, False), (33.1, True), (27.4, False), (27.2, True)):  # 10 % either way
+        gain = comparison(accuracy, seconds={**quiet, "cascade": seconds}).gain("cascade", "constant")
+        assert gain.clocks_disagree == disagree
+
+
+def test_a_speed_up_has_its_range_over_turns_that_a_machine_slow_in_one_does_not_widen(comparison, arms_of, steps_of):
+    arms = arms_of("constant", "cascade")
+    accuracy = {"constant": (0.9, 0.9), "cascade": (0.9, 0.9)}
+    gain = comparison(accuracy, steps=steps_of(arms)).gain("cascade", "constant")
+    assert (gain.speedup_low, gain.speedup, gain.speedup_high) == pytest.approx((3.7, 3.7, 3.7))
+    # In one turn, other programs ran beside the full shape alone.
+    full = arms[0].plan.baseline_shape
+    steps = steps_of(arms, lambda shape, turn: 2.0 if (shape, turn) == (full, 0) else 1.0)
+    gain = comparison(accuracy, steps=steps).gain("cascade", "constant")
+    assert gain.speedup_low == pytest.approx(3.7)
+    assert gain.speedup_high == pytest.approx(222 / (30 + arms[1].plan.counts[full]))
 
 
 def test_without_a_test_split_validation_is_shown(comparison):
@@ -104,17 +138,16 @@ def test_one_seed_has_no_interval(comparison):
 def test_of_several_lengths_the_fastest_within_a_point_of_the_best_on_validation_is_compared_with(comparison):
     lengths = {"constant@0.25": (0.5, 0.9), "constant@0.5": (0.895, 0.5), "constant": (0.9, 0.6)}
     controls = {"control:cascade@0.5": (0.6, 0.9), "control:cascade": (0.9, 0.5)}
-    seconds = {"constant@0.25": 25.0, "constant@0.5": 50.0, "control:cascade@0.5": 40.0}
-    found = comparison({**lengths, "cascade": (0.9, 0.6), **controls}, seconds=seconds)
+    found = comparison({**lengths, "cascade": (0.9, 0.6), **controls})
     data = found.as_data()
     assert (found.constant, data["constant"]) == ("constant@0.5", "constant@0.5")
     assert (found.control_of("cascade"), data["control"]) == ("control:cascade", "control:cascade")
-    assert data["arms"]["cascade"]["over_constant"]["speedup"] == pytest.approx(50.5 / 25.5)
+    assert data["arms"]["cascade"]["over_constant"]["speedup"] == pytest.approx(56 / 30)
     assert data["arms"]["cascade"]["over_constant"]["cpu_speedup"] == 1.0
 
 
 @pytest.fixture
-def gain(arms_of, run_of):
+def gain(arms_of, run_of, steps_of):
     """What cascade gains over constant, from each seed's answers on the test videos."""
 
     def of(each):
@@ -124,7 +157,8 @@ def gain(arms_of, run_of):
             for seed, row in each[arm.name].items():
                 known = [answer for answer in row or [0.7] if answer is not None]
                 runs.append(run_of(arm, seed, test=sum(known) / len(known), each=row))
-        return Comparison(measure=measures()["top-1"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
+        found = Comparison(measure=measures()["top-1"], arms=tuple(arms), runs=tuple(runs), steps=steps_of(arms))
+        return found.gain("cascade", "constant")
 
     return of
 
@@ -168,14 +202,15 @@ def test_a_few_videos_that_all_come_out_alike_show_nothing(gain, videos):
     assert worse.no_worse == ("not shown" if videos == 2 else "shown worse")
 
 
-def test_of_two_clips_in_decibels_nothing_is_shown_that_a_bootstrap_would(arms_of, run_of):
+def test_of_two_clips_in_decibels_nothing_is_shown_that_a_bootstrap_would(arms_of, run_of, steps_of):
     arms = arms_of("constant", "cascade")
     runs = []
     for seed in range(4):
         for arm, gained in zip(arms, (0.0, 0.03), strict=True):
             each = [20.0 + gained + 0.001 * seed, 28.0 + 2 * gained]
             runs.append(run_of(arm, seed, test=sum(each) / 2, each=each))
-    found = Comparison(measure=measures()["PSNR"], arms=tuple(arms), runs=tuple(runs)).gain("cascade", "constant")
+    whole = Comparison(measure=measures()["PSNR"], arms=tuple(arms), runs=tuple(runs), steps=steps_of(arms))
+    found = whole.gain("cascade", "constant")
     assert min(found.paired.low, found.welch.low) > 0
     assert found.clips.low < -0.05
     assert (found.no_worse, found.doubt) == ("not shown", "few")
@@ -214,18 +249,22 @@ def test_one_seed_shows_nothing(comparison):
 
 
 @pytest.fixture
-def reach(arms_of, run_of):
-    """How soon an arm with these curves reaches a half."""
+def reach(arms_of, run_of, steps_of):
+    """How soon an arm with these curves, of values by step, reaches a half."""
 
     def of(*curves):
         (arm,) = arms_of("cascade")
-        runs = [run_of(arm, seed, val=curve[-1][2], curve=curve) for seed, curve in enumerate(curves)]
-        return Comparison(measure=measures()["top-1"], arms=(arm,), runs=tuple(runs)).reach("cascade", 0.5)
+        runs = []
+        for seed, curve in enumerate(curves):
+            points = [(99.0, arm.plan.samples_before(step), value) for step, value in curve]
+            runs.append(run_of(arm, seed, val=curve[-1][1], curve=points))
+        found = Comparison(measure=measures()["top-1"], arms=(arm,), runs=tuple(runs), steps=steps_of([arm]))
+        return found.reach("cascade", 0.5)
 
     return of
 
 
-SOON, LATER, NEVER = [(1.0, 1, 0.5), (2.0, 2, 0.4)], [(1.0, 1, 0.1), (4.0, 2, 0.6)], [(9.0, 1, 0.49)]
+SOON, LATER, NEVER = [(1, 0.5), (2, 0.4)], [(1, 0.1), (4, 0.6)], [(9, 0.49)]
 
 
 def test_the_time_to_a_target_is_that_of_the_first_validation_at_or_above_it(reach):
@@ -241,9 +280,9 @@ def test_runs_that_never_reach_the_target_count_in_the_median(reach):
 def test_a_training_that_failed_never_reaches_the_target(comparison):
     lost = tuple(Failure(arm="cascade", seed=seed, key="k", failed="the loss is not finite") for seed in (2, 3))
     found = comparison({"cascade": (0.9, 0.9)}, failures=lost[:1])
-    assert found.reach("cascade", 0.5) == Reach(reached=2, runs=3, median=2.0, low=2.0, high=None)
+    assert found.reach("cascade", 0.5) == Reach(reached=2, runs=3, median=30.0, low=30.0, high=None)
     found = comparison({"cascade": (0.9, 0.9)}, failures=lost)
-    assert found.reach("cascade", 0.5) == Reach(reached=2, runs=4, median=None, low=2.0, high=None)
+    assert found.reach("cascade", 0.5) == Reach(reached=2, runs=4, median=None, low=30.0, high=None)
 
 
 def test_the_target_is_where_the_constant_shape_ends_unless_it_is_given(comparison):

@@ -12,7 +12,8 @@ from vcycle.bench.steps import ceiling, study
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.steps.loading import Stream
 from vcycle.bench.steps.stepper import Parts, Run, Stepper
-from vcycle.bench.steps.study import Effort, bench_steps
+from vcycle.bench.steps.study import bench_steps
+from vcycle.bench.steps.turns import Effort
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
 from vcycle.cli.app import app
@@ -131,6 +132,20 @@ def test_the_work_of_attention_is_counted_by_pairs_of_the_kept_tokens(workload, 
     forward = 3 * 4 * kept**2 * (3 * 4 * 4)
     # Backward, each of the two products has the gradients of both factors.
     assert step_flops(replace(workload, build=OneAttention), shape) == 3 * forward
+
+
+def test_a_batch_that_training_computes_in_micro_batches_is_timed_in_them(workload, plans):
+    seen = []
+
+    class Counted(OneLayer):
+        def forward(self, clips):
+            seen.append(len(clips))
+            return super().forward(clips)
+
+    small = plans["constant"].baseline_shape
+    whole = replace(workload, build=lambda: Counted(3, 12, 3, padding=1))
+    Stepper(whole, plans["constant"], micro={small: 3}).run(small, 1)
+    assert (small.batch, seen) == (4, [3, 1])
 
 
 def test_the_fastest_arithmetic_is_measured():

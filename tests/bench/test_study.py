@@ -14,7 +14,7 @@ from vcycle.errors import PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
-from vcycle.train import stopping
+from vcycle.train import clock, stopping
 
 TEXT = """
 sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: false}
@@ -52,15 +52,24 @@ def load(digit_videos, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def study(load, tmp_path_factory):
+    """A study whose wall clock is an hour late at every step of the constant shape, as if other programs ran."""
     out = tmp_path_factory.mktemp("study")
-    started = []
-    found = compare_plans(
-        load(),
-        ["constant", "cascade"],
-        seeds=(0, 1),
-        out=out,
-        on_start=lambda arm, seed: started.append((arm.name, seed)),
-    )
+    started, late = [], [0.0]
+    now = clock._now
+
+    def count(_):
+        late[0] += 3600.0 * (started[-1][0] == "constant")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(clock, "_now", lambda: (now()[0] + late[0], now()[1]))
+        found = compare_plans(
+            load(),
+            ["constant", "cascade"],
+            seeds=(0, 1),
+            out=out,
+            on_start=lambda arm, seed: started.append((arm.name, seed)),
+            on_step=count,
+        )
     return found, out, started
 
 
@@ -78,6 +87,32 @@ def test_arms_share_their_seeds_and_are_trained_whole(study, load):
             assert set(run.each) <= {0, 1}
             assert run.test == pytest.approx(sum(run.each) / len(run.each))
     json.dumps(found.as_data())
+
+
+def test_a_wall_clock_that_other_programs_moved_changes_no_ratio_and_is_said_to_disagree(study):
+    found, _, _ = study
+    data = found.as_data()
+    gain = data["arms"]["cascade"]["over_constant"]
+    plans = {arm.name: arm.plan for arm in found.arms}
+    assert set(found.steps.turns) == {shape for plan in plans.values() for shape in plan.shapes}
+    assert gain["speedup"] == found.steps.of(plans["constant"]) / found.steps.of(plans["cascade"])
+    assert gain["speedup_low"] <= gain["speedup"] <= gain["speedup_high"] < 1000 < gain["wall_speedup"]
+    assert gain["clocks_disagree"] is True
+    # The constant shape and the control take the same steps, whatever the wall clock says.
+    assert data["arms"]["control:cascade"]["over_constant"]["speedup"] == 1.0
+    assert data["arms"]["constant"]["wall_seconds"] > 1000 * data["arms"]["constant"]["train_seconds"]
+
+
+def test_a_finished_study_keeps_the_times_of_its_machine(study, load, monkeypatch):
+    found, out, _ = study
+    file = out / "steps.json"
+    text = file.read_text()
+    monkeypatch.setattr("vcycle.bench.study.time_steps", lambda *_, **__: pytest.fail("timed again"))
+    try:
+        file.write_text(json.dumps(json.loads(text) | {"machine": {"processor": "another"}}))
+        assert compare_plans(load(), ["constant", "cascade"], seeds=(0, 1), out=out) == found
+    finally:
+        file.write_text(text)
 
 
 def test_a_run_of_a_study_can_be_evaluated_from_its_folder(study):

@@ -518,3 +518,20 @@ def test_deep_metadata_of_an_exported_file_is_an_error_in_one_line(vcycle, here,
             assert (key, text[:3], ran.code, "unexpected" in ran.err) in [
                 (key, text[:3], code, False) for code in (0, 2)
             ]
+
+
+def test_an_output_file_without_its_option_is_refused_with_the_option(vcycle):
+    ran = vcycle("export", "run", "model.safetensors")
+    assert ran.code == 2
+    assert ran.err == (
+        "error: Got unexpected extra argument(s) (model.safetensors): --out names the output (see `vcycle export -h`)\n"
+    )
+    assert "--out" not in vcycle("plan", "videos/small", "--json", "-").err  # it has no such option
+
+
+@pytest.mark.parametrize("group", [(), ("plan",), ("bench",)])
+def test_a_list_of_commands_has_a_whole_sentence_for_each(vcycle, group):
+    lines = vcycle(*group, "-h").out.partition("Commands:")[2].split("\n")
+    said = [line for line in lines if line.strip()]
+    assert len(said) > 1
+    assert [line for line in said if not line.endswith(".") or line.endswith("...")] == []

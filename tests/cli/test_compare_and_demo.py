@@ -3,16 +3,20 @@
 import contextlib
 import io
 import json
+import shutil
+from html import escape
 
 import pytest
 
 from vcycle.cli.app import app
 from vcycle.console import process
+from vcycle.report.comparison import statements
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
 ARM = {
     "train_seconds": float,
+    "wall_seconds": float,
     "value": float,
     "value_std": float,
     "steps": int,
@@ -72,6 +76,30 @@ def test_the_same_command_goes_on_with_what_is_done(vcycle, compared, videos):
     assert ran.out.count("\n") == 1
     assert "reusing 3 of 3 finished runs" in ran.err
     assert json.loads(ran.out) == json.loads((folder / "study/comparison.json").read_text())
+
+
+def test_a_page_about_a_study_has_the_verdict_of_its_comparison(vcycle, compared, tmp_path):
+    study = shutil.copytree(compared[0] / "study", tmp_path / "study")
+    data = json.loads((study / "comparison.json").read_text())
+    for arm in data["arms"].values():
+        arm["beats_reference"] = True
+    gain = data["arms"]["cascade"]["over_constant"]
+    gain |= {"speedup": 2.9, "speedup_low": 2.8, "speedup_high": 3.0, "wall_speedup": 4.36, "clocks_disagree": True}
+    (study / "comparison.json").write_text(json.dumps(data))
+    ran = vcycle("report", study, "--markdown", "-o", tmp_path / "page.html")
+    said = statements(data)
+    assert said[0].startswith("cascade trains 2.90× faster (2.80 to 3.00; wall clock 4.36×, which disagrees)")
+    page = (tmp_path / "page.html").read_text()
+    for line in said:
+        assert f"<p>{escape(line)}</p>" in page
+        assert f"\n- {line}\n" in ran.out
+    # One that an earlier version wrote lacks the wall clock's.
+    del gain["wall_speedup"]
+    (study / "comparison.json").write_text(json.dumps(data))
+    ran = vcycle("report", study, "-o", tmp_path / "other.html")
+    assert ran.code == 2
+    assert "another version of vcycle wrote it: the same `vcycle compare` writes it again" in ran.err
+    assert not (tmp_path / "other.html").exists()
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_times_measured_on_another_machine_are_measured_again(searched, train_on
     def measured(*_, **__):
         raise VcycleError("measured again")
 
-    monkeypatch.setattr(propose, "bench_steps", measured)
+    monkeypatch.setattr(propose, "time_steps", measured)
     arguments = (folder / "tiny.yaml", f"data={train_only}", *QUICK, "--pilot", "0", "--work")
     assert vcycle("plan", "auto", *arguments, folder / "work").code == 0
     assert "measured again" in vcycle("plan", "auto", *arguments, tmp_path).err

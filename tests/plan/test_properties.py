@@ -1,6 +1,7 @@
 """What holds for any baseline and any options: sums, order, samples, laws."""
 
 import math
+from collections import Counter
 from itertools import accumulate
 
 import pytest
@@ -166,6 +167,16 @@ def test_work_and_shapes_are_those_of_the_steps(plan: Plan) -> None:
     assert plan.work(lambda cell: 1.0) == len(plan)
     cells = dict.fromkeys((step.shape, step.batch, step.bn_batch) for step in plan)
     assert [(cell.shape, cell.batch, cell.bn_batch) for cell in plan.shapes] == list(cells)
+
+
+@FEW
+@given(any_plan, st.floats(0, 1))
+def test_counts_before_a_step_are_those_of_the_steps_before_it(plan: Plan, part: float) -> None:
+    step = round(part * len(plan))
+    before = Counter((k.shape, k.batch, k.bn_batch) for k in plan[:step])
+    found = {(cell.shape, cell.batch, cell.bn_batch): count for cell, count in plan.counts_before(step).items()}
+    assert {cell: count for cell, count in found.items() if count} == before
+    assert len(found) == len(plan.shapes)
 
 
 @FEW

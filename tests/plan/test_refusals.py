@@ -209,6 +209,8 @@ def test_too_few_steps_name_the_stage_that_would_have_none() -> None:
     expected = "9 steps for 10 stages leave stage 'fine-tuning 1' without a step: train for at least 10"
     with pytest.raises(PlanError, match=re.escape(expected)):
         multigrid(base(decay=decay, epochs=9, clips=8), steps=9)
+    with pytest.raises(PlanError, match="1 step for 10 stages leaves stage"):
+        multigrid(base(decay=decay, epochs=9, clips=8), steps=1)
     assert [s.steps for s in multigrid(base(decay=decay), steps=10).stages] == [1] * 10
 
 

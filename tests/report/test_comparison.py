@@ -15,9 +15,13 @@ def interval(difference, half=0.01):
     return {"difference": difference, "low": difference - half, "high": difference + half, "confidence": 0.95}
 
 
-def gain(speedup, difference=None, paired=None, no_worse="not shown", doubt=None):
+def gain(speedup, difference=None, paired=None, no_worse="not shown", doubt=None, wall=None):
     return {
         "speedup": speedup,
+        "speedup_low": 0.9 * speedup,
+        "speedup_high": 1.2 * speedup,
+        "wall_speedup": wall or speedup,
+        "clocks_disagree": wall is not None,
         "cpu_speedup": speedup,
         "difference": None if difference is None else interval(difference),
         "paired": paired,
@@ -33,7 +37,8 @@ def reach(reached, median, low, high, runs=2):
 def arm(seconds, value, **gains):
     return {
         "train_seconds": seconds,
-        "cpu_seconds": 1.9 * seconds,
+        "wall_seconds": 1.9 * seconds,
+        "data_seconds": 0.19 * seconds,
         "steps": 1234,
         "samples": 56789,
         "value": value,
@@ -46,7 +51,8 @@ def arm(seconds, value, **gains):
 
 def run(name, seed, seconds, value):
     times = [seconds * part for part in (0.25, 0.5, 1.0)]
-    return {"arm": name, "seed": seed, "curve": [[t, 1, value * t / seconds + 0.01 * seed] for t in times]}
+    curve = [[7 * t, 1, value * t / seconds + 0.01 * seed] for t in times]
+    return {"arm": name, "seed": seed, "curve": curve, "curve_seconds": times}
 
 
 ARMS = {
@@ -95,21 +101,24 @@ def test_a_title_is_shown_as_it_is():
 def test_what_takes_longer_is_said_to():
     slow = {**DATA, "arms": {**ARMS, "cascade": arm(125.0, 0.9, over_constant=gain(0.8, 0.0))}}
     assert "0.80×" in shown(comparison_table(slow, "tiny"))
-    assert statements(slow)[0].startswith("cascade trains 1.25× slower than the constant shape")
+    assert statements(slow)[0].startswith(
+        "cascade trains 1.25× slower (1.04 to 1.39; wall clock 1.25×) than the constant shape"
+    )
 
 
 def test_the_statements_name_both_comparisons_with_their_intervals():
     assert statements(DATA) == [
-        "cascade trains 4.00× faster than the constant shape; "
+        "cascade trains 4.00× faster (3.60 to 4.80; wall clock 4.00×) than the constant shape; "
         "accuracy -0.5 points (95% interval -1.5 to +0.5, Welch); non-inferior (margin 1 point): inconclusive",
-        "cascade trains 2.50× faster than its LR-matched control; "
+        "cascade trains 2.50× faster (2.25 to 3.00; wall clock 2.50×) than its LR-matched control; "
         "accuracy +1.0 points (95% interval +0.0 to +2.0, Welch); non-inferior (margin 1 point): inconclusive",
         "to 90.0 % on validation, what constant ends at: cascade 10.0 s (median; 7.5 to 12.5); "
         "constant 40.0 s (median; 30.0 to 50.0); control:cascade 25.0 s (median; 18.8 to 31.2)",
     ]
     one_seed = {**DATA, "arms": {**ARMS, "cascade": arm(25.0, 0.9, over_constant=gain(4.0))}}
     assert statements(one_seed)[0] == (
-        "cascade trains 4.00× faster than the constant shape; non-inferior (margin 1 point): inconclusive"
+        "cascade trains 4.00× faster (3.60 to 4.80; wall clock 4.00×) than the constant shape; "
+        "non-inferior (margin 1 point): inconclusive"
     )
     assert statements({**DATA, "plan": None}) == []
 
@@ -117,8 +126,9 @@ def test_the_statements_name_both_comparisons_with_their_intervals():
 def test_both_intervals_are_said_where_both_are_known():
     best = arm(25.0, 0.9, over_constant=gain(4.0, -0.005, interval(-0.005, 0.04), "shown worse"))
     assert statements({**DATA, "margin": 0.03, "arms": {**ARMS, "cascade": best}})[0] == (
-        "cascade trains 4.00× faster than the constant shape; accuracy -0.5 points (95% intervals "
-        "-4.5 to +3.5, paired bootstrap over seeds and videos; -1.5 to +0.5, Welch); inferior (margin 3 points): shown"
+        "cascade trains 4.00× faster (3.60 to 4.80; wall clock 4.00×) than the constant shape; "
+        "accuracy -0.5 points (95% intervals -4.5 to +3.5, paired bootstrap over seeds and videos; "
+        "-1.5 to +0.5, Welch); inferior (margin 3 points): shown"
     )
 
 
@@ -161,7 +171,7 @@ def test_of_one_seed_no_spread_is_shown():
     data = {**DATA, "arms": {name: a | {"seeds": 1, "value_std": 0.0} for name, a in ARMS.items()}}
     table = shown(comparison_table(data, "tiny"))
     assert "±" not in table
-    assert "one seed; 2× means half the training time" in table
+    assert "one seed; 2× means half the training time, by steps timed in turns" in " ".join(table.split())
 
 
 def test_a_restoration_is_told_of_in_decibels():
@@ -171,8 +181,8 @@ def test_a_restoration_is_told_of_in_decibels():
     assert "28.02 dB ± 0.01" in shown(comparison_table(data, "tiny"))
     assert "PSNR (test)" in shown(comparison_table(data, "tiny"))
     assert statements(data)[0] == (
-        "cascade trains 2.00× faster than its LR-matched control; PSNR +0.01 dB (95% interval "
-        "+0.00 to +0.02, Welch); non-inferior (margin 0.05 dB) on these clips only: shown"
+        "cascade trains 2.00× faster (1.80 to 2.40; wall clock 2.00×) than its LR-matched control; "
+        "PSNR +0.01 dB (95% interval +0.00 to +0.02, Welch); non-inferior (margin 0.05 dB) on these clips only: shown"
     )
     assert statements(data)[1].startswith("to 27.90 dB on validation")
     assert [axis.get_ylabel() for axis in comparison_figure(data).axes] == [
@@ -227,6 +237,25 @@ def test_a_length_that_was_chosen_among_several_is_named():
     assert "its LR-matched control (control:cascade@2);" in said[1]
 
 
+def test_a_wall_clock_that_disagrees_is_said_to_in_the_verdict_the_table_and_the_picture():
+    best = arm(25.0, 0.895, over_constant=gain(2.9, -0.005, wall=4.36), over_control=gain(2.5, 0.01))
+    data = {**DATA, "arms": {**ARMS, "cascade": best}}
+    said = statements(data)
+    assert said[0].startswith(
+        "cascade trains 2.90× faster (2.61 to 3.48; wall clock 4.36×, which disagrees) than the constant shape;"
+    )
+    assert said[1] == (
+        "the wall clock of the trainings of cascade and constant disagrees by more than 10% and is not used: other "
+        "programs ran beside them, or data came late (waiting for data: cascade 10%, constant 10% of the wall-clock "
+        "time)"
+    )
+    assert "disagree" not in said[2]
+    assert "2.90× (wall clock 4.36×)" in shown(comparison_table(data, "tiny"))
+    title = comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
+    assert "cascade vs constant: 2.90× faster (2.61 to 3.48; wall clock 4.36×, which disagrees)" in title
+    assert title.count("disagrees") == 1
+
+
 @pytest.mark.parametrize("plan", ["cascade", None])
 def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     figure = comparison_figure({**DATA, "plan": plan})
@@ -236,7 +265,7 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     assert 0.005 < np.mean(np.any(pixels < 0.95, axis=2)) < 0.5
     axis, ends = figure.axes
     assert [line.get_label() for line in axis.get_lines() if not line.get_label().startswith("_")] == list(ARMS)
-    assert axis.get_xlabel() == ends.get_xlabel() == "training time (s)"
+    assert axis.get_xlabel() == ends.get_xlabel() == "training time (s), by steps timed in turns"
     assert [axis.get_ylabel(), ends.get_ylabel()] == ["accuracy on validation (%)", "accuracy on test (%)"]
     bounds = figure.bbox
     texts = [axis.xaxis.label, axis.yaxis.label, axis.title, axis._left_title, *axis.get_legend().get_texts()]
@@ -263,7 +292,7 @@ def test_the_picture_says_the_paired_interval_where_there_is_one_and_marks_the_b
     ):
         axis = comparison_figure({**DATA, "arms": {**ARMS, "cascade": best}}).axes[0]
         title = axis.get_title(loc="left").replace("\n", " ")
-        assert f"cascade vs constant: 4.00× faster, {words}" in title
+        assert f"cascade vs constant: 4.00× faster (3.60 to 4.80; wall clock 4.00×), {words}" in title
     widths = {line.get_label(): line.get_linewidth() for line in axis.get_lines()}
     assert widths["cascade"] > widths["constant"] == widths["long+short"]
 
@@ -287,7 +316,7 @@ def test_many_plans_and_a_single_validation_can_be_drawn(tmp_path):
         "constant": None,
         "control": None,
         "arms": {name: arm(10.0, 0.5) for name in names},
-        "runs": [{"arm": name, "seed": 0, "curve": [[10.0, 1, 0.5]]} for name in names],
+        "runs": [{"arm": name, "seed": 0, "curve": [[10.0, 1, 0.5]], "curve_seconds": [10.0]} for name in names],
     }
     comparison_figure(data).savefig(tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000

@@ -24,7 +24,7 @@ def test_a_plan_of_several_lengths_is_a_line_from_the_shortest_on():
     assert list(found) == ["cascade", "constant"]
     assert [x for x, _ in found["cascade"]] == [10.0, 30.0, 40.0]
     assert [y for _, y in found["cascade"]] == pytest.approx([50.0, 70.0, 80.0])
-    assert axis.get_xlabel() == "training time (s)"
+    assert axis.get_xlabel() == "training time (s), by steps timed in turns"
     assert axis.get_ylabel() == "accuracy on test (%)"
 
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from vcycle.bench.auto.propose import Wanted, propose
 from vcycle.bench.steps.stepper import Run, Stepper
-from vcycle.bench.steps.study import Effort
+from vcycle.bench.steps.turns import Effort
 from vcycle.bench.study import compare_plans
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
 from vcycle.runs.experiment import Experiment

@@ -17,6 +17,9 @@ from vcycle.bench.statistics import (
     spread,
     welch_interval,
 )
+from vcycle.bench.steps.turns import StepTimes
+from vcycle.bench.timing import ratios
+from vcycle.plan import Plan
 from vcycle.tasks.base import Measure
 from vcycle.tasks.plans import control_name
 from vcycle.tasks.reference import Reference
@@ -26,6 +29,9 @@ __all__ = ["Comparison", "Doubt", "Gain", "Reach"]
 Doubt = Literal["failed", "few"]
 """Why a verdict is inconclusive: a training failed, or there are too few test videos or clips."""
 
+_APART = 0.10
+"""Relative difference of two speed-ups above which their clocks disagree."""
+
 _Rows = list[list[float]]
 
 
@@ -34,7 +40,13 @@ class Gain:
     """The gain of one arm over another."""
 
     speedup: float
-    """Ratio of training times."""
+    """Ratio of training times, by the steps of both timed in turns."""
+    speedup_low: float
+    """The lowest such ratio of a single turn."""
+    speedup_high: float
+    """The highest."""
+    wall_speedup: float
+    """Ratio of the wall-clock times of the trainings, which other programs change."""
     cpu_speedup: float
     """Ratio of CPU times of the training process."""
     welch: Interval | None
@@ -48,10 +60,20 @@ class Gain:
     doubt: Doubt | None
     """Why the verdict is inconclusive although the first two intervals lie on one side of the margin."""
 
+    @property
+    def clocks_disagree(self) -> bool:
+        """Whether the wall-clock times of the trainings give a speed-up that differs by more than 10 %."""
+        apart = self.wall_speedup / self.speedup
+        return max(apart, 1 / apart) > 1 + _APART
+
     def as_data(self) -> dict[str, Any]:
         """The gain as plain data."""
         return {
             "speedup": self.speedup,
+            "speedup_low": self.speedup_low,
+            "speedup_high": self.speedup_high,
+            "wall_speedup": self.wall_speedup,
+            "clocks_disagree": self.clocks_disagree,
             "cpu_speedup": self.cpu_speedup,
             "difference": None if self.welch is None else self.welch._asdict(),
             "paired": None if self.paired is None else self.paired._asdict(),
@@ -63,7 +85,7 @@ class Gain:
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """Training time until an arm's validations reach a target."""
+    """Training time until an arm's validations reach a target, by its steps timed in turns."""
 
     reached: int
     """Runs that reached the target."""
@@ -86,6 +108,8 @@ class Comparison:
     """The measure to compare."""
     arms: tuple[Arm, ...]
     runs: tuple[ArmRun, ...]
+    steps: StepTimes
+    """The time of a step at each batch shape of the trained arms."""
     failures: tuple[Failure, ...] = ()
     environments: tuple[dict[str, Any], ...] = ()
     """Machines and versions of the runs; several if a study was resumed elsewhere."""
@@ -115,7 +139,22 @@ class Comparison:
         return [r.test if self.split == "test" and r.test is not None else r.val for r in self.of(arm)]
 
     def seconds(self, arm: str) -> float:
-        """Mean training time of an arm."""
+        """Training time of an arm, by its steps timed in turns: the only time that verdicts use."""
+        plan = self._plan(arm)
+        return mean([self.steps.of(plan, r.samples) for r in self.of(arm)])
+
+    def _each_turn(self, arm: str) -> list[float]:
+        """The same by the times of each turn alone."""
+        plan = self._plan(arm)
+        return [
+            mean(turn) for turn in zip(*(self.steps.of_each_turn(plan, r.samples) for r in self.of(arm)), strict=True)
+        ]
+
+    def _plan(self, arm: str) -> Plan:
+        return next(each.plan for each in self.arms if each.name == arm)
+
+    def wall_seconds(self, arm: str) -> float:
+        """Mean wall-clock training time of an arm."""
         return mean([r.seconds for r in self.of(arm)])
 
     def cpu_seconds(self, arm: str) -> float:
@@ -170,8 +209,13 @@ class Comparison:
             doubt = "few"
         elif verdict != "not shown" and any(failure.arm in (arm, over) for failure in self.failures):
             verdict, doubt = "not shown", "failed"  # the runs that did not fail are biased towards good results
+        speedup = self.seconds(over) / self.seconds(arm)
+        turns = ratios(self._each_turn(over), self._each_turn(arm))
         return Gain(
-            speedup=self.seconds(over) / self.seconds(arm),
+            speedup=speedup,
+            speedup_low=min(speedup, turns.low),
+            speedup_high=max(speedup, turns.high),
+            wall_speedup=self.wall_seconds(over) / self.wall_seconds(arm),
             cpu_speedup=self.cpu_seconds(over) / cpu if cpu > 0 else 1.0,
             welch=welch,
             paired=paired,
@@ -197,7 +241,7 @@ class Comparison:
     def reach(self, arm: str, target: float) -> Reach:
         """The training time until an arm reaches a target on validation."""
         failed = sum(failure.arm == arm for failure in self.failures)
-        times = sorted([*(_seconds_to(run, target) for run in self.of(arm)), *[math.inf] * failed])
+        times = sorted([*(self._seconds_to(run, target) for run in self.of(arm)), *[math.inf] * failed])
         middle = statistics.median(times)
         return Reach(
             reached=sum(math.isfinite(t) for t in times),
@@ -206,6 +250,11 @@ class Comparison:
             low=_finite(times[0]),
             high=_finite(times[-1]),
         )
+
+    def _seconds_to(self, run: ArmRun, target: float) -> float:
+        """Seconds to the first validation at or above a target, not interpolated; infinite if there is none."""
+        samples = next((samples for _, samples, value in run.curve if value >= target), None)
+        return math.inf if samples is None else self.steps.of(self._plan(run.arm), samples)
 
     def as_data(self) -> dict[str, Any]:
         """The comparison as plain data: per arm its means, spreads and gains, and the best plan's name."""
@@ -224,17 +273,24 @@ class Comparison:
             "target": target,
             "target_of": constant if self.target is None else None,
             "arms": arms,
-            "runs": [asdict(r) for r in self.runs],
+            "clock": self.steps.as_data(),
+            "runs": [asdict(r) | {"curve_seconds": self._curve_seconds(r)} for r in self.runs],
             "references": {split: asdict(reference) for split, reference in self.references.items()},
             "failures": [asdict(f) for f in self.failures],
             "environments": list(self.environments),
         }
 
+    def _curve_seconds(self, run: ArmRun) -> list[float]:
+        """The training time until each validation of a run, by its steps timed in turns."""
+        plan = self._plan(run.arm)
+        return [self.steps.of(plan, samples) for _, samples, _ in run.curve]
+
     def _arm_data(self, arm: Arm, constant: str | None, target: float | None) -> dict[str, Any]:
         runs, values = self.of(arm.name), self.values(arm.name)
         data: dict[str, Any] = {
-            "train_seconds": mean([r.seconds for r in runs]),
-            "train_seconds_std": spread([r.seconds for r in runs]),
+            "train_seconds": self.seconds(arm.name),
+            "wall_seconds": self.wall_seconds(arm.name),
+            "wall_seconds_std": spread([r.seconds for r in runs]),
             "cpu_seconds": mean([r.cpu_seconds for r in runs]),
             "data_seconds": mean([r.data_seconds for r in runs]),
             "value": mean(values),
@@ -255,11 +311,6 @@ class Comparison:
             if other is not None and other != arm.name:
                 data[f"over_{name}"] = self.gain(arm.name, other).as_data()
         return data
-
-
-def _seconds_to(run: ArmRun, target: float) -> float:
-    """Seconds to the first validation at or above a target, not interpolated; infinite if there is none."""
-    return next((seconds for seconds, _, value in run.curve if value >= target), math.inf)
 
 
 def _finite(value: float) -> float | None:

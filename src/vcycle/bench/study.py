@@ -12,8 +12,11 @@ from vcycle.bench.compare import Comparison
 from vcycle.bench.environment import note_environment, read_environments
 from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
 from vcycle.bench.statistics import mean
+from vcycle.bench.steps.turns import Effort, StepTimes, kept, time_steps
+from vcycle.bench.steps.workload import workload_of
 from vcycle.bench.warn_once import warn_once
 from vcycle.config.recipe import RecipeBase
+from vcycle.plan import BatchShape, Plan
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.left_out import left_out_in, record_left_out
@@ -25,6 +28,7 @@ from vcycle.tasks.reference import Reference
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.environment import environment
 from vcycle.train.lock import training_lock
+from vcycle.train.micro_batching import MicroBatchRecord
 from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
 from vcycle.utils.folders import make_folder
@@ -35,7 +39,14 @@ if TYPE_CHECKING:
 
     from vcycle.train.outcome import EvalResult, StepReport
 
-__all__ = ["arm_names", "compare_plans", "run_folder", "run_key", "train_arm"]
+__all__ = ["arm_names", "compare_plans", "run_folder", "run_key", "steps_key", "train_arm"]
+
+_TURNS = 5
+"""Turns in which the steps of all arms are timed."""
+_SHARE = 0.1
+"""Time of these turns, as a share of the trainings, each as long as the fastest: other programs only lengthen them."""
+_LONGEST_TURN = 1.0
+"""Seconds."""
 
 
 def arm_names(plans: Sequence[str]) -> list[str]:
@@ -66,7 +77,7 @@ def compare_plans(
     on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
     on_message: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Train a recipe under several plans and seeds.
+    """Train a recipe under several plans and seeds, then time the steps of all of them in turns.
 
     Args:
         recipe: The recipe to train, of any task.
@@ -107,23 +118,61 @@ def compare_plans(
     record_left_out(left_out, experiment.splits.train)
 
     callbacks = Callbacks(on_step=on_step, on_message=on_message, on_progress=on_progress)
+    fresh = False
 
     def train_one(arm: Arm, seed: int) -> ArmRun:
+        nonlocal fresh
+        fresh = True
         on_start(arm, seed)
         return train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
 
     with training_lock(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_one, on_run=on_run)
+        steps = _times_of_steps(experiment, arms, runs, out, fresh=fresh)
     return Comparison(
         measure=measure,
         arms=tuple(arms),
         runs=tuple(runs),
+        steps=steps,
         failures=tuple(failures),
         environments=tuple(read_environments(out / "environments.json")),
         margin=margin,
         target=target,
         references=_references(experiment, runs),
     )
+
+
+def _times_of_steps(
+    experiment: Experiment, arms: Sequence[Arm], runs: Sequence[ArmRun], out: Path, *, fresh: bool
+) -> StepTimes:
+    """The time of a step at each batch shape of the trained arms, in turns.
+
+    Measured once per folder and machine; a study whose trainings are all done keeps the times that it has.
+    """
+    recipe, say = experiment.recipe, experiment.on_message
+    trained = [arm for arm in arms if any(run.arm == arm.name for run in runs)]
+    plans = [arm.plan for arm in trained]
+    micro: dict[BatchShape, int] = {}
+    for run in runs:
+        sizes = MicroBatchRecord(RunFolder(run_folder(out, run.arm, run.seed, run.key)).fit).read()
+        for cell, size in sizes.items():
+            if size.micro < cell.batch:
+                micro[cell] = min(size.micro, micro.get(cell, size.micro))
+
+    def measure() -> StepTimes:
+        turns = _TURNS * len({shape for plan in plans for shape in plan.shapes})
+        seconds = min(_LONGEST_TURN, _SHARE * len(runs) * min(run.seconds for run in runs) / turns)
+        return time_steps(
+            workload_of(recipe, len(experiment.classes)),
+            plans,
+            experiment.dataset("train"),
+            effort=Effort(repeats=_TURNS, seconds=seconds),
+            micro=micro,
+            progress=experiment.on_progress,
+            on_message=say,
+        )
+
+    return kept(out / "steps.json", steps_key(recipe, plans), measure, anywhere=not fresh)
 
 
 def train_arm(
@@ -206,6 +255,11 @@ def _test(
     )
     assert found is not None
     return evaluator.result(found), evaluator.per_item(found)
+
+
+def steps_key(recipe: RecipeBase, plans: Sequence[Plan]) -> str:
+    """A digest of everything that the time of a step depends on at each batch shape of some plans, but the machine."""
+    return run_key(recipe, json.dumps(sorted({str(asdict(shape)) for plan in plans for shape in plan.shapes})))
 
 
 def run_key(recipe: RecipeBase, fingerprint: str) -> str:

@@ -25,8 +25,8 @@ _ANY_CLIPS = 10_000
 
 bench = typer.Typer(
     cls=RecipeOrCommand,
-    help="Measure this machine: training steps of a recipe (`vcycle bench videos/small`), or data loading. "
-    "`vcycle bench RECIPE -h` lists its options.",
+    help="Measure training steps or data loading on this machine.\n\n`vcycle bench videos/small` times the steps of a "
+    "recipe, and `vcycle bench RECIPE -h` lists its options.",
 )
 bench.command(RECIPE, cls=OfRecipe)(stepping.bench_recipe)
 
@@ -46,9 +46,10 @@ def bench_data(
     quick: Annotated[bool, typer.Option("--quick", help="Smoke test: the numbers are not reliable.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Measure data throughput (clips/s per core): a plain PyAV loop, vcycle, prepared data, and the loader.
+    """Measure data throughput, in clips/s per core.
 
-    A few of your videos are prepared as by `vcycle prepare`; nothing is written to their folder.
+    Compares a plain PyAV loop, vcycle, prepared data, and the loader. A few of your videos are prepared as by
+    `vcycle prepare`; nothing is written to their folder.
     """
     from vcycle.bench.data.study import DEFAULT_GRIDS, DEFAULT_SHAPES, Effort, some_videos
     from vcycle.bench.data.study import bench_data as measure

@@ -26,10 +26,11 @@ def export(
     raw: Raw = False,
     json: Json = False,
 ) -> None:
-    """Export the newest weights of a run, or those of a checkpoint, to a single file.
+    """Export the weights of a run to a single file.
 
-    The file (safetensors) is self-contained: it also holds the recipe, the plan and the class names. Every command that
-    takes a model, and `init=FILE`, reads it from any folder.
+    They are the newest of the run, or those of a checkpoint. The file (safetensors) is self-contained: it
+    also holds the recipe, the plan and the class names. Every command that takes a model, and `init=FILE`, reads it
+    from any folder.
     """
     if out is not None and out.suffix != _ENDING:
         raise RecipeError(f"--out {out}: a name that ends in {_ENDING} is accepted")

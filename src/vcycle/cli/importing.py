@@ -26,9 +26,9 @@ def import_(
     every: Annotated[bool, typer.Option("--all", help="List every key, not only those that differ.")] = False,
     json: Json = False,
 ) -> None:
-    """Translate the configuration of another tool into a recipe, and list what differs.
+    """Translate the configuration of another tool into a recipe.
 
-    Each key is translated, not needed, or different. The file is read, never executed.
+    It lists what differs: each key is translated, not needed, or different. The file is read, never executed.
     """
     from vcycle.tasks.importing import import_config
     from vcycle.utils.atomic import atomic_text

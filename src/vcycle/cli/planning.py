@@ -23,8 +23,8 @@ __all__ = ["plan"]
 
 plan = typer.Typer(
     cls=RecipeOrCommand,
-    help="Show the plan of a recipe (`vcycle plan videos/small`), or have one proposed (`vcycle plan auto`). "
-    "`vcycle plan RECIPE -h` lists its options.",
+    help="Show the plan of a recipe, or propose one.\n\n"
+    "`vcycle plan videos/small` shows it, `vcycle plan auto` proposes one, `vcycle plan RECIPE -h` lists the options.",
 )
 
 
@@ -131,10 +131,11 @@ def plan_auto(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Propose a plan: times every batch shape on this machine, then trains the most promising plans for a short time.
+    """Propose a plan from measured steps and a short pilot.
 
-    The pilot trains on the recipe's training data, a part of which it holds out to judge the plans. The proposal is
-    printed with its reasons and, with -o, written as a recipe; nothing is changed. The same command resumes a search.
+    Every batch shape is timed on this machine, then the most promising plans train for a short time. The pilot trains
+    on the recipe's training data, a part of which it holds out to judge the plans. The proposal is printed with its
+    reasons and, with -o, written as a recipe; nothing is changed. The same command resumes a search.
     """
     from vcycle.cli.studies import tell_of_run
     from vcycle.tasks.base import tasks
@@ -148,7 +149,7 @@ def plan_auto(
     folder = work or Path("runs") / f"auto-{Path(recipe).stem}"
 
     from vcycle.bench.auto.propose import Wanted, propose
-    from vcycle.bench.steps.study import Effort
+    from vcycle.bench.steps.turns import Effort
     from vcycle.bench.warn_once import warn_once
     from vcycle.console.progress import progress
     from vcycle.train.callbacks import Callbacks

@@ -45,7 +45,8 @@ def report(
     held = [run for folder in runs for run in _held(folder)]
     folders = list({resolved(run): run for run in held}.values())
     found = [_read(folder, _name(folder, folders)) for folder in folders]
-    text = page(found, versions=versions())
+    verdicts = {_name(folder, runs): said for folder in runs if (said := _verdict(folder))}
+    text = page(found, versions=versions(), verdicts=verdicts)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(out) as file:
@@ -56,7 +57,7 @@ def report(
     if figures is not None:
         _save_figures(found, figures)
     if markdown:
-        print(markdown_summary(found), end="")
+        print(markdown_summary(found, verdicts), end="")
 
 
 def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
@@ -105,6 +106,29 @@ def _held(folder: Path) -> list[Path]:
     own = RunFolder(folder).log
     held = sorted(log.parent for log in folder.glob(f"runs/*/{own.name}"))
     return [folder] if own.is_file() or not held else held
+
+
+def _verdict(folder: Path) -> list[str]:
+    """The statements of a study's comparison; empty if the folder has none.
+
+    Raises:
+        VcycleError: if the file cannot be read, or another version of vcycle wrote it.
+    """
+    from vcycle.report.comparison import failed, statements
+
+    file = folder / "comparison.json"
+    if not file.is_file():
+        return []
+    try:
+        data = json.loads(read_text(file))
+        return [*statements(data), *failed(data)]
+    except (OSError, ValueError, RecursionError) as error:
+        raise VcycleError(f"{file} cannot be read: {error}") from None
+    except (LookupError, TypeError, AttributeError, ArithmeticError):
+        raise VcycleError(
+            f"{file} is damaged, or another version of vcycle wrote it: the same `vcycle compare` writes it again from "
+            "its trainings"
+        ) from None
 
 
 def _read(folder: Path, name: str) -> "RunData":

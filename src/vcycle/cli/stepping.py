@@ -43,9 +43,10 @@ def bench_recipe(
     figure: Annotated[Path | None, typer.Option("--figure", help="Save the results as a figure.")] = None,
     json: Json = False,
 ) -> None:
-    """Time a training step at every batch shape of a recipe's plans, and predict the training time of whole plans.
+    """Time a training step at every batch shape of a recipe.
 
-    Clips are random noise in memory unless you pass --data. Only the figure is saved.
+    The times predict the training time of whole plans. Clips are random noise in memory unless you pass
+    --data. Only the figure is saved.
     """
     from vcycle.tasks.base import tasks
     from vcycle.tasks.plans import check_names
@@ -60,7 +61,8 @@ def bench_recipe(
             raise VcycleError("--figure cannot be combined with --precision or --compile: it draws a single setting")
         check_figure(figure)
     with TemporaryDirectory(prefix="vcycle-bench-") as temporary, progress() as shown:
-        from vcycle.bench.steps.study import Effort, bench_steps
+        from vcycle.bench.steps.study import bench_steps
+        from vcycle.bench.steps.turns import Effort
         from vcycle.bench.steps.workload import workload_of
         from vcycle.bench.warn_once import warn_once
         from vcycle.runs.train import probe_plans

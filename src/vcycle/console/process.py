@@ -139,7 +139,14 @@ def _misused(error: Exception) -> str | None:
     while context is not None:
         words.insert(0, "vcycle" if context.parent is None else context.info_name)
         context = context.parent
-    return f"error: {' '.join(text.split()).rstrip('.')} (see `{' '.join(words)}`)"
+    hint = ": --out names the output" if "extra argument" in text and _has_out(error) else ""
+    return f"error: {' '.join(text.split()).rstrip('.')}{hint} (see `{' '.join(words)}`)"
+
+
+def _has_out(error: Exception) -> bool:
+    """Whether the command with an error in its arguments has the option --out."""
+    command = getattr(getattr(error, "ctx", None), "command", None)
+    return any("--out" in parameter.opts for parameter in getattr(command, "params", ()))
 
 
 def _explain(error: Exception) -> tuple[str, int]:

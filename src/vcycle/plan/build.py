@@ -90,8 +90,9 @@ def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:
     if total < len(segments):
         rounded = [0, *map(round, ends)]
         empty = next(s.name for s, (a, b) in zip(segments, pairwise(rounded), strict=True) if a == b)
+        leave = "1 step for {} stages leaves" if total == 1 else f"{total} steps for {{}} stages leave"
         raise PlanError(
-            f"plan {name!r}: {total} steps for {len(segments)} stages leave stage {empty!r} without a step: "
+            f"plan {name!r}: {leave.format(len(segments))} stage {empty!r} without a step: "
             f"train for at least {len(segments)} steps or with fewer stages"
         )
     edges = [0]

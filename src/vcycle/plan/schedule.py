@@ -127,12 +127,12 @@ class _Part(NamedTuple):
         rounds, rest = divmod(steps, len(self.running))
         return rounds * self.running[-1] + (self.running[rest - 1] if rest else 0)
 
-    def counts(self) -> list[tuple[BatchShape, int]]:
-        """Number of the stage's steps that use each entry of its pattern."""
+    def counts(self, steps: int) -> list[tuple[BatchShape, int]]:
+        """Number of the stage's first `steps` steps that use each entry of its pattern."""
         pattern = self.stage.pattern
         size = len(pattern)
         waits = ((i - self.first_step) % size for i in range(size))
-        return [(cell, -((wait - self.stage.steps) // size)) for cell, wait in zip(pattern, waits, strict=True)]
+        return [(cell, -((wait - steps) // size)) for cell, wait in zip(pattern, waits, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,9 +317,13 @@ class Plan(Sequence[Step]):
     @cached_property
     def counts(self) -> Mapping[BatchShape, int]:
         """Number of steps at each batch shape."""
+        return self.counts_before(len(self))
+
+    def counts_before(self, step: int) -> Mapping[BatchShape, int]:
+        """Number of steps before `step` at each batch shape of the plan."""
         totals = dict.fromkeys(self.shapes, 0)
         for part in self._parts:
-            for cell, count in part.counts():
+            for cell, count in part.counts(min(max(0, step - part.first_step), part.stage.steps)):
                 if count:
                     totals[cell] += count
         return totals

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 __all__ = ["comparison_figure", "comparison_table", "failed", "reference_line", "statements"]
 
 
+_CLOCK = "by steps timed in turns"
+
+
 def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     """The table of a comparison (from `Comparison.as_data`), one row per arm."""
     from rich import box
@@ -24,7 +27,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     measure, target = data["measure"], data["target"]
     table = Table(title=escape(title), box=box.SIMPLE_HEAD)
     table.add_column("plan")
-    columns = ["train time", "CPU time", "steps", "samples", f"{measure['words']} ({data['split']})"]
+    columns = ["train time", "wall clock", "steps", "samples", f"{measure['words']} ({data['split']})"]
     columns += ["speed-up vs constant", "vs its control"]
     if target is not None:
         columns.append(f"to {_text(measure, target)} (val)")
@@ -34,7 +37,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
         table.add_row(
             f"[bold]{name}[/bold]" if name == data["plan"] and _learned(arm) else name,
             f"{arm['train_seconds']:.1f} s",
-            f"{arm['cpu_seconds']:.1f} s",
+            f"{arm['wall_seconds']:.1f} s",
             f"{arm['steps']:,}",
             f"{arm['samples']:,}",
             _ended(data, arm),
@@ -47,7 +50,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
-    table.caption = f"{over}; 2× means half the training time"
+    table.caption = f"{over}; 2× means half the training time, {_CLOCK}; wall clock: of the trainings themselves"
     return table
 
 
@@ -100,12 +103,14 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         gain = data["arms"][best].get(key)
         if gain is None:
             continue
-        length = data["constant"] if key == "over_constant" else data["control"]
+        length: str = data["constant"] if key == "over_constant" else data["control"]
         other += f" ({length})" if "@" in (length or "") else ""
-        text = f"{best} trains {_faster(gain)} than {other}"
+        text = f"{best} trains {_faster(gain['speedup'])} ({_clocks(gain)}) than {other}"
         if (difference := _difference(measure, gain)) is not None:
             text += f"; {measure['words']} {difference}"
         said.append(f"{text}; {_verdict(data, gain)}")
+        if gain["clocks_disagree"]:
+            said.append(_disagreement(data, best, length))
     if data["target"] is not None:
         of = f", what {data['target_of']} ends at" if data["target_of"] else ""
         arms = [name for name in (best, data["constant"], data["control"]) if name is not None]
@@ -136,8 +141,8 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     colors = ("tab:gray", "tab:olive", "tab:orange", "tab:blue", "tab:green", "tab:purple", "tab:brown", "tab:pink")
     for (name, arm), color in zip(data["arms"].items(), colors * (len(data["arms"]) // len(colors) + 1), strict=False):
         points = _common([r for r in data["runs"] if r["arm"] == name])
-        seconds = [fmean([p[0] for p in column]) for column in points]
-        values = [[scale * p[2] for p in column] for column in points]
+        seconds = [fmean([taken for taken, _ in column]) for column in points]
+        values = [[scale * value for _, value in column] for column in points]
         width = 2.5 if name == data["plan"] else 1.3
         lost = sum(f["arm"] == name for f in data["failures"])
         label = f"{name} ({lost} run{'s' * (lost > 1)} failed)" if lost else name
@@ -155,7 +160,7 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         )
     splits = {curves: "validation", ends: "test" if tested else "validation"}
     for axis, split in splits.items():
-        axis.set_xlabel("training time (s)")
+        axis.set_xlabel(f"training time (s), {_CLOCK}")
         axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
         axis.set_xlim(0, None)
         axis.grid(alpha=0.3)
@@ -193,7 +198,7 @@ def _in_short(data: Mapping[str, Any]) -> list[str]:
         gain = None if best is None else data["arms"][best].get(key)
         if gain is None:
             continue
-        text = f"{best} vs {other}: {_faster(gain)}"
+        text = f"{best} vs {other}: {_faster(gain['speedup'])} ({_clocks(gain)})"
         if (measured := _measured(gain)) is not None:
             text += f", {_number(measure, measured, '+')} {measure['points']}"
             interval = next(iter(_intervals(measure, gain).values()), None)
@@ -300,17 +305,51 @@ def _soon_in_words(reach: Mapping[str, Any]) -> str:
     return f"{reach['median']:.1f} s (median; {reach['low']:.1f} to {reach['high']:.1f})"
 
 
-def _common(runs: Sequence[Mapping[str, Any]]) -> list[list[Sequence[float]]]:
-    """Align the curves of all seeds by validation: validations happen at the same steps."""
-    return [list(column) for column in zip(*(r["curve"] for r in runs), strict=False)]
+def _common(runs: Sequence[Mapping[str, Any]]) -> list[list[tuple[float, float]]]:
+    """Align the curves of all seeds by validation, which happen at the same steps: seconds and value of each."""
+    curves = [
+        [(seconds, point[2]) for seconds, point in zip(r["curve_seconds"], r["curve"], strict=True)] for r in runs
+    ]
+    return [list(column) for column in zip(*curves, strict=False)]
 
 
 def _speedup(gain: Mapping[str, Any] | None) -> str:
-    """A speed-up for a table cell: 2.50×, or 0.80× if it is slower."""
-    return "" if gain is None else f"{gain['speedup']:.2f}×"
+    """A speed-up for a table cell: 2.50×, or 0.80× if it is slower; with that of the wall clock if they disagree."""
+    if gain is None:
+        return ""
+    wall = f" (wall clock {gain['wall_speedup']:.2f}×)" if gain["clocks_disagree"] else ""
+    return f"{gain['speedup']:.2f}×{wall}"
 
 
-def _faster(gain: Mapping[str, Any]) -> str:
+def _faster(times: float) -> str:
     """A speed-up in words: 2.50× faster, or 1.25× slower."""
-    times = gain["speedup"]
     return f"{times:.2f}× faster" if times >= 1 else f"{1 / times:.2f}× slower"
+
+
+def _clocks(gain: Mapping[str, Any]) -> str:
+    """The range of a speed-up over turns, and what the wall clock says."""
+    known = [gain[key] for key in ("speedup_low", "speedup_high")]
+    if gain["speedup"] < 1:
+        known = [1 / value for value in reversed(known)]
+    low, high = (f"{value:.2f}" for value in known)
+    wall = (
+        f"wall clock {gain['wall_speedup']:.2f}×"
+        if gain["speedup"] >= 1
+        else f"wall clock {1 / gain['wall_speedup']:.2f}×"
+    )
+    spread = "" if low == high else f"{low} to {high}; "
+    return f"{spread}{wall}{', which disagrees' if gain['clocks_disagree'] else ''}"
+
+
+def _disagreement(data: Mapping[str, Any], best: str, other: str) -> str:
+    """A statement that the wall-clock times of two plans' trainings say something else than their steps."""
+    waits = ", ".join(f"{name} {_waited(data['arms'][name]):.0%}" for name in (best, other))
+    return (
+        f"the wall clock of the trainings of {best} and {other} disagrees by more than 10% and is not used: other "
+        f"programs ran beside them, or data came late (waiting for data: {waits} of the wall-clock time)"
+    )
+
+
+def _waited(arm: Mapping[str, Any]) -> float:
+    """The share of its wall-clock time that a plan waited for data."""
+    return float(arm["data_seconds"] / arm["wall_seconds"]) if arm["wall_seconds"] else 0.0

@@ -14,7 +14,10 @@ __all__ = ["has_lengths", "lengths_figure"]
 
 _COLORS = ("tab:gray", "tab:olive", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:pink")
 
-_TIMES = {"train_seconds": "training time (s)", "cpu_seconds": "processor time of training (s)"}
+_TIMES = {
+    "train_seconds": "training time (s), by steps timed in turns",
+    "cpu_seconds": "processor time of training (s)",
+}
 
 
 def has_lengths(data: Mapping[str, Any]) -> bool:
@@ -30,7 +33,7 @@ def lengths_figure(
     Args:
         comparisons: Data from `Comparison.as_data` by title, drawn side by side. Reads `measure`, `split`, `chance` if
             present (a dashed line), and the times, `value` and `value_std` of each of the `arms`.
-        time: Wall-clock or CPU time.
+        time: The time by steps timed in turns, or the CPU time of the trainings.
     """
     figure = new_figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))

@@ -102,15 +102,15 @@ class MicroBatchSize:
 class MicroBatchRecord:
     """The micro-batch sizes of a run, in a small file: valid for the same kind and number of devices."""
 
-    def __init__(self, path: Path, place: Mapping[str, Any]) -> None:
-        """Store the path of the file and the description of the devices."""
-        self._path, self._place = path, dict(place)
+    def __init__(self, path: Path, place: Mapping[str, Any] | None = None) -> None:
+        """Store the path of the file and the description of the devices; None to read those of any."""
+        self._path, self._place = path, None if place is None else dict(place)
 
     def read(self) -> dict[BatchShape, MicroBatchSize]:
         """Read the sizes; empty if the file is missing, unreadable or about other devices."""
         try:
             said = json.loads(read_text(self._path))
-            if said["devices"] != self._place:
+            if self._place is not None and said["devices"] != self._place:
                 return {}
             return {
                 BatchShape(**line["shape"]): MicroBatchSize(micro=line["micro"], peak=line["peak"])

@@ -1,6 +1,5 @@
 """Proposes a plan for a recipe: times its steps on this machine, trains a pilot, and says what the choice rests on."""
 
-import json
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -13,20 +12,17 @@ from vcycle.bench.auto.choose import Reached, refusal, shortest, shortlist, time
 from vcycle.bench.auto.pilot import HeldOut, pilot
 from vcycle.bench.auto.reasons import reasons_of
 from vcycle.bench.runs import Arm, ArmRun, Failure
-from vcycle.bench.steps.study import Effort, bench_steps
+from vcycle.bench.steps.turns import Clock, Effort, StepTimes, kept, time_steps
 from vcycle.bench.steps.workload import workload_of
-from vcycle.bench.study import run_key
+from vcycle.bench.study import steps_key
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import VcycleError
-from vcycle.plan import BatchShape, Plan
-from vcycle.runs.evaluate import write_result
+from vcycle.plan import Plan
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.base import Measure
 from vcycle.train.callbacks import Callbacks
-from vcycle.train.environment import machine
 from vcycle.train.lock import training_lock
 from vcycle.utils.folders import make_folder
-from vcycle.utils.reading import read_text
 
 __all__ = ["Found", "Wanted", "propose"]
 
@@ -61,8 +57,8 @@ class Found:
     measure: Measure
     wanted: Wanted
     seconds: Seconds
-    clock: str
-    """What `seconds` are: `processor` or `wall-clock`."""
+    clock: Clock
+    """What `seconds` are."""
     planned: Sequence[tuple[Planned, str | None]]
     """Every plan that fits the budget, and why it is out of bounds, if it is."""
     reached: dict[str, list[Reached]]
@@ -157,8 +153,8 @@ def propose(
     known = list(candidates(recipe, samples))
     make_folder(out)
     with training_lock(out, say):
-        timed = _timed(experiment, [plan for _, plan in known], wanted.effort, out, say, progress)
-        seconds, clock = _seconds(timed)
+        timed = _timed(experiment, [constant, *(plan for _, plan in known)], wanted.effort, out)
+        seconds = timed.seconds
         budget = wanted.budget if wanted.budget is not None else seconds_of(own, seconds)
         longest = max(LONGEST, own.samples / (own.baseline.total_steps * own.baseline.batch))
         fitting = [fitted(c, recipe, samples, seconds, budget, longest) for c, _ in known]
@@ -187,11 +183,11 @@ def propose(
         measure=measure,
         wanted=wanted,
         seconds=seconds,
-        clock=clock,
+        clock=timed.clock,
         planned=planned,
         reached=reached,
         held_out=0 if held is None or not reached else len(held.held),
-        timing_seconds=timed["taken_seconds"],
+        timing_seconds=timed.taken_seconds,
         pilot_seconds=taken if reached else 0.0,
     )
 
@@ -253,50 +249,18 @@ def _too_short(budget: float, wanted: Wanted, least: Sequence[Planned | None]) -
     )
 
 
-def _timed(
-    experiment: Experiment,
-    plans: Sequence[Plan],
-    effort: Effort,
-    out: Path,
-    say: Callable[[str], None],
-    progress: Callable[[str, int, int], None],
-) -> dict[str, Any]:
+def _timed(experiment: Experiment, plans: Sequence[Plan], effort: Effort, out: Path) -> StepTimes:
     """The time of a step at each batch shape, through the recipe's own loader; measured once per folder and machine."""
-    recipe, file = experiment.recipe, out / "steps.json"
-    shapes = sorted({str(asdict(shape)) for plan in plans for shape in plan.shapes})
-    key = run_key(recipe, json.dumps(shapes))
-    if file.is_file():
-        found: dict[str, Any] = json.loads(read_text(file))
-        if found.get("key") == key and found.get("machine") == machine():
-            say(f"reusing the times of steps in {file}")
-            return found
-    began = time.perf_counter()
-    constant = experiment.plan("constant")
-    measured = bench_steps(
-        workload_of(recipe, len(experiment.classes)),
-        {"constant": constant} | {str(number): plan for number, plan in enumerate(plans)},
-        effort=effort,
-        dataset=experiment.dataset("train"),
-        progress=lambda done, total: progress("timing steps", done, total),
-        on_message=say,
-    )
-    measured = {name: value for name, value in measured.items() if name != "plans"}
-    found = {"key": key, "taken_seconds": time.perf_counter() - began} | measured
-    write_result(file, found)
-    return found
+    recipe, say = experiment.recipe, experiment.on_message
 
-
-def _seconds(timed: dict[str, Any]) -> tuple[dict[BatchShape, float], str]:
-    """Seconds per step, and their clock.
-
-    Where one thread does all it is processor time, the lowest of the turns: other programs only ever add to it.
-    Elsewhere it is wall-clock time, the median.
-    """
-    alone = timed["device"] == "CPU" and timed["threads"] == 1 and not timed["workers"]
-    found = {
-        BatchShape(**{name: row[name] for name in ("frames", "size", "batch", "bn_batch", "tokens")}): (
-            (row["cpu_ms"]["low"] if alone else row["loaded_ms"]["median"]) / 1e3
+    def measure() -> StepTimes:
+        return time_steps(
+            workload_of(recipe, len(experiment.classes)),
+            plans,
+            experiment.dataset("train"),
+            effort=effort,
+            progress=experiment.on_progress,
+            on_message=say,
         )
-        for row in timed["shapes"]
-    }
-    return found, "processor" if alone else "wall-clock"
+
+    return kept(out / "steps.json", steps_key(recipe, plans), measure, on_message=say)

@@ -1,7 +1,7 @@
 """Runs real training steps, on clips in memory or from a loader."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -48,12 +48,13 @@ class Parts(NamedTuple):
 class Stepper:
     """A recipe's model, loss and optimizer, ready to run steps."""
 
-    def __init__(self, workload: Workload, plan: Plan) -> None:
+    def __init__(self, workload: Workload, plan: Plan, *, micro: Mapping[BatchShape, int] | None = None) -> None:
         """Build the model and its training state.
 
         Args:
             workload: The model and its training.
             plan: Any of its plans; every shape uses the last step's LR, with nothing frozen.
+            micro: Micro-batch sizes in clips, by batch shape; by default each batch is computed at once.
 
         Raises:
             VcycleError: as in training, for an unsupported device or precision.
@@ -73,6 +74,7 @@ class Stepper:
             run=RunFolder(Path()),
             role_of=workload.role_of,
         )
+        self._update.micro.update(micro or {})
         state.optimizer.register_step_pre_hook(lambda *_: self._task.mark())
         self._noise: tuple[BatchShape, Batch] | None = None
 

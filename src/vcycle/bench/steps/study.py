@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
 from vcycle.bench.steps.ceiling import peak_flops
-from vcycle.bench.steps.loading import Stream
 from vcycle.bench.steps.stepper import Parts, Run, Stepper
+from vcycle.bench.steps.turns import Effort, take_turns
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import Workload
 from vcycle.bench.timing import Spread, ratios
-from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
 from vcycle.train.accelerator import slowness
 from vcycle.train.environment import machine, versions
-from vcycle.train.memory import is_out_of_memory
 from vcycle.train.threads import use_threads
 
-__all__ = ["Effort", "bench_steps"]
+__all__ = ["bench_steps"]
 
-_Found = TypeVar("_Found")
+_EFFORT = Effort()
 
 _LAUNCHES = 0.9
 """A step is launch-bound from this share of its time spent launching kernels."""
@@ -35,21 +31,11 @@ _ARITHMETIC = 0.5
 """A step is compute-bound from this share of the peak FLOP rate."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Effort:
-    """Size of the measurement."""
-
-    repeats: int = 5
-    """Turns of each shape."""
-    seconds: float = 1.0
-    """Duration of each turn; at least one step."""
-
-
 def bench_steps(
     workload: Workload,
     plans: Mapping[str, Plan],
     *,
-    effort: Effort = Effort(),
+    effort: Effort = _EFFORT,
     dataset: Any = None,
     progress: Callable[[int, int], None] = lambda *_: None,
     on_message: Callable[[str], None] = lambda _: None,
@@ -86,34 +72,21 @@ def bench_steps(
         on_message(slow)
     flops = {shape: step_flops(workload, shape) for shape in shapes}
     peak = peak_flops(stepper.device, stepper.precision)
-    count = _Count(progress, len(shapes) * (1 + effort.repeats * (1 if dataset is None else 2)))
-    steps, first = {}, {}
-    for shape in sorted(shapes, key=lambda shape: -shape.work):
-        steps[shape], first[shape] = count(_warm_up(stepper, shape, effort.seconds))
-    runs: dict[BatchShape, list[Run]] = {shape: [] for shape in shapes}
-    loaded: dict[BatchShape, list[Run]] = {shape: [] for shape in shapes}
+    found = take_turns(
+        stepper, constant, shapes, effort=effort, config=workload.config, dataset=dataset, progress=progress
+    )
+    runs, loaded, first = found.in_memory, found.loaded, found.first
     on_device = stepper.device.type == "cuda"
-    stream = None
-    if dataset is not None:
-        stream = Stream(dataset, constant, steps, effort.repeats, workload.config, pin=on_device)
-    with stream or nullcontext():
-        for _ in range(effort.repeats):
-            for shape in steps:
-                runs[shape].append(count(stepper.run(shape, steps[shape])))
-                if stream is not None:
-                    stepper.run(shape, stream.lead, stream.next)
-                    loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
     parts = {shape: [stepper.parts(shape) for _ in range(2)][-1] for shape in shapes}
-    taken = runs if stream is None else loaded
-    begin = 0.0 if stream is None else stream.begin_seconds
+    taken = runs if dataset is None else loaded
     return {
         "device": torch.cuda.get_device_name(stepper.device) if on_device else "CPU",
         "precision": stepper.precision,
         "compiled": workload.config.run.compile,
         "threads": torch.get_num_threads(),
-        "workers": None if stream is None else workload.config.loading.workers,
+        "workers": None if dataset is None else workload.config.loading.workers,
         "peak_gflops": peak / 1e9,
-        "begin_seconds": begin,
+        "begin_seconds": found.begin_seconds,
         "machine": machine(),
         "versions": versions(),
         "shapes": [
@@ -128,8 +101,8 @@ def bench_steps(
                 "cpu_ms": _milliseconds(run.cpu for run in taken[shape]),
                 "parts_ms": _parts(parts[shape]),
                 "launch_share": statistics.median(run.launch / run.seconds for run in runs[shape]),
-                "loaded_ms": _milliseconds(run.seconds for run in loaded[shape]) if stream else None,
-                "wait_ms": _milliseconds(run.waited for run in loaded[shape]) if stream else None,
+                "loaded_ms": _milliseconds(run.seconds for run in loaded[shape]) if dataset is not None else None,
+                "wait_ms": _milliseconds(run.waited for run in loaded[shape]) if dataset is not None else None,
                 "first_ms": 1e3 * first[shape][0],
                 "memory_mib": _most(run.memory for run in runs[shape]),
                 "clips_per_second": shape.batch / statistics.median(run.seconds for run in taken[shape]),
@@ -140,7 +113,7 @@ def bench_steps(
             }
             for shape in shapes
         ],
-        "plans": _plans(plans, taken, first, begin, flops),
+        "plans": _plans(plans, taken, first, found.begin_seconds, flops),
     }
 
 
@@ -178,36 +151,6 @@ def _plans(
 
 def _work(plan: Plan, flops: Mapping[BatchShape, int]) -> int:
     return sum(count * flops[shape] for shape, count in plan.counts.items())
-
-
-class _Count:
-    """Counts completed turns and reports progress."""
-
-    def __init__(self, tell: Callable[[int, int], None], total: int) -> None:
-        self._tell, self._done, self._total = tell, 0, total
-
-    def __call__(self, found: _Found) -> _Found:
-        self._done += 1
-        self._tell(self._done, self._total)
-        return found
-
-
-def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[int, tuple[float, float]]:
-    """The number of steps per turn, and the extra wall-clock and CPU seconds of the first step at this shape."""
-    try:
-        stepper.make_ready(shape)
-        first = stepper.run(shape, 1)
-        again = stepper.run(shape, 1)
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            raise _too_large(shape) from error
-        raise
-    more = max(0.0, first.seconds - again.seconds), max(0.0, first.cpu - again.cpu)
-    return max(1, round(seconds / again.seconds)), more
-
-
-def _too_large(shape: BatchShape) -> VcycleError:
-    return VcycleError(f"out of memory at {shape}: a smaller training.batch makes every batch smaller")
 
 
 def _milliseconds(seconds: Iterable[float]) -> dict[str, float]:

@@ -40,16 +40,26 @@ details summary { cursor: pointer; color: var(--quiet) }
 _MOST_BAD = 50
 
 
-def page(runs: Sequence[RunData], *, versions: Mapping[str, str], title: str | None = None) -> str:
+def page(
+    runs: Sequence[RunData],
+    *,
+    versions: Mapping[str, str],
+    title: str | None = None,
+    verdicts: Mapping[str, Sequence[str]] | None = None,
+) -> str:
     """Render one self-contained HTML document.
 
     Args:
         runs: At least one run.
         versions: Software versions by name.
         title: By default the run's name, or the number of runs.
+        verdicts: The statements of comparisons, by the name of the study.
     """
     name = title or (runs[0].name if len(runs) == 1 else f"{len(runs)} runs")
-    parts = [f"<h1>{escape(name)}</h1>", _summary(runs), "<h2>Validation against training time</h2>"]
+    parts = [f"<h1>{escape(name)}</h1>"]
+    for study, said in (verdicts or {}).items():
+        parts += [f"<h2>{escape(study)}</h2>", *(f"<p>{escape(line)}</p>" for line in said)]
+    parts += [_summary(runs), "<h2>Validation against training time</h2>"]
     parts.append(_figure(accuracy(runs), "validation at full resolution, during training"))
     for run in runs:
         parts += _about(run, alone=len(runs) == 1)

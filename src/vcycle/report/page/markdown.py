@@ -1,6 +1,6 @@
 """Renders runs as Markdown for a README: summary, protocols, commands and environments."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from vcycle.report.page.runs import RunData
 from vcycle.report.page.summary import environment_rows, protocols, summary_rows
@@ -8,9 +8,15 @@ from vcycle.report.page.summary import environment_rows, protocols, summary_rows
 __all__ = ["markdown_summary"]
 
 
-def markdown_summary(runs: Sequence[RunData]) -> str:
-    """A table of runs, their evaluation protocols, commands, machines and versions, each listed once."""
-    parts = [_table(summary_rows(runs)), *(f"{line}." for line in protocols(runs))]
+def markdown_summary(runs: Sequence[RunData], verdicts: Mapping[str, Sequence[str]] | None = None) -> str:
+    """A table of runs, their evaluation protocols, commands, machines and versions, each listed once.
+
+    Args:
+        runs: At least one run.
+        verdicts: The statements of comparisons, by the name of the study; they come first.
+    """
+    said = [f"{study}:\n\n" + "\n".join(f"- {line}" for line in lines) for study, lines in (verdicts or {}).items()]
+    parts = [*said, _table(summary_rows(runs)), *(f"{line}." for line in protocols(runs))]
     commands = dict.fromkeys(found["command"] for run in runs for found in run.environments)
     if commands:
         parts.append("\n".join(["```sh", *commands, "```"]))
