@@ -142,6 +142,15 @@ def test_published_weights_are_loaded_unchanged_but_for_the_classifier(recipe, p
         assert said[0].endswith("; left out: decoder, encoder_to_decoder, mask_token, videomae.layernorm")
 
 
+@pytest.mark.parametrize("recipe", SIZES)
+def test_every_plan_and_its_control_fit_the_network(recipe):
+    loaded = load_recipe(recipe)
+    for name in (*RECOGNITION.plans.names(), "control:cascade", "control:long+short"):
+        plan = RECOGNITION.plan(loaded, 1000, name)
+        RECOGNITION.check_plan(loaded, plan)
+        assert loaded.shape in [cell.shape for cell in plan.shapes]
+
+
 @pytest.mark.parametrize("recipe", ["finetune/mvit_v2_s", "finetune/swin3d_t"])
 def test_the_layout_is_that_of_torchvisions_own_network(recipe):
     models = pytest.importorskip("torchvision.models")

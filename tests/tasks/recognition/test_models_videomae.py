@@ -8,7 +8,9 @@ from safetensors.torch import load_file, save_file
 
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.nn.weights.files import read_weights
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.models import build_model
+from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.tasks.recognition.weights.loading import load_pretrained
 from vcycle.tasks.saved_weights import read_saved
 from vcycle.utils.extras import NotInstalledError
@@ -95,6 +97,17 @@ def test_heads_and_lengths_that_no_tensor_shows_are_compared_with_the_configurat
         load_pretrained(tiny(), read_weights(folder), name="videomae_b")
     taken = load_pretrained(tiny(), read_weights(folder), name="videomae_b", head="new")
     assert len(taken.warnings) == 2
+
+
+def test_a_classifier_is_kept_for_classes_of_the_same_names_in_the_same_order(tmp_path):
+    names = ["air drumming", "Tai chi", "zumba", "a-b", "c"]
+    folder, _ = saved(tmp_path, id2label=dict(enumerate(names)))
+    given = [*(f"model.options.{key}={value}" for key, value in TINY.items()), f"init={folder}", "init.head=keep"]
+    recipe = load_recipe("finetune/videomae_b", given)
+    for classes in (["air_drumming", "tai_chi", "zumba", "a_b", "c"], ["0", "1", "2", "3", "4"]):
+        assert RECOGNITION.init_weights(tiny(), recipe, classes)
+    with pytest.raises(CheckpointError, match="class 1 of their classifier is 'Tai chi', but 'zumba' in the videos"):
+        RECOGNITION.init_weights(tiny(), recipe, ["air_drumming", "zumba", "tai_chi", "a_b", "c"])
 
 
 def test_a_larger_network_is_suggested_for_its_weights(tmp_path):

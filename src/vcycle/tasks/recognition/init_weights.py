@@ -1,5 +1,6 @@
 """Builds recognition models and loads their initial weights, from a recipe's section `init`."""
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -52,18 +53,31 @@ def initialise(
             values = {"sampling.mean": record.mean, "sampling.std": record.std}
             brought = Brought(values=values, source=f"weights {weights.source}")
     taken = load_pretrained(model, weights, name=recipe.model.name, head=recipe.init.head, record=record)
-    if recipe.init.head == "keep" and kept.trained is not None:
-        for label, (theirs, own) in enumerate(zip(kept.trained.classes, classes, strict=True)):
-            if theirs != own:
-                raise CheckpointError(
-                    f"weights {weights.source}: class {label} of their classifier is {theirs!r}, but {own!r} in the "
-                    "videos: init.head=new initialises a new one"
-                )
+    if recipe.init.head == "keep":
+        if kept.trained is not None:
+            _check_classes(weights.source, kept.trained.classes, classes, str)
+        elif not all(name.isdigit() for name in classes):  # numbers in a list name nothing
+            _check_classes(weights.source, record.classes, classes, _words)
     on_message(f"init: {taken.summary}")
     for warning in taken.warnings:
         on_message(f"warning: {warning}")
     tell(recipe, brought, on_message)
     return taken
+
+
+def _check_classes(source: str, theirs: Sequence[str], own: Sequence[str], as_read: Callable[[str], str]) -> None:
+    """Refuse a classifier whose classes have other names than the videos', as they are read."""
+    for label, (first, second) in enumerate(zip(theirs, own, strict=False)):
+        if as_read(first) != as_read(second):
+            raise CheckpointError(
+                f"weights {source}: class {label} of their classifier is {first!r}, but {second!r} in the videos: "
+                "init.head=new initialises a new one"
+            )
+
+
+def _words(name: str) -> str:
+    """The words of a class, however they are joined: `air drumming` and `air_drumming` are one."""
+    return re.sub(r"[\W_]+", " ", name).strip().casefold()
 
 
 def _record_of(trained: Provenance, source: str) -> Record:

@@ -36,6 +36,8 @@ class Record:
     """Attention heads of a transformer."""
     trained_clip: tuple[int, int] | None = None
     """Frames and side of the clips that a transformer's positions are for."""
+    classes: tuple[str, ...] = ()
+    """The names of its classes, in the order of its outputs; words may be joined in other ways than in the data."""
     bgr: bool = False
     """Whether its frames had blue before red."""
     mean: tuple[float, ...] | None = None
@@ -61,7 +63,16 @@ def _hugging_face_record(text: str | None) -> Record | None:
     return Record(
         heads=heads if isinstance(heads, int) else None,
         trained_clip=(frames, side) if isinstance(frames, int) and isinstance(side, int) else None,
+        classes=_classes(config.get("id2label")),
     )
+
+
+def _classes(names: Any) -> tuple[str, ...]:
+    """The classes of transformers' `id2label`; none where they are its placeholders."""
+    if not isinstance(names, Mapping):
+        return ()
+    found = tuple(str(names.get(str(label), "")) for label in range(len(names)))
+    return () if any(not name or name.startswith("LABEL_") for name in found) else found
 
 
 def pyslowfast_record(text: str | None) -> Record:
