@@ -26,9 +26,9 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
 
     measure, target = data["measure"], data["target"]
     table = Table(title=escape(title), box=box.SIMPLE_HEAD)
-    table.add_column("plan")
+    table.add_column("plan", no_wrap=True)
     columns = ["train time", "wall clock", "steps", "samples", f"{measure['words']} ({data['split']})"]
-    columns += ["speed-up vs constant", "vs its control"]
+    columns += ["vs constant", "vs its control"]
     if target is not None:
         columns.append(f"to {_text(measure, target)} (val)")
     for column in columns:
@@ -51,6 +51,9 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
     table.caption = f"{over}; 2× means half the training time, {_CLOCK}; wall clock: of the trainings themselves"
+    gains = [arm.get(key) for arm in data["arms"].values() for key in ("over_constant", "over_control")]
+    if any(gain is not None and gain["clocks_disagree"] for gain in gains):
+        table.caption += "; *: which disagrees by more than 10%"
     return table
 
 
@@ -314,11 +317,8 @@ def _common(runs: Sequence[Mapping[str, Any]]) -> list[list[tuple[float, float]]
 
 
 def _speedup(gain: Mapping[str, Any] | None) -> str:
-    """A speed-up for a table cell: 2.50×, or 0.80× if it is slower; with that of the wall clock if they disagree."""
-    if gain is None:
-        return ""
-    wall = f" (wall clock {gain['wall_speedup']:.2f}×)" if gain["clocks_disagree"] else ""
-    return f"{gain['speedup']:.2f}×{wall}"
+    """A speed-up for a table cell: 2.50×, or 0.80× if it is slower; with a star if the wall clock disagrees."""
+    return "" if gain is None else f"{gain['speedup']:.2f}×{'*' * gain['clocks_disagree']}"
 
 
 def _faster(times: float) -> str:
