@@ -118,8 +118,12 @@ def as_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[
         ranks = [multiprocessing.get_context("fork").Process(target=rank, args=(number,)) for number in range(count)]
         for each in ranks:
             each.start()
-        for each in ranks:
-            each.join()
+        try:
+            for each in ranks:
+                each.join()
+        finally:
+            for each in ranks:
+                each.kill()
         return [
             Ran(each.exitcode, *((folder / f"{number}.{name}").read_text() for name in ("out", "err")))
             for number, each in enumerate(ranks)
