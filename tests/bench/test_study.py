@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -15,6 +13,7 @@ from vcycle.plan import Plan
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train import clock, stopping
+from vcycle.train.lock import training_lock
 
 TEXT = """
 sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: false}
@@ -173,24 +172,10 @@ def test_a_study_that_was_interrupted_goes_on_with_the_step_after(study, load, t
     assert (run.val, run.test) == (found.of("constant")[0].val, found.of("constant")[0].test)
 
 
-def test_two_studies_are_not_at_work_in_one_folder(load, tmp_path):
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys, pathlib, vcycle.train.lock as l\nwith l.training_lock(pathlib.Path(sys.argv[1])):"
-            " print(flush=True); sys.stdin.read()",
-            str(tmp_path),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        holder.stdout.readline()
-        with pytest.raises(VcycleError, match=f"process {holder.pid} on .* is training in"):
-            compare_plans(load(), ["constant"], seeds=(0,), out=tmp_path)
-    finally:
-        holder.communicate()
+def test_two_studies_are_not_at_work_in_one_folder(load, held_elsewhere, tmp_path):
+    holder, _ = held_elsewhere(lambda: training_lock(tmp_path))
+    with pytest.raises(VcycleError, match=f"process {holder.pid} on .* is training in"):
+        compare_plans(load(), ["constant"], seeds=(0,), out=tmp_path)
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is(load, tmp_path):

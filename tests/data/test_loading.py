@@ -215,7 +215,9 @@ def test_stop_iteration_in_a_dataset_is_an_error_that_names_the_item_and_not_the
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_stop_iteration_is_an_error_under_a_loader_of_pytorch_too(videos, workers):
+def test_stop_iteration_is_an_error_under_a_loader_of_pytorch_too(videos, workers, monkeypatch):
+    monkeypatch.setattr(torch.utils.data._utils, "MP_STATUS_CHECK_INTERVAL", 0.2)  # seconds that it waits at its end
+
     def ends(clip):
         return next(iter([]))
 

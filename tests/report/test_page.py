@@ -145,12 +145,13 @@ def test_the_pictures_are_files_too(page, tmp_path):
 
 
 def test_runs_whose_names_differ_in_odd_characters_have_pictures_of_their_own(tmp_path):
-    for name in ("a b", "a?b", "a_b", "A_b"):
+    for name in ("a b", "A_b"):
         write_run(tmp_path / "runs" / name, steps=2)
     folders = sorted(map(str, (tmp_path / "runs").iterdir()))
     app(["report", *folders, "-o", str(tmp_path / "x.html"), "--figures", str(tmp_path / "p")], standalone_mode=False)
     names = {file.name for file in (tmp_path / "p").glob("*-loss.png")}
-    assert names == {"A_b-loss.png", "a_b-2-loss.png", "a_b-3-loss.png", "a_b-4-loss.png"}
+    assert names == {"A_b-loss.png", "a_b-2-loss.png"}
+    assert _file_names(["A_b", "a b", "a?b", "a_b"]) == ["A_b", "a_b-2", "a_b-3", "a_b-4"]
     assert _file_names(["a-2", "a", "a", "é"]) == ["a-2", "a", "a-3", "é"]
 
 

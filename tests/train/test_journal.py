@@ -20,13 +20,17 @@ from vcycle.utils.jsonl import JsonLines
 BAD = "train/2-left/0003.mp4"
 
 
-@pytest.fixture
-def damaged(digit_videos, tmp_path):
-    """A copy of the videos with one zero-byte file."""
-    videos = tmp_path / "videos"
+def damage(digit_videos, videos):
+    """Copy the videos with one zero-byte file."""
     shutil.copytree(digit_videos, videos)
     (videos / BAD).write_bytes(b"")
     return videos
+
+
+@pytest.fixture
+def damaged(digit_videos, tmp_path):
+    """A copy of the videos with one zero-byte file."""
+    return damage(digit_videos, tmp_path / "videos")
 
 
 def journal(folder):
@@ -37,7 +41,7 @@ def steps(folder):
     return [line for line in JsonLines(RunFolder(folder).log).read() if line["event"] == "step"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def train_on(make_training):
     def train_on(videos, *overrides):
         return make_training("run.bad_limit=0.2", "run.validate_every=100", *overrides, videos=videos)
@@ -94,23 +98,30 @@ def test_a_resumed_run_repeats_the_replacements_even_if_the_file_has_been_mended
     assert trained == [line for line in whole["log"] if line["event"] == "step"][:13]
 
 
-def test_a_resumed_run_writes_no_replacement_twice(train_on, damaged, record_of, tmp_path):
-    training = train_on(damaged, "run.save_every=5")
+@pytest.fixture(scope="module")
+def uninterrupted(train_on, digit_videos, record_of, tmp_path_factory):
+    """A training on such videos, and what its run does from beginning to end."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    training = train_on(damage(digit_videos, folder / "videos"), "run.save_every=5")
+    training.run(folder / "run")
+    return training, record_of(folder / "run")
+
+
+def test_a_resumed_run_writes_no_replacement_twice(uninterrupted, record_of, tmp_path):
+    training, whole = uninterrupted
     for step in (3, 12, 21):
         training.run_until(step, tmp_path / "run", resume=True)
     training.run(tmp_path / "run", resume=True)
-    training.run(tmp_path / "whole")
-    assert record_of(tmp_path / "run") == record_of(tmp_path / "whole")
+    assert record_of(tmp_path / "run") == whole
 
 
-def test_a_journal_that_a_kill_cut_short_is_mended(train_on, damaged, record_of, tmp_path):
-    training = train_on(damaged, "run.save_every=5")
-    training.run(tmp_path / "whole")
+def test_a_journal_that_a_kill_cut_short_is_mended(uninterrupted, record_of, tmp_path):
+    training, whole = uninterrupted
     training.run_until(8, tmp_path / "run")
     file = RunFolder(tmp_path / "run").bad_samples
     file.write_bytes(file.read_bytes()[:-7])
     training.run(tmp_path / "run", resume=True)
-    assert record_of(tmp_path / "run") == record_of(tmp_path / "whole")
+    assert record_of(tmp_path / "run") == whole
 
 
 def test_too_many_bad_videos_stop_the_run_and_the_message_names_their_list(make_training, digit_videos, tmp_path):

@@ -250,7 +250,7 @@ def test_no_validation_comes_shortly_before_the_last(fit_noise):
 
 def test_validation_does_not_count_as_training_time(fit_noise):
     def validate(model, device):
-        time.sleep(0.3)
+        time.sleep(0.1)
         return found(0.5)
 
     few = constant(BASELINE, epoch_factor=0.1)
@@ -258,19 +258,21 @@ def test_validation_does_not_count_as_training_time(fit_noise):
     fitted = fit_noise(few, validate=validate, settings={"validate_every": 0.1})
     took = time.perf_counter() - began
     assert len(fitted.curve) >= 3
-    assert fitted.seconds <= took - 0.3 * len(fitted.curve)
+    assert fitted.seconds <= took - 0.1 * len(fitted.curve)
 
 
 def test_the_clock_stands_still_while_paused():
     totals = Totals(seconds=10.0, cpu_seconds=5.0)
+    began, cpu_began = time.perf_counter(), time.process_time()
     clock = Clock(totals)
     time.sleep(0.02)
     with clock.paused():
-        time.sleep(0.2)
+        time.sleep(0.1)
     lap = clock.lap()
-    assert lap < 0.2
-    assert 10.02 <= totals.seconds < 10.2
-    assert 5.0 < totals.cpu_seconds < 5.1
+    took, cpu_took = time.perf_counter() - began, time.process_time() - cpu_began
+    assert lap <= took - 0.1
+    assert 10.02 <= totals.seconds <= 10 + took - 0.1
+    assert 5.0 < totals.cpu_seconds <= 5 + cpu_took
 
 
 def test_totals_survive_a_checkpoint():

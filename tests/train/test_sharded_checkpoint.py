@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 import signal
-import time
+import threading
 from importlib import metadata
 from pathlib import Path
 
@@ -269,10 +269,10 @@ def test_nothing_in_it_is_run(saved_by_two):
 
 def _learn_meanwhile(rank, world, folder):
     """Change the weights while they are being saved: whether the save was still under way."""
-    original = sharded_checkpoint._Writer.write_data
+    original, changed = sharded_checkpoint._Writer.write_data, threading.Event()
 
     def slow(self, *arguments):
-        time.sleep(1)
+        assert changed.wait(60)
         return original(self, *arguments)
 
     sharded_checkpoint._Writer.write_data = slow
@@ -281,6 +281,7 @@ def _learn_meanwhile(rank, world, folder):
     writer.save(folder / "step-000000001", data, write=rank == 0, on_saved=lambda: None)
     under_way = not (folder / "step-000000001").exists()
     weights.fill_(7)
+    changed.set()
     writer.finish()
     torch.distributed.barrier()
     return under_way

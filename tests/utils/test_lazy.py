@@ -14,7 +14,7 @@ def test_a_package_has_every_name_that_it_lists(name):
     package = importlib.import_module(name)
     for exported in package.__all__:
         assert callable(getattr(package, exported)), exported
-    assert set(package.__all__) <= set(dir(package))
+    assert {*package.__all__, "__all__", "__doc__", "__name__"} <= set(dir(package))
     with pytest.raises(AttributeError, match=f"^module '{name}' has no attribute 'nothing'$"):
         package.nothing  # noqa: B018
 
