@@ -16,7 +16,7 @@ from vcycle.console import process
 from vcycle.data import SampleRequest
 from vcycle.data.pictures import encode_png, picture_size
 from vcycle.nn import drop_tokens, require_token_dropping
-from vcycle.plan import Shape
+from vcycle.plan import Shape, ShapeConstraints
 from vcycle.tasks.base import tasks
 from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.recipes import load_recipe
@@ -249,6 +249,7 @@ def test_torchvisions_vision_transformers_round_to_the_patch_and_may_drop_tokens
 
 def test_plans_of_timm_transformers_round_to_the_patch():
     assert MODELS.needs("timm/vit_tiny_patch16_224").size_multiple == 16
+    assert MODELS.needs("timm/hiera_tiny_224") == ShapeConstraints(min_size=32, size_multiple=32)
     recipe = load_recipe("images/small", ["data.clips=5000", "model=timm/vit_tiny_patch16_224", "training.size=224"])
     assert [stage.base.size for stage in IMAGES.plan(recipe).stages] == [112, 160, 224]
 

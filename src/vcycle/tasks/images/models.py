@@ -35,6 +35,8 @@ _VITS = {"vit_b_16": 16, "vit_b_32": 32, "vit_l_16": 16, "vit_l_32": 32, "vit_h_
 """Vision transformers, and the pixels of their patches."""
 _BRINGS = {"efficientnet_v2_l": normalisation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))}
 """What weights were trained with that do not use ImageNet's mean and standard deviation."""
+_HIERA_UNIT = 32
+"""Pixels of a mask unit of Hiera, which no image may cut."""
 
 
 class TinyOptions(ModelOptions):
@@ -56,12 +58,12 @@ class ImageModels(ModelRegistry):
         if not name.startswith(_TIMM):
             return super().find(name)
         patch = re.search(r"_patch(\d+)", name)
-        multiple = int(patch[1]) if patch else 1
+        multiple = int(patch[1]) if patch else _HIERA_UNIT if name.startswith(f"{_TIMM}hiera_") else 1
         return ModelSpec(
             build=f"{_NETWORKS}:timm_model",
             task=self.task,
             fixed={"name": name.removeprefix(_TIMM)},
-            needs=ShapeConstraints(size_multiple=multiple),
+            needs=ShapeConstraints(min_size=multiple, size_multiple=multiple),
             downloads="pretrained",
             brings=lambda _: _timm_brings(name.removeprefix(_TIMM)),
         )
