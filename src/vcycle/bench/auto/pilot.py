@@ -64,7 +64,7 @@ def pilot(
     on_start: Callable[[Arm, int], None] = lambda *_: None,
     on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
 ) -> dict[str, list[Reached]]:
-    """Train plans for the same predicted time, then the better half of them for longer.
+    """Train plans for the same predicted time, then the better half of them, and the recipe's own, for longer.
 
     Args:
         held: The data to train on and to judge by.
@@ -114,7 +114,8 @@ def pilot(
         left = sorted(
             (each for each in left if each.candidate.label in scored), key=lambda each: -scored[each.candidate.label]
         )
-        left = left[: -(-len(left) // 2)] if rung + 1 < len(budgets) else left
+        half = -(-len(left) // 2)
+        left = [each for place, each in enumerate(left) if place < half or each.candidate.own]
     return reached
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.bench.auto.candidates import LONGEST, Candidate, Planned, Seconds, candidates, fitted, seconds_of
-from vcycle.bench.auto.choose import Reached, refusal, shortest, shortlist, time_to
+from vcycle.bench.auto.choose import Reached, preferred, refusal, shortest, shortlist, time_to
 from vcycle.bench.auto.pilot import HeldOut, pilot
 from vcycle.bench.auto.reasons import reasons_of
 from vcycle.bench.runs import Arm, ArmRun, Failure
@@ -169,7 +169,8 @@ def propose(
         taken = time.perf_counter() - began
     measure = experiment.task.measure(recipe)
     if wanted.target is None:
-        chosen = max(tried, key=lambda each: _rank(reached.get(each.candidate.label, []), each))
+        items = 0 if held is None else len(held.held)
+        chosen = preferred(tried, reached, held_out=items, share=measure.unit == "%")
     else:
         reach = _Reach(recipe=recipe, samples=samples, seconds=seconds, longest=longest, measure=measure)
         chosen = reach.soonest(
@@ -190,12 +191,6 @@ def propose(
         timing_seconds=timed.taken_seconds,
         pilot_seconds=taken if reached else 0.0,
     )
-
-
-def _rank(reached: Sequence[Reached], planned: Planned) -> tuple[int, float, float]:
-    """The order of plans by a pilot: first those of the last rung, then by value; the score decides between equals."""
-    last = reached[-1].value if reached else -math.inf
-    return len(reached), -math.inf if math.isnan(last) else last, planned.score
 
 
 @dataclass(frozen=True, kw_only=True)

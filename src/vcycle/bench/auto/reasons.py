@@ -1,10 +1,9 @@
 """Says what a proposed plan rests on: sentences, each with its number."""
 
-import math
 from typing import TYPE_CHECKING
 
 from vcycle.bench.auto.candidates import Planned, seconds_of
-from vcycle.bench.auto.choose import BOUNDS
+from vcycle.bench.auto.choose import BOUNDS, TELLING, standard_error
 from vcycle.utils.units import duration
 
 if TYPE_CHECKING:
@@ -51,12 +50,19 @@ def _pilot(found: "Found") -> list[str]:
     others = sorted((r.value, name) for name, r in final.items() if name != label)
     mine = final[label]
     said = f"Pilot: {label} had {show(mine.value)} after {duration(mine.seconds)} and {mine.steps:,} steps"
-    said += f"; the next, {others[-1][1]}, had {show(others[-1][0])}" if others else ""
+    if others:
+        value, name = others[-1]
+        said += f"; {'the next' if value <= mine.value else 'the best'}, {name}, had {show(value)}"
     said += f" (one seed, {found.held_out} training items held out"
     if found.measure.unit == "%" and 0 < mine.value < 1:
-        error = found.measure.scale * math.sqrt(2 * mine.value * (1 - mine.value) / found.held_out)
-        said += f"; the standard error of a difference is {error:.1f} {found.measure.points}"
-    return [said + ")."]
+        error = found.measure.scale * standard_error(
+            mine.value, others[-1][0] if others else mine.value, found.held_out
+        )
+        said += f"; the standard error of the difference is {error:.1f} {found.measure.points}"
+    said += ")"
+    if others and others[-1][0] > mine.value:
+        said += f". That is not {TELLING:g} standard errors more, so the recipe's own plan stays"
+    return [said + "."]
 
 
 def _steps(found: "Found") -> list[str]:
