@@ -164,3 +164,20 @@ def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
         assert name in ran.out
     assert "no plan beat chance (50.0 %: the largest class's share of 4 test videos)" in ran.out  # too few to show it
     assert "cascade trains" not in ran.out
+
+
+def test_the_demo_of_images_judges_by_a_margin_of_one_and_a_half_points(vcycle, here, monkeypatch):
+    overrides = (
+        "data.digits.images={train: 2, val: 1, test: 1}",
+        "data.digits.size=16",
+        "data.cache=null",
+        *("training.size=16", "training.batch=4", "training.epochs=2", "training.warmup=null"),
+        "model.options.widths=[4, 8]",
+    )
+    tiny = load_recipe("demo/images", overrides)
+    monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name, _: {"demo/images": tiny}[name])
+    ran = vcycle("demo", "images", "--json", "--seeds", "1", "--out", "shown")
+    assert ran.code == 0, ran.err
+    data = json.loads(ran.out)
+    assert list(data["arms"]) == ["constant", "control:cascade", "cascade"]
+    assert (data["split"], data["margin"]) == ("test", 0.015)

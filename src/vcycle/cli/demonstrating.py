@@ -43,7 +43,9 @@ def demo(
         overrides = shown.make(folder, bar.count)
     recipe = load_recipe(shown.recipe, overrides)
     count, title = seeds or shown.seeds, f"vcycle demo: {shown.about}"
-    found = study(recipe, shown.plans, range(count), folder, title=title, json=json, as_data=shown.as_data)
+    found = study(
+        recipe, shown.plans, range(count), folder, title=title, json=json, margin=shown.margin, as_data=shown.as_data
+    )
     with optional_figures():
         shown.draw(_first_runs(folder, found), folder)
 

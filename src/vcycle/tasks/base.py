@@ -302,6 +302,8 @@ class Demo:
     """The default output folder."""
     seeds: int
     """The default number of seeds."""
+    margin: float | None = None
+    """The non-inferiority margin, in the unit of the measure's differences; by default the measure's."""
     as_data: Callable[[dict[str, Any]], dict[str, Any]] = dict
     """Converts the data of the comparison to what `--json` prints."""
     make: "Callable[[Path, Progress], Sequence[str]]" = lambda folder, progress: ()

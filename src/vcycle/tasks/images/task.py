@@ -43,6 +43,7 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         about="digits over textures",
         folder="vcycle-demo-images",
         seeds=3,
+        margin=1.5,
     )
     free_keys = ("data.clips", "data.val_fraction", "evaluation.crops", "evaluation.combine")
 
