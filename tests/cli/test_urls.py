@@ -63,7 +63,7 @@ def batches(data: Any, *, start: int = 0, workers: int = 0) -> list[Any]:
     """The last steps' batches of a plan over the training videos."""
     videos = data if hasattr(data, "paths") else read_videos(data, "train")
     dataset = VideoDataset(videos, library.GridSampler(frames=4, size=16, span=(0.8, 1.0)))
-    baseline = library.Baseline(batch=2, frames=4, size=16, clips=len(dataset), epochs=8, lr=0.1)
+    baseline = library.Baseline(batch=2, frames=4, size=16, clips=len(dataset), epochs=4, lr=0.1)
     return list(library.loader(dataset, library.cascade(baseline), start=start, workers=workers))
 
 

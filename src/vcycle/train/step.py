@@ -225,7 +225,11 @@ class TrainStep:
 
     def _seed(self, step: Step, place: int) -> None:
         """Seed a micro-batch: mixing draws the same on every rank, dropout differs by rank and micro-batch."""
-        torch.manual_seed(_step_seed(self._state.seed, step.index))
+        seed = _step_seed(self._state.seed, step.index)
+        if self._accelerator.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a millisecond for absent accelerators
+        else:
+            torch.manual_seed(seed)
         rank = self._ranks.rank
         self._dropout_seed = _step_seed(self._state.seed, step.index, rank, place) if rank or place else None
 
