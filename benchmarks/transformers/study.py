@@ -1,0 +1,314 @@
+"""Trains two small transformers under plans, with and without token dropping, and writes the tables of the pages.
+
+    python study.py train RECIPE [KEY=VALUE...] --seeds 10-12 --work FOLDER --out RUNS.jsonl [--only ARM...]
+    python study.py steps RECIPE --out STEPS.json
+    python study.py write
+
+`train` keeps finished runs and resumes an interrupted one. `steps` counts the FLOPs of a clip at every shape and times
+a step at every batch shape, in turns. `write` puts the tables into README.md and docs/transformers.md, between their
+markers, and draws accuracy.png.
+"""
+
+import argparse
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from vcycle.bench.statistics import Interval, paired_bootstrap
+from vcycle.config.recipe import RecipeBase
+from vcycle.plan import BatchShape, Plan
+from vcycle.tasks.base import tasks
+from vcycle.tasks.recipes import load_given
+
+HERE = Path(__file__).parent
+PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "transformers.md")
+CLIPS = 538
+"""Training videos of mhad_depth."""
+
+TOKENS = ("plans.cascade.shapes=[[1, 1, 0.25], [1, 1, 0.5], [1, 1]]", "plans.cascade.weights=[5, 3, 2]")
+BOTH = (
+    "plans.cascade.shapes=[[0.5, 0.5], [1, 0.5, 0.5], [1, 0.7071, 0.5], [1, 1, 0.5], [1, 1]]",
+    "plans.cascade.weights=[5, 1, 1, 1, 2]",
+)
+NONE = "No training has ended yet."
+ARMS: Mapping[str, Mapping[str, tuple[str, Sequence[str]]]] = {
+    "plain": {
+        "constant": ("constant@1", ()),
+        "cascade": ("cascade@1", ()),
+        "control": ("control:cascade@1", ()),
+        "constant, half": ("constant@0.5", ()),
+        "control, half": ("control:cascade@0.5", ()),
+        "cascade, double": ("cascade@2", ()),
+        "tokens": ("cascade@1", TOKENS),
+        "cascade + tokens": ("cascade@1", BOTH),
+        "cascade + tokens, double": ("cascade@2", BOTH),
+    },
+    "hierarchical": {
+        "constant": ("constant@1", ()),
+        "cascade": ("cascade@1", ()),
+        "control": ("control:cascade@1", ()),
+        "constant, half": ("constant@0.5", ()),
+        "control, half": ("control:cascade@0.5", ()),
+        "cascade, double": ("cascade@2", ()),
+    },
+    "scratch": {
+        "constant": ("constant@1", ()),
+        "cascade": ("cascade@1", ()),
+        "control": ("control:cascade@1", ()),
+        "tokens": ("cascade@1", TOKENS),
+    },
+}
+"""Plan and changes to the recipe of each arm, by the name of the recipe. Swin has windows, and cannot drop tokens."""
+
+Runs = Mapping[str, Sequence[Mapping[str, Any]]]
+"""The trainings of each arm."""
+
+
+def plans_of(file: Path, overrides: Sequence[str] = (), clips: int = CLIPS) -> dict[str, tuple[RecipeBase, Plan]]:
+    """The recipe and plan of each arm."""
+    found = {}
+    for name, (plan, changes) in ARMS[file.stem].items():
+        recipe = load_given(str(file), [*overrides, *changes, f"plan={plan}"])
+        found[name] = recipe, tasks[recipe.task].plan(recipe, clips, plan)
+    return found
+
+
+def train_study(
+    file: Path, overrides: Sequence[str], seeds: Sequence[int], work: Path, out: Path, only: Sequence[str]
+) -> None:
+    """Train every arm with every seed, seed by seed."""
+    from vcycle.bench.runs import Arm, train_all
+    from vcycle.bench.study import run_key, train_arm
+    from vcycle.runs.experiment import Experiment
+    from vcycle.runs.train import probe_plans
+    from vcycle.train.callbacks import Callbacks
+
+    experiment = Experiment(load_given(str(file), overrides), work)
+    found = plans_of(file, overrides, len(experiment.splits.train))
+    found = {name: pair for name, pair in found.items() if not only or name in only}
+    for recipe, plan in found.values():
+        probe_plans(recipe, len(experiment.classes), [plan])
+    arms = [Arm(name=name, plan=plan, key=run_key(recipe, plan.fingerprint)) for name, (recipe, plan) in found.items()]
+
+    def train(arm: Arm, seed: int) -> Any:
+        return train_arm(experiment, arm, seed, work, recipe=found[arm.name][0], callbacks=Callbacks())
+
+    def tell(run: Any) -> None:
+        print(
+            run.arm, run.seed, getattr(run, "failed", None) or f"{run.test:.3f} in {run.cpu_seconds:.0f} s", flush=True
+        )
+
+    train_all(arms, seeds=seeds, results=out, train=train, on_run=tell)
+
+
+def measure_steps(file: Path, out: Path) -> None:
+    """FLOPs of a clip at every shape of the arms, and the time of a step at every batch shape."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from vcycle.bench.steps.study import Effort, bench_steps
+    from vcycle.bench.steps.work import step_flops
+    from vcycle.bench.steps.workload import workload_of
+
+    arms = plans_of(file)
+    workload = workload_of(arms["constant"][0], 27)
+    shapes = {(s.frames, s.size, s.tokens) for _, plan in arms.values() for s in plan.shapes}
+    counted = []
+    for frames, size, tokens in sorted(shapes, key=lambda s: (-s[0] * s[1] ** 2, -s[2])):
+        with FlopCounterMode(display=False) as every:
+            total = step_flops(workload, BatchShape(frames=frames, size=size, batch=1, bn_batch=1, tokens=tokens))
+        products = sum(n for op, n in every.get_flop_counts()["Global"].items() if "bmm" in str(op))
+        counted.append({"frames": frames, "size": size, "tokens": tokens, "flops": total, "attention": products})
+    plans = {name: plan for name, (_, plan) in arms.items()}
+    timed = bench_steps(workload, plans, effort=Effort(repeats=5, seconds=0.1))
+    kept = ("batch", "frames", "size", "tokens", "gflop", "step_ms", "cpu_ms", "realised", "realised_cpu")
+    steps = [{key: row[key] for key in kept if key in row} for row in timed["shapes"]]
+    lengths = {row["plan"]: {key: row[key] for key in ("steps", "samples", "flop_speedup")} for row in timed["plans"]}
+    about = {key: timed[key] for key in ("threads", "machine", "versions", "peak_gflops")}
+    found = {"clips": counted, "steps": steps, "plans": lengths, **about}
+    out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def read(file: Path) -> Runs:
+    """The trainings of a study that ended, by arm; those of seeds that every arm has."""
+    runs: dict[str, dict[int, Mapping[str, Any]]] = {}
+    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+        run = json.loads(line)
+        if "failed" not in run:
+            runs.setdefault(run["arm"], {})[run["seed"]] = run
+    order = [name for name in ARMS[file.stem] if name in runs]
+    return {name: [runs[name][seed] for seed in sorted(runs[name])] for name in order}
+
+
+def tables(name: str, runs: Runs, steps: Mapping[str, Any]) -> dict[str, str]:
+    """The tables of a recipe, as Markdown, by the name of their marker."""
+    return {
+        f"{name}: shapes": table(SHAPES, shape_rows(steps)),
+        f"{name}: plans": table(ACCURACY, accuracy_rows(steps["plans"], runs)) if runs else NONE,
+        f"{name}: differences": table(DIFFERENCES, difference_rows(runs)) if runs else NONE,
+    }
+
+
+SHAPES = ("clip", "voxels", "FLOPs", "of which attention", "batch", "step", "per clip", "realised")
+ACCURACY = ("arm", "length", "updates", "FLOPs", "processor time", "validation", "test", "seeds")
+DIFFERENCES = ("arm", "against", "difference in points (95 %)", "time")
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table; the first column, and the second where it is words, are flush left."""
+    left = 2 if head == DIFFERENCES else 1
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * left + "---:|" * (len(head) - left)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def shape_rows(steps: Mapping[str, Any]) -> Iterator[list[str]]:
+    """A row per batch shape: the clip's cost by voxels and by FLOPs, the step's, and the rate of FLOPs."""
+    clips = {(clip["frames"], clip["size"], clip["tokens"]): clip for clip in steps["clips"]}
+    full = steps["clips"][0]
+    rows = sorted(
+        steps["steps"], key=lambda row: (-row["frames"] * row["size"] ** 2, -row.get("tokens", 1), row["batch"])
+    )
+    for row in rows:
+        clip = clips[row["frames"], row["size"], row.get("tokens", 1)]
+        kept = f", {100 * clip['tokens']:.0f} % of tokens" if clip["tokens"] < 1 else ""
+        share = clip["frames"] * clip["size"] ** 2 / (full["frames"] * full["size"] ** 2)
+        yield [
+            f"{clip['frames']}×{clip['size']}²{kept}",
+            f"{share:.3f}",
+            f"{clip['flops'] / full['flops']:.3f}",
+            f"{100 * clip['attention'] / clip['flops']:.0f} %",
+            str(row["batch"]),
+            f"{row['cpu_ms']['median']:.1f} ms",
+            f"{row['cpu_ms']['median'] / row['batch']:.2f} ms",
+            f"{row['realised_cpu']['median']:.2f}",
+        ]
+
+
+def accuracy_rows(plans: Mapping[str, Mapping[str, Any]], runs: Runs) -> Iterator[list[str]]:
+    """A row per arm: what it costs and what it reaches."""
+    for name, own in runs.items():
+        yield [
+            name.partition(",")[0],
+            f"{plans[name]['samples'] / plans['constant']['samples']:.2g}",
+            f"{plans[name]['steps']:,}",
+            f"{1 / plans[name]['flop_speedup']:.2f}",
+            f"{fmean(run['cpu_seconds'] for run in own):.0f} s",
+            f"{100 * fmean(run['val'] for run in own):.1f} %",
+            percent([run["test"] for run in own]),
+            str(len(own)),
+        ]
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean and, of several values, their standard deviation."""
+    spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * fmean(values):.1f} %{spread}"
+
+
+def difference_rows(runs: Runs) -> Iterator[list[str]]:
+    """A row per plan and constant arm: the difference on test, and how many times faster."""
+    against = [name for name in runs if name.partition(",")[0] in ("constant", "control")]
+    for name in (name for name in runs if name not in against):
+        for other in against:
+            found = difference(runs[name], runs[other])
+            time = ratio(runs[other], runs[name])
+            yield [name, other, found, f"{time:.1f}× faster" if time >= 1 else f"{1 / time:.1f}× slower"]
+
+
+def difference(own: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> str:
+    """Points by which an arm is better on test, with the paired bootstrap interval over shared seeds and videos."""
+    pairs = [(a, b) for a in own for b in other if a["seed"] == b["seed"]]
+    found = paired_bootstrap([a["each"] for a, _ in pairs], [b["each"] for _, b in pairs])
+    points = 100 * fmean(a["test"] - b["test"] for a, b in pairs)
+    return f"{signed(points)} ({interval(found)})" if found is not None else f"{signed(points)} (one seed)"
+
+
+def interval(found: Interval) -> str:
+    """The bounds in points."""
+    return f"{signed(100 * found.low)} to {signed(100 * found.high)}"
+
+
+def signed(points: float) -> str:
+    """A number with its sign, one decimal."""
+    return f"{points:+.1f}".replace("-", "−")
+
+
+def ratio(slow: Sequence[Mapping[str, Any]], fast: Sequence[Mapping[str, Any]]) -> float:
+    """How many times more processor time, over all trainings of both."""
+    return fmean(run["cpu_seconds"] for run in slow) / fmean(run["cpu_seconds"] for run in fast)
+
+
+def every_table() -> dict[str, str]:
+    """All tables that the committed logs give."""
+    found = {}
+    for name in ARMS:
+        steps = json.loads((HERE / f"steps-{name}.json").read_text(encoding="utf-8"))
+        found |= tables(name, read(HERE / f"{name}.jsonl"), steps)
+    return found
+
+
+def written(text: str, found: Mapping[str, str]) -> str:
+    """A page with its tables replaced: each stands between `<!-- NAME -->` and `<!-- end -->`."""
+
+    def replaced(match: re.Match[str]) -> str:
+        return f"{match[1]}\n\n{found[match[2]]}\n\n{match[3]}"
+
+    return re.sub(r"(<!-- (\w+: \w+) -->)\n.*?(<!-- end -->)", replaced, text, flags=re.DOTALL)
+
+
+def picture(out: Path) -> None:
+    """Accuracy on test against processor time, both networks."""
+    from dataclasses import asdict
+
+    from vcycle.report.lengths import lengths_figure
+    from vcycle.tasks.base import measures
+
+    drawn = {}
+    for name in ARMS:
+        arms = {}
+        for arm, own in read(HERE / f"{name}.jsonl").items():
+            plan, _, length = arm.partition(", ")
+            values = [run["test"] for run in own]
+            arms[f"{plan}@{ {'half': 0.5, 'double': 2}.get(length, 1) }"] = {
+                "cpu_seconds": fmean(run["cpu_seconds"] for run in own),
+                "value": fmean(values),
+                "value_std": stdev(values) if len(values) > 1 else 0.0,
+            }
+        if arms:
+            drawn[name] = {"measure": asdict(measures()["top-1"]), "split": "test", "arms": arms}
+    lengths_figure(drawn, "cpu_seconds").savefig(out, dpi=110)
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    trained = commands.add_parser("train")
+    trained.add_argument("recipe", type=Path)
+    trained.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    trained.add_argument("--seeds", required=True)
+    trained.add_argument("--work", type=Path, required=True)
+    trained.add_argument("--out", type=Path, required=True)
+    trained.add_argument("--only", action="append", default=[], help="an arm, by default all")
+    stepped = commands.add_parser("steps")
+    stepped.add_argument("recipe", type=Path)
+    stepped.add_argument("--out", type=Path, required=True)
+    commands.add_parser("write")
+    given = parser.parse_args()
+    if given.command == "train":
+        first, _, last = given.seeds.partition("-")
+        seeds = range(int(first), int(last or first) + 1)
+        train_study(given.recipe, given.overrides, seeds, given.work, given.out, given.only)
+    elif given.command == "steps":
+        measure_steps(given.recipe, given.out)
+    else:
+        found = every_table()
+        for page in PAGES:
+            page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+        picture(HERE / "accuracy.png")
+
+
+if __name__ == "__main__":
+    main()
