@@ -83,8 +83,11 @@ def _kind(annotation: Any, metadata: Any = ()) -> str:
     if origin is tuple and arguments[-1] is not Ellipsis:
         return f"{_COUNTS[len(arguments)]} {_plural(_kind(arguments[0]))}"
     if origin in (list, tuple):
-        inner = "pairs of numbers" if get_origin(arguments[0]) is tuple else _plural(_kind(arguments[0]))
-        return f"list of {inner}"
+        lengths = [getattr(m, name) for m in metadata for name in ("min_length", "max_length") if hasattr(m, name)]
+        if len(lengths) == 2:
+            return f"{' or '.join(_COUNTS[n] for n in lengths)} {_plural(_kind(arguments[0]))}"
+        inner = _kind(arguments[0])
+        return f"list of {f'lists of {inner}' if inner.split()[0] in _COUNTS.values() else _plural(inner)}"
     if origin in (dict, Mapping) or annotation is dict:
         return "mapping"
     return _WORDS.get(annotation, str(annotation)) + _limits(metadata)

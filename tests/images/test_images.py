@@ -15,6 +15,7 @@ from vcycle.cli.app import app
 from vcycle.console import process
 from vcycle.data import SampleRequest
 from vcycle.data.pictures import encode_png, picture_size
+from vcycle.nn import drop_tokens, require_token_dropping
 from vcycle.plan import Shape
 from vcycle.tasks.base import tasks
 from vcycle.tasks.images.models import MODELS
@@ -227,6 +228,23 @@ def test_models_of_torchvision_take_every_size_of_a_plan(name):
     for size in sorted({cell.size for cell in IMAGES.plan(recipe).shapes}):
         clips, labels = objective.noise(2, Shape(1, size, size), torch.device("cpu"))
         objective.loss(model, clips, labels).backward()
+
+
+def test_torchvisions_vision_transformers_round_to_the_patch_and_may_drop_tokens():
+    pytest.importorskip("torchvision")
+    shapes = "plans.cascade.shapes=[[1, 0.6, 0.5], [1, 1]]"
+    recipe = load_recipe("images/small", ["data.clips=5000", "model=vit_b_32", "training.size=224", shapes])
+    plan = IMAGES.plan(recipe, name="cascade")
+    IMAGES.check_plan(recipe, plan)
+    assert [(stage.base.size, stage.base.tokens) for stage in plan.stages] == [(128, 0.5), (224, 1.0)]
+    with torch.device("meta"):
+        model, objective = IMAGES.build_model(recipe, 5).train(), IMAGES.objective(recipe, 5)
+        require_token_dropping(model, plan)
+        for step in (plan[0], plan[len(plan) - 1]):
+            drop_tokens(model, step)
+            clips, _ = objective.noise(2, step.shape, torch.device("meta"))
+            assert objective.predict(model, clips).shape == (2, 5)
+    assert model.encoder.dropout.token_dropping.kept is None
 
 
 def test_plans_of_timm_transformers_round_to_the_patch():

@@ -39,16 +39,16 @@ One for all modules, since a copied or pickled module cannot hold a lock."""
 def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
     """Make a transformer take clips or images of any shape, and drop tokens where a plan does.
 
-    ============================  ==================================================================================
-    torchvision MViT v1           position tables are resampled
-    torchvision MViT v2           relative positions follow the clip's lattice; torchvision interpolates them
-    torchvision Swin3D            small windows use the biases of their own offsets (torchvision uses those of others)
-    transformers VideoMAE, ViViT  position tables are resampled
-    transformers TimeSformer      position tables are resampled; attention splits the clip's own frames and rows
-    transformers V-JEPA 2         rotary positions follow the clip's own rows and frames
-    torchvision VisionTransformer the position table is resampled (images)
-    timm VisionTransformer        timm resamples the position table, if built with ``dynamic_img_size=True`` (images)
-    ============================  ==================================================================================
+    =============================  ====================================================================================
+    torchvision MViT v1            position tables are resampled
+    torchvision MViT v2            relative positions follow the clip's lattice; torchvision interpolates them
+    torchvision Swin3D             small windows use the biases of their own offsets (torchvision uses those of others)
+    transformers VideoMAE, ViViT   position tables are resampled
+    transformers TimeSformer       position tables are resampled; attention splits the clip's own frames and rows
+    transformers V-JEPA 2          rotary positions follow the clip's own rows and frames
+    torchvision VisionTransformer  the position table is resampled (images)
+    timm VisionTransformer         timm resamples the position table, if built with ``dynamic_img_size=True`` (images)
+    =============================  ====================================================================================
 
     VideoMAE, ViViT, V-JEPA 2 and both VisionTransformers can also drop tokens in training, as a plan requires
     (:class:`vcycle.nn.TokenDropping`). The other layers of this table need the whole lattice.

@@ -56,7 +56,7 @@ class RunSection(Section):
     steps faster. Results are equal to rounding."""
     graphs: bool = False
     """Record the forward and backward pass once for each batch shape as a CUDA graph, and replay it: faster if kernel
-    launches bound the steps on a GPU. Not with several GPUs, mixup or CutMix."""
+    launches bound the steps on a GPU. Not with several GPUs, mixup or CutMix, nor plans that drop tokens."""
     compress: Literal["fp16", "bf16"] | None = None
     """Dtype that gradients are rounded to when processes exchange them: halves the traffic on a slow network."""
     shard: bool = False
