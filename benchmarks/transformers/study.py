@@ -1,6 +1,6 @@
 """Trains two small transformers under plans, with and without token dropping, and writes the tables of the pages.
 
-    python study.py train RECIPE [KEY=VALUE...] --seeds 10-12 --work FOLDER --out RUNS.jsonl [--only ARM...]
+    python study.py train RECIPE [KEY=VALUE...] --seeds 11-13 --work FOLDER --out RUNS.jsonl [--only ARM...]
     python study.py steps RECIPE --out STEPS.json
     python study.py write
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from vcycle.bench.statistics import Interval, paired_bootstrap
+from vcycle.bench.statistics import Interval, clip_interval, paired_bootstrap
 from vcycle.config.recipe import RecipeBase
 from vcycle.plan import BatchShape, Plan
 from vcycle.tasks.base import tasks
@@ -34,34 +34,26 @@ BOTH = (
     "plans.cascade.weights=[5, 1, 1, 1, 2]",
 )
 NONE = "No training has ended yet."
-ARMS: Mapping[str, Mapping[str, tuple[str, Sequence[str]]]] = {
-    "plain": {
-        "constant": ("constant@1", ()),
-        "cascade": ("cascade@1", ()),
-        "control": ("control:cascade@1", ()),
-        "constant, half": ("constant@0.5", ()),
-        "control, half": ("control:cascade@0.5", ()),
-        "cascade, double": ("cascade@2", ()),
-        "tokens": ("cascade@1", TOKENS),
-        "cascade + tokens": ("cascade@1", BOTH),
-        "cascade + tokens, double": ("cascade@2", BOTH),
-    },
-    "hierarchical": {
-        "constant": ("constant@1", ()),
-        "cascade": ("cascade@1", ()),
-        "control": ("control:cascade@1", ()),
-        "constant, half": ("constant@0.5", ()),
-        "control, half": ("control:cascade@0.5", ()),
-        "cascade, double": ("cascade@2", ()),
-    },
-    "scratch": {
-        "constant": ("constant@1", ()),
-        "cascade": ("cascade@1", ()),
-        "control": ("control:cascade@1", ()),
-        "tokens": ("cascade@1", TOKENS),
-    },
+PLANS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "constant": ("constant@1", ()),
+    "cascade": ("cascade@1", ()),
+    "control": ("control:cascade@1", ()),
+    "constant, half": ("constant@0.5", ()),
+    "tokens": ("cascade@1", TOKENS),
+    "cascade + tokens": ("cascade@1", BOTH),
+    "control, half": ("control:cascade@0.5", ()),
+    "cascade, double": ("cascade@2", ()),
+    "cascade + tokens, double": ("cascade@2", BOTH),
 }
-"""Plan and changes to the recipe of each arm, by the name of the recipe. Swin has windows, and cannot drop tokens."""
+"""Plan and changes to the recipe of each arm."""
+ARMS: Mapping[str, Sequence[str]] = {
+    "plain": list(PLANS),
+    "scratch": ["constant", "cascade", "control", "tokens"],
+    "hierarchical": [name for name in PLANS if "tokens" not in name],
+}
+"""The arms of each recipe. Swin attends in windows, and cannot drop tokens."""
+STEPS = {"plain": "steps-plain.json", "scratch": "steps-plain.json", "hierarchical": "steps-hierarchical.json"}
+"""The measured steps of each recipe's network."""
 
 Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 """The trainings of each arm."""
@@ -70,7 +62,8 @@ Runs = Mapping[str, Sequence[Mapping[str, Any]]]
 def plans_of(file: Path, overrides: Sequence[str] = (), clips: int = CLIPS) -> dict[str, tuple[RecipeBase, Plan]]:
     """The recipe and plan of each arm."""
     found = {}
-    for name, (plan, changes) in ARMS[file.stem].items():
+    for name in ARMS[file.stem]:
+        plan, changes = PLANS[name]
         recipe = load_given(str(file), [*overrides, *changes, f"plan={plan}"])
         found[name] = recipe, tasks[recipe.task].plan(recipe, clips, plan)
     return found
@@ -115,6 +108,7 @@ def measure_steps(file: Path, out: Path) -> None:
     arms = plans_of(file)
     workload = workload_of(arms["constant"][0], 27)
     shapes = {(s.frames, s.size, s.tokens) for _, plan in arms.values() for s in plan.shapes}
+    shapes.add((16, 24, 1.0))  # not in Swin's plans, because its windows pad it
     counted = []
     for frames, size, tokens in sorted(shapes, key=lambda s: (-s[0] * s[1] ** 2, -s[2])):
         with FlopCounterMode(display=False) as every:
@@ -164,26 +158,27 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def shape_rows(steps: Mapping[str, Any]) -> Iterator[list[str]]:
-    """A row per batch shape: the clip's cost by voxels and by FLOPs, the step's, and the rate of FLOPs."""
-    clips = {(clip["frames"], clip["size"], clip["tokens"]): clip for clip in steps["clips"]}
+    """A row per shape: the clip's cost by voxels and by FLOPs and, where it was timed, the step's."""
     full = steps["clips"][0]
-    rows = sorted(
-        steps["steps"], key=lambda row: (-row["frames"] * row["size"] ** 2, -row.get("tokens", 1), row["batch"])
-    )
-    for row in rows:
-        clip = clips[row["frames"], row["size"], row.get("tokens", 1)]
+    timed = {(row["frames"], row["size"], row.get("tokens", 1.0)): row for row in steps["steps"]}
+    for clip in sorted(steps["clips"], key=lambda clip: -clip["flops"]):
         kept = f", {100 * clip['tokens']:.0f} % of tokens" if clip["tokens"] < 1 else ""
-        share = clip["frames"] * clip["size"] ** 2 / (full["frames"] * full["size"] ** 2)
+        voxels = clip["frames"] * clip["size"] ** 2 / (full["frames"] * full["size"] ** 2)
+        row = timed.get((clip["frames"], clip["size"], clip["tokens"]))
         yield [
             f"{clip['frames']}×{clip['size']}²{kept}",
-            f"{share:.3f}",
+            f"{voxels:.3f}",
             f"{clip['flops'] / full['flops']:.3f}",
             f"{100 * clip['attention'] / clip['flops']:.0f} %",
-            str(row["batch"]),
-            f"{row['cpu_ms']['median']:.1f} ms",
-            f"{row['cpu_ms']['median'] / row['batch']:.2f} ms",
-            f"{row['realised_cpu']['median']:.2f}",
+            *(("", "", "", "") if row is None else step_cells(row)),
         ]
+
+
+def step_cells(row: Mapping[str, Any]) -> list[str]:
+    """The batch of a step, its processor time, that of a clip, and the rate of FLOPs."""
+    taken = row["cpu_ms"]["median"]
+    realised = f"{row['realised_cpu']['median']:.2f}"
+    return [str(row["batch"]), f"{taken:.1f} ms", f"{taken / row['batch']:.2f} ms", realised]
 
 
 def accuracy_rows(plans: Mapping[str, Mapping[str, Any]], runs: Runs) -> Iterator[list[str]]:
@@ -218,11 +213,18 @@ def difference_rows(runs: Runs) -> Iterator[list[str]]:
 
 
 def difference(own: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> str:
-    """Points by which an arm is better on test, with the paired bootstrap interval over shared seeds and videos."""
+    """Points by which an arm is better on test over shared seeds, with its interval.
+
+    It is the paired bootstrap's over seeds and videos, with one seed Student's over videos alone.
+    """
     pairs = [(a, b) for a in own for b in other if a["seed"] == b["seed"]]
-    found = paired_bootstrap([a["each"] for a, _ in pairs], [b["each"] for _, b in pairs])
-    points = 100 * fmean(a["test"] - b["test"] for a, b in pairs)
-    return f"{signed(points)} ({interval(found)})" if found is not None else f"{signed(points)} (one seed)"
+    rows = [a["each"] for a, _ in pairs], [b["each"] for _, b in pairs]
+    found = paired_bootstrap(*rows)
+    points = signed(100 * fmean(a["test"] - b["test"] for a, b in pairs))
+    if found is None:
+        alone = clip_interval(*rows, shares=True)
+        return points if alone is None else f"{points} ({interval(alone)}, over videos alone)"
+    return f"{points} ({interval(found)})"
 
 
 def interval(found: Interval) -> str:
@@ -243,8 +245,8 @@ def ratio(slow: Sequence[Mapping[str, Any]], fast: Sequence[Mapping[str, Any]]) 
 def every_table() -> dict[str, str]:
     """All tables that the committed logs give."""
     found = {}
-    for name in ARMS:
-        steps = json.loads((HERE / f"steps-{name}.json").read_text(encoding="utf-8"))
+    for name, file in STEPS.items():
+        steps = json.loads((HERE / file).read_text(encoding="utf-8"))
         found |= tables(name, read(HERE / f"{name}.jsonl"), steps)
     return found
 
