@@ -2,17 +2,19 @@
 
     python study.py train RECIPE [KEY=VALUE...] --seeds 11-13 --work FOLDER --out RUNS.jsonl [--only ARM...]
     python study.py steps RECIPE --out STEPS.json
+    python study.py losses RECIPE --work FOLDER --out LOSSES.jsonl
     python study.py write
 
 `train` keeps finished runs and resumes an interrupted one. `steps` counts the FLOPs of a clip at every shape and times
-a step at every batch shape, in turns. `write` puts the tables into README.md and docs/transformers.md, between their
-markers, and draws accuracy.png.
+a step at every batch shape, in turns. `losses` reads the training loss around every change of shape. `write` puts the
+tables into README.md and docs/transformers.md, between their markers, and draws accuracy.png.
 """
 
 import argparse
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -33,6 +35,8 @@ BOTH = (
     "plans.cascade.shapes=[[0.5, 0.5], [1, 0.5, 0.5], [1, 0.7071, 0.5], [1, 1, 0.5], [1, 1]]",
     "plans.cascade.weights=[5, 1, 1, 1, 2]",
 )
+AROUND = 20
+"""Steps of a stage over which its first and last losses are means."""
 NONE = "No training has ended yet."
 PLANS: Mapping[str, tuple[str, Sequence[str]]] = {
     "constant": ("constant@1", ()),
@@ -125,6 +129,36 @@ def measure_steps(file: Path, out: Path) -> None:
     out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
+def read_losses(file: Path, work: Path, out: Path) -> None:
+    """The mean training loss of the first and the last steps of each stage, in the logs of the trainings that ended."""
+    from vcycle.bench.study import run_folder
+
+    found = []
+    for run in (run for own in read(file.with_suffix(".jsonl")).values() for run in own):
+        folder = run_folder(work, run["arm"], run["seed"], run["key"])
+        events = map(json.loads, (folder / "log.jsonl").read_text(encoding="utf-8").splitlines())
+        steps = [event for event in events if event["event"] == "step"]
+        for _, group in groupby(steps, key=lambda step: step["stage"]):
+            own = list(group)
+            losses = [step["loss"] for step in own]
+            shape = {"frames": own[0]["frames"], "size": own[0]["size"], "tokens": own[0].get("tokens", 1.0)}
+            first, last = fmean(losses[:AROUND]), fmean(losses[-AROUND:])
+            found.append({"arm": run["arm"], "seed": run["seed"], **shape, "first": first, "last": last})
+    out.write_text("".join(json.dumps(row) + "\n" for row in found), encoding="utf-8")
+
+
+def loss_rows(losses: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
+    """A row per stage of the plans: the training loss when it begins and when it ends, the mean over seeds."""
+    stages: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in losses:
+        if row["arm"] in ("cascade", "tokens", "cascade + tokens"):
+            stages.setdefault((row["arm"], row["frames"], row["size"], row["tokens"]), []).append(row)
+    for (arm, frames, size, tokens), rows in stages.items():
+        kept = f", {100 * tokens:.0f} % of tokens" if tokens < 1 else ""
+        ends = (f"{fmean(row[end] for row in rows):.2f}" for end in ("first", "last"))
+        yield [arm, f"{frames}×{size}²{kept}", *ends]
+
+
 def read(file: Path) -> Runs:
     """The trainings of a study that ended, by arm; those of seeds that every arm has."""
     runs: dict[str, dict[int, Mapping[str, Any]]] = {}
@@ -147,12 +181,13 @@ def tables(name: str, runs: Runs, steps: Mapping[str, Any]) -> dict[str, str]:
 
 SHAPES = ("clip", "voxels", "FLOPs", "of which attention", "batch", "step", "per clip", "realised")
 ACCURACY = ("arm", "length", "updates", "FLOPs", "processor time", "validation", "test", "seeds")
+LOSSES = ("arm", "stage", "first 20 steps", "last 20 steps")
 DIFFERENCES = ("arm", "against", "difference in points (95 %)", "time")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A Markdown table; the first column, and the second where it is words, are flush left."""
-    left = 2 if head == DIFFERENCES else 1
+    left = 2 if head in (DIFFERENCES, LOSSES) else 1
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * left + "---:|" * (len(head) - left)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
@@ -248,6 +283,8 @@ def every_table() -> dict[str, str]:
     for name, file in STEPS.items():
         steps = json.loads((HERE / file).read_text(encoding="utf-8"))
         found |= tables(name, read(HERE / f"{name}.jsonl"), steps)
+    losses = (HERE / "losses-plain.jsonl").read_text(encoding="utf-8").splitlines()
+    found["plain: losses"] = table(LOSSES, loss_rows([json.loads(line) for line in losses]))
     return found
 
 
@@ -297,6 +334,10 @@ def main() -> None:
     stepped = commands.add_parser("steps")
     stepped.add_argument("recipe", type=Path)
     stepped.add_argument("--out", type=Path, required=True)
+    lost = commands.add_parser("losses")
+    lost.add_argument("recipe", type=Path)
+    lost.add_argument("--work", type=Path, required=True)
+    lost.add_argument("--out", type=Path, required=True)
     commands.add_parser("write")
     given = parser.parse_args()
     if given.command == "train":
@@ -305,6 +346,8 @@ def main() -> None:
         train_study(given.recipe, given.overrides, seeds, given.work, given.out, given.only)
     elif given.command == "steps":
         measure_steps(given.recipe, given.out)
+    elif given.command == "losses":
+        read_losses(given.recipe, given.work, given.out)
     else:
         found = every_table()
         for page in PAGES:

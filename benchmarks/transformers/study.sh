@@ -20,5 +20,6 @@ for net in ${NETS:-plain hierarchical}; do
     python study.py train "$net.yaml" "data=$VCYCLE_TEST_DATA/mhad_depth" "init.path=$weights" \
         --seeds "${SEEDS:-11-13}" --work "$out/$net" --out "$net.jsonl"
     cp "$out/$net/environments.json" "environments-$net.json"
+    python study.py losses "$net.yaml" --work "$out/$net" --out "losses-$net.jsonl"
 done
 python study.py write

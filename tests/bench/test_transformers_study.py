@@ -30,9 +30,7 @@ def test_the_tables_of_both_pages_are_those_of_the_logs(study):
     shown = ""
     for page in study.PAGES:
         text = page.read_text(encoding="utf-8")
-        assert study.written(text, tables) == text, (
-            "write them anew: python study.py write"
-        )
+        assert study.written(text, tables) == text, "write them anew: python study.py write"
         shown += text
     for recipe in RECIPES:
         assert f"<!-- {recipe}: plans -->\n\n{tables[f'{recipe}: plans']}\n" in shown
