@@ -1,0 +1,56 @@
+"""The study of small transformers: its pages say what its logs hold, and its logs are of the recipes beside them."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks" / "transformers"
+RECIPES = ["plain", "scratch", "hierarchical"]
+
+
+@pytest.fixture(scope="module")
+def study():
+    spec = importlib.util.spec_from_file_location("transformers_study", FOLDER / "study.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def logged(recipe):
+    """The trainings of a recipe that have ended."""
+    file = FOLDER / f"{recipe}.jsonl"
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def test_the_tables_of_both_pages_are_those_of_the_logs(study):
+    tables = study.every_table()
+    shown = ""
+    for page in study.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert study.written(text, tables) == text, "write them anew: python study.py write"
+        shown += text
+    for recipe in RECIPES:
+        assert f"<!-- {recipe}: plans -->\n\n{tables[f'{recipe}: plans']}\n" in shown
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_accuracy_is_of_the_215_videos_of_the_two_test_people(recipe):
+    for run in logged(recipe):
+        assert len(run["each"]) == 215
+        assert run["test"] == pytest.approx(sum(run["each"]) / 215, abs=1e-6)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_what_was_trained_and_counted_is_what_the_recipes_say(recipe, study, monkeypatch):
+    pytest.importorskip("transformers")
+    pytest.importorskip("torchvision")
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    plans = {arm: plan for arm, (_, plan) in study.plans_of(FOLDER / f"{recipe}.yaml").items()}
+    counted = json.loads((FOLDER / study.STEPS[recipe]).read_text(encoding="utf-8"))["plans"]
+    for arm, plan in plans.items():
+        assert (counted[arm]["steps"], counted[arm]["samples"]) == (len(plan), plan.samples)
+    for run in logged(recipe):
+        assert (run["steps"], run["samples"]) == (len(plans[run["arm"]]), plans[run["arm"]].samples)
