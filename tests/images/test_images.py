@@ -15,6 +15,7 @@ from vcycle.cli.app import app
 from vcycle.console import process
 from vcycle.data import SampleRequest
 from vcycle.data.pictures import encode_png, picture_size
+from vcycle.errors import RecipeError
 from vcycle.nn import drop_tokens, require_token_dropping
 from vcycle.plan import Shape, ShapeConstraints
 from vcycle.tasks.base import tasks
@@ -82,6 +83,7 @@ def vcycle(capsys):
     return run
 
 
+@pytest.mark.timeout(300)
 def test_images_work_with_every_command(here, folder, vcycle):
     data = f"data={folder}"
     planned = vcycle("plan", "tiny.yaml", data, "--json")
@@ -252,6 +254,14 @@ def test_plans_of_timm_transformers_round_to_the_patch():
     assert MODELS.needs("timm/hiera_tiny_224") == ShapeConstraints(min_size=32, size_multiple=32)
     recipe = load_recipe("images/small", ["data.clips=5000", "model=timm/vit_tiny_patch16_224", "training.size=224"])
     assert [stage.base.size for stage in IMAGES.plan(recipe).stages] == [112, 160, 224]
+
+
+def test_a_tag_of_weights_that_timm_does_not_know_is_refused():
+    pytest.importorskip("timm", reason="timm is not installed")
+    given = ["data.clips=5000", "model=timm/resnet18.nonsense", "model.options.pretrained=true"]
+    recipe = load_recipe("images/small", given)
+    with pytest.raises(RecipeError, match=r"model 'timm/resnet18.nonsense': Invalid pretrained tag"):
+        IMAGES.build_model(recipe, 5)
 
 
 def test_models_of_timm_take_every_size_of_a_plan():

@@ -432,7 +432,7 @@ def counted(model, name, clips):
 def test_tokens_are_dropped_in_training_alone(name):
     model, clips = any_shape(built(name)), torch.randn(4, 3, FRAMES, SIZE, SIZE)
     before, extra = logits(model, clips), int(name == "vivit")  # a class token
-    drop_tokens(model.train(), 0.25)
+    drop_tokens(model.train(), 0.25, first=0)
     found, seen = counted(model, name, clips)
     assert seen == [64 // 4 + extra]
     assert counted(model, name, torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE))[1] == [16 // 4 + extra]
@@ -450,7 +450,7 @@ def test_tokens_are_dropped_in_training_alone(name):
 
 def test_kept_tokens_of_vjepa2_are_rotated_by_their_own_positions():
     model, clips = any_shape(built("vjepa2")).vjepa2, torch.randn(2, FRAMES, 3, SIZE, SIZE)
-    drop_tokens(model.train(), 0.25)
+    drop_tokens(model.train(), 0.25, first=0)
     with torch.no_grad():
         found = model(clips, skip_predictor=True).last_hidden_state
         encoder, kept = model.encoder, model.encoder.embeddings.token_dropping.kept
@@ -473,7 +473,7 @@ def test_videomae_without_mean_pooling_keeps_the_token_that_it_classifies_by():
         use_mean_pooling=False,
     )
     model = any_shape(transformers.VideoMAEModel(config)).train()
-    drop_tokens(model, 0.25)
+    drop_tokens(model, 0.25, first=0)
     assert model.embeddings.token_dropping.prefix == 1
     assert model(torch.randn(1, FRAMES, 3, SIZE, SIZE)).last_hidden_state.shape[1] == 1 + 16
 
@@ -483,7 +483,7 @@ def test_pre_training_that_masks_tokens_itself_is_refused():
     clips, masked = torch.randn(1, FRAMES, 3, SIZE, SIZE), torch.arange(64).unsqueeze(0) < 32
     for model, masks in ((videomae, {"bool_masked_pos": masked}), (vjepa2, {})):
         model(clips, **masks)
-        drop_tokens(model, 0.5)
+        drop_tokens(model, 0.5, first=0)
         with pytest.raises(vcycle.PlanError, match="masks tokens itself, as in pre-training"):
             model(clips, **masks)
 
@@ -491,4 +491,4 @@ def test_pre_training_that_masks_tokens_itself_is_refused():
 @pytest.mark.parametrize("name", sorted(set(MODELS) - set(ENCODERS)))
 def test_transformers_that_need_the_lattice_cannot_drop_tokens(name):
     with pytest.raises(vcycle.PlanError, match=f"model '{type(built(name)).__name__}' cannot drop tokens"):
-        drop_tokens(any_shape(built(name)), 0.5)
+        drop_tokens(any_shape(built(name)), 0.5, first=0)

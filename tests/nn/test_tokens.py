@@ -20,9 +20,9 @@ def numbered(clips, tokens):
     return torch.arange(tokens).float().expand(clips, -1).unsqueeze(-1).clone()
 
 
-def kept(share, clips=2, tokens=16, prefix=0, **how):
+def kept(share, clips=2, tokens=16, prefix=0, first=0, **how):
     dropping = TokenDropping(prefix)
-    drop_tokens(dropping, share, **how)
+    drop_tokens(dropping, share, first=first, **how)
     return dropping(numbered(clips, tokens + prefix))[..., 0].int().tolist()
 
 
@@ -87,7 +87,7 @@ def test_tokens_of_the_prefix_are_always_kept():
 def test_evaluation_and_a_share_of_one_keep_the_very_tensor():
     dropping, tokens = TokenDropping(), numbered(2, 8)
     assert dropping(tokens) is tokens
-    drop_tokens(dropping, 0.5)
+    drop_tokens(dropping, 0.5, first=0)
     assert dropping(tokens).shape == (2, 4, 1)
     assert dropping.eval()(tokens) is tokens
     assert dropping.kept is None
@@ -98,7 +98,7 @@ def test_evaluation_and_a_share_of_one_keep_the_very_tensor():
 def test_gradients_reach_the_kept_tokens_and_no_generator_is_touched():
     dropping, tokens = TokenDropping(), numbered(3, 8).requires_grad_()
     before = torch.get_rng_state()
-    drop_tokens(dropping, 0.5)
+    drop_tokens(dropping, 0.5, first=0)
     dropping(tokens).sum().backward()
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(tokens.grad[..., 0].nonzero()[:, 1].view(3, 4), dropping.kept)
@@ -145,7 +145,7 @@ class Attending(nn.Module):
 def test_what_is_attended_to_is_the_kept_tokens_alone():
     torch.manual_seed(0)
     model, tokens = Attending(), torch.randn(2, 12, 8)
-    drop_tokens(model, 0.25)
+    drop_tokens(model, 0.25, first=0)
     found = model(tokens)
     rows = tokens[torch.arange(2).unsqueeze(1), model.drop.kept]
     torch.testing.assert_close(found, model.eval()(rows))
@@ -205,7 +205,7 @@ def test_torchvisions_vit_has_the_resampled_table_of_a_small_one(vit):
 def test_torchvisions_vit_drops_tokens_in_training_and_keeps_its_class_token(vit):
     images = torch.randn(2, 3, 32, 32)
     whole = any_shape(vit)(images)
-    drop_tokens(vit.train(), 0.25)
+    drop_tokens(vit.train(), 0.25, first=0)
     first = vit.encoder.layers[0]
     assert tokens_seen(vit, first, images) == [1 + 4]
     vit(images).square().sum().backward()
@@ -226,7 +226,7 @@ def test_timms_vit_drops_tokens_in_training_and_keeps_its_prefix():
     any_shape(model)
     assert torch.equal(model(images), whole)
     assert list(model.state_dict()) == keys
-    drop_tokens(model.train(), 0.25)
+    drop_tokens(model.train(), 0.25, first=0)
     assert tokens_seen(model, model.blocks[0], images) == [3 + 4]
     assert torch.equal(model.eval()(images), whole)
 
@@ -234,7 +234,7 @@ def test_timms_vit_drops_tokens_in_training_and_keeps_its_prefix():
 def test_networks_that_need_all_tokens_are_refused_in_one_line():
     conv, optimizer = nn.Conv3d(3, 4, 3), torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     for refused in (
-        lambda: drop_tokens(conv, 0.25),
+        lambda: drop_tokens(conv, 0.25, first=0),
         lambda: apply(PLAN[0], conv, optimizer),
         lambda: require_token_dropping(conv, PLAN),
     ):
@@ -247,6 +247,12 @@ def test_networks_that_need_all_tokens_are_refused_in_one_line():
         )
     require_token_dropping(conv, vcycle.constant(BASELINE))
     apply(PLAN[len(PLAN) - 1], conv, optimizer)
+
+
+def test_a_share_needs_the_clips_before_or_every_step_would_keep_the_same_tokens():
+    with pytest.raises(vcycle.PlanError, match=r"the share 0.5 is given without first=, the number of clips that were"):
+        drop_tokens(TokenDropping(), 0.5)
+    assert kept(0.5, first=0) != kept(0.5, first=2)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])

@@ -7,6 +7,8 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
+import vcycle
+from vcycle.errors import RecipeError
 from vcycle.tasks.base import tasks
 from vcycle.tasks.brought import Brought, brought_by, tell
 from vcycle.tasks.models import models_of
@@ -67,6 +69,13 @@ def test_a_preprocessor_beside_weights_brings_its_own(tmp_path, given, name):
         ({"video_processor": {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}}, ((0.5,) * 3, (0.25,) * 3)),
         ({"image_mean": [0.5] * 3, "image_std": [0, 1, 1]}, ((0.5,) * 3, DEFAULT[1])),
         ({"image_mean": [0.5, 0.5], "image_std": "x"}, IMAGENET),
+        # ViViT's: pixels from 0 to 255 become -1 to 1 before they are normalised, (p/127.5 - 1 - 0.5)/0.5.
+        (
+            {"rescale_factor": 1 / 127.5, "offset": True, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+            ((0.75,) * 3, (0.25,) * 3),
+        ),
+        ({"do_rescale": False, "image_mean": [127.5] * 3, "image_std": [51.0] * 3}, ((0.5,) * 3, (0.2,) * 3)),
+        ({"rescale_factor": "x", "image_mean": [0.5] * 3, "image_std": [0.5] * 3}, IMAGENET),
         ([], IMAGENET),
         ("{", IMAGENET),
     ],
@@ -145,3 +154,15 @@ def test_a_saved_recipe_has_every_value_so_a_resume_asks_no_weights(tmp_path):
     recipe = loaded("model=swin3d_t", "init=x.pth")
     assert yaml.safe_load(dump_recipe(recipe))["sampling"]["mean"] == list(IMAGENET[0])
     assert load_recipe(dumped(recipe, tmp_path), ["model=r3d_18"]).sampling == recipe.sampling
+
+
+@pytest.mark.parametrize(
+    ("brings", "said"),
+    [
+        ({"sampling.maen": (0.5, 0.5, 0.5)}, "brings has the key 'sampling.maen'; did you mean 'sampling.mean'\\?"),
+        ({"sampling.mean": (0.5,)}, r"brings sampling.mean=\(0.5,\); accepted: a number per channel"),
+    ],
+)
+def test_what_a_registered_model_cannot_bring_is_refused_where_it_is_registered(brings, said):
+    with pytest.raises(RecipeError, match=said):
+        vcycle.register_model("wrong-brings", brings=brings)(lambda classes: None)

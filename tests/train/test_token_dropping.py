@@ -15,6 +15,7 @@ from vcycle.tasks.recognition import Recognition
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.config import OptimizerSection, RunSection, TrainConfig
+from vcycle.train.probe import probe
 from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.train.speed import Speed
@@ -164,3 +165,14 @@ def test_a_network_that_cannot_drop_tokens_is_refused_before_the_first_step(nois
 def test_graphs_are_refused():
     with pytest.raises(VcycleError, match=r"run\.graphs is true, but the plan drops other tokens at each step"):
         Speed(graphs=True).refuse(torch.device("cuda"), world=1, mixes=False, drops=True)
+
+
+def test_every_share_is_tried_before_training_whichever_plan_comes_first():
+    constant = cascade(PLAN.baseline, shapes=[(1, 1)])
+    for plans in ((constant, PLAN), (PLAN, constant)):
+        model = Transformer()
+        config = TrainConfig(
+            run=RunSection(device="cpu"), loading=LoadingSection(workers=0), optimizer=OptimizerSection()
+        )
+        probe(config, lambda model=model: model, Precisely(classes=4), plans)
+        assert sorted(count for count, _ in model.seen) == [4, 8, 16, 16]  # and once in evaluation

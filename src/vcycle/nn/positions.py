@@ -204,7 +204,8 @@ def _adapt_lattice_table(prefix: int) -> Callable[[Any], None]:
 @_replacing
 def _forward_lattice_table(embeddings: Any, *args: Any, **kwargs: Any) -> Any:
     clips = clips_in(args, kwargs, "pixel_values")
-    if embeddings.token_dropping.is_active and any(isinstance(mask, Tensor) for mask in (*args[1:], *kwargs.values())):
+    masks = (*args[1:], *(value for name, value in kwargs.items() if name != "pixel_values"))
+    if embeddings.token_dropping.is_active and any(isinstance(mask, Tensor) for mask in masks):
         _refuse_masks(embeddings)
     patches = embeddings.patch_embeddings
     lattice = _lattice(embeddings, clips)

@@ -38,7 +38,7 @@ class TokenDropping(nn.Module):
 
     Example:
         >>> dropping = TokenDropping(prefix=1)
-        >>> drop_tokens(dropping, 0.25)
+        >>> drop_tokens(dropping, 0.25, first=0)
         >>> dropping(torch.zeros(2, 1 + 16, 8)).shape
         torch.Size([2, 5, 8])
         >>> dropping.eval()(torch.zeros(2, 1 + 16, 8)).shape
@@ -96,7 +96,7 @@ def drop_tokens(
     step: Step | float,
     *,
     seed: int = 0,
-    first: int = 0,
+    first: int | None = None,
     rank: int | None = None,
     world: int | None = None,
 ) -> None:
@@ -109,13 +109,15 @@ def drop_tokens(
         model: A model with :class:`TokenDropping`, such as one from :func:`vcycle.any_shape`.
         step: ``plan[index]``, or a share of the tokens in (0, 1].
         seed: Seed of the training.
-        first: The number of this rank's clips of the step before those of the next forward pass: 0, except in later
-            micro-batches. With a share, the number of clips that were trained on before.
+        first: The number of this rank's clips of the step before those of the next forward pass: 0 by default, and
+            more in later micro-batches. With a share, the number of clips that were trained on before, which has no
+            default: the same number keeps the same tokens.
         rank: This rank; by default it is found, as in ``vcycle.loader``.
         world: Number of ranks, likewise.
 
     Raises:
-        PlanError: if the share is out of range, or below 1 and the model cannot drop tokens.
+        PlanError: if the share is out of range, is given without ``first``, or is below 1 and the model cannot drop
+            tokens.
     """
     share = step if isinstance(step, int | float) else step.tokens
     if not 0 < share <= 1:
@@ -128,7 +130,13 @@ def drop_tokens(
     if not layers:
         raise _cannot_drop(model, share)
     if not isinstance(step, int | float):
-        first += step.first_sample + rank_slice(step.batch, step.bn_batch, *rank_and_world(rank, world)).start
+        places = rank_slice(step.batch, step.bn_batch, *rank_and_world(rank, world))
+        first = (first or 0) + step.first_sample + places.start
+    elif first is None:
+        raise PlanError(
+            f"token dropping: the share {share} is given without first=, the number of clips that were trained on "
+            "before; every step would keep the same tokens"
+        )
     for layer in layers:
         layer.share, layer.seed, layer.first = float(share), seed, first
 

@@ -149,14 +149,28 @@ def _of_preprocessor(text: str, keys: Iterable[str], source: str) -> Brought | N
         return None
     inner = [config, *(config.get(key) for key in ("video_processor", "image_processor"))] if _is_map(config) else []
     for section in filter(_is_map, inner):
-        if section.get("do_normalize") is False:
-            found: dict[str, Any] = {"sampling.mean": (0.0, 0.0, 0.0), "sampling.std": (1.0, 1.0, 1.0)}
-        else:
-            found = {f"sampling.{key}": _per_channel(key, section.get(f"image_{key}")) for key in ("mean", "std")}
-        values = {key: value for key, value in found.items() if key in keys and value is not None}
+        values = {key: value for key, value in _normalisation(section).items() if key in keys}
         if values:
             return Brought(values=values, source=source)
     return None
+
+
+def _normalisation(section: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+    """The mean and standard deviation, for values in 0..1, of a preprocessor that rescales and then normalises."""
+    mean, std = _per_channel("mean", section.get("image_mean")), _per_channel("std", section.get("image_std"))
+    if section.get("do_normalize") is False:
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    factor = section.get("rescale_factor", 1 / 255) if section.get("do_rescale", True) else 1.0
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
+        return {}
+    # It computes (value·factor − shift − mean) / std of values in 0..255.
+    scale, shift = 255 * factor, 1.0 if section.get("offset") and section.get("do_rescale", True) else 0.0
+    found = {}
+    if mean is not None:
+        found["sampling.mean"] = tuple(round((part + shift) / scale, 6) for part in mean)
+    if std is not None:
+        found["sampling.std"] = tuple(round(part / scale, 6) for part in std)
+    return found
 
 
 def _is_map(value: Any) -> bool:

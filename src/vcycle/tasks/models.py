@@ -375,7 +375,8 @@ def register_model(
             of recipes that begin with weights.
 
     Raises:
-        RecipeError: if the name is that of another model, or has a colon, or the task has no registry of models.
+        RecipeError: if the name is that of another model, or has a colon, ``brings`` has another key or no value per
+            channel, or the task has no registry of models.
     """
     if ":" in name:
         raise RecipeError(f"model {name!r}: a registered name has no colon, which stands for module:attribute")
@@ -383,6 +384,7 @@ def register_model(
         raise RecipeError(f"model {name!r}: options is {options!r}; accepted: a class derived from ModelOptions")
 
     def decorate(build: _Built) -> _Built:
+        _check_brings(name, task, brings or {})
         spec = ModelSpec(
             build=build,
             task=task,
@@ -402,6 +404,26 @@ def register_model(
         return build
 
     return decorate
+
+
+def _check_brings(name: str, task: str, brings: Mapping[str, Any]) -> None:
+    """Check what a registered model's weights bring.
+
+    Raises:
+        RecipeError: for a key that weights of the task do not bring, or a value that is not three numbers.
+    """
+    accepted = tasks[task].brought
+    for key, value in brings.items():
+        if key not in accepted:
+            raise RecipeError(
+                f"model {name!r}: brings has the key {key!r}{did_you_mean(key, accepted)}; accepted: "
+                + ", ".join(accepted)
+            )
+        numbers = value if isinstance(value, tuple | list) else ()
+        if len(numbers) != 3 or not all(isinstance(part, int | float) and math.isfinite(part) for part in numbers):
+            raise RecipeError(
+                f"model {name!r}: brings {key}={value!r}; accepted: a number per channel, (0.5, 0.5, 0.5)"
+            )
 
 
 def _spec_of(value: Any, source: str, task: str) -> ModelSpec:

@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from vcycle.data import Batch
 from vcycle.errors import VcycleError
-from vcycle.nn import apply, drop_tokens, one_step, require_token_dropping
+from vcycle.nn import TokenDropping, apply, drop_tokens, one_step, require_token_dropping
 from vcycle.nn.batchnorm import Commitment, SubBatchNorm
 from vcycle.nn.partition import BatchPartition
 from vcycle.plan import BatchShape, Plan, Step
@@ -65,10 +65,8 @@ class TrainStep:
         """
         self.sharded = is_sharded(state.model)
         """Whether the model is sharded over ranks, so all of them must compute together."""
-        self._drops = any(cell.tokens < 1 for cell in state.plan.shapes)
-        speed.refuse(
-            accelerator.device, world=ranks.world, mixes=objective.mixes, drops=self._drops, sharded=self.sharded
-        )
+        drops = any(cell.tokens < 1 for cell in state.plan.shapes)
+        speed.refuse(accelerator.device, world=ranks.world, mixes=objective.mixes, drops=drops, sharded=self.sharded)
         self._accelerator, self._objective, self._state, self._ranks = accelerator, objective, state, ranks
         state.scaler = accelerator.scaler
         self._clip = clip_grad_norm
@@ -76,6 +74,7 @@ class TrainStep:
         self._ready: set[BatchShape] = set()
         model = state.model
         require_token_dropping(model, state.plan)
+        self._can_drop = any(isinstance(module, TokenDropping) for module in model.modules())
         shapes = len(state.plan.shapes)
         self._norms = [module for module in model.modules() if isinstance(module, SubBatchNorm)]
         if speed.compile and self._norms:
@@ -219,7 +218,7 @@ class TrainStep:
 
     def _drop_tokens(self, model: nn.Module, step: Step, first: int = 0) -> None:
         """Set the tokens that a model's next forward pass keeps, whose first clip is number `first` of this rank's."""
-        if self._drops:
+        if self._can_drop:  # also for a plan that keeps all: the shapes of another one may be tried or timed
             ranks = self._ranks
             drop_tokens(model, step, seed=self._state.seed, first=first, rank=ranks.rank, world=ranks.world)
 

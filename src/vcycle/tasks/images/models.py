@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from vcycle.errors import RecipeError
 from vcycle.plan import ShapeConstraints
 from vcycle.tasks.classification.torchvision_models import IMAGENET, normalisation, torchvision_spec
 from vcycle.tasks.model_options import ModelOptions, Share, Whole, Wholes
@@ -71,7 +72,11 @@ class ImageModels(ModelRegistry):
 
 def _timm_brings(name: str) -> Mapping[str, Any]:
     """What timm's pretrained weights were trained with."""
-    config = require("timm", f"model '{_TIMM}{name}' needs").get_pretrained_cfg(name)
+    timm = require("timm", f"model '{_TIMM}{name}' needs")
+    try:
+        config = timm.get_pretrained_cfg(name)
+    except RuntimeError as error:  # it has no such weights
+        raise RecipeError(f"model '{_TIMM}{name}': {error}") from error
     return {} if config is None else normalisation(config.mean, config.std)
 
 

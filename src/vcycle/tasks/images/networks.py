@@ -81,4 +81,8 @@ def timm_model(classes: int, *, name: str, pretrained: bool = False, **options: 
         model: nn.Module = timm.create_model(name, **{"dynamic_img_size": True, **options})
     except TypeError:  # a model without that argument
         model = timm.create_model(name, **options)
+    except RuntimeError as error:
+        if "pretrained" not in str(error):
+            raise
+        raise RecipeError(f"model 'timm/{name}': {error}") from error  # it has no weights of this tag
     return any_shape(model, strict=False)

@@ -174,7 +174,7 @@ PYSLOWFAST = Importer(
         "AUG.RE_MODE": rules.if_erasing(rules.erase_fill),
         "AUG.RE_COUNT": rules.if_erasing(only(1, why="vcycle erases one rectangle of a clip")),
         "AUG.RE_SPLIT": rules.if_erasing(only(False, why="vcycle erases any clip of a batch")),
-        "AUG.COLOR_JITTER": rules.when("AUG.ENABLE", rules.color_jitter, _AUG_OFF),
+        "AUG.COLOR_JITTER": unneeded("PySlowFast uses it for images of ImageNet alone"),
         "AUG.INTERPOLATION": rules.when("AUG.ENABLE", only("bilinear", why="vcycle resizes bilinearly"), _AUG_OFF),
         "AUG.*": rules.when("AUG.ENABLE", differs("vcycle augments clips in other ways: augment"), _AUG_OFF),
         "MIXUP.ENABLE": unneeded("mixup and CutMix are set on their own"),

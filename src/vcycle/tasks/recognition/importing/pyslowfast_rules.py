@@ -25,7 +25,6 @@ __all__ = [
     "EXPECTED",
     "base_lr",
     "batch_norm",
-    "color_jitter",
     "compose",
     "dataset",
     "epochs",
@@ -281,15 +280,6 @@ def rand_augment(value: Any, source: Source) -> Finding:
     return differs(
         why, augment__randaugment__ops=numbers.get("n", 2), augment__randaugment__magnitude=numbers.get("m", 9)
     )
-
-
-def color_jitter(value: Any, source: Source) -> Finding:
-    """`AUG.COLOR_JITTER`."""
-    if source["AUG.AA_TYPE"]:
-        return unneeded("RandAugment replaces it")
-    if not value:
-        return unneeded("none")
-    return translated(**{f"augment.color_jitter.{name}": value for name in ("brightness", "contrast", "saturation")})
 
 
 def if_erasing(rule: Rule) -> Rule:
