@@ -40,6 +40,11 @@ Seconds = Annotated[float, Field(ge=0.001, le=1e6)]
 """A timeout or interval."""
 
 
+def _has_switch(value: object) -> bool:
+    """Whether a value is true or false, or a list in which there is one."""
+    return any(map(_has_switch, value)) if isinstance(value, list | tuple) else isinstance(value, bool)
+
+
 def as_mapping(key: str) -> BeforeValidator:
     """Accept `section: value` as a shorthand for `section: {key: value}`."""
     return BeforeValidator(lambda value: value if isinstance(value, dict | BaseModel) else {key: value})
@@ -56,7 +61,7 @@ class Section(BaseModel):
         """Refuse text that cannot be a path, and `on` and `yes`, which YAML reads as true and Python as 1."""
         if isinstance(value, str) and not _is_name(value):
             raise PydanticCustomError("not_text", "text must be valid in a file name: no NUL")
-        if isinstance(value, bool) and cls.model_fields[str(info.field_name)].annotation is not bool:
+        if _has_switch(value) and "bool" not in str(cls.model_fields[str(info.field_name)].annotation):
             raise PydanticCustomError("not_a_switch", "true and false are accepted only for switches")
         return value
 

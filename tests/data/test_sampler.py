@@ -96,7 +96,7 @@ def test_clips_of_one_item_share_neither_a_block_nor_a_border_where_the_batch_ha
 
 
 def test_less_than_one_clip_of_an_item_is_refused():
-    with pytest.raises(DataError, match="repeats=0: must be at least 1"):
+    with pytest.raises(DataError, match="repeats=0: must be a whole number of clips of each item, at least 1"):
         PlanBatchSampler(PLAN, 37, repeats=0)
 
 

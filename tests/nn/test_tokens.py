@@ -255,7 +255,13 @@ def test_a_share_needs_the_clips_before_or_every_step_would_keep_the_same_tokens
     assert kept(0.5, first=0) != kept(0.5, first=2)
 
 
-@pytest.mark.parametrize("share", [0, -1, 1.5, float("nan")])
+@pytest.mark.parametrize("prefix", [-1, "x", None])
+def test_a_prefix_is_a_number_of_tokens(prefix):
+    with pytest.raises(vcycle.PlanError, match=r"prefix is .*; accepted: a whole number, at least 0"):
+        TokenDropping(prefix)
+
+
+@pytest.mark.parametrize("share", [0, -1, 1.5, float("nan"), True, "a", None])
 def test_a_share_out_of_range_is_refused(share):
     with pytest.raises(vcycle.PlanError, match=r"token dropping: the share .* is out of range"):
         drop_tokens(TokenDropping(), share)

@@ -68,8 +68,8 @@ class PlanBatchSampler:
             DataError: If the dataset is empty, or ``repeats`` is below 1.
         """
         check_plan(plan, "PlanBatchSampler(plan, size)")
-        if repeats < 1:
-            raise DataError(f"repeats={repeats}: must be at least 1 clip of each item")
+        if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
+            raise DataError(f"repeats={repeats!r}: must be a whole number of clips of each item, at least 1")
         self.plan = plan
         self.start, self.stop = start, len(plan) if stop is None else stop
         check_steps(plan, self.start, self.stop)

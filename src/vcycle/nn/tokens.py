@@ -50,6 +50,8 @@ class TokenDropping(nn.Module):
 
     def __init__(self, prefix: int = 0) -> None:
         super().__init__()
+        if not isinstance(prefix, int) or prefix < 0:
+            raise PlanError(f"TokenDropping: prefix is {prefix!r}; accepted: a whole number, at least 0")
         self.prefix = prefix
         self.share, self.seed, self.first = 1.0, 0, 0
         self.kept = None
@@ -119,9 +121,9 @@ def drop_tokens(
         PlanError: if the share is out of range, is given without ``first``, or is below 1 and the model cannot drop
             tokens.
     """
-    share = step if isinstance(step, int | float) else step.tokens
-    if not 0 < share <= 1:
-        raise PlanError(f"token dropping: the share {share} is out of range; accepted: a number in (0, 1]")
+    share = getattr(step, "tokens", step)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+        raise PlanError(f"token dropping: the share {share!r} is out of range; accepted: a number in (0, 1] or a step")
     layers = [module for module in model.modules() if isinstance(module, TokenDropping)]
     if share == 1:
         for layer in layers:

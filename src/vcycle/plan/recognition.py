@@ -155,7 +155,10 @@ def cascade(
         raise PlanError(f"cascade shapes [{', '.join(map(str, scales))}] must end with the full grid [1, 1]")
     shares = [Fraction(1)] * len(scales) if weights is None else [_positive(w, "weights") for w in weights]
     if len(shares) != len(scales):
-        raise PlanError(f"{len(shares)} weights for {len(scales)} cascade shapes: one each is needed")
+        raise PlanError(
+            f"{len(shares)} weights for {len(scales)} cascade shapes: one each is needed, or "
+            "no weights (null in a recipe), for equal steps"
+        )
     grids = Grids(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple, growth=batch_growth)
     segments = []
     for scale, share in zip(scales[:-1], shares[:-1], strict=True):

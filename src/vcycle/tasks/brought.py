@@ -5,7 +5,6 @@ is read from what lies with the weights (the recipe of a run or an export, the p
 transformers), or else known of the model's public weights (`ModelSpec.brings`).
 """
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.config.recipe import RUN_RECIPE, RecipeBase
-from vcycle.errors import VcycleError
+from vcycle.errors import CheckpointError, VcycleError
+from vcycle.nn.weights.config import read_config
 from vcycle.tasks.base import tasks
 from vcycle.tasks.models import models_of
 from vcycle.utils.reading import LONGEST, read_text, read_yaml, safetensors_metadata
@@ -49,6 +49,9 @@ def brought_by(recipe: RecipeBase) -> Brought | None:
     """What a recipe's initial weights bring, whether or not the recipe sets those keys; None for nothing.
 
     Weights that cannot be read bring nothing: they are refused when they are loaded.
+
+    Raises:
+        CheckpointError: if the configuration of a preprocessor beside them is damaged.
     """
     keys = tasks[recipe.task].brought
     if not keys:
@@ -114,7 +117,7 @@ def _recorded(path: Path, keys: Iterable[str]) -> Brought | None:
     for file in (folder / name for name in _PREPROCESSORS):
         if not file.is_file():
             continue
-        if (found := _of_preprocessor(_text(file), keys, f"weights {path} ({file.name})")) is not None:
+        if (found := _of_preprocessor(file, keys, f"weights {path} ({file.name})")) is not None:
             return found
     return None
 
@@ -141,40 +144,44 @@ def _of_recipe(text: str, keys: Iterable[str], source: str) -> Brought | None:
     return Brought(values=values, source=source) if values else None
 
 
-def _of_preprocessor(text: str, keys: Iterable[str], source: str) -> Brought | None:
-    """The mean and standard deviation in a preprocessor's configuration of transformers."""
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    inner = [config, *(config.get(key) for key in ("video_processor", "image_processor"))] if _is_map(config) else []
-    for section in filter(_is_map, inner):
-        values = {key: value for key, value in _normalisation(section).items() if key in keys}
-        if values:
-            return Brought(values=values, source=source)
+def _of_preprocessor(file: Path, keys: Iterable[str], source: str) -> Brought | None:
+    """The mean and standard deviation in a preprocessor's configuration of transformers; None if it has none.
+
+    Raises:
+        CheckpointError: if it cannot be read, or they are not numbers per channel.
+    """
+    config = read_config(file)
+    for section in (config, config.get("video_processor"), config.get("image_processor")):
+        if isinstance(section, Mapping) and section.keys() & {"image_mean", "image_std"}:
+            found = _normalisation(section, file)
+            return Brought(values={key: value for key, value in found.items() if key in keys}, source=source)
     return None
 
 
-def _normalisation(section: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
+def _normalisation(section: Mapping[str, Any], file: Path) -> dict[str, tuple[float, ...]]:
     """The mean and standard deviation, for values in 0..1, of a preprocessor that rescales and then normalises."""
-    mean, std = _per_channel("mean", section.get("image_mean")), _per_channel("std", section.get("image_std"))
-    if section.get("do_normalize") is False:
-        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
-    factor = section.get("rescale_factor", 1 / 255) if section.get("do_rescale", True) else 1.0
+    rescales = section.get("do_rescale", True) is not False
+    factor = section.get("rescale_factor", 1 / 255) if rescales else 1.0
     if isinstance(factor, bool) or not isinstance(factor, int | float) or not 0 < factor < math.inf:
-        return {}
+        raise CheckpointError(f"{file}: rescale_factor is {factor!r}; accepted: a finite number above 0")
+    mean: tuple[float, ...] = (0.0, 0.0, 0.0)
+    std: tuple[float, ...] = (1.0, 1.0, 1.0)
+    if section.get("do_normalize") is not False:
+        mean, std = (_three(section, name, file) for name in ("image_mean", "image_std"))
     # It computes (value·factor − shift − mean) / std of values in 0..255.
-    scale, shift = 255 * factor, 1.0 if section.get("offset") and section.get("do_rescale", True) else 0.0
-    found = {}
-    if mean is not None:
-        found["sampling.mean"] = tuple(round((part + shift) / scale, 6) for part in mean)
-    if std is not None:
-        found["sampling.std"] = tuple(round(part / scale, 6) for part in std)
+    scale, shift = 255 * factor, 1.0 if rescales and section.get("offset") else 0.0
+    return {
+        "sampling.mean": tuple(round((part + shift) / scale, 6) for part in mean),
+        "sampling.std": tuple(round(part / scale, 6) for part in std),
+    }
+
+
+def _three(section: Mapping[str, Any], name: str, file: Path) -> tuple[float, ...]:
+    key, value = name.removeprefix("image_"), section.get(name)
+    if (found := _per_channel(key, value)) is None:
+        above = " above 0" if key == "std" else ""
+        raise CheckpointError(f"{file}: {name} is {value!r}; accepted: three finite numbers{above}, or one for all")
     return found
-
-
-def _is_map(value: Any) -> bool:
-    return isinstance(value, Mapping)
 
 
 def _per_channel(key: str, value: Any) -> tuple[float, ...] | None:

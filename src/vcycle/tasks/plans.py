@@ -145,6 +145,8 @@ def check_sections(plans: Registry[PlanSpec], recipe: "RecipeBase") -> None:
             raise RecipeError(
                 f"unknown key {f'plans.{section}'!r}{did_you_mean(section, known)}; known here: {', '.join(known)}"
             )
+        if specs[section].options is None and not hasattr(type(recipe.plans), section):
+            raise RecipeError(f"unknown key {f'plans.{section}'!r}: the plan has no options")
         options_of(specs[section], recipe)
 
 

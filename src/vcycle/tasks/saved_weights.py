@@ -116,10 +116,18 @@ def run_meant(path: Path) -> str:
     return ""
 
 
+def _sharded(path: Path) -> str:
+    """What to do about weights in several files; a suffix for messages, empty if a folder has none."""
+    found = next(path.glob("*.index.json"), None)
+    if found is None:
+        return ""
+    return f" ({found.name} lists several: save them with save_pretrained(..., max_shard_size='100GB'))"
+
+
 def _of_run(path: Path, on_message: Callable[[str], None], *, raw: bool) -> SavedWeights:
     folder = run_of(path)
     if folder is None:
-        meant = run_meant(path) or ", nor weights that transformers saved in one file"
+        meant = run_meant(path) or f", nor weights that transformers saved in one file{_sharded(path)}"
         raise CheckpointError(f"{path} is not the folder of a run: it has no {RunFolder(path).recipe.name}{meant}")
     run, recipe = RunFolder(folder), load_recipe(str(folder))
     classes = run.read_classes() if tasks[recipe.task].outputs(recipe) else ()

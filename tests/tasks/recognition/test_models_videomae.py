@@ -125,6 +125,11 @@ def test_a_folder_without_weights_is_refused(tmp_path):
         CheckpointError, match=r"it has no recipe\.yaml, nor weights that transformers saved in one file$"
     ):
         read_saved(tmp_path)
+    (tmp_path / "model.safetensors.index.json").write_text("{}")
+    with pytest.raises(
+        CheckpointError, match=r"in one file \(model.safetensors.index.json lists several: save them with"
+    ):
+        read_saved(tmp_path)
 
 
 def test_branches_are_dropped_in_training_by_rates_that_grow_with_depth():

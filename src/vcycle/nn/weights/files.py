@@ -5,11 +5,11 @@ pickles (`.pkl`) of PySlowFast's model zoo.
 """
 
 import argparse
+import json
 import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +19,8 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
-from vcycle.utils.reading import LONGEST, open_regular, read_text
+from vcycle.nn.weights.config import read_config
+from vcycle.utils.reading import open_regular
 
 __all__ = ["Weights", "read_weights", "weights_file"]
 
@@ -94,13 +95,12 @@ def read_weights(path: Path) -> Weights:
 
     Raises:
         CheckpointError: if the file is missing, has another format, is damaged or truncated, has no weights, or could
-            only be loaded by executing code.
+            only be loaded by executing code; or if the `config.json` beside it is damaged.
     """
     path = weights_file(path) or path
     weights = _read(path)
-    if weights.config is None and path.name in _SAVED:
-        with suppress(OSError, UnicodeDecodeError):
-            weights = replace(weights, config=read_text(path.with_name(_CONFIG), LONGEST))
+    if weights.config is None and path.name in _SAVED and (config := path.with_name(_CONFIG)).exists():
+        weights = replace(weights, config=json.dumps(read_config(config)))
     return weights
 
 
