@@ -65,7 +65,7 @@ class TrainStep:
         """
         self.sharded = is_sharded(state.model)
         """Whether the model is sharded over ranks, so all of them must compute together."""
-        self._drops = any(cell.tokens < 1 for cell in state.plan.shapes)
+        self._drops = state.plan.drops_tokens
         speed.refuse(
             accelerator.device, world=ranks.world, mixes=objective.mixes, drops=self._drops, sharded=self.sharded
         )
