@@ -124,9 +124,10 @@ def compare_plans(
 
     def train_one(arm: Arm, seed: int) -> ArmRun:
         nonlocal fresh
-        fresh = True
         on_start(arm, seed)
-        return train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
+        run = train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
+        fresh = True  # a training that fails here leaves nothing to time
+        return run
 
     with training_lock(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_one, on_run=on_run)
