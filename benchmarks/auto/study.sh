@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What `vcycle plan auto` proposes on three sets, and every plan of its pilot, the constant shape and its control trained in
-# full for the same time. Processor time of one thread. VCYCLE_TEST_DATA is the folder that holds mhad_depth/ and lips_phrases/. Goes on where it stopped.
+# full for the same time. Processor time of one thread. VCYCLE_TEST_DATA is the folder that holds mhad_depth/ and
+# lips_phrases/. It resumes where it stopped.
 # SETS and SEEDS choose a part: SETS=demo SEEDS=10 ./study.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"

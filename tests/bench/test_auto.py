@@ -5,8 +5,12 @@ from collections import defaultdict
 
 import pytest
 
-from vcycle.bench.auto.candidates import Candidate, candidates, fitted, seconds_of
+from vcycle.bench.auto.candidates import Candidate, Planned, candidates, fitted, seconds_of
 from vcycle.bench.auto.choose import BOUNDS, Reached, preferred, refusal, shortest, shortlist, time_to
+from vcycle.bench.auto.propose import Found, Wanted
+from vcycle.bench.auto.reasons import reasons_of
+from vcycle.plan import cascade
+from vcycle.tasks.base import measures, tasks
 from vcycle.tasks.recipes import load_recipe
 
 CLIPS = 538
@@ -121,6 +125,15 @@ def test_a_plan_with_few_steps_at_the_full_shape_is_out_of_bounds(recipe):
     assert refusal(planned) == "full-shape steps 0.08, below 0.125"
 
 
+def test_steps_that_drop_tokens_are_not_at_the_full_shape(recipe):
+    baseline = tasks[recipe.task].plan(recipe, CLIPS, "constant").baseline
+    for weights, share, out in ((None, 1 / 2, None), ([9, 1], 1 / 10, "full-shape steps 0.10, below 0.125")):
+        plan = cascade(baseline, shapes=[(1, 1, 0.25), (1, 1)], weights=weights, batch_growth=0.0)
+        planned = Planned(candidate=Candidate(plan="cascade"), length=1.0, plan=plan, seconds=1.0)
+        assert planned.full_share == pytest.approx(share, abs=2e-3)
+        assert refusal(planned) == out
+
+
 def test_each_bound_says_what_was_measured():
     for bound in BOUNDS:
         assert any(character.isdigit() for character in bound.evidence)
@@ -153,41 +166,75 @@ def reached(seconds, value):
     return Reached(seconds=seconds, value=value, steps=1, cpu_seconds=seconds)
 
 
-@pytest.mark.parametrize(
-    ("own", "other", "held_out", "share", "switches"),
-    [
-        # mhad_depth and lips_phrases, where a longer training said the opposite: 1.2 and 1.8 standard errors.
-        ([0.1682, 0.4393], [0.1402, 0.5234], 107, True, False),
-        ([0.235, 0.375], [0.23, 0.465], 200, True, False),
-        # The same shares of more items tell.
-        ([0.235, 0.375], [0.23, 0.465], 1000, True, True),
-        # A plan that learned nothing, one that has no value, and one that was not in the last rung.
-        ([0.1, 0.1], [0.2, 0.5], 107, True, True),
-        ([0.1, math.nan], [0.2, 0.3], 107, True, True),
-        ([0.1], [0.2, 0.3], 107, True, True),
-        # Of decibels no standard error is known: the best is taken.
-        ([20.0, 25.0], [20.0, 25.1], 10, False, True),
-        ([0.2, 0.5], [0.2, 0.4], 107, True, False),
-    ],
-)
-def test_the_recipes_own_plan_stays_unless_a_pilot_tells_another_from_it(
-    recipe, known, own, other, held_out, share, switches
-):
-    planned = [fitted(candidate, recipe, CLIPS, LAUNCHES, 1e9) for candidate, _ in known]
-    mine = next(each for each in planned if each.candidate.own)
-    theirs = next(each for each in planned if not each.candidate.own)
+def piloted(recipe, known, own, other):
+    """The recipe's own plan and the constant shape, with what they reached in each rung of a pilot."""
+    mine, theirs = (fitted(candidate, recipe, CLIPS, LAUNCHES, 1e9) for candidate, _ in known[:2])
     points = {
         each.candidate.label: [reached(10.0 * 2**rung, value) for rung, value in enumerate(values)]
         for each, values in ((mine, own), (theirs, other))
     }
-    found = preferred([theirs, mine], points, held_out=held_out, share=share)
+    return mine, theirs, points
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "held_out", "measure", "switches"),
+    [
+        # mhad_depth and lips_phrases, where a longer training said the opposite: 1.2 and 1.8 standard errors.
+        ([0.1682, 0.4393], [0.1402, 0.5234], 107, "top-1", False),
+        ([0.235, 0.375], [0.23, 0.465], 200, "top-1", False),
+        # The same shares of more items tell.
+        ([0.235, 0.375], [0.23, 0.465], 1000, "top-1", True),
+        # A plan that learned nothing, one that has no value, and one that was not in the last rung.
+        ([0.1, 0.1], [0.2, 0.5], 107, "top-1", True),
+        ([0.1, math.nan], [0.2, 0.3], 107, "top-1", True),
+        ([0.1], [0.2, 0.3], 107, "top-1", True),
+        # Of decibels and mAP no standard error is known: the best is taken.
+        ([0.1682, 0.4393], [0.1402, 0.5234], 107, "mAP", True),
+        ([20.0, 25.0], [20.0, 25.1], 10, "PSNR", True),
+        ([0.2, 0.5], [0.2, 0.4], 107, "top-1", False),
+    ],
+)
+def test_the_recipes_own_plan_stays_unless_a_pilot_tells_another_from_it(
+    recipe, known, own, other, held_out, measure, switches
+):
+    mine, theirs, points = piloted(recipe, known, own, other)
+    found = preferred([theirs, mine], points, held_out=held_out, is_share=measures()[measure].is_share)
     assert found is (theirs if switches else mine)
+
+
+@pytest.mark.parametrize(
+    ("measure", "target", "error", "stays"),
+    [("top-1", None, True, True), ("top-1", 0.6, True, False), ("mAP", 0.6, False, False)],
+)
+def test_the_reasons_say_what_the_choice_rests_on(recipe, known, measure, target, error, stays):
+    """The rule of two standard errors is for shares of items, and for the best plan in a time."""
+    mine, _, points = piloted(recipe, known, [0.1682, 0.4393], [0.1402, 0.5234])
+    found = Found(
+        chosen=mine,
+        own=mine.plan,
+        constant=mine.plan,
+        budget=mine.seconds,
+        measure=measures()[measure],
+        wanted=Wanted(target=target),
+        seconds=LAUNCHES,
+        clock="wall-clock",
+        planned=[(mine, None)],
+        reached=points,
+        held_out=107,
+        timing_seconds=1.0,
+        pilot_seconds=1.0,
+    )
+    (said,) = [reason for reason in reasons_of(found) if reason.startswith("Pilot: ")]
+    assert "cascade had 43.9 % after" in said
+    assert "the best, constant, had 52.3 %" in said
+    assert ("the standard error of the difference is 6.8 points" in said) == error
+    assert ("the recipe's own plan stays" in said) == stays
 
 
 def test_without_a_pilot_the_plan_with_the_best_score_is_preferred(recipe, known):
     planned = [fitted(candidate, recipe, CLIPS, LAUNCHES, 1e9) for candidate, _ in known]
     best = max(planned, key=lambda each: each.score)
-    assert preferred(planned, {}, held_out=0, share=True) is best
+    assert preferred(planned, {}, held_out=0, is_share=True) is best
 
 
 @pytest.mark.parametrize(

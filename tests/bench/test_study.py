@@ -7,12 +7,15 @@ import signal
 
 import pytest
 
+from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.study import arm_names, compare_plans
-from vcycle.errors import PlanError, RecipeError, VcycleError
+from vcycle.errors import DataError, PlanError, RecipeError, VcycleError
 from vcycle.plan import Plan
+from vcycle.report.comparison import clock_of
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.train import clock, stopping
+from vcycle.train.environment import machine
 from vcycle.train.lock import training_lock
 
 TEXT = """
@@ -106,12 +109,69 @@ def test_a_finished_study_keeps_the_times_of_its_machine(study, load, monkeypatc
     found, out, _ = study
     file = out / "steps.json"
     text = file.read_text()
+    said = []
     monkeypatch.setattr("vcycle.bench.study.time_steps", lambda *_, **__: pytest.fail("timed again"))
     try:
-        file.write_text(json.dumps(json.loads(text) | {"machine": {"processor": "another"}}))
-        assert compare_plans(load(), ["constant", "cascade"], seeds=(0, 1), out=out) == found
+        file.write_text(json.dumps(json.loads(text) | {"machine": {"processor": "another", "cores": 96}}))
+        again = compare_plans(load(), ["constant", "cascade"], seeds=(0, 1), out=out, on_message=said.append)
+        assert again == found
+        assert (
+            f"speed-ups are by steps timed on another machine (processor {machine()['processor']} → another" in said[-1]
+        )
+        assert clock_of(again.as_data()) == "by steps timed in turns on CPU (another, 96 cores)"
+        assert clock_of(found.as_data()) == "by steps timed in turns"
     finally:
         file.write_text(text)
+
+
+@pytest.mark.parametrize("why", ["elsewhere", "unknown", "memory", "loading"])
+def test_a_finished_study_whose_steps_cannot_be_timed_is_compared_by_its_wall_clock(
+    study, load, monkeypatch, tmp_path, why
+):
+    """Elsewhere, as a folder copied from another machine, without the times of its steps; or timing them fails."""
+    found, out, _ = study
+    shutil.copytree(out, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "steps.json").unlink()
+    environments = tmp_path / "environments.json"
+    reason = f"the trainings ran on another machine (device NVIDIA H200 → CPU, cores 96 → {machine()['cores']})"
+    if why == "elsewhere":
+        (known,) = json.loads(environments.read_text())
+        environments.write_text(json.dumps([known | {"device": "NVIDIA H200", "cores": 96}]))
+    elif why == "unknown":
+        environments.unlink()
+        reason = "environments.json does not tell on which machine the trainings ran"
+    else:
+        error, reason = {
+            "memory": (RuntimeError("std::bad_alloc"), "out of memory at "),
+            "loading": (DataError("videos/a.mp4 is gone"), "videos/a.mp4 is gone"),
+        }[why]
+
+        def fail(stepper, shape, steps, batches=None):
+            if batches is not None:  # the first batch from the loader
+                raise error
+            return run(stepper, shape, steps)
+
+        run = Stepper.run
+        monkeypatch.setattr(Stepper, "run", fail)
+    if why in ("elsewhere", "unknown"):
+        monkeypatch.setattr("vcycle.bench.study.time_steps", lambda *_, **__: pytest.fail("timed here"))
+    said = []
+    again = compare_plans(load(), ["constant", "cascade"], seeds=(0, 1), out=tmp_path, on_message=said.append)
+    assert said[-1].startswith(f"steps cannot be timed: {reason}")
+    assert said[-1].endswith("; speed-ups are by the wall clock of the trainings")
+    assert not (tmp_path / "steps.json").exists()  # the next call tries again
+    data = again.as_data()
+    assert data["clock"]["clock"] == "wall clock of the trainings"
+    assert data["clock"]["reason"].startswith(reason)
+    gain = data["arms"]["cascade"]["over_constant"]
+    assert (
+        gain["speedup"] == gain["wall_speedup"] == found.as_data()["arms"]["cascade"]["over_constant"]["wall_speedup"]
+    )
+    assert 1 < gain["speedup_low"] < gain["speedup"] < gain["speedup_high"]
+    assert gain["clocks_disagree"] is False
+    for row in data["runs"]:
+        assert row["curve_seconds"] == [seconds for seconds, *_ in row["curve"]]
+    assert clock_of(data) == "by the wall clock of the trainings"
 
 
 def test_a_run_of_a_study_can_be_evaluated_from_its_folder(study):

@@ -3,9 +3,11 @@
 import csv
 import json
 import os
+import re
 from importlib import metadata
 from pathlib import Path
 
+import matplotlib
 import pytest
 
 KINETICS = "kinetics/slowfast_8x8_r50"
@@ -136,6 +138,19 @@ def test_the_picture_is_saved_where_it_is_asked_for(vcycle, here):
     assert ran.code == 0
     assert (here / "new/plan.png").read_bytes().startswith(b"\x89PNG")
     assert "figure: new/plan.png" in ran.err
+
+
+def test_the_picture_has_the_savings_of_the_table(vcycle, here, monkeypatch):
+    """In FLOPs where these are asked for; the SVG keeps its text."""
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+    recipe = ("plan", "videos/small", "data.clips=200", "training.size=32", "--figure")
+    said = set()
+    for name, options in (("voxels.svg", ()), ("flops.svg", ("--flops",))):
+        ran = vcycle(*recipe, name, *options)
+        (saving,) = re.findall(r"[\d.]+× (?:less|more) work", " ".join(ran.out.split()))
+        assert saving in (here / name).read_text()
+        said.add(saving)
+    assert len(said) == 2
 
 
 @pytest.mark.parametrize("name", ["plan.nope", "plan", "folder.png", "/proc/nowhere/plan.png"])

@@ -26,6 +26,8 @@ def test_the_batch_and_the_lr_of_a_step_follow_its_tokens_and_its_work_stays() -
     assert [TURBO[k].tokens for k in (0, 142, 143, 286, 428)] == [0.25, 0.25, 0.5, 1.0, 1.0]
     assert {cell.work for cell in TURBO.shapes} == {16 * 16 * 224**2}
     assert {cell.shape for cell in TURBO.shapes} == {TURBO.baseline_shape.shape}
+    assert TURBO.drops_tokens
+    assert not constant(BASELINE).drops_tokens
     assert TURBO.saving().work == TURBO.saving().steps == pytest.approx(1000 / 429)
 
 

@@ -237,6 +237,34 @@ def test_a_length_that_was_chosen_among_several_is_named():
     assert "its LR-matched control (control:cascade@2);" in said[1]
 
 
+MEASURED = {"clock": "wall-clock", "device": "NVIDIA H200", "machine": {"processor": "Xeon", "cores": 16}}
+
+
+@pytest.mark.parametrize(
+    ("clock", "words", "line"),
+    [
+        (MEASURED | {"elsewhere": False}, "by steps timed in turns", None),
+        (
+            MEASURED | {"elsewhere": True},
+            "by steps timed in turns on NVIDIA H200 (Xeon, 16 cores)",
+            "these times are by steps timed in turns on NVIDIA H200 (Xeon, 16 cores); a training of the study ran "
+            "elsewhere",
+        ),
+        (
+            {"clock": "wall clock of the trainings", "reason": "out of memory"},
+            "by the wall clock of the trainings",
+            "these times are by the wall clock of the trainings, which other programs change: steps were not timed, "
+            "out of memory",
+        ),
+    ],
+)
+def test_what_the_times_are_by_stands_in_the_verdict_the_table_and_the_picture(clock, words, line):
+    data = {**DATA, "clock": clock}
+    assert f"half the training time, {words}; wall clock" in " ".join(shown(comparison_table(data, "tiny")).split())
+    assert [axis.get_xlabel() for axis in comparison_figure(data).axes] == [f"training time (s), {words}"] * 2
+    assert [said for said in statements(data) if said not in statements(DATA)] == ([] if line is None else [line])
+
+
 def test_a_wall_clock_that_disagrees_is_said_to_in_the_verdict_the_table_and_the_picture():
     best = arm(25.0, 0.895, over_constant=gain(2.9, -0.005, wall=4.36), over_control=gain(2.5, 0.01))
     data = {**DATA, "arms": {**ARMS, "cascade": best}}

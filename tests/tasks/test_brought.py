@@ -155,7 +155,7 @@ def test_a_saved_recipe_has_every_value_so_a_resume_asks_no_weights(tmp_path):
 @pytest.mark.parametrize(
     ("brings", "said"),
     [
-        ({"sampling.maen": (0.5, 0.5, 0.5)}, "brings has the key 'sampling.maen'; did you mean 'sampling.mean'\\?"),
+        ({"sampling.maen": (0.5, 0.5, 0.5)}, "brings has the key 'sampling.maen' \\(did you mean 'sampling.mean'"),
         ({"sampling.mean": (0.5,)}, r"brings sampling.mean=\(0.5,\); accepted: a number per channel"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from vcycle.bench.environment import differences
 from vcycle.bench.runs import Arm, ArmRun, Failure
 from vcycle.bench.statistics import (
     Interval,
@@ -18,13 +19,12 @@ from vcycle.bench.statistics import (
     welch_interval,
 )
 from vcycle.bench.steps.turns import StepTimes
-from vcycle.bench.timing import ratios
 from vcycle.plan import Plan
 from vcycle.tasks.base import Measure
 from vcycle.tasks.plans import control_name
 from vcycle.tasks.reference import Reference
 
-__all__ = ["Comparison", "Doubt", "Gain", "Reach"]
+__all__ = ["Comparison", "Doubt", "Gain", "Reach", "Untimed"]
 
 Doubt = Literal["failed", "few"]
 """Why a verdict is inconclusive: a training failed, or there are too few test videos or clips."""
@@ -36,13 +36,25 @@ _Rows = list[list[float]]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Untimed:
+    """Stands for the times of steps where they could not be timed: the wall clock of the trainings counts instead."""
+
+    reason: str
+    """Why they could not, in one line."""
+
+    def as_data(self) -> dict[str, Any]:
+        """The clock as plain data."""
+        return {"clock": "wall clock of the trainings", "reason": self.reason}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Gain:
     """The gain of one arm over another."""
 
     speedup: float
     """Ratio of training times, by the steps of both timed in turns."""
     speedup_low: float
-    """The lowest such ratio of a single turn."""
+    """The lowest such ratio of a single turn; by the wall clock of the trainings, of a single seed."""
     speedup_high: float
     """The highest."""
     wall_speedup: float
@@ -108,8 +120,9 @@ class Comparison:
     """The measure to compare."""
     arms: tuple[Arm, ...]
     runs: tuple[ArmRun, ...]
-    steps: StepTimes
-    """The time of a step at each batch shape of the trained arms."""
+    steps: StepTimes | Untimed
+    """The time of a step at each batch shape of the trained arms, by which trainings are compared; where it is not
+    known, their wall-clock times compare them."""
     failures: tuple[Failure, ...] = ()
     environments: tuple[dict[str, Any], ...] = ()
     """Machines and versions of the runs; several if a study was resumed elsewhere."""
@@ -140,15 +153,22 @@ class Comparison:
 
     def seconds(self, arm: str) -> float:
         """Training time of an arm, by its steps timed in turns: the only time that verdicts use."""
+        if isinstance(self.steps, Untimed):
+            return self.wall_seconds(arm)
         plan = self._plan(arm)
         return mean([self.steps.of(plan, r.samples) for r in self.of(arm)])
 
-    def _each_turn(self, arm: str) -> list[float]:
-        """The same by the times of each turn alone."""
-        plan = self._plan(arm)
-        return [
-            mean(turn) for turn in zip(*(self.steps.of_each_turn(plan, r.samples) for r in self.of(arm)), strict=True)
-        ]
+    def _speedups(self, arm: str, over: str) -> list[float]:
+        """The speed-up of an arm by each turn alone; by the wall clock of the trainings, of each seed of both."""
+        if isinstance(self.steps, Untimed):
+            slow = {run.seed: run.seconds for run in self.of(over)}
+            return [slow[run.seed] / run.seconds for run in self.of(arm) if run.seed in slow]
+        times = []
+        for name in (over, arm):
+            plan = self._plan(name)
+            runs = [self.steps.of_each_turn(plan, run.samples) for run in self.of(name)]
+            times.append([mean(turn) for turn in zip(*runs, strict=True)])
+        return [slow / fast for slow, fast in zip(*times, strict=True)]
 
     def _plan(self, arm: str) -> Plan:
         return next(each.plan for each in self.arms if each.name == arm)
@@ -197,7 +217,7 @@ class Comparison:
         cpu = self.cpu_seconds(arm)
         welch, rows = welch_interval(self.values(arm), self.values(over)), self._paired(arm, over)
         paired = None if rows is None else paired_bootstrap(*rows)
-        clips = None if rows is None or paired is None else clip_interval(*rows, shares=self.measure.unit == "%")
+        clips = None if rows is None or paired is None else clip_interval(*rows, shares=self.measure.is_share)
         known = [i for i in (welch, paired) if i is not None]
         verdict = no_worse([i for i in (*known, clips) if i is not None], self.accepted)
         doubt: Doubt | None = None
@@ -210,11 +230,11 @@ class Comparison:
         elif verdict != "not shown" and any(failure.arm in (arm, over) for failure in self.failures):
             verdict, doubt = "not shown", "failed"  # the runs that did not fail are biased towards good results
         speedup = self.seconds(over) / self.seconds(arm)
-        turns = ratios(self._each_turn(over), self._each_turn(arm))
+        each = self._speedups(arm, over)
         return Gain(
             speedup=speedup,
-            speedup_low=min(speedup, turns.low),
-            speedup_high=max(speedup, turns.high),
+            speedup_low=min(speedup, *each),
+            speedup_high=max(speedup, *each),
             wall_speedup=self.wall_seconds(over) / self.wall_seconds(arm),
             cpu_speedup=self.cpu_seconds(over) / cpu if cpu > 0 else 1.0,
             welch=welch,
@@ -253,8 +273,8 @@ class Comparison:
 
     def _seconds_to(self, run: ArmRun, target: float) -> float:
         """Seconds to the first validation at or above a target, not interpolated; infinite if there is none."""
-        samples = next((samples for _, samples, value in run.curve if value >= target), None)
-        return math.inf if samples is None else self.steps.of(self._plan(run.arm), samples)
+        curve = zip(self._curve_seconds(run), run.curve, strict=True)
+        return next((seconds for seconds, (*_, value) in curve if value >= target), math.inf)
 
     def as_data(self) -> dict[str, Any]:
         """The comparison as plain data: per arm its means, spreads and gains, and the best plan's name."""
@@ -273,15 +293,24 @@ class Comparison:
             "target": target,
             "target_of": constant if self.target is None else None,
             "arms": arms,
-            "clock": self.steps.as_data(),
+            "clock": self._clock_data(),
             "runs": [asdict(r) | {"curve_seconds": self._curve_seconds(r)} for r in self.runs],
             "references": {split: asdict(reference) for split, reference in self.references.items()},
             "failures": [asdict(f) for f in self.failures],
             "environments": list(self.environments),
         }
 
+    def _clock_data(self) -> dict[str, Any]:
+        """What training times are by; for steps, also whether a training ran on another machine than they."""
+        if isinstance(self.steps, Untimed):
+            return self.steps.as_data()
+        elsewhere = any(differences(known, self.steps.where) for known in self.environments)
+        return self.steps.as_data() | {"elsewhere": elsewhere}
+
     def _curve_seconds(self, run: ArmRun) -> list[float]:
         """The training time until each validation of a run, by its steps timed in turns."""
+        if isinstance(self.steps, Untimed):
+            return [seconds for seconds, *_ in run.curve]
         plan = self._plan(run.arm)
         return [self.steps.of(plan, samples) for _, samples, _ in run.curve]
 

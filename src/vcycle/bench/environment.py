@@ -1,7 +1,7 @@
 """Records the environments of a study: times from different machines or versions are not comparable."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from vcycle.errors import VcycleError
 from vcycle.utils.atomic import atomic_text
 from vcycle.utils.reading import read_text
 
-__all__ = ["note_environment", "read_environments"]
+__all__ = ["differences", "note_environment", "read_environments"]
 
 
 def read_environments(file: Path) -> list[dict[str, Any]]:
@@ -29,6 +29,11 @@ def read_environments(file: Path) -> list[dict[str, Any]]:
     return found
 
 
+def differences(known: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What differs in an environment from a recorded one, of that which it has: `cores 16 → 2`."""
+    return [f"{key} {known.get(key)} → {value}" for key, value in here.items() if value != known.get(key)]
+
+
 def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str], None]) -> None:
     """Record the environment of a training, and report a difference from earlier ones.
 
@@ -44,7 +49,6 @@ def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str
     if here in known:
         return
     if known:
-        last = known[-1]
-        changed = [f"{key} {last.get(key)} → {here.get(key)}" for key in here if here.get(key) != last.get(key)]
-        on_message(f"this study's earlier runs used another environment: {', '.join(changed)}; times may not compare")
+        changed = ", ".join(differences(known[-1], here))
+        on_message(f"this study's earlier runs used another environment: {changed}; times may not compare")
     atomic_text(file, json.dumps([*known, here], indent=1) + "\n")

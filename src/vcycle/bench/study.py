@@ -3,30 +3,32 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from vcycle.bench.compare import Comparison
-from vcycle.bench.environment import note_environment, read_environments
+from vcycle.bench.compare import Comparison, Untimed
+from vcycle.bench.environment import differences, note_environment, read_environments
 from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
 from vcycle.bench.statistics import mean
 from vcycle.bench.steps.turns import Effort, StepTimes, kept, time_steps
 from vcycle.bench.steps.workload import workload_of
 from vcycle.bench.warn_once import warn_once
 from vcycle.config.recipe import RecipeBase
+from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.left_out import left_out_in, record_left_out
-from vcycle.runs.train import probe_plans, train
+from vcycle.runs.train import config_of, probe_plans, train
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.tasks.reference import Reference
+from vcycle.train.accelerator import make_accelerator
 from vcycle.train.callbacks import Callbacks
-from vcycle.train.environment import environment
+from vcycle.train.environment import environment, machine
 from vcycle.train.lock import training_lock
 from vcycle.train.micro_batching import MicroBatchRecord
 from vcycle.train.ranks import SINGLE_PROCESS
@@ -122,20 +124,22 @@ def compare_plans(
 
     def train_one(arm: Arm, seed: int) -> ArmRun:
         nonlocal fresh
-        fresh = True
         on_start(arm, seed)
-        return train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
+        run = train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
+        fresh = True  # a training that fails here leaves nothing to time
+        return run
 
     with training_lock(out, on_message):
         runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_one, on_run=on_run)
-        steps = _times_of_steps(experiment, arms, runs, out, fresh=fresh)
+        environments = read_environments(out / "environments.json")
+        steps = _times_of_steps(experiment, arms, runs, out, environments, fresh=fresh)
     return Comparison(
         measure=measure,
         arms=tuple(arms),
         runs=tuple(runs),
         steps=steps,
         failures=tuple(failures),
-        environments=tuple(read_environments(out / "environments.json")),
+        environments=tuple(environments),
         margin=margin,
         target=target,
         references=_references(experiment, runs),
@@ -143,11 +147,18 @@ def compare_plans(
 
 
 def _times_of_steps(
-    experiment: Experiment, arms: Sequence[Arm], runs: Sequence[ArmRun], out: Path, *, fresh: bool
-) -> StepTimes:
-    """The time of a step at each batch shape of the trained arms, in turns.
+    experiment: Experiment,
+    arms: Sequence[Arm],
+    runs: Sequence[ArmRun],
+    out: Path,
+    environments: Sequence[Mapping[str, Any]],
+    *,
+    fresh: bool,
+) -> StepTimes | Untimed:
+    """The time of a step at each batch shape of the trained arms, in turns, or why it is not known.
 
-    Measured once per folder and machine; a study whose trainings are all done keeps the times that it has.
+    Measured once per folder and machine, and only where a training ran; a study whose trainings are all done keeps the
+    times that it has.
     """
     recipe, say = experiment.recipe, experiment.on_message
     trained = [arm for arm in arms if any(run.arm == arm.name for run in runs)]
@@ -160,6 +171,7 @@ def _times_of_steps(
                 micro[cell] = min(size.micro, micro.get(cell, size.micro))
 
     def measure() -> StepTimes:
+        _refuse_elsewhere(recipe, environments)
         turns = _TURNS * len({shape for plan in plans for shape in plan.shapes})
         seconds = min(_LONGEST_TURN, _SHARE * len(runs) * min(run.seconds for run in runs) / turns)
         return time_steps(
@@ -172,7 +184,29 @@ def _times_of_steps(
             on_message=say,
         )
 
-    return kept(out / "steps.json", steps_key(recipe, plans), measure, anywhere=not fresh)
+    try:
+        steps = kept(out / "steps.json", steps_key(recipe, plans), measure, anywhere=not fresh)
+    except VcycleError as error:  # the trainings are done, and have times of their own
+        say(f"steps cannot be timed: {error}; speed-ups are by the wall clock of the trainings")
+        return Untimed(reason=str(error))
+    if changed := differences(machine(), steps.machine):
+        say(f"speed-ups are by steps timed on another machine ({', '.join(changed)})")
+    return steps
+
+
+def _refuse_elsewhere(recipe: RecipeBase, environments: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse to time steps on a machine or device that no training of the study used.
+
+    Raises:
+        VcycleError: if none did, or the recipe's device is missing.
+    """
+    used = environment(make_accelerator(config_of(recipe).run).device)
+    here = {key: used[key] for key in ("device", *machine())}
+    changed = [differences(known, here) for known in environments]
+    if not changed:
+        raise VcycleError("environments.json does not tell on which machine the trainings ran")
+    if all(changed):
+        raise VcycleError(f"the trainings ran on another machine ({', '.join(changed[-1])})")
 
 
 def train_arm(

@@ -70,17 +70,17 @@ def plan_recipe(
         message(task.describe(loaded, experiment.splits))
         for note in task.notices(loaded, experiment.splits, planned):
             message(note)
+    cost = None
+    if flops:
+        cost = _counted(loaded, outputs)
+        message(f"work: counted in FLOPs of model {loaded.model.name!r}, forward and backward")
     if figure is not None:
-        save_figure(planned.figure(), figure)
+        save_figure(planned.figure(cost), figure)
     if steps == "-":
         print_rows(planned.rows())
         return
     if steps is not None:
         save_rows(planned.rows(), Path(steps))
-    cost = None
-    if flops:
-        cost = _counted(loaded, outputs)
-        message(f"work: counted in FLOPs of model {loaded.model.name!r}, forward and backward")
     if json:
         print_json(plan_data(planned, cost))
     else:

@@ -109,10 +109,10 @@ def _held(folder: Path) -> list[Path]:
 
 
 def _verdict(folder: Path) -> list[str]:
-    """The statements of a study's comparison; empty if the folder has none.
+    """The statements of a study's comparison; empty if the folder has none, or another version of vcycle wrote it.
 
     Raises:
-        VcycleError: if the file cannot be read, or another version of vcycle wrote it.
+        VcycleError: if the file cannot be read.
     """
     from vcycle.report.comparison import failed, statements
 
@@ -125,10 +125,11 @@ def _verdict(folder: Path) -> list[str]:
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     except (LookupError, TypeError, AttributeError, ArithmeticError):
-        raise VcycleError(
-            f"{file} is damaged, or another version of vcycle wrote it: the same `vcycle compare` writes it again from "
-            "its trainings"
-        ) from None
+        message(
+            f"{file} is damaged, or another version of vcycle wrote it: the page leaves its verdict out; the same "
+            "`vcycle compare` writes it again from its trainings"
+        )
+        return []
 
 
 def _read(folder: Path, name: str) -> "RunData":

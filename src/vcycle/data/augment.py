@@ -65,7 +65,7 @@ class ClipAugment:
 
 
 class ClipJitter:
-    """Colour jitter of a clip: the same brightness, contrast, saturation and hue in every frame.
+    """Color jitter of a clip: the same brightness, contrast, saturation and hue in every frame.
 
     The contrast changes around the mean of the whole clip.
     """
@@ -85,7 +85,7 @@ class ClipJitter:
             brightness: The factor is uniform in [1 - brightness, 1 + brightness], at least 0.
             contrast: The same for the contrast.
             saturation: The same for the saturation.
-            hue: The hue's shift is uniform in [-hue, hue], as a share of the colour circle; at most 0.5.
+            hue: The hue's shift is uniform in [-hue, hue], as a share of the color circle; at most 0.5.
             strength: The share of all four, 0 to 1, by the clip's short side in pixels; always 1 by default.
         """
         self._amounts = brightness, contrast, saturation, hue

@@ -149,9 +149,8 @@ def require_token_dropping(model: nn.Module, plan: Plan) -> None:
     Raises:
         PlanError: if it cannot.
     """
-    least = min(cell.tokens for cell in plan.shapes)
-    if least < 1 and not any(isinstance(module, TokenDropping) for module in model.modules()):
-        raise _cannot_drop(model, least)
+    if plan.drops_tokens and not any(isinstance(module, TokenDropping) for module in model.modules()):
+        raise _cannot_drop(model, min(cell.tokens for cell in plan.shapes))
 
 
 def drop_tokens_after(module: nn.Module, prefix: int = 0) -> TokenDropping:

@@ -306,6 +306,11 @@ class Plan(Sequence[Step]):
         """The distinct batch shapes, in order of their first use."""
         return tuple(dict.fromkeys(cell for _, cell in self._first_uses()))
 
+    @property
+    def drops_tokens(self) -> bool:
+        """Whether any step keeps only a share of a transformer's tokens."""
+        return any(cell.tokens < 1 for cell in self.shapes)
+
     def _first_uses(self) -> list[tuple[int, BatchShape]]:
         """Each stage's batch shapes with the first step that uses them, in order."""
         return [
@@ -429,11 +434,11 @@ class Plan(Sequence[Step]):
 
         return plan_rows(self)
 
-    def figure(self) -> "Figure":
-        """Shapes, batch and LR over samples as a `matplotlib` figure (as Wu et al. 2020, figure 2)."""
+    def figure(self, cost: Callable[[BatchShape], float] | None = None) -> "Figure":
+        """Shapes, batch and LR over samples as a figure (as Wu et al. 2020, figure 2); `cost` as in `work`."""
         from vcycle.plan.show import plan_figure
 
-        return plan_figure(self)
+        return plan_figure(self, cost)
 
 
 def _kinds() -> dict[str, Callable[..., object]]:

@@ -40,7 +40,7 @@ def plan_text(plan: "Plan", cost: Cost | None = None) -> str:
         plan: The plan.
         cost: Work of one step at a batch shape, in any unit; by default voxels, times the tokens that are kept.
     """
-    tokens = ("tokens",) if _drops_tokens(plan) else ()
+    tokens = ("tokens",) if plan.drops_tokens else ()
     rows = [
         ("stage", "steps", "epoch", "frames", "size", *tokens, "batch", "BN", "LR", "work"),
         *(_row(plan, stage, first, cost) for stage, first in zip(plan.stages, _edges(plan), strict=False)),
@@ -72,7 +72,7 @@ def _row(plan: "Plan", stage: "Stage", first: int, cost: Cost | None) -> tuple[s
         f"{plan.epochs_before(first):.4g}",
         f"{stage.base.frames}",
         _each([cell.size for cell in pattern]),
-        *([f"{stage.base.tokens:.3g}"] if _drops_tokens(plan) else []),
+        *([f"{stage.base.tokens:.3g}"] if plan.drops_tokens else []),
         _each([cell.batch for cell in pattern]),
         _each([cell.bn_batch for cell in pattern]),
         _lr(stage),
@@ -88,7 +88,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
     """Every step as a flat row; see `Plan.rows`."""
-    roles, dropping = sorted(plan.baseline.roles), _drops_tokens(plan)
+    roles, dropping = sorted(plan.baseline.roles), plan.drops_tokens
     for step in plan:
         yield {
             "step": step.index,
@@ -107,18 +107,23 @@ def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
         }
 
 
-def plan_figure(plan: "Plan") -> "Figure":
-    """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2."""
+def plan_figure(plan: "Plan", cost: Cost | None = None) -> "Figure":
+    """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2; the title has the savings.
+
+    Args:
+        plan: The plan.
+        cost: Work of one step at a batch shape, as in `plan_text`.
+    """
     figure = new_figure(figsize=(8, 6.4), layout="constrained")
-    rows = figure.subplots(5 if _drops_tokens(plan) else 4, 1, sharex=True)
-    title = "{}: {} steps, {} work".format(plan.name, *_saving(plan))
+    rows = figure.subplots(5 if plan.drops_tokens else 4, 1, sharex=True)
+    title = "{}: {} steps, {} work".format(plan.name, *_saving(plan, cost))
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     subtitle = f"{_length(plan)}; baseline {_baseline(plan)}"
     rows[0].set_title(subtitle, loc="left", fontsize=9, color="0.35")
     _draw_stages(rows[0], plan, "frames", "tab:blue", lambda cell: cell.frames)
     _draw_stages(rows[1], plan, "size (pixels)", "tab:green", lambda cell: cell.size)
     _draw_stages(rows[2], plan, "batch (clips)", "tab:red", lambda cell: cell.batch)
-    if _drops_tokens(plan):
+    if plan.drops_tokens:
         _draw_stages(rows[3], plan, "tokens (%)", "tab:orange", lambda cell: round(100 * cell.tokens))
     _draw_lr(rows[-1], plan)
     edges = [plan.epochs_before(step) for step in _edges(plan)]
@@ -140,10 +145,6 @@ def _length(plan: "Plan") -> str:
 
 def _baseline(plan: "Plan") -> str:
     return f"{plan.baseline.total_steps:,} steps of {plan.baseline_shape}"
-
-
-def _drops_tokens(plan: "Plan") -> bool:
-    return any(cell.tokens < 1 for cell in plan.shapes)
 
 
 def _saving(plan: "Plan", cost: Cost | None = None) -> tuple[str, str]:

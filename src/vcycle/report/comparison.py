@@ -12,10 +12,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["comparison_figure", "comparison_table", "failed", "reference_line", "statements"]
+__all__ = ["clock_of", "comparison_figure", "comparison_table", "failed", "reference_line", "statements"]
 
 
-_CLOCK = "by steps timed in turns"
+def clock_of(data: Mapping[str, Any]) -> str:
+    """What the training times of a comparison are by; with the machine, if a training ran on another one."""
+    clock = data.get("clock", {})
+    if "reason" in clock:
+        return f"by the {clock['clock']}"
+    return "by steps timed in turns" + (f" on {_where(clock)}" if clock.get("elsewhere") else "")
+
+
+def _where(clock: Mapping[str, Any]) -> str:
+    return f"{clock['device']} ({clock['machine'].get('processor')}, {clock['machine'].get('cores')} cores)"
 
 
 def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
@@ -50,7 +59,9 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
-    table.caption = f"{over}; 2× means half the training time, {_CLOCK}; wall clock: of the trainings themselves"
+    table.caption = (
+        f"{over}; 2× means half the training time, {clock_of(data)}; wall clock: of the trainings themselves"
+    )
     gains = [arm.get(key) for arm in data["arms"].values() for key in ("over_constant", "over_control")]
     if any(gain is not None and gain["clocks_disagree"] for gain in gains):
         table.caption += "; *: which disagrees by more than 10%"
@@ -114,12 +125,24 @@ def statements(data: Mapping[str, Any]) -> list[str]:
         said.append(f"{text}; {_verdict(data, gain)}")
         if gain["clocks_disagree"]:
             said.append(_disagreement(data, best, length))
+    if said and (line := _caveat(data)) is not None:
+        said.append(line)
     if data["target"] is not None:
         of = f", what {data['target_of']} ends at" if data["target_of"] else ""
         arms = [name for name in (best, data["constant"], data["control"]) if name is not None]
         times = "; ".join(f"{name} {_soon_in_words(data['arms'][name]['to_target'])}" for name in arms)
         said.append(f"to {_text(measure, data['target'])} on validation{of}: {times}")
     return said
+
+
+def _caveat(data: Mapping[str, Any]) -> str | None:
+    """A statement if the times are not by steps, or by those of another machine than a training's; else None."""
+    clock = data.get("clock", {})
+    if "reason" in clock:
+        return f"these times are {clock_of(data)}, which other programs change: steps were not timed, {clock['reason']}"
+    if clock.get("elsewhere"):
+        return f"these times are {clock_of(data)}; a training of the study ran elsewhere"
+    return None
 
 
 def failed(data: Mapping[str, Any]) -> list[str]:
@@ -163,7 +186,7 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         )
     splits = {curves: "validation", ends: "test" if tested else "validation"}
     for axis, split in splits.items():
-        axis.set_xlabel(f"training time (s), {_CLOCK}")
+        axis.set_xlabel(f"training time (s), {clock_of(data)}")
         axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
         axis.set_xlim(0, None)
         axis.grid(alpha=0.3)

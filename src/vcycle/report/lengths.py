@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from vcycle.report.comparison import reference_line
+from vcycle.report.comparison import clock_of, reference_line
 from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 __all__ = ["has_lengths", "lengths_figure"]
 
 _COLORS = ("tab:gray", "tab:olive", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:pink")
-
-_TIMES = {
-    "train_seconds": "training time (s), by steps timed in turns",
-    "cpu_seconds": "processor time of training (s)",
-}
 
 
 def has_lengths(data: Mapping[str, Any]) -> bool:
@@ -33,7 +28,7 @@ def lengths_figure(
     Args:
         comparisons: Data from `Comparison.as_data` by title, drawn side by side. Reads `measure`, `split`, `chance` if
             present (a dashed line), and the times, `value` and `value_std` of each of the `arms`.
-        time: The time by steps timed in turns, or the CPU time of the trainings.
+        time: The time that speed-ups are of, or the CPU time of the trainings.
     """
     figure = new_figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
@@ -77,7 +72,8 @@ def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str,
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set(xlabel=_TIMES[time], ylabel=f"{measure['words']} on {data['split']} ({measure['unit']})")
+    words = "processor time of training (s)" if time == "cpu_seconds" else f"training time (s), {clock_of(data)}"
+    axis.set(xlabel=words, ylabel=f"{measure['words']} on {data['split']} ({measure['unit']})")
     axis.grid(alpha=0.3)
     axis.margins(y=0.15)
 

@@ -172,6 +172,9 @@ class Measure:
     """The usual non-inferiority margin, before `scale`."""
     samples: str
     """The items that it averages over: `videos`."""
+    is_share: bool = False
+    """Whether it is the share of items that are right, each of which is right or wrong: its standard error is then
+    known, the binomial one. Accuracy is such a share, mAP in per cent is not."""
     reference: str = ""
     """What an evaluation also measures without training: `bicubic`; empty if it does not."""
     reference_key: str = ""

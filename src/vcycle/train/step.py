@@ -65,7 +65,7 @@ class TrainStep:
         """
         self.sharded = is_sharded(state.model)
         """Whether the model is sharded over ranks, so all of them must compute together."""
-        drops = any(cell.tokens < 1 for cell in state.plan.shapes)
+        drops = state.plan.drops_tokens
         speed.refuse(accelerator.device, world=ranks.world, mixes=objective.mixes, drops=drops, sharded=self.sharded)
         self._accelerator, self._objective, self._state, self._ranks = accelerator, objective, state, ranks
         state.scaler = accelerator.scaler

@@ -12,7 +12,7 @@ from vcycle.plan import BatchShape, Plan
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import CONSTANT, CONTROL, control_name, options_of, parse_name
 
-__all__ = ["GROWTHS", "Candidate", "Planned", "Seconds", "candidates", "fitted", "seconds_of"]
+__all__ = ["GROWTHS", "Candidate", "Planned", "Seconds", "candidates", "fitted", "is_coarse", "seconds_of"]
 
 GROWTHS = (0.0, 0.333, 0.667, 1.0)
 """Growths of the batch to consider: from one batch for all shapes to one cost for all steps."""
@@ -94,9 +94,9 @@ class Planned:
 
     @property
     def full_share(self) -> float:
-        """The share of the steps at the full shape."""
+        """The share of the steps at the full shape, with all tokens."""
         full = self.plan.baseline_shape
-        same = sum(n for shape, n in self.plan.counts.items() if shape.shape == full.shape)
+        same = sum(n for shape, n in self.plan.counts.items() if not is_coarse(shape, full))
         return same / len(self.plan)
 
     @property
@@ -150,6 +150,11 @@ def _variants(given: RecipeBase, samples: int, name: str) -> Iterator[Candidate]
         for weight in weights:
             changes = (("batch_growth", growth), ("weights", weight))
             yield Candidate(plan=name, changes=tuple(change for change in changes if change[1] is not None))
+
+
+def is_coarse(shape: BatchShape, full: BatchShape) -> bool:
+    """Whether a clip has other frames, pixels or tokens than at the full shape, whatever the batch."""
+    return (shape.shape, shape.tokens) != (full.shape, full.tokens)
 
 
 def seconds_of(plan: Plan, seconds: Seconds) -> float:

@@ -116,7 +116,7 @@ prefer other plans than long ones do: on two of three sets a lead of 1.2 and 1.8
 
 
 def preferred(
-    tried: Sequence[Planned], reached: Mapping[str, Sequence[Reached]], *, held_out: int, share: bool
+    tried: Sequence[Planned], reached: Mapping[str, Sequence[Reached]], *, held_out: int, is_share: bool
 ) -> Planned:
     """The plan that a pilot speaks for: its best, or the recipe's own if the best does not beat that significantly.
 
@@ -124,7 +124,8 @@ def preferred(
         tried: The plans.
         reached: What each reached in each rung, by label; empty without a pilot.
         held_out: Items that judged the pilot.
-        share: Whether the value is a share of these items. Else nothing is known of its error, and the best is chosen.
+        is_share: Whether the value is the share of these items that are right. Of another nothing is known of its
+            error, and the best is chosen.
     """
 
     def rank(planned: Planned) -> tuple[int, float, float]:
@@ -134,7 +135,7 @@ def preferred(
 
     best = max(tried, key=rank)
     own = next((each for each in tried if each.candidate.own), None)
-    if own is None or not share or not reached or rank(own)[0] < rank(best)[0]:
+    if own is None or not is_share or not reached or rank(own)[0] < rank(best)[0]:
         return best
     theirs, ours = rank(best)[1], rank(own)[1]
     if not math.isfinite(ours) or theirs - ours > TELLING * standard_error(theirs, ours, held_out):

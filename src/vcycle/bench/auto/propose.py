@@ -170,7 +170,7 @@ def propose(
     measure = experiment.task.measure(recipe)
     if wanted.target is None:
         items = 0 if held is None else len(held.held)
-        chosen = preferred(tried, reached, held_out=items, share=measure.unit == "%")
+        chosen = preferred(tried, reached, held_out=items, is_share=measure.is_share)
     else:
         reach = _Reach(recipe=recipe, samples=samples, seconds=seconds, longest=longest, measure=measure)
         chosen = reach.soonest(

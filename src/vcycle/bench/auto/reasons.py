@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from vcycle.bench.auto.candidates import Planned, seconds_of
+from vcycle.bench.auto.candidates import Planned, is_coarse, seconds_of
 from vcycle.bench.auto.choose import BOUNDS, TELLING, standard_error
 from vcycle.utils.units import duration
 
@@ -54,13 +54,13 @@ def _pilot(found: "Found") -> list[str]:
         value, name = others[-1]
         said += f"; {'the next' if value <= mine.value else 'the best'}, {name}, had {show(value)}"
     said += f" (one seed, {found.held_out} training items held out"
-    if found.measure.unit == "%" and 0 < mine.value < 1:
+    if found.measure.is_share and 0 < mine.value < 1:
         error = found.measure.scale * standard_error(
             mine.value, others[-1][0] if others else mine.value, found.held_out
         )
         said += f"; the standard error of the difference is {error:.1f} {found.measure.points}"
     said += ")"
-    if others and others[-1][0] > mine.value:
+    if found.wanted.target is None and others and others[-1][0] > mine.value:
         said += f". That is not {TELLING:g} standard errors more, so the recipe's own plan stays"
     return [said + "."]
 
@@ -68,7 +68,7 @@ def _pilot(found: "Found") -> list[str]:
 def _steps(found: "Found") -> list[str]:
     """How far the recipe's own coarse steps are from saving their work."""
     base = found.own.baseline_shape
-    coarse = [shape for shape in found.own.shapes if (shape.shape, shape.tokens) != (base.shape, base.tokens)]
+    coarse = [shape for shape in found.own.shapes if is_coarse(shape, base)]
     if not coarse:
         return []
     full = found.seconds[base]

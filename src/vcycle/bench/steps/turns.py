@@ -6,8 +6,8 @@ import json
 import statistics
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -32,6 +32,9 @@ _Found = TypeVar("_Found")
 
 Clock = Literal["processor", "wall-clock"]
 
+_SAVED = ("clock", "device", "machine", "threads", "workers", "taken_seconds")
+"""Fields of `StepTimes` that are saved as they are."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
@@ -55,10 +58,17 @@ class StepTimes:
     turns: Mapping[BatchShape, Sequence[float]]
     """Seconds per step, by turn; the same number of turns for each shape."""
     device: str = "CPU"
+    machine: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The machine that measured them, as `vcycle.train.environment.machine` describes it."""
     threads: int = 1
     workers: int = 0
     taken_seconds: float = field(default=0.0, compare=False)
     """Wall-clock seconds of the measurement."""
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """The device and machine that measured them."""
+        return {"device": self.device, **self.machine}
 
     @property
     def seconds(self) -> dict[BatchShape, float]:
@@ -78,8 +88,10 @@ class StepTimes:
 
     def as_data(self) -> dict[str, Any]:
         """The times as plain data."""
-        same = {name: getattr(self, name) for name in ("clock", "device", "threads", "workers", "taken_seconds")}
-        return {**same, "shapes": [{**asdict(shape), "seconds": list(each)} for shape, each in self.turns.items()]}
+        return {
+            **{name: getattr(self, name) for name in _SAVED},
+            "shapes": [{**asdict(shape), "seconds": list(each)} for shape, each in self.turns.items()],
+        }
 
     @classmethod
     def from_data(cls, data: Mapping[str, Any]) -> StepTimes:
@@ -88,8 +100,7 @@ class StepTimes:
             BatchShape(**{name: value for name, value in row.items() if name != "seconds"}): row["seconds"]
             for row in data["shapes"]
         }
-        same = {name: data[name] for name in ("clock", "device", "threads", "workers", "taken_seconds")}
-        return cls(turns=turns, **same)
+        return cls(turns=turns, **{name: data[name] for name in _SAVED})
 
 
 def _counts(plan: Plan, samples: int | None) -> Mapping[BatchShape, int]:
@@ -146,7 +157,8 @@ def take_turns(
     count = _Count(progress, len(order) * (1 + effort.repeats * (in_memory + (dataset is not None))))
     steps, first = {}, {}
     for shape in order:
-        steps[shape], first[shape] = count(_warm_up(stepper, shape, effort.seconds))
+        with _within_memory(shape):
+            steps[shape], first[shape] = count(_warm_up(stepper, shape, effort.seconds))
     runs: dict[BatchShape, list[Run]] = {shape: [] for shape in order}
     loaded: dict[BatchShape, list[Run]] = {shape: [] for shape in order}
     stream = None
@@ -155,11 +167,12 @@ def take_turns(
     with stream or nullcontext():
         for _ in range(effort.repeats):
             for shape in order:
-                if in_memory:
-                    runs[shape].append(count(stepper.run(shape, steps[shape])))
-                if stream is not None:
-                    stepper.run(shape, stream.lead, stream.next)
-                    loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
+                with _within_memory(shape):
+                    if in_memory:
+                        runs[shape].append(count(stepper.run(shape, steps[shape])))
+                    if stream is not None:
+                        stepper.run(shape, stream.lead, stream.next)
+                        loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
     begin = 0.0 if stream is None else stream.begin_seconds
     return Taken(in_memory=runs, loaded=loaded, first=first, begin_seconds=begin)
 
@@ -207,6 +220,7 @@ def time_steps(
         clock="processor" if alone else "wall-clock",
         turns={shape: [run.cpu if alone else run.seconds for run in runs] for shape, runs in taken.items()},
         device=torch.cuda.get_device_name(stepper.device) if on_device else "CPU",
+        machine=machine(),
         threads=threads,
         workers=config.loading.workers,
         taken_seconds=time.perf_counter() - began,
@@ -243,7 +257,7 @@ def kept(
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             on_message(f"{file} cannot be read ({error}): steps are timed again")
     times = measure()
-    write_result(file, {"key": key, "machine": machine(), **times.as_data()})
+    write_result(file, {"key": key, **times.as_data()})
     return times
 
 
@@ -261,17 +275,20 @@ class _Count:
 
 def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[int, tuple[float, float]]:
     """The number of steps per turn, and the extra wall-clock and CPU seconds of the first step at this shape."""
-    try:
-        stepper.make_ready(shape)
-        first = stepper.run(shape, 1)
-        again = stepper.run(shape, 1)
-    except (RuntimeError, MemoryError) as error:
-        if is_out_of_memory(error):
-            raise _too_large(shape) from error
-        raise
+    stepper.make_ready(shape)
+    first = stepper.run(shape, 1)
+    again = stepper.run(shape, 1)
     more = max(0.0, first.seconds - again.seconds), max(0.0, first.cpu - again.cpu)
     return max(1, round(seconds / again.seconds)), more
 
 
-def _too_large(shape: BatchShape) -> VcycleError:
-    return VcycleError(f"out of memory at {shape}: a smaller training.batch makes every batch smaller")
+@contextmanager
+def _within_memory(shape: BatchShape) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if is_out_of_memory(error):
+            raise VcycleError(
+                f"out of memory at {shape}: a smaller training.batch makes every batch smaller"
+            ) from error
+        raise

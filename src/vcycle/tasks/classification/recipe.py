@@ -134,7 +134,7 @@ class RandAugmentSection(Section):
 
 
 class ColorJitterSection(Section):
-    """Colour jitter: random colours per clip, the same for all of its frames. Needs torchvision."""
+    """Color jitter: random colors per clip, the same for all of its frames. Needs torchvision."""
 
     brightness: Amount = 0.4
     """Range of the brightness: a factor from 1 − this to 1 + this, at least 0."""
@@ -143,7 +143,7 @@ class ColorJitterSection(Section):
     saturation: Amount = 0.4
     """Range of the saturation, likewise."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    """Maximum shift of the hue in either direction, as a share of the colour circle."""
+    """Maximum shift of the hue in either direction, as a share of the color circle."""
 
 
 class ErasingSection(Section):
@@ -168,7 +168,7 @@ class AugmentSection(Section):
     randaugment: RandAugmentSection | None = None
     """Random image operations per clip."""
     color_jitter: ColorJitterSection | None = None
-    """Random colours per clip."""
+    """Random colors per clip."""
     erasing: Annotated[ErasingSection, as_mapping("probability")] | None = None
     """Random erasing of a rectangle per clip."""
     repeats: Annotated[int, Field(ge=1, le=64)] = 1
@@ -183,7 +183,7 @@ class AugmentSection(Section):
     set, each step uses one of them with equal probability."""
     strength_at_half: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Regularisation that grows with the size (Tan and Le 2021): its strength at half the baseline's side, as a share
-    of that at full size; linear in the side. It scales RandAugment's magnitude, the ranges of the colour jitter, the
+    of that at full size; linear in the side. It scales RandAugment's magnitude, the ranges of the color jitter, the
     probability of erasing, α of mixup and CutMix, and the rates of dropout and stochastic depth (drop path). At 1, the
     strength is the same at every size."""
 

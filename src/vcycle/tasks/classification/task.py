@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
 
-__all__ = ["ClassificationTask", "chance_of", "decoded", "share"]
+__all__ = ["ClassificationTask", "chance_of", "decoded", "percentage"]
 
 R = TypeVar("R", bound=ClassificationRecipe)
 
 
-def share(name: str, key: str, words: str, samples: str) -> Measure:
+def percentage(name: str, key: str, words: str, samples: str, *, is_share: bool) -> Measure:
     """A metric in per cent.
 
     Args:
@@ -36,9 +36,19 @@ def share(name: str, key: str, words: str, samples: str) -> Measure:
         key: The field that holds it.
         words: Its name in a table.
         samples: The items that it averages over.
+        is_share: Whether each item is right or wrong.
     """
     return Measure(
-        name=name, key=key, words=words, unit="%", points="points", scale=100.0, digits=1, margin=0.01, samples=samples
+        name=name,
+        key=key,
+        words=words,
+        unit="%",
+        points="points",
+        scale=100.0,
+        digits=1,
+        margin=0.01,
+        samples=samples,
+        is_share=is_share,
     )
 
 

@@ -9,7 +9,7 @@ from vcycle.data.locations import local_path
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
 from vcycle.tasks.classification.plans import plans_for
-from vcycle.tasks.classification.task import ClassificationTask, decoded, share
+from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
 from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.images.recipe import ImagesRecipe
@@ -35,7 +35,7 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
     compared = ("constant", "cascade")
     item = "image"
     frame_rate = 1.0
-    measures = (share("top-1", "top1", "accuracy", "images"),)
+    measures = (percentage("top-1", "top1", "accuracy", "images", is_share=True),)
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.classification.commands:predict"}
     demo = Demo(
         recipe="demo/images",

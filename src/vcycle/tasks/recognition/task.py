@@ -8,7 +8,7 @@ from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
 from vcycle.tasks.classification.plans import plans_for
-from vcycle.tasks.classification.task import ClassificationTask, decoded, share
+from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
@@ -43,7 +43,10 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
     layouts = LAYOUTS
     compared = ("constant", "long+short", "cascade")
     item = "video"
-    measures = (share("top-1", "top1", "accuracy", "videos"), share("mAP", "map", "mAP", "videos"))
+    measures = (
+        percentage("top-1", "top1", "accuracy", "videos", is_share=True),
+        percentage("mAP", "map", "mAP", "videos", is_share=False),
+    )
     commands: ClassVar[Mapping[str, str]] = {"predict": "vcycle.tasks.classification.commands:predict"}
     eval_options = "vcycle.tasks.classification.commands:eval_options"
     preparers: ClassVar[Mapping[str, Preparer]] = {

@@ -57,7 +57,7 @@ def augmentation(source: Source) -> dict[str, Any]:
 
 
 def _amount(value: Any, *, centre: bool) -> float:
-    """The largest change within a range of colour jitter, of factors around 1 or of shifts around 0."""
+    """The largest change within a range of color jitter, of factors around 1 or of shifts around 0."""
     if isinstance(value, int | float):
         return float(value)
     return max(abs(float(end) - int(centre)) for end in value)
