@@ -93,7 +93,6 @@ def test_a_full_disk_under_standard_output_is_an_error_in_one_line():
     assert ended.stderr == "error: No space left on device\n"
 
 
-@pytest.mark.timeout(300)
 def test_ctrl_c_in_training_saves_says_how_to_go_on_and_ends_with_130(videos, here):
     options = [f"data={videos}", "training.steps=4000", "training.decay=constant", "data.workers=1", "--out", "runs/x"]
     command = [sys.executable, "-m", "vcycle", "train", "tiny.yaml", *options]

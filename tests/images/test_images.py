@@ -83,7 +83,6 @@ def vcycle(capsys):
     return run
 
 
-@pytest.mark.timeout(300)
 def test_images_work_with_every_command(here, folder, vcycle):
     data = f"data={folder}"
     planned = vcycle("plan", "tiny.yaml", data, "--json")

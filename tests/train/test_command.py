@@ -118,7 +118,6 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(start, training, 
     assert newest(folder).step == step
 
 
-@pytest.mark.timeout(300)
 def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, children, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "250")  # a torch that does not know it waits for 30 seconds
     folder = tmp_path / "run"
