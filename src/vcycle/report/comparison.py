@@ -172,7 +172,8 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         width = 2.5 if name == data["plan"] else 1.3
         lost = sum(f["arm"] == name for f in data["failures"])
         label = f"{name} ({lost} run{'s' * (lost > 1)} failed)" if lost else name
-        curves.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, label=label)
+        single = "o" if len(seconds) == 1 else None  # a line through one point is not seen
+        curves.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, marker=single, label=label)
         curves.fill_between(
             seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0
         )
