@@ -119,7 +119,10 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
         ("training.batch=0", "key 'training.batch' is 0: input should be greater than 0"),
         ("training.batch=2.5", "key 'training.batch' is 2.5: input should be a valid integer"),
         ("training.batch=yes", "key 'training.batch' is True: true and false are accepted only for switches"),
-        ("plans.cascade.shapes=[[1, 1, true], [1, 1]]", "true and false are accepted only for switches"),
+        (
+            "plans.cascade.shapes=[[1, 1, true], [1, 1]]",
+            "key 'plans.cascade.shapes' is [[1, 1, True], [1, 1]]: true and false are accepted only for switches",
+        ),
         ("training.lr=.nan", "key 'training.lr' is nan: input should be a finite number"),
         ("training.lr=.inf", "key 'training.lr' is inf: input should be a finite number"),
         ("training=5", "key 'training' is 5: must be a section with keys such as batch, frames, size"),
