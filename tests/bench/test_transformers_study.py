@@ -19,6 +19,17 @@ def study():
     return module
 
 
+@pytest.fixture
+def nets(monkeypatch):
+    """The study's networks can be imported, and are forgotten afterwards: other tests have modules of that name."""
+    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
+    others = sys.modules.pop("nets", None)
+    yield
+    sys.modules.pop("nets", None)
+    if others is not None:
+        sys.modules["nets"] = others
+
+
 def logged(recipe):
     """The trainings of a recipe that have ended."""
     file = FOLDER / f"{recipe}.jsonl"
@@ -44,10 +55,10 @@ def test_accuracy_is_of_the_215_videos_of_the_two_test_people(recipe):
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_what_was_trained_and_counted_is_what_the_recipes_say(recipe, study, monkeypatch):
+@pytest.mark.usefixtures("nets")
+def test_what_was_trained_and_counted_is_what_the_recipes_say(recipe, study):
     pytest.importorskip("transformers")
     pytest.importorskip("torchvision")
-    monkeypatch.setattr(sys, "path", [str(FOLDER), *sys.path])
     plans = {arm: plan for arm, (_, plan) in study.plans_of(FOLDER / f"{recipe}.yaml").items()}
     counted = json.loads((FOLDER / study.STEPS[recipe]).read_text(encoding="utf-8"))["plans"]
     for arm, plan in plans.items():

@@ -26,7 +26,7 @@ def step_flops(workload: Workload, shape: BatchShape) -> int:
     with device:
         model = workload.build().train()
     if shape.tokens < 1:
-        drop_tokens(model, shape.tokens)
+        drop_tokens(model, shape.tokens, first=0)
     clips, _ = workload.objective.noise(shape.batch, shape.shape, device)
     counter = FlopCounterMode(display=False, custom_mapping=dict(workload.flop_counts))
     with calling(model, f"on {shape}, counted on the meta device"), counter, device:
