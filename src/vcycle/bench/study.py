@@ -163,12 +163,6 @@ def _times_of_steps(
     recipe, say = experiment.recipe, experiment.on_message
     trained = [arm for arm in arms if any(run.arm == arm.name for run in runs)]
     plans = [arm.plan for arm in trained]
-    micro: dict[BatchShape, int] = {}
-    for run in runs:
-        sizes = MicroBatchRecord(RunFolder(run_folder(out, run.arm, run.seed, run.key)).fit).read()
-        for cell, size in sizes.items():
-            if size.micro < cell.batch:
-                micro[cell] = min(size.micro, micro.get(cell, size.micro))
 
     def measure() -> StepTimes:
         _refuse_elsewhere(recipe, environments)
@@ -179,7 +173,7 @@ def _times_of_steps(
             plans,
             experiment.dataset("train"),
             effort=Effort(repeats=_TURNS, seconds=seconds),
-            micro=micro,
+            micro=_micro_batches(runs, out),
             progress=experiment.on_progress,
             on_message=say,
         )
@@ -192,6 +186,17 @@ def _times_of_steps(
     if changed := differences(machine(), steps.machine):
         say(f"speed-ups are by steps timed on another machine ({', '.join(changed)})")
     return steps
+
+
+def _micro_batches(runs: Sequence[ArmRun], out: Path) -> dict[BatchShape, int]:
+    """The smallest micro-batch, in clips, in which any training computed a batch shape; without shapes that fit."""
+    found: dict[BatchShape, int] = {}
+    for run in runs:
+        sizes = MicroBatchRecord(RunFolder(run_folder(out, run.arm, run.seed, run.key)).fit).read()
+        for cell, size in sizes.items():
+            if size.micro < cell.batch:
+                found[cell] = min(size.micro, found.get(cell, size.micro))
+    return found
 
 
 def _refuse_elsewhere(recipe: RecipeBase, environments: Sequence[Mapping[str, Any]]) -> None:

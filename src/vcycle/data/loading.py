@@ -187,8 +187,8 @@ class PlanLoader(Loader):
             )
         try:
             once = {"repeats": 1}  # unstated
-            own = once | self._identity()
-            step, theirs = state_dict["step"], {name: (once | dict(state_dict))[name] for name in own}
+            own, given = once | self._identity(), once | dict(state_dict)
+            step, theirs = given["step"], {name: given[name] for name in own}
         except KeyError as error:
             raise CheckpointError(
                 f"the state of the loader lacks {error}: it has {', '.join(map(repr, state_dict)) or 'nothing'}"

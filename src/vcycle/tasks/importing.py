@@ -33,6 +33,7 @@ __all__ = [
     "existing",
     "finding_of",
     "import_config",
+    "in_clips",
     "named_model",
     "only",
     "product",
@@ -144,6 +145,11 @@ def existing(value: Any, kind: str, key: str) -> Finding:
 def product(one: float, other: float) -> float:
     """A product without the last digits, which the recipe would show: 0.1 × 0.1 is 0.01."""
     return float(f"{one * other:.12g}")
+
+
+def in_clips(epochs: Any, repeats: int) -> Any:
+    """Epochs of a tool that counts videos, in vcycle's, which count the clips of each video."""
+    return epochs if repeats == 1 else product(float(epochs), repeats)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -65,8 +65,13 @@ class TrainStep:
         """
         self.sharded = is_sharded(state.model)
         """Whether the model is sharded over ranks, so all of them must compute together."""
-        drops = state.plan.drops_tokens
-        speed.refuse(accelerator.device, world=ranks.world, mixes=objective.mixes, drops=drops, sharded=self.sharded)
+        speed.refuse(
+            accelerator.device,
+            world=ranks.world,
+            mixes=objective.mixes,
+            drops=state.plan.drops_tokens,
+            sharded=self.sharded,
+        )
         self._accelerator, self._objective, self._state, self._ranks = accelerator, objective, state, ranks
         state.scaler = accelerator.scaler
         self._clip = clip_grad_norm
@@ -120,15 +125,17 @@ class TrainStep:
     def _gradients(self, step: Step, batch: Batch, *, exchange: bool = True) -> Iterator[tuple[Tensor, Commitment]]:
         """Compute a step's gradients; yield its loss, and the flag that commits the running statistics at exit."""
         self._objective.check(batch.labels)
-        apply(step, self._state.model, self._state.optimizer, rank=self._ranks.rank, world=self._ranks.world)
+        state, ranks = self._state, self._ranks
+        apply(step, state.model, state.optimizer, rank=ranks.rank, world=ranks.world, seed=state.seed)
         clips, labels = (self._accelerator.to_device(tensor) for tensor in (batch.clips, batch.labels))
         own, micro = len(batch.labels), self.micro.get(step.cell, len(batch.labels))
         parts = list(zip(torch.split(clips, micro), torch.split(labels, micro), strict=True))
         total = torch.zeros((), device=self._accelerator.device)
-        with one_step(self._state.model, self._sharing(step)) as commitment:
+        with one_step(state.model, self._sharing(step)) as commitment:
             for place, (some, of_these) in enumerate(parts):
                 self._seed(step, place)
-                self._drop_tokens(self._state.model, step, place * micro)
+                if place:  # `apply` has done it for the first
+                    self._drop_tokens(state.model, step, place * micro)
                 with self._exchanging(step, exchange and place == len(parts) - 1):
                     share = len(some) / step.batch
                     loss = self._backward(step, share, some, of_these)

@@ -168,8 +168,8 @@ def propose(
             reached = pilot(held, tried, seconds, budgets, out, callbacks=callbacks, on_start=on_start, on_run=on_run)
         taken = time.perf_counter() - began
     measure = experiment.task.measure(recipe)
+    items = 0 if held is None else len(held.held)
     if wanted.target is None:
-        items = 0 if held is None else len(held.held)
         chosen = preferred(tried, reached, held_out=items, is_share=measure.is_share)
     else:
         reach = _Reach(recipe=recipe, samples=samples, seconds=seconds, longest=longest, measure=measure)
@@ -187,7 +187,7 @@ def propose(
         clock=timed.clock,
         planned=planned,
         reached=reached,
-        held_out=0 if held is None or not reached else len(held.held),
+        held_out=items if reached else 0,
         timing_seconds=timed.taken_seconds,
         pilot_seconds=taken if reached else 0.0,
     )

@@ -14,6 +14,7 @@ from vcycle.tasks.importing import (
     Source,
     differs,
     existing,
+    in_clips,
     named_model,
     product,
     translated,
@@ -77,8 +78,7 @@ def epochs(key: str) -> Compute:
 
 
 def _in_epochs(value: Any, source: Source) -> Any:
-    repeats = _repeats(source)
-    return value if repeats == 1 else product(float(value), repeats)
+    return in_clips(value, _repeats(source))
 
 
 def _gpus(source: Source) -> int | None:

@@ -13,6 +13,7 @@ from vcycle.tasks.importing import (
     differs,
     existing,
     finding_of,
+    in_clips,
     named_model,
     product,
     translated,
@@ -81,8 +82,7 @@ def _repeats(source: Source) -> int:
 
 def _in_epochs(value: Any, source: Source) -> Any:
     """Epochs of PySlowFast, which are passes over the videos, in epochs as vcycle counts them, in clips."""
-    repeats = _repeats(source)
-    return value if repeats == 1 else product(float(value), repeats)
+    return in_clips(value, _repeats(source))
 
 
 def epochs(key: str) -> Rule:
