@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from vcycle.cli.app import app
-from vcycle.console import process
 from vcycle.data import SampleRequest
 from vcycle.data.pictures import encode_png, picture_size
 from vcycle.errors import RecipeError
@@ -70,15 +68,13 @@ def here(folder, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def vcycle(capsys):
+def vcycle(vcycle):
     """A command, with its exit code: what it printed, and what it said beside."""
 
     def run(*arguments, code=0):
-        capsys.readouterr()
-        ended = process.run(app, [str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        assert ended == code, printed.err
-        return printed
+        ran = vcycle(*arguments)
+        assert ran.code == code, ran.err
+        return ran
 
     return run
 

@@ -5,8 +5,6 @@ import json
 import pytest
 import torch
 
-from vcycle.cli.app import app
-from vcycle.console import process
 from vcycle.errors import RecipeError
 from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import load_recipe, recipe_text
@@ -33,26 +31,13 @@ def weights(tmp_path_factory):
     return file
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs a command; its exit code and what it printed."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        code = process.run(app, [str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
 @pytest.mark.parametrize("freeze", ["none", "batchnorm", "backbone"])
 def test_the_classes_are_the_folders_and_what_is_frozen_stays_as_the_weights_have_it(
-    run, weights, digit_videos, tmp_path, freeze
+    vcycle, weights, digit_videos, tmp_path, freeze
 ):
     folder = tmp_path / "run"
     given = [f"data={digit_videos}", f"init={weights}", f"training.freeze={freeze}", "--out", folder, "--json"]
-    code, out, err = run("train", "finetune", *SMALL, *given)
+    code, out, err = vcycle("train", "finetune", *SMALL, *given)
     assert code == 0, err
     assert json.loads(out)["steps"] == 7
     opened = load_model(folder)
@@ -68,8 +53,8 @@ def test_the_classes_are_the_folders_and_what_is_frozen_stays_as_the_weights_hav
     assert not any(same[key] for key in same if key.endswith("weight") and key not in kept and state[key].ndim > 1)
 
 
-def test_without_weights_nothing_is_trained_unless_that_is_said(run, digit_videos, tmp_path):
-    code, _, err = run("train", "finetune", *SMALL, f"data={digit_videos}", "--out", tmp_path / "run")
+def test_without_weights_nothing_is_trained_unless_that_is_said(vcycle, digit_videos, tmp_path):
+    code, _, err = vcycle("train", "finetune", *SMALL, f"data={digit_videos}", "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert err.startswith("error: the recipe begins with trained weights, and names none: give their file with init=")
     assert not (tmp_path / "run").exists()

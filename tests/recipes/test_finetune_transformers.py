@@ -6,8 +6,6 @@ import shutil
 import pytest
 import torch
 
-from vcycle.cli.app import app
-from vcycle.console import process
 from vcycle.errors import CheckpointError, RecipeError
 from vcycle.tasks.loaded_model import load_model
 from vcycle.tasks.recipes import load_recipe
@@ -80,25 +78,12 @@ def tensors(path):
     return transformers.VideoMAEForPreTraining.from_pretrained(path).state_dict()
 
 
-@pytest.fixture
-def run(capsys):
-    """Runs a command; its exit code and what it printed."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        code = process.run(app, [str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
-
-
 @pytest.mark.parametrize("recipe", SIZES)
 def test_a_folder_of_videos_is_trained_on_from_published_weights_resumed_and_evaluated(
-    recipe, published, run, digit_videos, tmp_path
+    recipe, published, vcycle, digit_videos, tmp_path
 ):
     weights, folder = published(recipe), tmp_path / "run"
-    code, out, err = run(
+    code, out, err = vcycle(
         "train", recipe, *SMALL, *options(recipe), f"data={digit_videos}", f"init={weights}", "--out", folder, "--json"
     )
     assert code == 0, err
@@ -118,11 +103,11 @@ def test_a_folder_of_videos_is_trained_on_from_published_weights_resumed_and_eva
     cut = tmp_path / "cut"
     shutil.copytree(folder, cut)
     (cut / f"checkpoints/step-{last:09}.pt").unlink()
-    code, out, err = run("train", cut, "--resume", "--json")
+    code, out, err = vcycle("train", cut, "--resume", "--json")
     assert code == 0, err
     resumed = json.loads(out)
     assert (resumed["val"], resumed["steps"]) == (whole["val"], last)
-    code, out, err = run("eval", folder, "--json")
+    code, out, err = vcycle("eval", folder, "--json")
     assert code == 0, err
     assert json.loads(out)["samples"] == 8
     assert load_model(folder).classes == CLASSES

@@ -34,15 +34,13 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def vcycle(capsys):
+def vcycle(vcycle):
     """A command, which ends well: what it printed, and what it said beside."""
 
     def run(*arguments):
-        capsys.readouterr()
-        code = process.run(app, [str(argument) for argument in arguments])
-        printed = capsys.readouterr()
-        assert code == 0, printed.err
-        return printed
+        ran = vcycle(*arguments)
+        assert ran.code == 0, ran.err
+        return ran
 
     return run
 

@@ -36,7 +36,7 @@ def start(training, children):
 
 
 def command(training, folder, *options):
-    """The arguments of a training that goes on for minutes."""
+    """The arguments of a training that takes minutes."""
     return "train", str(training.file), f"data={training.recipe.data.path}", *LONG, *options, "--out", str(folder)
 
 
