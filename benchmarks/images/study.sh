@@ -7,5 +7,5 @@ export OMP_NUM_THREADS=1
 out=${OUT:-out/study}
 vcycle compare demo/images seeds=0-4 --margin 1.5 --out "$out" plan=constant,control:cascade,cascade
 cp "$out/results.jsonl" study.jsonl
-cp "$out/comparison.json" "$out/comparison.png" "$out/environments.json" .
-python tables.py
+cp "$out/comparison.png" "$out/environments.json" .
+python tables.py "$out"

@@ -1,7 +1,13 @@
-"""Write the table and the verdicts of the images' demo, from the log, into this folder's README and docs/images.md."""
+"""Write the table and the verdicts of the images' demo, from the log, into this folder's README and docs/images.md.
+
+python tables.py [STUDY]
+
+With the folder of a study, its comparison is taken first, without the trainings, which study.jsonl has.
+"""
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,7 +18,11 @@ BEGIN, END = "<!-- demo-table: filled by benchmarks/images/tables.py -->", "<!--
 
 
 def main() -> None:
-    """Fill both pages."""
+    """Take a study's comparison, if there is one, and fill both pages."""
+    for study in map(Path, sys.argv[1:]):
+        found = json.loads((study / "comparison.json").read_text(encoding="utf-8"))
+        del found["runs"]
+        (HERE / "comparison.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for page in PAGES:
         page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
 
