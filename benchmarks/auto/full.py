@@ -10,19 +10,25 @@ a 95 % Student interval over test videos, each the mean over the seeds that both
 
 import argparse
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from vcycle.bench.auto.candidates import Candidate
-from vcycle.bench.runs import Arm, train_all
+from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
 from vcycle.bench.statistics import clip_interval
 from vcycle.bench.study import run_key, train_arm
+from vcycle.config.recipe import RecipeBase
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_given
 from vcycle.train.callbacks import Callbacks
 
+Row = Mapping[str, Any]
+"""A plan of the search, or a finished training."""
 
-def arms_of(search, only):
+
+def arms_of(search: Mapping[str, Any], only: Sequence[str] | None) -> list[tuple[Row, Candidate]]:
     """The rows of a search to train, with a candidate each: those with these labels.
 
     Without labels, those of the pilot, best first, the recipe's own, the constant shape and its control.
@@ -36,12 +42,13 @@ def arms_of(search, only):
     return [(row, candidate_of(row)) for row in rows]
 
 
-def is_unshaped(row):
+def is_unshaped(row: Row) -> bool:
     """Whether a row is the constant shape or a control."""
-    return row["label"] == "constant" or row["label"].startswith("control:")
+    label: str = row["label"]
+    return label == "constant" or label.startswith("control:")
 
 
-def candidate_of(row):
+def candidate_of(row: Row) -> Candidate:
     """The candidate of a row: its label is its name, and its options as JSON."""
     plan, *options = row["label"].replace("], ", "]; ").split(", ", 1)
     changes = []
@@ -51,10 +58,19 @@ def candidate_of(row):
     return Candidate(plan=plan, changes=tuple(changes), own=row["own"])
 
 
-def train_full(search, recipe, seeds, work, out, only):
+def train_full(
+    search: Mapping[str, Any],
+    recipe: RecipeBase,
+    seeds: Sequence[int],
+    work: Path,
+    out: Path,
+    only: Sequence[str] | None,
+) -> None:
     """Train every arm with every seed, or those with these labels alone."""
     experiment = Experiment(recipe, work)
-    samples, arms, recipes = len(experiment.splits.train), [], {}
+    samples = len(experiment.splits.train)
+    arms: list[Arm] = []
+    recipes: dict[str, RecipeBase] = {}
     for row, candidate in arms_of(search, only):
         length = float(row["plan"].rpartition("@")[2])
         plan = candidate.build(recipe, samples, length)
@@ -64,19 +80,19 @@ def train_full(search, recipe, seeds, work, out, only):
         recipes[row["label"]] = own
         arms.append(Arm(name=row["label"], plan=plan, key=run_key(recipe, plan.fingerprint)))
 
-    def train(arm, seed):
+    def train(arm: Arm, seed: int) -> ArmRun:
         return train_arm(experiment, arm, seed, work, recipe=recipes[arm.name], callbacks=Callbacks())
 
-    def tell(run):
-        print(run.arm, run.seed, getattr(run, "failed", None) or run.test, flush=True)
+    def tell(run: ArmRun | Failure) -> None:
+        print(run.arm, run.seed, run.test if isinstance(run, ArmRun) else run.failed, flush=True)
 
     train_all(arms, seeds=seeds, results=out, train=train, on_run=tell)
 
 
-def table(search, runs):
+def table(search: Mapping[str, Any], runs: Sequence[Row]) -> None:
     """Print the accuracy of every plan at its full length, and the proposal against the best."""
     chosen = next(row["label"] for row in search["candidates"] if row["chosen"])
-    found = {}
+    found: dict[str, list[Row]] = {}
     for run in runs:
         found.setdefault(run["arm"], []).append(run)
     for label, each in sorted(found.items(), key=lambda item: -mean(run["test"] for run in item[1])):
@@ -104,14 +120,14 @@ def table(search, runs):
     )
 
 
-def over(chosen, other):
+def over(chosen: Sequence[Row], other: Sequence[Row]) -> str:
     """The points that the trainings of a plan have more than those of the proposal, with their interval."""
     pairs = [(a["each"], b["each"]) for b in chosen for a in other if a is not b and a["seed"] == b["seed"]]
-    found = clip_interval(*map(list, zip(*pairs, strict=True)), shares=True) if pairs else None
+    found = clip_interval([a for a, _ in pairs], [b for _, b in pairs], shares=True) if pairs else None
     return "" if found is None else f"{100 * found.difference:+.1f} ({100 * found.low:+.1f} to {100 * found.high:+.1f})"
 
 
-def main():
+def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)

@@ -62,7 +62,9 @@ class Training:
     def recipe(self, *, workers: int, save_every: int) -> RecognitionRecipe:
         """The recipe, with what each attempt draws."""
         drawn = [f"data={self._videos}", "data.cache=24", f"data.workers={workers}", f"run.save_every={save_every}"]
-        return load_recipe(str(self._file), drawn)
+        recipe = load_recipe(str(self._file), drawn)
+        assert isinstance(recipe, RecognitionRecipe)
+        return recipe
 
     def train(
         self, run: Path, recipe: RecognitionRecipe, *, resume: bool = False, ranks: Ranks = SINGLE_PROCESS

@@ -17,6 +17,7 @@ from vcycle.plan import BatchShape, Plan
 from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.tasks.superres.recipe import SuperresRecipe
 
 PLANS = Path(__file__).with_name("plans.json")
 
@@ -221,7 +222,7 @@ def described(name: str) -> dict[str, Any]:
     """A piece as plain data, without the work of its shapes."""
     piece = PIECES[name]
     recipe = load_recipe(piece.recipe, list(piece.overrides))
-    superres = not isinstance(recipe, RecognitionRecipe)
+    superres = isinstance(recipe, SuperresRecipe)
     shapes: list[BatchShape] = []
     constant = _counts(_plan(piece.recipe, piece.overrides, "constant"), shapes)
     claims = []
@@ -249,7 +250,7 @@ def described(name: str) -> dict[str, Any]:
         "model": recipe.model.name,
         "options": recipe.model.options,
         "smoke": piece.smoke,
-        "mirrored": superres and recipe.sampling.mirrored,
+        "mirrored": isinstance(recipe, SuperresRecipe) and recipe.sampling.mirrored,
         "optimizer": recipe.optimizer.model_dump(),
         "claims": claims,
         "shapes": cells,
@@ -259,7 +260,8 @@ def described(name: str) -> dict[str, Any]:
 def gflop(name: str, cell: dict[str, Any]) -> float:
     """The work of a step, in billions of operations."""
     piece = PIECES[name]
-    return round(cell["batch"] * _of_a_clip(piece.recipe, cell["frames"], cell["size"]) / 1e9, 3)
+    batch: int = cell["batch"]
+    return round(batch * _of_a_clip(piece.recipe, cell["frames"], cell["size"]) / 1e9, 3)
 
 
 @cache

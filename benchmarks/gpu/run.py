@@ -27,7 +27,7 @@ from torch.nn import functional
 from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.ceiling import peak_flops
 from vcycle.bench.timing import Spread
-from vcycle.nn import convert_batchnorm, set_bn_batch
+from vcycle.nn import SubBatchNorm, convert_batchnorm, set_bn_batch
 from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.superres.models import MODELS as RESTORERS
 from vcycle.train.graphs import Recorder, on_cuda
@@ -223,7 +223,7 @@ class Stepper:
             loss = self._loss(clips, labels)
             times.append(self._now())
             loss.backward()
-            names = ("forward", "backward", "optimizer")
+            names: tuple[str, ...] = ("forward", "backward", "optimizer")
         else:
             self._learn(clips, labels)
             names = ("forward and backward", "optimizer")
@@ -278,7 +278,7 @@ class Stepper:
     @property
     def bn_batch(self) -> int | None:
         """Clips in a group of BatchNorm."""
-        return next((m.bn_batch for m in self._model.modules() if hasattr(m, "bn_batch")), None)
+        return next((m.bn_batch for m in self._model.modules() if isinstance(m, SubBatchNorm)), None)
 
     def _now(self) -> float:
         if self._effort.device.type == "cuda":

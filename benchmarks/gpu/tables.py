@@ -18,7 +18,7 @@ def markdown(pieces: Sequence[Mapping[str, Any]], lines: Sequence[Mapping[str, A
         pieces: `plans.json`.
         lines: `results.jsonl`.
     """
-    found = {tuple(line["cell"]): line for line in lines if "cell" in line}
+    found: Found = {tuple(line["cell"]): line for line in lines if "cell" in line}
     parts = ["# Step times on a GPU", *_environments(lines), "## Beside the papers", *_claims(pieces, found)]
     for piece in pieces:
         if any(key[0] == piece["name"] for key in found):
@@ -69,11 +69,21 @@ def _total(claim: Mapping[str, Any], which: str, each: Sequence[float | None]) -
     values = [each[place] for place in counts]
     if any(value is None for value in values):
         return 0.0
-    return sum(count * (each[place] or 0.0) for place, count in counts.items())
+    return float(sum(count * (each[place] or 0.0) for place, count in counts.items()))
 
 
 def _shapes(piece: Mapping[str, Any], found: Found) -> str:
-    head = ("clips × frames × side", "BN", "GFLOP", "eager, ms", "forward", "backward", "optimizer", "MiB", "launch")
+    head: tuple[str, ...] = (
+        "clips × frames × side",
+        "BN",
+        "GFLOP",
+        "eager, ms",
+        "forward",
+        "backward",
+        "optimizer",
+        "MiB",
+        "launch",
+    )
     more = list(dict.fromkeys(mode for shape in piece["shapes"] for mode in shape["more"]))
     head += ("realised / work", "graphs, ms", "realised / work", *(f"{mode}, ms" for mode in more))
     rows = []

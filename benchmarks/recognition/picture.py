@@ -9,16 +9,18 @@ from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from vcycle.report.lengths import lengths_figure
 from vcycle.tasks.base import measures
 
 
-def comparison(file: str) -> dict:
+def comparison(file: str) -> dict[str, Any]:
     """The arms of a results file, however many seeds each has."""
-    arms = defaultdict(list)
+    arms: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in Path(file).read_text().splitlines():
-        arms[(run := json.loads(line))["arm"]].append(run)
+        run = json.loads(line)
+        arms[run["arm"]].append(run)
     rows = {
         name: {
             "cpu_seconds": fmean(run["cpu_seconds"] for run in runs),

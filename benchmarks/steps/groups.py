@@ -14,7 +14,9 @@ from pathlib import Path
 from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
+from vcycle.plan import BatchShape
 from vcycle.tasks.recipes import load_recipe
+from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.task import RECOGNITION
 
 GESTURES = str(Path(__file__).parents[1] / "recognition" / "gestures.yaml")
@@ -24,6 +26,7 @@ def main() -> None:
     """Print a line for each shape and group."""
     random.seed(0)
     for name, recipe in (("demo", load_recipe("demo/digits")), ("gestures", load_recipe(GESTURES))):
+        assert isinstance(recipe, RecognitionRecipe)
         workload = workload_of(recipe, 10)
         plans = [RECOGNITION.plan(recipe, 1000, plan) for plan in ("constant", "cascade", "long+short")]
         base = plans[0].baseline_shape
@@ -31,7 +34,7 @@ def main() -> None:
         stepper = Stepper(workload, plans[0])
         flops = {shape: step_flops(workload, shape) for shape in shapes}
         arms = [(s, group) for s in shapes for group in dict.fromkeys([s.bn_batch, max(s.bn_batch, s.batch)])]
-        found: dict[object, list[float]] = {arm: [] for arm in arms}
+        found: dict[tuple[BatchShape, int], list[float]] = {arm: [] for arm in arms}
         for turn in range(16):
             for shape, group in random.sample(arms, len(arms)):
                 before, step, after = (

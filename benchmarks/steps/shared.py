@@ -19,10 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import nn
+
 from vcycle.bench.steps.stepper import Stepper
 from vcycle.bench.steps.workload import Workload, workload_of
 from vcycle.data import Batch, loader
-from vcycle.plan import BatchShape, Plan, Stage
+from vcycle.plan import BatchShape, Plan, Shape, Stage
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
 from vcycle.train.callbacks import Callbacks
@@ -38,6 +41,7 @@ class Nothing:
     measure: str = "nothing"
     value: float = 0.0
     headline: str = ""
+    protocol: str = ""
 
     @property
     def numbers(self) -> dict[str, float]:
@@ -84,7 +88,7 @@ def measured(workload: Workload, plan: Plan, dataset: Any, folder: Path, clips: 
     """Train, and take the bench's steps every so many clips."""
     turns = Turns(workload, plan, dataset)
 
-    def validate(*_: Any) -> Nothing:
+    def validate(model: nn.Module, device: torch.device, /, shape: Shape | None = None) -> Nothing:
         turns.turn()
         return Nothing()
 

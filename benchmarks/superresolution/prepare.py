@@ -24,7 +24,7 @@ class Pieces:
 
     def __init__(self, clips: ClipStore, pieces: dict[str, tuple[int, range]]) -> None:
         self.clips = clips
-        self.names = tuple(pieces)
+        self.names: Sequence[str] = tuple(pieces)
         self.pieces = tuple(pieces.values())
 
     def __len__(self) -> int:

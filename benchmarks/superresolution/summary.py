@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 from vcycle.bench.steps.work import step_flops
 from vcycle.bench.steps.workload import workload_of
@@ -19,14 +20,18 @@ from vcycle.tasks.superres.figures import restored_crops, restored_figure
 from vcycle.tasks.superres.metrics import Protocol, clip_quality
 from vcycle.tasks.superres.pairs.degrade import imresize
 from vcycle.tasks.superres.pairs.layouts import read_pairs
+from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 CONTROL = "control:hierarchical"
 
+Run = dict[str, Any]
+"""A run, or the quality of a clip, as its file has it."""
 
-def read_runs(study: Path) -> dict[str, list[dict]]:
+
+def read_runs(study: Path) -> dict[str, list[Run]]:
     """The runs of each plan, by seed, with PSNR and SSIM of each clip and where they are."""
-    found: dict[str, list[dict]] = {}
+    found: dict[str, list[Run]] = {}
     for line in (study / "results.jsonl").read_text().splitlines():
         run = json.loads(line)
         run["folder"] = run_folder(study, run["arm"], run["seed"], run["key"])
@@ -38,6 +43,7 @@ def read_runs(study: Path) -> dict[str, list[dict]]:
 def flops(recipe: Path, plan: str) -> int:
     """Floating-point operations of a whole training."""
     loaded = load_recipe(str(recipe), ["data.epoch=104"])
+    assert isinstance(loaded, SuperresRecipe)
     workload = workload_of(loaded, 0)
     shapes = Counter(
         (step.shape.frames, step.shape.height, step.batch) for step in SUPERRESOLUTION.plan(loaded, 5, plan)
@@ -48,7 +54,7 @@ def flops(recipe: Path, plan: str) -> int:
     )
 
 
-def mean(clips: list[dict], key: str) -> float:
+def mean(clips: list[Run], key: str) -> float:
     """The mean over clips."""
     return fmean(clip[key] for clip in clips)
 
@@ -58,7 +64,7 @@ def spread(values: list[float], digits: int) -> str:
     return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if len(values) > 1 else "")
 
 
-def plan_rows(runs: dict[str, list[dict]], recipe: Path) -> list[str]:
+def plan_rows(runs: dict[str, list[Run]], recipe: Path) -> list[str]:
     """A row for each plan; times and PSNR beside those of the constant shape and the control of the same seeds."""
     rows, work = [], {arm: flops(recipe, arm) for arm in runs}
     for arm, of in runs.items():
@@ -78,7 +84,7 @@ def plan_rows(runs: dict[str, list[dict]], recipe: Path) -> list[str]:
     return rows
 
 
-def clip_rows(runs: dict[str, list[dict]], clips: Path, out: Path) -> list[str]:
+def clip_rows(runs: dict[str, list[Run]], clips: Path, out: Path) -> list[str]:
     """A row for bicubic interpolation and each plan, PSNR and SSIM of each clip; each run goes to a file."""
     dataset = PairedDataset(read_pairs(clips / "test"))
     plain = [

@@ -105,7 +105,8 @@ def measure_steps(file: Path, out: Path) -> None:
     """FLOPs of a clip at every shape of the arms, and the time of a step at every batch shape."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    from vcycle.bench.steps.study import Effort, bench_steps
+    from vcycle.bench.steps.study import bench_steps
+    from vcycle.bench.steps.turns import Effort
     from vcycle.bench.steps.work import step_flops
     from vcycle.bench.steps.workload import workload_of
 
@@ -279,7 +280,7 @@ def ratio(slow: Sequence[Mapping[str, Any]], fast: Sequence[Mapping[str, Any]]) 
 
 def every_table() -> dict[str, str]:
     """All tables that the committed logs give."""
-    found = {}
+    found: dict[str, str] = {}
     for name, file in STEPS.items():
         steps = json.loads((HERE / file).read_text(encoding="utf-8"))
         found |= tables(name, read(HERE / f"{name}.jsonl"), steps)

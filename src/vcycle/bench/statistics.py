@@ -4,7 +4,10 @@ import math
 import statistics
 import warnings
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike
 
 __all__ = ["Interval", "Verdict", "clip_interval", "mean", "no_worse", "paired_bootstrap", "spread", "welch_interval"]
 
@@ -81,8 +84,8 @@ def _student(freedom: float, confidence: float) -> float:
 
 
 def paired_bootstrap(
-    a: Sequence[Sequence[float]],
-    b: Sequence[Sequence[float]],
+    a: "ArrayLike",
+    b: "ArrayLike",
     confidence: float = 0.95,
     *,
     clusters: Sequence[int] | None = None,

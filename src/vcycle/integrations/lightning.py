@@ -120,7 +120,7 @@ class FollowPlan(Callback):
         """Weight this rank's gradients by its share of the batch: ranks have slices of different lengths."""
         weight = self._weight
         if weight != 1:
-            loss.register_hook(lambda gradient: gradient * weight)  # type: ignore[no-untyped-call]
+            loss.register_hook(lambda gradient: gradient * weight)
 
     def on_train_batch_end(
         self, trainer: "Trainer", pl_module: "LightningModule", outputs: Any, batch: Any, batch_idx: int

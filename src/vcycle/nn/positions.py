@@ -136,7 +136,7 @@ def _replacing(forward: Callable[..., Any]) -> Callable[..., Any]:
         with _REPLACING:
             return forward(*args, **kwargs)
 
-    disabled: Callable[..., Any] = torch.compiler.disable(alone)  # type: ignore[no-untyped-call]
+    disabled: Callable[..., Any] = torch.compiler.disable(alone)
     return disabled
 
 

@@ -46,7 +46,7 @@ class Accelerator:
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradients of a loss, scaled if there is a scaler."""
-        (loss if self.scaler is None else self.scaler.scale(loss)).backward()  # type: ignore[no-untyped-call]
+        (loss if self.scaler is None else self.scaler.scale(loss)).backward()
 
     def step(self, optimizer: torch.optim.Optimizer) -> None:
         """Step an optimizer. If a gradient has overflowed, a scaler skips the step and lowers its scale."""

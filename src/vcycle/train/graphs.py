@@ -145,7 +145,7 @@ def _aside(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    stream: torch.cuda.Stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    stream: torch.cuda.Stream = torch.cuda.Stream(device)
     current = torch.cuda.current_stream(device)
     stream.wait_stream(current)
     with torch.cuda.stream(stream):
