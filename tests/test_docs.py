@@ -241,14 +241,6 @@ def test_the_keys_of_a_recipe_are_documented_as_the_schema_has_them():
         assert recipe_keys.filled(page, recipe) == page, "write the tables anew: python docs/recipe_keys.py"
 
 
-def test_the_numbers_of_the_demo_of_images_are_those_of_its_log():
-    tables = loaded(ROOT / "benchmarks" / "images" / "tables.py")
-    for file in tables.PAGES:
-        page = file.read_text(encoding="utf-8")
-        assert page.count(tables.BEGIN) == page.count(tables.END) == 1
-        assert tables.filled(page) == page, "write the tables anew: python benchmarks/images/tables.py"
-
-
 def test_the_first_two_commands_are_those_that_the_continuous_integration_runs():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert 'python -m venv .venv && .venv/bin/pip install -e ".[dev]" && .venv/bin/vcycle demo\n' in readme

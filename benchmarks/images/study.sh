@@ -4,8 +4,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export OMP_NUM_THREADS=1
-out=${OUT:-out/study}
+out=$(realpath -m "${OUT:-out/study}")
 vcycle compare demo/images seeds=0-4 --margin 1.5 --out "$out" plan=constant,control:cascade,cascade
 cp "$out/results.jsonl" study.jsonl
 cp "$out/comparison.png" "$out/environments.json" .
-python tables.py "$out"
+(cd ../.. && python -m benchmarks.images.shown "$out" && python -m benchmarks.pages)

@@ -1,5 +1,6 @@
 """What the pages show of the logs of both studies on real videos."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -266,6 +267,9 @@ def sentences() -> dict[str, list[str]]:
             f"| {ratio[f, 'constant']} | {ratio[f, 'control:cascade@0.5']} | {split[f, 'constant']} "
             f"| {split[f, 'control:cascade@0.5']} |",
             f"on the demo, {next(updates)} of {next(updates)} on gestures",
+            f"on gestures against the control (margin {_margin(gain[long][1])} point, {_margin(gain[short][1])} for",
+            f"it stayed at chance for {_learning('constant')} of processor time, the cascade for "
+            f"{_learning('cascade')}",
         ],
         "benchmarks/recognition/README.md": [
             f"over ten seeds: {fast[long][0]} faster than the constant shape at "
@@ -289,6 +293,9 @@ def sentences() -> dict[str, list[str]]:
             f"`fights`: the cascade is {_below(split[f, 'constant'], ' points below the constant shape ')} and "
             f"{ratio[f, 'constant']} faster, and {_below(split[f, 'control:cascade@0.5'], ' above its control ')} and "
             f"{ratio[f, 'control:cascade@0.5']} faster.",
+            f"{_learning('cascade')} of processor time, the constant shape after "
+            f"{_learning('constant').removesuffix(' s')}, its control after "
+            f"{_learning('control:cascade').removesuffix(' s')}.",
             f"in {reached['cascade']['to_target']['median']:.1f} s of wall-clock time",
             f"That constant shape took {reached['constant@2']['to_target']['median']:.1f} s,",
             f"Cascade minus constant shape: {_points(split[f, 'constant'])}, {ratio[f, 'constant']} faster in",
@@ -319,6 +326,21 @@ def _below(difference: str, words: str) -> str:
     """`3.8 below (−10.8 to +2.1)`."""
     points, _, bounds = difference.partition(" (")
     return f"{points[1:]}{words}({bounds}"
+
+
+def _margin(difference: str) -> int:
+    """The smallest whole number of points with which non-inferiority is shown."""
+    low = difference.partition("(")[2].partition(" ")[0]
+    return math.floor(-float(low.replace("−", "-"))) + 1
+
+
+def _learning(arm: str) -> str:
+    """Processor time after which trainings on gestures passed 30 % on validation, lowest to highest."""
+    passed = [
+        next(seconds for seconds, _, value in run["curve"] if value > 0.3) * run["cpu_seconds"] / run["seconds"]
+        for run in _split("gestures")[arm]
+    ]
+    return f"{min(passed):.0f} to {max(passed):.0f} s"
 
 
 def _lowest_and_highest() -> str:

@@ -21,6 +21,6 @@ for run in "$out"/study/runs/*; do
 done
 cp "$out/study/results.jsonl" results.jsonl
 cp "$out/again/results.jsonl" again.jsonl
-python pooled.py results.jsonl again.jsonl
+(cd ../.. && python -m benchmarks.superresolution.pooled)
 cp "$out/study/environments.json" environment.json
 python summary.py "$out/study" "$out/clips" | tee summary.txt

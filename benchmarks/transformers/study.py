@@ -1,18 +1,17 @@
-"""Trains two small transformers under plans, with and without token dropping, and writes the tables of the pages.
+"""Trains two small transformers under plans, with and without token dropping, and makes the tables of the pages.
 
     python study.py train RECIPE [KEY=VALUE...] --seeds 11-13 --work FOLDER --out RUNS.jsonl [--only ARM...]
     python study.py steps RECIPE --out STEPS.json
     python study.py losses RECIPE --work FOLDER --out LOSSES.jsonl
-    python study.py write
+    python study.py picture
 
 `train` keeps finished runs and resumes an interrupted one. `steps` counts the FLOPs of a clip at every shape and times
-a step at every batch shape, in turns. `losses` reads the training loss around every change of shape. `write` puts the
-tables into README.md and docs/transformers.md, between their markers, and draws accuracy.png.
+a step at every batch shape, in turns. `losses` reads the training loss around every change of shape. `picture` draws
+accuracy.png. `python -m benchmarks.pages` puts the tables into README.md and docs/transformers.md.
 """
 
 import argparse
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -26,7 +25,6 @@ from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_given
 
 HERE = Path(__file__).parent
-PAGES = (HERE / "README.md", HERE.parents[1] / "docs" / "transformers.md")
 CLIPS = 538
 """Training videos of mhad_depth."""
 
@@ -289,15 +287,6 @@ def every_table() -> dict[str, str]:
     return found
 
 
-def written(text: str, found: Mapping[str, str]) -> str:
-    """A page with its tables replaced: each stands between `<!-- NAME -->` and `<!-- end -->`."""
-
-    def replaced(match: re.Match[str]) -> str:
-        return f"{match[1]}\n\n{found[match[2]]}\n\n{match[3]}"
-
-    return re.sub(r"(<!-- (\w+: \w+) -->)\n.*?(<!-- end -->)", replaced, text, flags=re.DOTALL)
-
-
 def picture(out: Path) -> None:
     """Accuracy on test against processor time, both networks."""
     from dataclasses import asdict
@@ -339,7 +328,7 @@ def main() -> None:
     lost.add_argument("recipe", type=Path)
     lost.add_argument("--work", type=Path, required=True)
     lost.add_argument("--out", type=Path, required=True)
-    commands.add_parser("write")
+    commands.add_parser("picture")
     given = parser.parse_args()
     if given.command == "train":
         first, _, last = given.seeds.partition("-")
@@ -350,9 +339,6 @@ def main() -> None:
     elif given.command == "losses":
         read_losses(given.recipe, given.work, given.out)
     else:
-        found = every_table()
-        for page in PAGES:
-            page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
         picture(HERE / "accuracy.png")
 
 

@@ -22,4 +22,5 @@ for net in ${NETS:-plain hierarchical}; do
     cp "$out/$net/environments.json" "environments-$net.json"
     python study.py losses "$net.yaml" --work "$out/$net" --out "losses-$net.jsonl"
 done
-python study.py write
+python study.py picture
+(cd ../.. && python -m benchmarks.pages)
