@@ -1,5 +1,7 @@
 """Train video models on a schedule of sampling grids: coarse clips in large batches first, the full clip last.
 
+In your own loop::
+
     plan = vcycle.multigrid(vcycle.Baseline(batch=64, frames=32, size=224, ...))
     model = vcycle.convert_batchnorm(model)
     for step, (clips, labels) in vcycle.steps(dataset, plan):

@@ -1,5 +1,7 @@
 """Lightning's Trainer follows a plan. The LightningModule stays as it is.
 
+With a module and a dataset::
+
     follow = FollowPlan(plan)
     trainer = L.Trainer(max_epochs=1, callbacks=[follow])
     trainer.fit(module, follow.loader(dataset, workers=8), ckpt_path="last")

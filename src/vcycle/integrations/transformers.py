@@ -1,5 +1,7 @@
 """Hugging Face's Trainer follows a plan.
 
+With a model and a dataset::
+
     trainer = PlanTrainer(model, TrainingArguments(...), train_dataset=dataset, plan=plan)
     trainer.train()
 

@@ -348,7 +348,7 @@ class Preparer:
     about: str
     """What it writes: `uncompressed frames`."""
     function: str
-    """`module:function`. It is called with `PrepareOptions` and its own options: keyword-only parameters that typer
+    """``module:function``. It is called with `PrepareOptions` and its own options: keyword-only parameters that typer
     reads. It returns the share of files that failed. Its module imports no torch."""
 
 
@@ -374,12 +374,12 @@ class Task(ABC, Generic[R, F]):
     commands: ClassVar[Mapping[str, str]] = {}
     """Task-specific commands: maps a name to `module:function`."""
     eval_options: ClassVar[str | None] = None
-    """`module:function`, whose keyword-only parameters are options of `vcycle eval`, as typer reads them. It returns
+    """``module:function``, whose keyword-only parameters are options of `vcycle eval`, as typer reads them. It returns
     overrides of the recipe. Its module imports no torch."""
     preparers: ClassVar[Mapping[str, Preparer]] = {}
     """Formats of `vcycle prepare --to NAME`."""
     importers: ClassVar[Mapping[str, str]] = {}
-    """Importers of other tools' configurations for `vcycle import`: maps a tool to `module:attribute` of a
+    """Importers of other tools' configurations for `vcycle import`: maps a tool to ``module:attribute`` of a
     `vcycle.tasks.importing.Importer`."""
     demo: ClassVar[Demo | None] = None
     scale: ClassVar[int] = 1

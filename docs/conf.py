@@ -1,0 +1,42 @@
+"""Configuration of the documentation site: `sphinx-build -W -c docs . OUT`, from the root of the repository.
+
+Pages are the Markdown files that GitHub shows too, so links between them, to examples and to results stay relative.
+"""
+
+import importlib
+from importlib.util import find_spec
+
+import vcycle
+
+project = "vcycle"
+author = "vcycle's contributors"
+copyright = author
+version = release = vcycle.__version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+root_doc = "docs/index"
+include_patterns = ["docs/**", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/*/README.md"]
+nitpicky = False
+
+myst_heading_anchors = 4  # as GitHub makes them
+myst_enable_extensions = ["colon_fence", "deflist"]
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_mock_imports = [name for name in ("lightning", "transformers") if find_spec(name) is None]
+autodoc_default_options = {"members": True}
+napoleon_numpy_docstring = False
+napoleon_preprocess_types = False
+python_use_unqualified_type_names = True
+python_maximum_signature_line_length = 100
+
+html_theme = "furo"
+html_title = "vcycle"
+html_show_sourcelink = False
+html_show_sphinx = False
+
+for module in ("vcycle", "vcycle.data", "vcycle.nn"):  # names that are loaded when first used
+    found = importlib.import_module(module)
+    for name in found.__all__:
+        getattr(found, name)
