@@ -7,7 +7,7 @@ python folds.py picture OUT.png SET=RESULTS,RESULTS...
 
 The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
 blocks; each is tested once. With `--people`, whose group 1 is the person in a file's name, a block has all videos of
-some people, and intervals are over people. A training adds a line to the results, and those that are there already are
+some people, of two folds the odd and the even ones, and intervals are over people. A training adds a line to the results, and those that are there already are
 not repeated.
 """
 
@@ -35,6 +35,7 @@ from vcycle.runs.train import train
 from vcycle.tasks.base import measures
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import Scores
+from vcycle.train.callbacks import Callbacks
 from vcycle.train.run import RunFolder
 
 LISTS = ("train.csv", "val.csv", "test.csv")
@@ -109,7 +110,7 @@ def write_lists(
     if people is None:
         block = {line: k * folds // len(own) for own in groups.values() for k, line in enumerate(own)}
     else:
-        block = {line: k * folds // len(groups) for k, name in enumerate(sorted(groups)) for line in groups[name]}
+        block = {line: k % folds for k, name in enumerate(sorted(groups)) for line in groups[name]}
     place.mkdir(parents=True, exist_ok=True)
     for name in LISTS:
         own = (line for line, number in block.items() if (number == tested) != (name == "train.csv"))
@@ -140,7 +141,7 @@ def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed:
             experiment,
             experiment.plan(name),
             RunFolder(Path(temporary) / "run"),
-            on_step=lambda report: took[cell_of(report.step)].append(report.seconds),
+            callbacks=Callbacks(on_step=lambda report: took[cell_of(report.step)].append(report.seconds)),
         )
     return {
         "steps": fitted.steps,
