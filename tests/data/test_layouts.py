@@ -1,9 +1,10 @@
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
-from vcycle.data.layouts import layout_of, read_folder, read_list, read_videos, splits_of
+from vcycle.data.layouts import files, layout_of, listing, read_folder, read_list, read_videos, splits_of
 from vcycle.errors import DataError
 
 
@@ -267,3 +268,58 @@ def test_names_of_classes_beside_a_list_hold_for_it(tmp_path):
     (tmp_path / "classes.txt").write_text("run\njump\nsit down\n")
     assert read_list(tmp_path / "mine.csv", check_files=False).classes == ("run", "jump", "sit down")
     assert read_list(tmp_path / "mine.csv", classes=("a", "b"), check_files=False).classes == ("a", "b")
+
+
+def test_a_list_of_megabytes_is_read_line_by_line(tmp_path):
+    names = [f"映像/{'é' * (number % 7)} {number}.mp4" for number in range(60_000)]
+    text = "\ufeff# all of them\r\npath,label\r\n" + "".join(
+        f"{name},{number % 3}\r\n" + ("\r\n# more\r\n" if number % 1000 == 0 else "")
+        for number, name in enumerate(names)
+    )
+    (tmp_path / "train.csv").write_text(text, encoding="utf-8", newline="")
+    found = read_videos(tmp_path, "train", check_files=False)
+    assert list(found.paths) == names
+    assert list(found.labels) == [number % 3 for number in range(60_000)]
+    lines = text.split("\r\n")
+    assert all(lines[found.lines[item] - 1] == f"{names[item]},{item % 3}" for item in range(0, 60_000, 97))
+    (tmp_path / "train.csv").write_text(text + "last.mp4,\n", encoding="utf-8", newline="")
+    with pytest.raises(DataError, match=rf"line {len(lines)}: 'last\.mp4,' has no label"):
+        read_videos(tmp_path, "train", check_files=False)
+    (tmp_path / "train.csv").write_bytes(text.encode() + b"\xff.mp4,0\n")
+    with pytest.raises(DataError, match=rf"not a text file in UTF-8 \(byte {len(text.encode())}\)"):
+        read_videos(tmp_path, "train", check_files=False)
+
+
+@pytest.mark.parametrize("header", ["", "label,path,split\n"])
+def test_a_long_list_takes_little_more_memory_than_its_file(tmp_path, header):
+    count = 200_000
+    lines = (f"class_{number % 400}/{number:011}_000010_000020.mp4" for number in range(count))
+    plain = not header
+    text = header + "".join(
+        f"{line},{n % 400}\n" if plain else f"{n % 400},{line},train\n" for n, line in enumerate(lines)
+    )
+    (tmp_path / "train.csv").write_text(text)
+    tracemalloc.start()
+    found = read_videos(tmp_path, "train", check_files=False)
+    kept, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(found) == count
+    assert kept < len(text) + 20 * count
+    assert peak < kept + 12e6, "one block of lines, whatever the length of the list"
+
+
+def test_of_a_longer_list_as_many_files_are_looked_for_evenly_spaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_MOST_CHECKED", 3)
+    touch(tmp_path, "0.mp4", "2.mp4")
+    (tmp_path / "train.csv").write_text("".join(f"{number}.mp4 0\n" for number in range(4)))
+    assert len(read_videos(tmp_path, "train")) == 4
+    (tmp_path / "2.mp4").unlink()
+    with pytest.raises(DataError, match=r"train\.csv, line 3: no such file: .*2\.mp4"):
+        read_videos(tmp_path, "train")
+
+
+def test_labels_that_all_differ_are_refused_before_they_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(listing, "_MOST_CLASSES", 3)
+    (tmp_path / "train.csv").write_text("".join(f"{number}.mp4,id{number}\n" for number in range(9)))
+    with pytest.raises(DataError, match=r"train\.csv, line 4: bad label 'id3': more than 3 labels differ"):
+        read_videos(tmp_path, "train", check_files=False)

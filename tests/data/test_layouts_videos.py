@@ -1,3 +1,4 @@
+import hashlib
 import pickle
 import subprocess
 import sys
@@ -21,6 +22,9 @@ def test_strings_read_like_a_tuple_of_them():
     words = ("", "a b", "été.mp4", "映像", "x\udcff", "a b")
     strings = Strings(words)
     assert (len(strings), tuple(strings), tuple(reversed(strings))) == (6, words, words[::-1])
+    for many in (words * 1500, (*words, "\0", "a\0b") * 1500, ("a",) * 9000):
+        assert tuple(Strings(many)) == many
+        assert bytes(Strings(many).encoded) == b"".join(word.encode(errors="surrogateescape") + b"\0" for word in many)
     assert (strings[2], strings[-1], strings[1:4], strings[::-2]) == (words[2], words[-1], words[1:4], words[::-2])
     assert (strings.index("a b"), strings.count("a b"), "映像" in strings, "nothing" in strings) == (1, 2, True, False)
     for number in (6, -7):
@@ -57,6 +61,14 @@ def test_a_multi_label_list_has_any_number_of_labels_for_each_video_and_their_ti
     assert [found.label_spans_of(item) for item in range(3)] == [((0, 1), (2, 3)), (), ((4, 5),)]
     assert not videos().multi_label
     assert videos().label_spans_of(1) == ((0, inf),)
+
+
+def test_a_digest_is_of_all_names_and_of_all_labels_as_numbers():
+    names, labels = [f"{number}é.mp4" for number in range(10_000)], [number % 2 for number in range(10_000)]
+    by_name = hashlib.sha256("".join(f"{name}\0" for name in names).encode())
+    by_label = hashlib.sha256(b'["run", "jump"]10000:' + array("d", labels).tobytes() + b"0:0:0:")
+    expected = {"videos": 10_000, "names": by_name.hexdigest()[:16], "labels": by_label.hexdigest()[:16]}
+    assert videos(names, labels).digest() == expected
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,16 @@ import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
 from vcycle.data.locations import Location, Url
 from vcycle.errors import DataError
 from vcycle.utils import reading
+
+if TYPE_CHECKING:
+    from vcycle.data.layouts.videos import VideoList
 
 __all__ = [
     "PICTURES",
@@ -27,6 +31,7 @@ __all__ = [
     "VIDEO_SUFFIXES",
     "Kind",
     "check_file",
+    "check_files",
     "classes_in_lines",
     "cut_groups",
     "first_file",
@@ -43,6 +48,7 @@ __all__ = [
     "shown",
     "stems",
     "suffix_of",
+    "text_blocks",
     "videos_among",
 ]
 
@@ -55,6 +61,10 @@ VIDEO_SUFFIXES = frozenset(
         *("wmv", "wtv", "xvid", "y4m"),
     )
 )
+
+
+_BLOCK = 1 << 20
+_MOST_CHECKED = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -99,13 +109,34 @@ def read_text(path: Location) -> str:
         raise DataError(f"{path}: not a text file in UTF-8 (byte {error.start})") from error
 
 
+def text_blocks(path: Location) -> Iterator[str]:
+    """Yield the text of an annotation file in pieces of about a megabyte, each of whole lines.
+
+    Raises:
+        DataError: If the file cannot be read, or is not UTF-8.
+    """
+    offset = 0
+    try:
+        # A server may not send parts of a file.
+        with io.BytesIO(path.read_bytes()) if isinstance(path, Url) else reading.open_regular(path) as file:
+            while data := file.read(_BLOCK):
+                data += file.readline()  # in UTF-8, a newline's byte is part of no other character
+                yield data.decode("utf-8" if offset else "utf-8-sig")
+                offset += len(data)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not a text file in UTF-8 (byte {offset + error.start})") from error
+
+
 def read_table(path: Path, needed: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield the rows of a CSV file with a header, each with its (last) line number.
 
     Raises:
         DataError: If the header lacks a needed column, or a row's number of values differs from it.
     """
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    lines = (line for block in text_blocks(path) for line in io.StringIO(block, newline=""))
+    reader = csv.reader(lines, strict=True)
     header: list[str] | None = None
     try:
         for row in reader:
@@ -217,6 +248,22 @@ def _why_no_file(path: Path) -> str | None:
     if stat.S_ISREG(mode):
         return None
     return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+
+
+def check_files(videos: VideoList) -> None:
+    """Refuse a list with a video that is not a file. At most a million videos are looked at, evenly spaced.
+
+    URLs are not looked up, which may take as long as a clip.
+
+    Raises:
+        DataError: If a file is missing; names where it is listed.
+    """
+    if isinstance(videos.root, Url):
+        return
+    step = -(-len(videos) // _MOST_CHECKED)
+    for number, name in enumerate(islice(videos.paths, 0, None, step)):
+        if not os.path.isfile(os.path.join(videos.root, name)):
+            check_file(videos.origin(number * step), videos.path(number * step))
 
 
 def check_file(origin: str, path: Location) -> None:

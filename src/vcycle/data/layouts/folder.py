@@ -10,12 +10,13 @@ Split folders may have any name known to ``splits``: ``Train``, ``valid``, ``val
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 
 from vcycle.data.layouts.beside import Beside
 from vcycle.data.layouts.files import PICTURES, VIDEOS, Kind, folders, key_of, names_in
 from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
-from vcycle.data.layouts.videos import VideoList
+from vcycle.data.layouts.videos import Strings, VideoList
 from vcycle.data.locations import Location, location
 from vcycle.errors import DataError
 
@@ -72,8 +73,8 @@ def read_folder(root: Location, split: str, *, val_fraction: float = 0.2, kind: 
     label_of = {name: label for label, name in enumerate(classes)}
     return VideoList(
         root=base,
-        paths=[f"{name}/{file}" for name, files in by_class.items() for file in files],
-        labels=[label_of[name] for name, files in by_class.items() for _ in files],
+        paths=Strings(f"{name}/{file}" for name, files in by_class.items() for file in files),
+        labels=array("i", (label_of[name] for name, files in by_class.items() for _ in files)),
         classes=tuple(classes),
         source=base,
         frame_rate=1.0 if kind is PICTURES else None,

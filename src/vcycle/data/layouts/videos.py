@@ -1,8 +1,8 @@
-"""Array-backed video lists: a million entries, shared by forked workers without a copy.
+"""Array-backed video lists: ten million entries, shared by forked workers without a copy.
 
 Every reader of a Python string or number writes its reference count: a forked worker that reads a tuple of a million
 paths copies their memory pages, and so does every other worker. Bytes and arrays have one reference count each,
-whatever their length.
+whatever their length. A video of a list takes the bytes of its path and 17 more.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
 from math import inf
 from typing import Any, overload
 
@@ -19,6 +20,9 @@ from vcycle.data.locations import Location, inside, is_url, joined
 from vcycle.errors import DataError
 
 __all__ = ["Strings", "VideoList"]
+
+_BATCH = 4096
+"""Number of strings or numbers that are converted at a time."""
 
 
 class Strings(Sequence[str]):
@@ -33,12 +37,17 @@ class Strings(Sequence[str]):
     __slots__ = ("_ends", "_text")
 
     def __init__(self, strings: Iterable[str] = ()) -> None:
-        """Copy strings; file names that are not UTF-8 are preserved."""
+        """Copy strings, a batch at a time; file names that are not UTF-8 are preserved."""
         text, ends = bytearray(), array("q", [0])
-        for string in strings:
-            text += string.encode("utf-8", "surrogateescape")
-            ends.append(len(text))
-        self._text, self._ends = bytes(text), ends
+        source = iter(strings)
+        while batch := list(islice(source, _BATCH)):
+            joined = _encoded("\0".join(batch))
+            plain = len(joined) == sum(map(len, batch)) + len(batch) - 1  # ASCII
+            lengths = map(len, batch if plain else map(_encoded, batch))
+            ends.extend(islice(accumulate((length + 1 for length in lengths), initial=len(text)), 1, None))
+            text += joined
+            text += b"\0"
+        self._text, self._ends = text, ends
 
     def __len__(self) -> int:
         return len(self._ends) - 1
@@ -53,7 +62,14 @@ class Strings(Sequence[str]):
         number = item + len(self) if item < 0 else item
         if not 0 <= number < len(self):
             raise IndexError(f"string {item} of {len(self)}")
-        return self._text[self._ends[number] : self._ends[number + 1]].decode("utf-8", "surrogateescape")
+        return self._decoded(number, number + 1)
+
+    def __iter__(self) -> Iterator[str]:
+        for first in range(0, len(self), _BATCH):
+            last = min(first + _BATCH, len(self))
+            batch = self._decoded(first, last).split("\0")
+            # A string may have a NUL in it.
+            yield from batch if len(batch) == last - first else self[first:last]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Strings):
@@ -65,6 +81,19 @@ class Strings(Sequence[str]):
     def __repr__(self) -> str:
         shown = ", ".join(map(repr, self[:3])) + (", ..." if len(self) > 3 else "")
         return f"<{len(self)} strings: {shown}>"
+
+    @property
+    def encoded(self) -> memoryview:
+        """The bytes of all strings, each followed by a NUL."""
+        return memoryview(self._text).toreadonly()
+
+    def _decoded(self, first: int, last: int) -> str:
+        """Return some consecutive strings, with NULs between them."""
+        return self._text[self._ends[first] : self._ends[last] - 1].decode("utf-8", "surrogateescape")
+
+
+def _encoded(string: str) -> bytes:
+    return string.encode("utf-8", "surrogateescape")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,7 +204,7 @@ class VideoList:
         Raises:
             DataError: If no video is left.
         """
-        kept = [item for item, path in enumerate(self.paths) if path not in dead]
+        kept = array("q", (item for item, path in enumerate(self.paths) if path not in dead))
         if not kept:
             raise DataError(f"{self.source}: none of its {len(self):,} videos can be opened")
         return replace(self.part(kept), dead={**self.dead, **dead})
@@ -190,12 +219,12 @@ class VideoList:
             label_starts.append(len(labels))
         return replace(
             self,
-            paths=[self.paths[item] for item in items],
+            paths=Strings(self.paths[item] for item in items),
             labels=labels,
-            lines=[self.lines[item] for item in items] if self.lines else (),
+            lines=array("i", (self.lines[item] for item in items)) if self.lines else (),
             label_starts=label_starts if self.multi_label else (),
             label_spans=label_spans,
-            spans=[value for item in items for value in self.spans[2 * item : 2 * item + 2]],
+            spans=array("d", (value for item in items for value in self.spans[2 * item : 2 * item + 2])),
         )
 
     def _labels_at(self, item: int) -> tuple[int, int]:
@@ -216,11 +245,12 @@ class VideoList:
 
     def digest(self) -> dict[str, Any]:
         """Return what identifies the videos wherever they are stored: their number, and hashes of names and labels."""
-        names, labels = hashlib.sha256(), hashlib.sha256(json.dumps(self.classes).encode())
-        for name in self.paths:
-            names.update(name.encode("utf-8", "surrogateescape") + b"\0")
+        assert isinstance(self.paths, Strings)
+        names, labels = hashlib.sha256(self.paths.encoded), hashlib.sha256(json.dumps(self.classes).encode())
         for values in (self.labels, self.label_starts, self.label_spans, self.spans):
-            labels.update(f"{len(values)}:".encode() + array("d", values).tobytes())
+            labels.update(f"{len(values)}:".encode())
+            for first in range(0, len(values), _BATCH):
+                labels.update(array("d", values[first : first + _BATCH]).tobytes())
         return {"videos": len(self), "names": names.hexdigest()[:16], "labels": labels.hexdigest()[:16]}
 
     def origin(self, item: int) -> str:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+from array import array
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from heapq import merge
+from itertools import chain
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.layouts import VideoList
+from vcycle.data.layouts import Strings, VideoList
 from vcycle.data.locations import is_url
 from vcycle.data.stamp import Stamp, stamp_of
 
 __all__ = ["Source", "Sources", "find_sources"]
+
+_RUN = 500_000
+"""Number of names that are sorted at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +43,52 @@ class Source:
         return self.stamp.size
 
 
+class Files(Sequence[Source]):
+    """Source files, sorted by name. Each is looked at when it is first asked for, and then remembered as numbers."""
+
+    def __init__(self, names: Strings, places: Sequence[tuple[VideoList, NDArray[np.int64]]]) -> None:
+        """Take the files of some lists.
+
+        Args:
+            names: Names of the files, list after list.
+            places: Each list, and the item of each of its files.
+        """
+        self._names, self._places = names, places
+        self._order = _order(names)
+        self._first = np.cumsum([0, *(len(items) for _, items in places)])
+        self._stamps = np.full((len(names), 2), -1, dtype=np.int64)
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    @overload
+    def __getitem__(self, row: int) -> Source: ...
+    @overload
+    def __getitem__(self, row: slice) -> tuple[Source, ...]: ...
+    def __getitem__(self, row: int | slice) -> Source | tuple[Source, ...]:
+        if isinstance(row, slice):
+            return tuple(self[number] for number in range(*row.indices(len(self))))
+        number = int(self._order[row])
+        place = int(np.searchsorted(self._first, number, side="right")) - 1
+        videos, items = self._places[place]
+        path = str(videos.path(int(items[number - self._first[place]])))
+        if self._stamps[number, 0] < 0:
+            self._stamps[number] = stamp_of(path)
+        size, changed = self._stamps[number].tolist()
+        return Source(name=self._names[number], path=path, stamp=Stamp(size, changed), frame_rate=videos.frame_rate)
+
+    def rows(self) -> list[NDArray[np.int64]]:
+        """Return the rows of the files of each list."""
+        found = np.empty(len(self), dtype=np.int64)
+        found[self._order] = np.arange(len(self))
+        return np.split(found, self._first[1:-1])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sources:
     """Source files, sorted by name, and which of them belongs to each video of each split."""
 
-    files: tuple[Source, ...]
+    files: Sequence[Source]
 
     videos: Mapping[str, VideoList]
     """Videos by split."""
@@ -57,40 +104,61 @@ class Sources:
 
 def find_sources(splits: Mapping[str, VideoList]) -> Sources:
     """List the files of the splits; a file that several videos of a split share is listed once."""
-    found: dict[str, tuple[str, float | None]] = {}
-    names_of: dict[str, list[str]] = {}
-    for split, videos in splits.items():
-        full = [str(videos.path(item)) for item in range(len(videos))]
-        relative = dict(zip(full, _relative_names(list(videos.paths), str(videos.root)), strict=True))
-        name_of = {path: f"{split}/{name}" for path, name in _distinct(relative).items()}
-        names_of[split] = [name_of[path] for path in full]
-        found |= {name: (path, videos.frame_rate) for path, name in name_of.items()}
-    files = tuple(
-        Source(name=name, path=path, stamp=stamp_of(path), frame_rate=rate)
-        for name, (path, rate) in sorted(found.items())
+    found = [_names(split, videos) for split, videos in splits.items()]
+    files = Files(
+        Strings(chain.from_iterable(names for names, _, _ in found)),
+        [(videos, items) for videos, (_, items, _) in zip(splits.values(), found, strict=True)],
     )
-    number = {file.name: row for row, file in enumerate(files)}
-    rows = {split: np.array([number[name] for name in names], dtype=np.int64) for split, names in names_of.items()}
+    rows = {split: own[numbers] for split, own, (_, _, numbers) in zip(splits, files.rows(), found, strict=True)}
     return Sources(files=files, videos=dict(splits), rows=rows)
 
 
-def _relative_names(paths: Sequence[str], root: str) -> list[str]:
-    """Return names relative to the root; files outside it are named by their whole path."""
-    names = []
+def _names(split: str, videos: VideoList) -> tuple[Strings, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the names of a split's files, the first video of each, and the number of each video's file."""
+    root = str(videos.root)
+    bare = Strings(f"{split}/{_bare(name)}" for name in _relative_names(videos.paths, root))
+    every = np.arange(len(videos), dtype=np.int64)
+    hashes = np.fromiter(map(hash, bare), dtype=np.int64, count=len(videos))
+    if len(np.unique(hashes)) == len(videos):  # as in most sets; what follows takes a kilobyte per video
+        return bare, every, every
+    full = [str(videos.path(item)) for item in range(len(videos))]
+    name_of = _distinct(dict(zip(full, _relative_names(videos.paths, root), strict=True)))
+    first = {path: item for item, path in reversed(list(enumerate(full)))}
+    number = {path: number for number, path in enumerate(name_of)}
+    names = Strings(f"{split}/{name}" for name in name_of.values())
+    items = np.array([first[path] for path in name_of], dtype=np.int64)
+    return names, items, np.array([number[path] for path in full], dtype=np.int64)
+
+
+def _order(names: Strings) -> NDArray[np.int64]:
+    """Return the numbers of names in sorted order; not all names are in memory as strings at once."""
+    runs = [
+        array("q", sorted(range(first, min(first + _RUN, len(names))), key=names.__getitem__))
+        for first in range(0, len(names), _RUN)
+    ]
+    return np.fromiter(merge(*runs, key=names.__getitem__), dtype=np.int64, count=len(names))
+
+
+def _relative_names(paths: Sequence[str], root: str) -> Iterator[str]:
+    """Yield names relative to the root; files outside it are named by their whole path."""
     for path in paths:
         inside = os.path.relpath(path, root) if os.path.isabs(path) else path
         if is_url(path):
             inside = path.removeprefix(f"{root.rstrip('/')}/").replace("://", "/").replace("::", "/")
         if inside.startswith(".."):
             inside = path
-        parts = PurePosixPath(os.path.normpath(inside)).parts
-        names.append("/".join(part for part in parts if part not in ("/", "//", "..")))
-    return names
+        yield "/".join(part for part in os.path.normpath(inside).split("/") if part not in ("", ".", ".."))
+
+
+def _bare(name: str) -> str:
+    """Return a name without its suffix."""
+    stem, _, suffix = name.rpartition(".")
+    return stem if stem and suffix and not stem.endswith("/") and "/" not in suffix else name
 
 
 def _distinct(relative: Mapping[str, str]) -> dict[str, str]:
     """Return unique names without suffix; in a conflict with the suffix, and then with a number."""
-    bare = {path: str(PurePosixPath(name).with_suffix("")) for path, name in relative.items()}
+    bare = {path: _bare(name) for path, name in relative.items()}
     count = Counter(bare.values())
     found: dict[str, str] = {}
     taken: set[str] = set()

@@ -30,10 +30,14 @@ def unopenable(
         DataError: if there are more than ``run.bad_limit`` allows, and more than 3 or half of the dataset.
     """
     train = splits.train
-    names = list(dict.fromkeys(train.paths))
     made = recipe.data.digits is not None or splits.layout == "prepared"
-    if made or train.frame_rate is not None or len(names) > _MOST_OPENED:
+    if made or train.frame_rate is not None:
         return {}
+    names: dict[str, None] = {}
+    for name in train.paths:
+        names[name] = None
+        if len(names) > _MOST_OPENED:
+            return {}
     from vcycle.data.video.container import VideoError, file_stamp, opened
 
     dead: dict[str, str] = {}
