@@ -23,6 +23,7 @@ def read(page):
     return (ROOT / page).read_text(encoding="utf-8")
 
 
+@pytest.mark.timeout(1200)  # fifty intervals by the bootstrap: fifteen seconds of processor time
 def test_the_numbers_of_every_page_are_those_of_the_logs(pages):
     for page in pages.PAGES:
         assert pages.filled(page, read(page)) == read(page), f"{page}: write it anew: python -m benchmarks.pages"
