@@ -113,8 +113,8 @@ def write_lists(
         block = {line: k % folds for k, name in enumerate(sorted(groups)) for line in groups[name]}
     place.mkdir(parents=True, exist_ok=True)
     for name in LISTS:
-        own = (line for line, number in block.items() if (number == tested) != (name == "train.csv"))
-        (place / name).write_text("".join(f"{data.resolve() / line}\n" for line in own), encoding="utf-8")
+        listed = (line for line, number in block.items() if (number == tested) != (name == "train.csv"))
+        (place / name).write_text("".join(f"{data.resolve() / line}\n" for line in listed), encoding="utf-8")
     names = data / "classes.txt"
     if names.exists():
         (place / names.name).write_bytes(names.read_bytes())
