@@ -52,7 +52,6 @@ ARMS = {
     "Hugging Face": Arm(),
     "vcycle, constant": Arm(),
     "vcycle, constant, prepared": Arm(prepared=True),
-    "vcycle, cascade": Arm("cascade"),
     "vcycle, cascade, prepared": Arm("cascade", prepared=True),
 }
 """All arms, the peers first."""
@@ -145,21 +144,24 @@ def prepare(asked: Asked, out: Path, names: Iterable[str]) -> None:
     write(out, {"kind": "prepared", "cpu_seconds": cpu, "wall": wall}, asked)
 
 
-def turns(asked: Asked, out: Path, count: int, names: Sequence[str]) -> None:
+def turns(asked: Asked, out: Path, count: int) -> None:
     """Measure a part of every arm, as often as asked for; every other turn backwards."""
-    prepare(asked, out, names)
-    done = min(sum(line["kind"] == "turn" and line["arm"] == name for line in lines(out)) for name in names)
+    prepare(asked, out, ARMS)
+    measured = [line["arm"] for line in lines(out) if line["kind"] == "turn"]
+    done = min(measured.count(name) for name in ARMS)
+    if len(measured) != done * len(ARMS):
+        raise SystemExit(f"{out}: turn {done} was interrupted: remove its lines")
     if done >= count:
         return
     arms: dict[str, Process] = {}
     try:
-        for name in names:
+        for name in ARMS:
             folder = asked.work / f"turns-{datetime.now(UTC):%H%M%S}-{name.replace(' ', '-').replace(',', '')}"
             arms[name] = Process(run_arm, asked, name, folder, count - done + 1)
         for arm in arms.values():
             arm.go(arm.about["steps"])  # starts workers, and is not counted
         for turn in range(done, count):
-            for name in list(names)[:: -1 if turn % 2 else 1]:
+            for name in list(ARMS)[:: -1 if turn % 2 else 1]:
                 about = arms[name].about
                 spent = arms[name].go(about["steps"], last=turn == count - 1)
                 write(out, {"kind": "turn", "turn": turn, "arm": name, **about, **spent._asdict()}, asked)
@@ -267,17 +269,16 @@ def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, offered in (("turns", tuple(ARMS)), ("train", FULL)):
+    for name in ("turns", "train"):
         command = commands.add_parser(name)
         command.add_argument("recipe")
         command.add_argument("overrides", nargs="*")
         command.add_argument("--work", type=Path, required=True)
         command.add_argument("--out", type=Path, required=True)
-        command.add_argument(
-            "--arm", action="append", choices=offered, help="One of the arms; several. All by default."
-        )
-        command.add_argument("--turns", type=int, default=4)
-        command.set_defaults(offered=offered)
+        if name == "turns":
+            command.add_argument("--turns", type=int, default=4)
+        else:
+            command.add_argument("--arm", action="append", choices=FULL, help="One or several; by default, all.")
     shown = commands.add_parser("table")
     shown.add_argument("measured", type=Path)
     shown.add_argument("trained", type=Path)
@@ -291,11 +292,10 @@ def main() -> None:
     torch.set_num_threads(1)
     preload()
     asked = Asked(given.recipe, tuple(given.overrides), work)
-    names = given.arm or given.offered
     if given.command == "turns":
-        turns(asked, given.out, given.turns, names)
+        turns(asked, given.out, given.turns)
     else:
-        trainings(asked, given.out, names)
+        trainings(asked, given.out, given.arm or FULL)
 
 
 if __name__ == "__main__":
