@@ -184,7 +184,7 @@ def take_turns(
                         loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
     begin = 0.0 if stream is None else stream.begin_seconds
     later = runs if in_memory else loaded
-    extra = {shape: (_extra(first[shape], later[shape], 0), _extra(first[shape], later[shape], 1)) for shape in order}
+    extra = {shape: _extra(first[shape], later[shape]) for shape in order}
     return Taken(in_memory=runs, loaded=loaded, first=extra, begin_seconds=begin)
 
 
@@ -291,9 +291,10 @@ def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[Run, 
     return first, max(1, round(seconds / stepper.run(shape, 1).seconds)) if seconds else 1
 
 
-def _extra(first: Run, later: Sequence[Run], place: int) -> float:
-    """Seconds of the first step beyond those of a later one: by the clock (place 0) or of the CPU (1)."""
-    return max(0.0, first[place] - statistics.median(run[place] for run in later))
+def _extra(first: Run, later: Sequence[Run]) -> tuple[float, float]:
+    """Wall-clock and CPU seconds of the first step beyond those of a later one."""
+    seconds = first.seconds - statistics.median(run.seconds for run in later)
+    return max(0.0, seconds), max(0.0, first.cpu - statistics.median(run.cpu for run in later))
 
 
 @contextmanager
