@@ -84,7 +84,9 @@ def _plans(name: str) -> str:
     for plan in plans(name):
         own = _of(name, plan)
         seconds = median(run["cpu_seconds"] for run in own)
-        rows.append([NAMES[plan], str(len(own)), f"{mean(own, 'steps'):,.0f}", f"{seconds:.0f} s", accuracy(name, plan)])
+        rows.append(
+            [NAMES[plan], str(len(own)), f"{mean(own, 'steps'):,.0f}", f"{seconds:.0f} s", accuracy(name, plan)]
+        )
     return table(["plan and length", "trainings", "steps", "processor time", "accuracy, all people"], rows)
 
 

@@ -22,6 +22,7 @@ from vcycle.errors import PlanError, VcycleError
 from vcycle.nn import TokenDropping
 from vcycle.plan import Baseline, BatchShape, constant
 from vcycle.report.steps import plans_table, shapes_table, steps_figure, steps_notes
+from vcycle.report.variants import variants_table
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
 from vcycle.tasks.superres.task import SUPERRESOLUTION
@@ -54,6 +55,7 @@ class Steady:
 
     device = torch.device("cpu")
     precision = "fp32"
+    has_batchnorm = True
     wait = 0.0
 
     def __init__(self, *_):
@@ -80,6 +82,18 @@ def steady(monkeypatch):
     monkeypatch.setattr(study, "peak_flops", lambda *_: 1e12)
     monkeypatch.setattr(study, "step_flops", lambda _, shape: shape.voxels)
     return monkeypatch
+
+
+BATCH_SHAPE = ("batch", "frames", "size", "bn_batch", "tokens")
+
+
+def printed(*tables):
+    """Tables as a terminal of 100 columns shows them."""
+    from rich.console import Console
+
+    console = Console(width=100, record=True)
+    console.print(*tables)
+    return console.export_text()
 
 
 class Clips:
@@ -210,6 +224,63 @@ def test_what_comes_once_is_counted_once(workload, plans, steady):
         assert row["cpu_seconds"]["median"] == pytest.approx(steps / 2 + 7 * len(plan.shapes))
 
 
+@pytest.mark.parametrize(("threads", "clock"), [(1, "processor"), (2, "wall-clock")])
+def test_other_programs_do_not_bend_what_one_thread_is_shown_to_take(recipe, plans, steady, threads, clock):
+    class Disturbed(Steady):
+        def run(self, shape, steps, batches=None):
+            self.taken.append(shape)
+            run = super().run(shape, steps, batches)
+            return run._replace(seconds=run.seconds * len(self.taken))
+
+    steady.setattr(study, "Stepper", Disturbed)
+    run = recipe.run.model_copy(update={"threads": threads})
+    found = bench_steps(workload_of(recipe.model_copy(update={"run": run}), 12), plans, effort=QUICK)
+    base = plans["constant"].baseline_shape
+    expected = [
+        milliseconds(base) / base.voxels / (milliseconds(shape) / shape.voxels)
+        for shape in (BatchShape(**{key: row[key] for key in BATCH_SHAPE}) for row in found["shapes"])
+    ]
+    assert found["clock"] == clock
+    assert [row["realised_cpu"]["median"] for row in found["shapes"]] == pytest.approx(expected)
+    assert [row["realised"]["median"] for row in found["shapes"]] != pytest.approx(expected)
+    ratios = [row["cpu_seconds"]["median"] / found["plans"][0]["cpu_seconds"]["median"] for row in found["plans"]]
+    assert [1 / row["cpu_speedup"]["median"] for row in found["plans"]] == pytest.approx(ratios)
+    shown = printed(shapes_table(found), plans_table(found))
+    assert f"{clock} time" in shown
+    processor = [f"{row['cpu_speedup']['median']:.2f}" for row in found["plans"]]
+    assert all(text in shown for text in processor) == (clock == "processor")
+
+
+def test_where_no_batchnorm_tells_them_apart_steps_are_timed_once(workload, plans, steady):
+    grouped = bench_steps(workload, plans, effort=QUICK)
+    steady.setattr(Steady, "has_batchnorm", False)
+    found = bench_steps(workload, plans, effort=QUICK)
+    shapes = [(row["batch"], row["frames"], row["size"]) for row in found["shapes"]]
+    assert len(set(shapes)) == len(shapes) < len(grouped["shapes"])
+    assert [row["seconds"] for row in found["plans"]] == [row["seconds"] for row in grouped["plans"]]
+
+
+@pytest.mark.parametrize(("with_data", "share"), [(False, 1.0), (True, 1.0), (False, 0.25), (True, 0.25)])
+@pytest.mark.usefixtures("steady")
+def test_the_tables_of_a_large_network_fit_into_100_columns(with_data, share):
+    recipe = load_recipe("kinetics/slowfast_8x8_r50")
+    plans = {name: RECOGNITION.plan(recipe, None, name) for name in ("constant", "long+short", "control:long+short")}
+    found = bench_steps(workload_of(recipe, 400), plans, effort=QUICK)
+    for row in found["shapes"]:
+        wide = {"median": 99999.0, "low": 88888.0, "high": 111111.0}
+        row.update(loaded_ms=wide, loaded_cpu_ms=wide, wait_ms=wide, memory_mib=123456, bound_by="memory, overhead")
+        row.update(realised={"median": 1.11, "low": 0.99, "high": 1.22}, tokens=share)
+        row["realised_cpu"] = row["realised"]
+    found["workers"] = 8 if with_data else None
+    shown = printed(shapes_table(found))
+    assert sum("1.11 (0.99 to 1.22)" in line for line in shown.splitlines()) == len(found["shapes"])
+    assert sum("control:long+short" in line for line in printed(plans_table(found)).splitlines()) == 1
+    ways = printed(variants_table([found, found | {"compiled": True}]))
+    assert sum("1.11 (0.99 to 1.22)" in line for line in ways.splitlines()) == len(found["shapes"])
+    four = printed(variants_table([found, found | {"compiled": True}] * 2))
+    assert sum("1.11" in line for line in four.splitlines()) == len(found["shapes"])
+
+
 def test_a_frozen_backbone_has_no_gradients_to_compute(recipe, plans):
     frozen = load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.freeze=backbone"])
     shape = plans["constant"].baseline_shape
@@ -295,7 +366,7 @@ def test_the_command_loads_the_data_itself_where_it_is_told_to(capsys, digit_vid
     assert found["workers"] == 0
     for row in found["shapes"]:
         assert 0 < row["wait_ms"]["median"] < row["loaded_ms"]["median"]
-    assert "of it waiting" in {str(column.header) for column in shapes_table(found).columns}
+    assert "waiting" in {str(column.header) for column in shapes_table(found).columns}
     assert len(steps_figure(found, "x").axes) == 3
 
 

@@ -1,6 +1,7 @@
 """Renders the results of `bench_steps`: a table of batch shapes, a table of plans, and a figure."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vcycle.plan import BatchShape
@@ -13,67 +14,113 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["plans_table", "shape_of", "shapes_table", "steps_figure", "steps_notes"]
+__all__ = [
+    "GAP",
+    "plans_table",
+    "realised_of",
+    "shape_cells",
+    "shape_columns",
+    "shapes_table",
+    "step_of",
+    "steps_figure",
+    "steps_notes",
+]
+
+
+GAP = (0, 1, 0, 0)
+"""Padding of cells: with it, the tables of a large network fit into 100 columns."""
+
+
+def shape_columns(found: Mapping[str, Any]) -> tuple[str, str]:
+    """The headers of a batch shape: itself, and the groups of BatchNorm or, if a plan drops some, the tokens."""
+    return "batch shape", "tokens" if _drops_tokens(found) else "BN"
+
+
+def shape_cells(found: Mapping[str, Any], row: Mapping[str, Any]) -> tuple[str, str]:
+    """A batch shape of `bench_steps`, as `shape_columns` says."""
+    shape = replace(_shape(row), tokens=1.0)
+    return str(shape), f"{100 * row['tokens']:.3g} %" if _drops_tokens(found) else str(shape.bn_batch)
+
+
+def _drops_tokens(found: Mapping[str, Any]) -> bool:
+    return any(row["tokens"] < 1 for row in found["shapes"])
 
 
 def shapes_table(found: Mapping[str, Any]) -> "Table":
-    """The table of batch shapes from `bench_steps`, one row each."""
+    """The table of batch shapes from `bench_steps`, one row each, at most 100 columns wide."""
     from rich import box
     from rich.table import Table
 
     with_data = found["workers"] is not None
-    with_memory = any(row["memory_mib"] is not None for row in found["shapes"])
-    table = Table(title="a training step at each batch shape", box=box.SIMPLE_HEAD)
-    table.add_column("clips × frames × side", no_wrap=True)
-    columns = ["BN", "GFLOP", "step, ms", "forward", "backward", "optimizer"]
-    columns += ["with data, ms", "of it waiting"] * with_data + ["memory, MiB"] * with_memory
-    for column in (*columns, "clips/s", "realised / work", "of peak"):
-        table.add_column(column, justify="right")
-    table.add_column("bound by")
+    with_memory = not with_data and any(row["memory_mib"] is not None for row in found["shapes"])
+    table = Table(title="a training step at each batch shape", box=box.SIMPLE_HEAD, padding=GAP)
+    columns = [*shape_columns(found), "step, ms", *["with data", "waiting"] * with_data]
+    columns += [*["MiB"] * with_memory, "clips/s", "realised / work", *["of peak"] * (not with_data)]
+    for place, column in enumerate(columns):
+        table.add_column(column, justify="right" if place else "left", no_wrap=True)
+    table.add_column("bound by", no_wrap=True)
     for row in found["shapes"]:
-        parts = row["parts_ms"] or {}
-        cells = [str(row["bn_batch"]), number(row["gflop"]), spread(row["step_ms"])]
-        cells += [number(parts.get(name)) for name in ("forward", "backward", "optimizer")]
+        cells = [*shape_cells(found, row), number(row[step_of(found)]["median"])]
         if with_data:
-            cells += [spread(row["loaded_ms"]), number(row["wait_ms"]["median"])]
+            cells += [number(row[step_of(found, "loaded_")]["median"]), number(row["wait_ms"]["median"])]
         cells += [f"{row['memory_mib'] or 0:,}"] * with_memory
-        cells += [number(row["clips_per_second"]), spread(row["realised"]), f"{row['of_peak']:.0%}"]
-        table.add_row(shape_of(row), *cells, row["bound_by"])
+        cells += [number(row["clips_per_second"]), spread(row[realised_of(found)])]
+        cells += [f"{row['of_peak']:.0%}"] * (not with_data)
+        table.add_row(*cells, row["bound_by"])
     table.caption = (
-        "median over repeats (lowest to highest). realised / work: the FLOP rate relative to the full shape; 1 means "
-        "that a plan saves as much time as work"
+        f"{found['clock']} time, median over repeats (lowest to highest). realised / work: the FLOP rate relative to "
+        "the full shape; 1 means that a plan saves as much time as work"
     )
     return table
 
 
 def plans_table(found: Mapping[str, Any]) -> "Table":
-    """The table of plans from `bench_steps`, one row each."""
+    """The table of plans from `bench_steps`, one row each, at most 100 columns wide."""
     from rich import box
     from rich.table import Table
 
-    table = Table(title="whole plans, predicted", box=box.SIMPLE_HEAD)
-    table.add_column("plan")
-    for column in ("steps", "samples", "training time", "CPU time", "faster than constant", "by FLOPs alone"):
-        table.add_column(column, justify="right")
+    table = Table(title="whole plans, predicted", box=box.SIMPLE_HEAD, padding=GAP)
+    table.add_column("plan", no_wrap=True)
+    for column in ("steps", "samples", "training time", "faster than constant", "by FLOPs alone"):
+        table.add_column(column, justify="right", no_wrap=True)
+    time, speedup = _plan_keys(found)
     for row in found["plans"]:
         table.add_row(
             row["plan"],
             f"{row['steps']:,}",
             f"{row['samples']:,}",
-            _durations(row["seconds"]),
-            duration(row["cpu_seconds"]["median"]),
-            spread(row["speedup"]),
+            duration(row[time]["median"]),
+            spread(row[speedup]),
             number(row["flop_speedup"]),
         )
     counted = "loading included" if found["workers"] is not None else "clips in memory; --data includes loading"
-    table.caption = f"training only, {counted}; `vcycle compare` measures the accuracy of plans"
+    table.caption = f"training only, {found['clock']} time, {counted}; `vcycle compare` measures the accuracy of plans"
     return table
+
+
+def step_of(found: Mapping[str, Any], loaded: str = "") -> str:
+    """The key of a step's milliseconds, by the measurement's clock."""
+    if found["clock"] == "processor":
+        return f"{loaded}cpu_ms"
+    return f"{loaded or 'step_'}ms"
+
+
+def realised_of(found: Mapping[str, Any]) -> str:
+    """The key of realised / work, by the measurement's clock."""
+    return "realised_cpu" if found["clock"] == "processor" else "realised"
+
+
+def _plan_keys(found: Mapping[str, Any]) -> tuple[str, str]:
+    """The keys of a plan's seconds and speed-up, by the measurement's clock."""
+    return ("cpu_seconds", "cpu_speedup") if found["clock"] == "processor" else ("seconds", "speedup")
 
 
 def steps_notes(found: Mapping[str, Any]) -> list[str]:
     """The device, precision, peak rate and versions of the measurement."""
     machine = found["machine"]
-    where = found["device"] if found["device"] != "CPU" else f"{machine['processor']}, {found['threads']} threads"
+    where = found["device"]
+    if where == "CPU":
+        where = f"{machine['processor']}, {found['threads']} thread{'s' * (found['threads'] > 1)}"
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
     peak = f"a large matrix multiplication reaches {found['peak_gflops']:,.0f} GFLOP/s"
     return [f"{where}, {found['precision']}; {peak}", versions]
@@ -84,16 +131,17 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     shapes, plans = found["shapes"], found["plans"]
     figure = new_figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
-    names = [f"{shape_of(row)}, BN {row['bn_batch']}" for row in shapes]
-    _bars(left, names, [row["realised"] for row in shapes], "tab:blue")
+    names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in shapes]
+    _bars(left, names, [row[realised_of(found)] for row in shapes], "tab:blue")
     left.axvline(1, color="black", linewidth=0.8)
     left.set_xlabel("realised speed-up / work ratio")
     _split(middle, shapes)
     middle.set_yticks(range(len(names)), [])
-    unit, scale = _unit(max(row["seconds"]["high"] for row in plans))
-    times = [{key: value * scale for key, value in row["seconds"].items()} for row in plans]
+    time, speedup = _plan_keys(found)
+    unit, scale = _unit(max(row[time]["high"] for row in plans))
+    times = [{key: value * scale for key, value in row[time].items()} for row in plans]
     bars = _bars(right, [row["plan"] for row in plans], times, "tab:orange")
-    right.bar_label(bars, [f"  {row['speedup']['median']:.2f}×" for row in plans], fontsize=9)
+    right.bar_label(bars, [f"  {row[speedup]['median']:.2f}×" for row in plans], fontsize=9)
     right.margins(x=0.18)
     right.set_xlabel(f"predicted training time ({unit})\n× faster than constant")
     for axis in (left, middle, right):
@@ -133,12 +181,5 @@ def _unit(longest: float) -> tuple[str, float]:
     return ("minutes", 1 / 60) if longest < 10800 else ("hours", 1 / 3600)
 
 
-def _durations(seconds: Mapping[str, float]) -> str:
-    if seconds["low"] == seconds["high"]:
-        return duration(seconds["median"])
-    return f"{duration(seconds['median'])} ({duration(seconds['low'])} to {duration(seconds['high'])})"
-
-
-def shape_of(row: Mapping[str, Any]) -> str:
-    """The batch shape of a row of `bench_steps`."""
-    return str(BatchShape(**{name: row[name] for name in ("batch", "frames", "size", "bn_batch", "tokens")}))
+def _shape(row: Mapping[str, Any]) -> BatchShape:
+    return BatchShape(**{name: row[name] for name in ("batch", "frames", "size", "bn_batch", "tokens")})

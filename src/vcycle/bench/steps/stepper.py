@@ -12,6 +12,7 @@ from vcycle.bench.memory import forget_peak, peak_bytes
 from vcycle.bench.steps.workload import Workload
 from vcycle.data import Batch
 from vcycle.data.batch import pin
+from vcycle.nn.batchnorm import sub_batch_layers
 from vcycle.plan import BatchShape, Plan, Step
 from vcycle.train.accelerator import make_accelerator
 from vcycle.train.objective import Objective, noise_batch
@@ -19,6 +20,15 @@ from vcycle.train.run import RunFolder
 from vcycle.train.setup import set_up
 
 __all__ = ["Parts", "Run", "Stepper"]
+
+
+class Parts(NamedTuple):
+    """Seconds of one step by part, with synchronization after each."""
+
+    forward: float
+    """Includes the transfer of the batch to the device."""
+    backward: float
+    optimizer: float
 
 
 class Run(NamedTuple):
@@ -34,15 +44,8 @@ class Run(NamedTuple):
     """Wall-clock seconds per step waiting for a batch."""
     memory: int | None = None
     """Peak memory of the device in bytes; on a CPU, of this process."""
-
-
-class Parts(NamedTuple):
-    """Seconds of one step by part, with synchronization after each."""
-
-    forward: float
-    """Includes the transfer of the batch to the device."""
-    backward: float
-    optimizer: float
+    parts: Parts | None = None
+    """The parts of the last step, on a CPU, where marks between them delay nothing; None if it cannot be split."""
 
 
 class Stepper:
@@ -77,6 +80,8 @@ class Stepper:
         self._update.micro.update(micro or {})
         state.optimizer.register_step_pre_hook(lambda *_: self._task.mark())
         self._noise: tuple[BatchShape, Batch] | None = None
+        self.has_batchnorm = any(True for _ in sub_batch_layers(model))
+        """Whether shapes that differ in BatchNorm's groups alone differ in time."""
 
     def make_ready(self, shape: BatchShape) -> None:
         """Compile or record a batch shape if the recipe asks for it; training does so before its clock starts."""
@@ -98,10 +103,13 @@ class Stepper:
         forget_peak(self.device)
         waited = 0.0
         began, cpu = self._now(), time.process_time()
-        for _ in range(steps):
+        for number in range(steps):
             asked = time.perf_counter()
             batch = batches()
-            waited += time.perf_counter() - asked
+            loaded = time.perf_counter()
+            waited += loaded - asked
+            if number == steps - 1 and self.device.type == "cpu":
+                self._task.marks = []
             self._update(step, batch)
         launched = time.perf_counter()
         ended = self._now()
@@ -111,6 +119,7 @@ class Stepper:
             (launched - began) / steps,
             waited / steps,
             peak_bytes(self.device),
+            self._parts(loaded, ended),
         )
 
     def parts(self, shape: BatchShape) -> Parts | None:
@@ -120,8 +129,12 @@ class Stepper:
         began = self._now()
         self._update(step, noise)
         ended = self._now()
+        return self._parts(began, ended)
+
+    def _parts(self, began: float, ended: float) -> Parts | None:
+        """The parts of a step whose marks were recorded."""
         marks, self._task.marks = self._task.marks, None
-        if len(marks) != 2:  # several micro-batches, or a replayed CUDA graph
+        if marks is None or len(marks) != 2:  # several micro-batches, or a replayed CUDA graph
             return None
         return Parts(marks[0] - began, marks[1] - marks[0], ended - marks[1])
 

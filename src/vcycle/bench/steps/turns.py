@@ -26,11 +26,20 @@ from vcycle.train.memory import is_out_of_memory
 from vcycle.train.threads import use_threads
 from vcycle.utils.reading import read_text
 
-__all__ = ["Clock", "Effort", "StepTimes", "Taken", "kept", "take_turns", "time_steps"]
+__all__ = ["Clock", "Effort", "StepTimes", "Taken", "clock_of", "kept", "take_turns", "time_steps"]
 
 _Found = TypeVar("_Found")
 
 Clock = Literal["processor", "wall-clock"]
+
+
+def clock_of(device: torch.device, *, threads: int, workers: int) -> Clock:
+    """Processor time where one thread of the CPU does all, else wall-clock time.
+
+    Several threads spin while they wait, workers are other processes, and a GPU has no processor time.
+    """
+    return "processor" if device.type == "cpu" and threads == 1 and not workers else "wall-clock"
+
 
 _SAVED = ("clock", "device", "machine", "threads", "workers", "taken_seconds")
 """Fields of `StepTimes` that are saved as they are."""
@@ -158,7 +167,7 @@ def take_turns(
     steps, first = {}, {}
     for shape in order:
         with _within_memory(shape):
-            steps[shape], first[shape] = count(_warm_up(stepper, shape, effort.seconds))
+            first[shape], steps[shape] = count(_warm_up(stepper, shape, effort.seconds))
     runs: dict[BatchShape, list[Run]] = {shape: [] for shape in order}
     loaded: dict[BatchShape, list[Run]] = {shape: [] for shape in order}
     stream = None
@@ -174,7 +183,9 @@ def take_turns(
                         stepper.run(shape, stream.lead, stream.next)
                         loaded[shape].append(count(stepper.run(shape, steps[shape], stream.next)))
     begin = 0.0 if stream is None else stream.begin_seconds
-    return Taken(in_memory=runs, loaded=loaded, first=first, begin_seconds=begin)
+    later = runs if in_memory else loaded
+    extra = {shape: _extra(first[shape], later[shape]) for shape in order}
+    return Taken(in_memory=runs, loaded=loaded, first=extra, begin_seconds=begin)
 
 
 def time_steps(
@@ -214,12 +225,12 @@ def time_steps(
         in_memory=False,
         progress=lambda done, total: progress("timing steps", done, total),
     ).loaded
-    on_device = stepper.device.type == "cuda"
-    alone = not on_device and threads == 1 and not config.loading.workers
+    clock = clock_of(stepper.device, threads=threads, workers=config.loading.workers)
+    alone = clock == "processor"
     return StepTimes(
-        clock="processor" if alone else "wall-clock",
+        clock=clock,
         turns={shape: [run.cpu if alone else run.seconds for run in runs] for shape, runs in taken.items()},
-        device=torch.cuda.get_device_name(stepper.device) if on_device else "CPU",
+        device=torch.cuda.get_device_name(stepper.device) if stepper.device.type == "cuda" else "CPU",
         machine=machine(),
         threads=threads,
         workers=config.loading.workers,
@@ -273,13 +284,17 @@ class _Count:
         return found
 
 
-def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[int, tuple[float, float]]:
-    """The number of steps per turn, and the extra wall-clock and CPU seconds of the first step at this shape."""
+def _warm_up(stepper: Stepper, shape: BatchShape, seconds: float) -> tuple[Run, int]:
+    """The first step at a shape, and the number of steps per turn."""
     stepper.make_ready(shape)
     first = stepper.run(shape, 1)
-    again = stepper.run(shape, 1)
-    more = max(0.0, first.seconds - again.seconds), max(0.0, first.cpu - again.cpu)
-    return max(1, round(seconds / again.seconds)), more
+    return first, max(1, round(seconds / stepper.run(shape, 1).seconds)) if seconds else 1
+
+
+def _extra(first: Run, later: Sequence[Run]) -> tuple[float, float]:
+    """Wall-clock and CPU seconds of the first step beyond those of a later one."""
+    seconds = first.seconds - statistics.median(run.seconds for run in later)
+    return max(0.0, seconds), max(0.0, first.cpu - statistics.median(run.cpu for run in later))
 
 
 @contextmanager
