@@ -1,6 +1,14 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from vcycle.data.prepare.process_pool import Job, OutputError, ProcessPool
+import vcycle
+from vcycle.data.engines.jobs import Job, OutputError
+from vcycle.data.engines.local import ProcessPool
 from vcycle.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("fresh_interpreters")
@@ -8,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 FUNCTIONS = """
 import os, signal, time
 from vcycle.data import VideoError
-from vcycle.data.prepare.process_pool import OutputError
+from vcycle.data.engines.jobs import OutputError
 
 def work(task, tell):
     if task == "hang":
@@ -37,19 +45,29 @@ def work(task, tell):
     return task * 2
 """
 
+UNGUARDED = """
+from vcycle.data.engines.jobs import Job
+from vcycle.data.engines.local import ProcessPool
+from vcycle.data.prepare.extents import compare_extents
+
+print("main", flush=True)
+with ProcessPool(1) as engine:
+    print(*[outcome.result for outcome in engine.run(compare_extents, [Job(payload=(), size=1)])])
+"""
+
 
 @pytest.fixture
 def work(tmp_path, monkeypatch):
-    (tmp_path / "crew_functions.py").write_text(FUNCTIONS)
+    (tmp_path / "pool_functions.py").write_text(FUNCTIONS)
     monkeypatch.syspath_prepend(tmp_path)
-    import crew_functions
+    import pool_functions
 
-    return crew_functions.work
+    return pool_functions.work
 
 
 def run(work, payloads, *, workers=2, patience=20.0, **options):
-    with ProcessPool(workers, patience=patience) as crew:
-        outcomes = list(crew.run(work, [Job(payload=payload, size=1) for payload in payloads], **options))
+    with ProcessPool(workers, patience=patience) as engine:
+        outcomes = list(engine.run(work, [Job(payload=payload, size=1) for payload in payloads], **options))
         assert len(outcomes) == len(payloads)
         return {outcome.job.payload: outcome.cause or outcome.result for outcome in outcomes}
 
@@ -60,11 +78,11 @@ def test_every_job_is_done_once(work):
 
 def test_a_crash_a_hang_and_an_error_cost_their_own_job_alone(work):
     payloads = [1, "crash", 2, "hang", 3, "exit", 4, "bad video", 5, "mistake", 6, "stop", 7]
-    assert run(work, payloads, patience=2.0) == {
+    assert run(work, payloads, patience=3.0) == {
         **{number: 2 * number for number in range(1, 8)},
         "crash": "its decoder killed the process (signal 11)",
-        "hang": "its decoder made no progress for 2 s and was stopped",
-        "stop": "its decoder made no progress for 2 s and was stopped",
+        "hang": "its decoder made no progress for 3 s and was stopped",
+        "stop": "its decoder made no progress for 3 s and was stopped",
         "exit": "its decoder killed the process (exit code 3)",
         "bad video": "no frames",
         "mistake": r"KeyError: 'something\nelse'",
@@ -72,7 +90,25 @@ def test_a_crash_a_hang_and_an_error_cost_their_own_job_alone(work):
 
 
 def test_a_job_whose_process_was_killed_is_tried_once_more(work):
-    assert run(work, ["crash once"]) == {"crash once": "crash oncecrash once"}
+    with ProcessPool(1) as engine:
+        (outcome,) = engine.run(work, [Job(payload="crash once", size=1)])
+    assert (outcome.result, outcome.cause) == ("crash oncecrash once", "")
+    assert outcome.redone == "its decoder killed the process (signal 9, perhaps out of memory)"
+
+
+def test_a_worker_that_dies_between_two_jobs_costs_nothing(work, children):
+    with ProcessPool(1) as engine:
+        assert [outcome.result for outcome in engine.run(work, [Job(payload=1, size=1)])] == [2]
+        (worker,) = (pid for pid in children(os.getpid()) if "popen_loky" in Path(f"/proc/{pid}/cmdline").read_text())
+        os.kill(worker, signal.SIGKILL)
+        assert [outcome.result for outcome in engine.run(work, [Job(payload=2, size=1)])] == [4]
+
+
+def test_a_script_without_a_guard_of_its_main_part_can_prepare(tmp_path):
+    (tmp_path / "script.py").write_text(UNGUARDED)
+    environment = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1])}
+    done = subprocess.run([sys.executable, tmp_path / "script.py"], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("main\nTrue\n", "")
 
 
 def test_a_job_that_makes_progress_is_not_given_up(work):
