@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -18,7 +19,7 @@ from vcycle.data.stamp import Stamp, stamp_of
 __all__ = ["Source", "Sources", "find_sources"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Source:
     """A source file."""
 
@@ -26,10 +27,14 @@ class Source:
     """Split and name, without suffix: its key in the journal and its place in the prepared folder."""
 
     path: str
-    stamp: Stamp
 
     frame_rate: float | None
     """Pictures per second, for a folder of pictures."""
+
+    @cached_property
+    def stamp(self) -> Stamp:
+        """Its stamp, when it is first asked for: of a part of a large set, only the part's files are looked at."""
+        return stamp_of(self.path)
 
     @property
     def size(self) -> int:
@@ -49,11 +54,6 @@ class Sources:
     rows: Mapping[str, NDArray[np.int64]]
     """Index of each video's file, by split."""
 
-    @property
-    def bytes(self) -> int:
-        """Total size of the files."""
-        return sum(file.size for file in self.files)
-
 
 def find_sources(splits: Mapping[str, VideoList]) -> Sources:
     """List the files of the splits; a file that several videos of a split share is listed once."""
@@ -65,10 +65,7 @@ def find_sources(splits: Mapping[str, VideoList]) -> Sources:
         name_of = {path: f"{split}/{name}" for path, name in _distinct(relative).items()}
         names_of[split] = [name_of[path] for path in full]
         found |= {name: (path, videos.frame_rate) for path, name in name_of.items()}
-    files = tuple(
-        Source(name=name, path=path, stamp=stamp_of(path), frame_rate=rate)
-        for name, (path, rate) in sorted(found.items())
-    )
+    files = tuple(Source(name=name, path=path, frame_rate=rate) for name, (path, rate) in sorted(found.items()))
     number = {file.name: row for row, file in enumerate(files)}
     rows = {split: np.array([number[name] for name in names], dtype=np.int64) for split, names in names_of.items()}
     return Sources(files=files, videos=dict(splits), rows=rows)

@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +52,14 @@ class PredictionReport:
     """First files of the chunks that were started again because the process or the node died: its end, by path."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Chunk:
     name: str
     files: tuple[str, ...]
-    stamps: tuple[Stamp, ...]
+
+    @cached_property
+    def stamps(self) -> tuple[Stamp, ...]:
+        return tuple(map(stamp_of, self.files))
 
 
 class Predictions:
@@ -90,9 +93,7 @@ class Predictions:
         self._content |= {"weights": list(stamp_of(model)), "files": PartResult.digest(files)}
         check_folder(out, self._content, data=None, command="predict")
         self._chunks = [
-            _Chunk(f"{first:09}", chunk, tuple(map(stamp_of, chunk)))
-            for first in range(0, len(files), _CHUNK)
-            if (chunk := tuple(files[first : first + _CHUNK]))
+            _Chunk(f"{first:09}", tuple(files[first : first + _CHUNK])) for first in range(0, len(files), _CHUNK)
         ]
 
     def run(self, engine: Engine, progress: Progress = lambda *_: None) -> PredictionReport:
