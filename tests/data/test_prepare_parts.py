@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import fsspec
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from vcycle.data import Preparation, PrepareSettings, VideoError
 from vcycle.data.engines.jobs import Outcome
 from vcycle.data.locations import Url
+from vcycle.data.prepare.folder import locked_folder
 from vcycle.data.prepare.parts import Part
 from vcycle.errors import DataError
 
@@ -69,6 +72,16 @@ def test_parts_of_separate_disks_may_be_copied_into_one_folder(whole, out, tmp_p
     shutil.copytree(tmp_path / "other", out, dirs_exist_ok=True)
     merge(out)
     assert content(out) == content(whole[0])
+
+
+def test_parts_may_start_at_the_same_moment(tmp_path):
+    def start(number):
+        with locked_folder(tmp_path / "out", {"crf": 20}, data=None, parts=[Part(number, 20).folder(tmp_path / "out")]):
+            return json.loads((tmp_path / "out/prepare.json").read_text())
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(20) as pool:
+        warnings.simplefilter("ignore")  # that one waits for another
+        assert list(pool.map(start, range(1, 21))) == [{"crf": 20}] * 20
 
 
 def test_a_missing_part_is_named(out, merge):

@@ -72,8 +72,9 @@ def run(work, payloads, *, workers=2, patience=20.0, **options):
         return {outcome.job.payload: outcome.cause or outcome.result for outcome in outcomes}
 
 
-def test_every_job_is_done_once(work):
+def test_every_job_is_done_once(work, children):
     assert run(work, range(20), workers=3) == {number: 2 * number for number in range(20)}
+    assert not any("popen_loky" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(os.getpid()))
 
 
 def test_a_crash_a_hang_and_an_error_cost_their_own_job_alone(work):

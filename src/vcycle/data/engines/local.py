@@ -12,7 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 from typing import Any, Self
@@ -57,10 +57,8 @@ class ProcessPool:
         ending = [*self._idle, *self._busy.values()]
         self._idle.clear()
         self._busy.clear()
-        for worker in ending:  # all at once, and then wait
-            worker.executor.shutdown(wait=False, kill_workers=True)
-        for worker in ending:
-            worker.kill()
+        with ThreadPoolExecutor(max(1, len(ending))) as pool:  # all at once, as each is waited for
+            list(pool.map(_Worker.kill, ending))
 
     def run(
         self, function: Function, jobs: Iterable[Job], on_share: Callable[[Job, float], None] = lambda *_: None

@@ -10,7 +10,7 @@ from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.decoding import open_whole
 from vcycle.data.prepare.extents import Extent, compare_extents
 from vcycle.data.prepare.index import PreparedIndex
-from vcycle.data.prepare.sources import find_sources
+from vcycle.data.prepare.sources import find_sources, look_at
 from vcycle.utils.cores import cores
 
 __all__ = ["CheckReport", "check_prepared", "check_videos"]
@@ -48,8 +48,9 @@ def check_videos(
         progress: Called with the current activity, the MB done and the total MB.
     """
     files = list({file.path: file for file in find_sources(splits).files}.values())
-    jobs = [Job(payload=(file.path, file.frame_rate, quick), size=file.size) for file in files]
     start = time.monotonic()
+    look_at(files)
+    jobs = [Job(payload=(file.path, file.frame_rate, quick), size=file.size) for file in files]
     bad: dict[str, str] = {}
     damaged: dict[str, str] = {}
     paths = [file.path for file in files]

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -96,16 +96,18 @@ def locked_folder(
                 if isinstance(folder, Path):
                     folder.mkdir(parents=True, exist_ok=True)
                     stack.enter_context(file_lock(folder / _LOCK, refusal=refusal, on_unsupported=refuse))
+            # Parts may start at the same moment: one after the other looks at the folder and records the settings.
+            with file_lock(out / _LOCK) if parts and isinstance(out, Path) else nullcontext():
+                check_folder(out, wanted, data=data, command=command)  # check again under the lock
+                if not (out / f"{command}.json").exists():
+                    write_json(out / f"{command}.json", dict(wanted))
         except OSError as error:
-            raise DataError(f"{out}: cannot be written: {error.strerror}") from error
-        check_folder(out, wanted, data=data, command=command)  # check again under the lock
+            raise DataError(f"{out}: cannot be written: {error.strerror or error}") from error
         if isinstance(out, Path) and not parts:
             for partial in out.rglob(f"*{PARTIAL}"):
                 partial.unlink(missing_ok=True)
             for tried in out.glob(f"{TRIED}*"):
                 shutil.rmtree(tried, ignore_errors=True)
-        if not (out / f"{command}.json").exists():
-            write_json(out / f"{command}.json", dict(wanted))
         yield
 
 
@@ -120,7 +122,7 @@ def _overlap(out: Location, data: Location) -> bool:
 
 def _is_ours(name: str) -> bool:
     """Return whether an entry of a folder was left by a preparation that had not recorded its settings."""
-    return name in (_LOCK, PARTS) or name.startswith(TRIED)
+    return name in (_LOCK, PARTS, *(f"{command}.json{PARTIAL}" for command in _KINDS)) or name.startswith(TRIED)
 
 
 def write_json(file: Location, data: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from vcycle.data.prepare.parts import Part, PartResult, finished_parts
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.report import PrepareReport
 from vcycle.data.prepare.settings import PrepareSettings
-from vcycle.data.prepare.sources import Source, Sources, find_sources
+from vcycle.data.prepare.sources import AT_ONCE, Source, Sources, find_sources, look_at
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.utils.atomic import partial_of
@@ -124,6 +125,7 @@ class Preparation:
 
     def estimate(self) -> Estimate | None:
         """Estimate the remaining work by trying a few files; None if nothing is left, or nothing can be read."""
+        look_at(self.files)
         journal = self._journal()
         left = [file for file in self.files if journal.get("written", file.name, [file.stamp]) is None]
         return estimate_of(left, self.settings, self.engine.workers, self.patience, near=self.out)
@@ -155,6 +157,7 @@ class Preparation:
         if self.part is None and entries(self.out / PARTS):
             raise DataError(f"{self.out}: holds parts: write those that are missing with --part, then --merge")
         locked = () if self.part is None else [self.part.folder(self.out)]
+        look_at(self.files)
         with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
             with self._journal() as journal, self.engine as engine:
                 places = self._places(engine, journal, state, progress)
@@ -185,6 +188,7 @@ class Preparation:
             DataError: If a part or a file is missing, or is of other settings or videos.
         """
         state, seconds = _State(), 0.0
+        look_at(self.files)
         results = finished_parts(self.out, self.content, [file.name for file in self.sources.files])
         locked = [part.folder(self.out) for part in results]
         with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
@@ -218,12 +222,16 @@ class Preparation:
 
     def _check_sizes(self, records: Mapping[str, Record]) -> None:
         """Refuse a file that is missing or has another size than was written; ``vcycle check`` compares checksums."""
-        for file in self.sources.files:
-            if file.name not in records:
-                continue
+
+        def check(file: Source) -> None:
+            compare_extents(self._extents(file, records[file.name]), contents=False)
+
+        written = [file for file in self.sources.files if file.name in records]
+        with ThreadPoolExecutor(AT_ONCE if isinstance(self.out, Url) else 1) as pool:
             try:
-                compare_extents(self._extents(file, records[file.name]), contents=False)
+                list(pool.map(check, written))
             except VideoError as error:
+                pool.shutdown(cancel_futures=True)
                 raise DataError(f"{error}: run --part again for the parts, and merge then") from error
 
     def _finish(self, state: _State, report: PrepareReport) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -16,10 +16,13 @@ from vcycle.data.layouts import VideoList
 from vcycle.data.locations import is_url
 from vcycle.data.stamp import Stamp, stamp_of
 
-__all__ = ["Source", "Sources", "find_sources"]
+__all__ = ["AT_ONCE", "Source", "Sources", "find_sources", "look_at"]
+
+AT_ONCE = 64
+"""Requests to a store at a time, of which most wait."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Source:
     """A source file."""
 
@@ -31,10 +34,14 @@ class Source:
     frame_rate: float | None
     """Pictures per second, for a folder of pictures."""
 
-    @cached_property
+    _stamp: Stamp | None = None
+
+    @property
     def stamp(self) -> Stamp:
         """Its stamp, when it is first asked for: of a part of a large set, only the part's files are looked at."""
-        return stamp_of(self.path)
+        if self._stamp is None:
+            self._stamp = stamp_of(self.path)
+        return self._stamp
 
     @property
     def size(self) -> int:
@@ -69,6 +76,16 @@ def find_sources(splits: Mapping[str, VideoList]) -> Sources:
     number = {file.name: row for row, file in enumerate(files)}
     rows = {split: np.array([number[name] for name in names], dtype=np.int64) for split, names in names_of.items()}
     return Sources(files=files, videos=dict(splits), rows=rows)
+
+
+def look_at(files: Sequence[Source]) -> None:
+    """Get the stamps of those files that are at URLs, many at a time.
+
+    Raises:
+        NotInstalledError: If a package that opens a URL is missing.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda file: file.stamp, [file for file in files if is_url(file.path)]))
 
 
 def _relative_names(paths: Sequence[str], root: str) -> list[str]:

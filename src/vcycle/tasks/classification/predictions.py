@@ -8,7 +8,7 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from vcycle.data.prepare.folder import check_folder, locked_folder
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import JOURNAL
 from vcycle.data.prepare.parts import Part, PartResult, finished_parts
+from vcycle.data.prepare.sources import Source, look_at
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_text
@@ -52,14 +53,14 @@ class PredictionReport:
     """First files of the chunks that were started again because the process or the node died: its end, by path."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Chunk:
     name: str
-    files: tuple[str, ...]
+    files: tuple[Source, ...]
 
-    @cached_property
+    @property
     def stamps(self) -> tuple[Stamp, ...]:
-        return tuple(map(stamp_of, self.files))
+        return tuple(file.stamp for file in self.files)
 
 
 class Predictions:
@@ -92,8 +93,9 @@ class Predictions:
         self._content = {"model": self._model, "changes": list(overrides), "top": top}
         self._content |= {"weights": list(stamp_of(model)), "files": PartResult.digest(files)}
         check_folder(out, self._content, data=None, command="predict")
+        sources = [Source(name=file, path=file, frame_rate=None) for file in files]
         self._chunks = [
-            _Chunk(f"{first:09}", tuple(files[first : first + _CHUNK])) for first in range(0, len(files), _CHUNK)
+            _Chunk(f"{first:09}", tuple(sources[first : first + _CHUNK])) for first in range(0, len(sources), _CHUNK)
         ]
 
     def run(self, engine: Engine, progress: Progress = lambda *_: None) -> PredictionReport:
@@ -110,6 +112,7 @@ class Predictions:
         part = self._part
         chunks = self._chunks if part is None else part.select(self._chunks)
         redone: dict[str, str] = {}
+        look_at([file for chunk in chunks for file in chunk.files])
         locked = [] if part is None else [part.folder(self._out)]
         with locked_folder(self._out, self._content, data=None, command="predict", parts=locked):
             with self._journal(part) as journal, engine as running:
@@ -117,7 +120,7 @@ class Predictions:
                 jobs = [
                     Job(
                         payload=PredictTask(
-                            model=self._model, overrides=self._overrides, files=chunk.files, top=self._top
+                            model=self._model, overrides=self._overrides, files=_paths(chunk), top=self._top
                         ),
                         size=sum(stamp.size for stamp in chunk.stamps),
                     )
@@ -126,9 +129,11 @@ class Predictions:
                 for number, outcome in each(running, predict_files, jobs, "predicting, MB", progress):
                     chunk = left[number]
                     if outcome.redone:
-                        redone[chunk.files[0]] = outcome.redone
+                        redone[chunk.files[0].path] = outcome.redone
                     if outcome.cause:
-                        raise DataError(f"{chunk.files[0]} and the {len(chunk.files) - 1} after it: {outcome.cause}")
+                        raise DataError(
+                            f"{chunk.files[0].path} and the {len(chunk.files) - 1} after it: {outcome.cause}"
+                        )
                     journal.note("rows", chunk.name, outcome.result, chunk.stamps)
                 rows = [row for chunk in chunks for row in journal.get("rows", chunk.name, chunk.stamps)]
             failed = sum("error" in row for row in rows)
@@ -153,6 +158,7 @@ class Predictions:
         results = finished_parts(self._out, self._content, [chunk.name for chunk in self._chunks])
         rows_of: dict[str, Any] = {}
         redone: dict[str, str] = {}
+        look_at([file for chunk in self._chunks for file in chunk.files])
         for part, result in results.items():
             journal = self._journal(part)
             redone |= result.redone
@@ -160,7 +166,7 @@ class Predictions:
                 found = journal.get("rows", chunk.name, chunk.stamps)
                 if found is None:
                     raise DataError(
-                        f"{chunk.files[0]} or a file after it has changed since part {part} was written: "
+                        f"{chunk.files[0].path} or a file after it has changed since part {part} was written: "
                         f"run --part {part}"
                     )
                 rows_of[chunk.name] = found
@@ -183,6 +189,10 @@ class Predictions:
                 atomic_text(place, text)
         except OSError as error:
             raise DataError(f"{place}: cannot be written: {error.strerror or error}") from error
+
+
+def _paths(chunk: _Chunk) -> tuple[str, ...]:
+    return tuple(file.path for file in chunk.files)
 
 
 def predict_files(task: PredictTask, tell: Tell) -> list[dict[str, Any]]:
