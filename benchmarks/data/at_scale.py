@@ -20,9 +20,9 @@ def main() -> None:
     parser.add_argument("--writes", type=float, default=0.005, help="price of 1,000 files written to a store")
     parser.add_argument("--line", type=int, default=0, help="which line of engines.jsonl")
     given = parser.parse_args()
-    text = Path(__file__).with_name("engines.jsonl").read_text(encoding="utf-8")
-    found = json.loads(text.splitlines()[given.line])
-    clips, book = given.clips, found["bookkeeping"]
+    lines = Path(__file__).with_name("engines.jsonl").read_text(encoding="utf-8").splitlines()
+    found = json.loads(lines[given.line])
+    clips, book = given.clips, json.loads(lines[-1])["bookkeeping"]
     per_file = found["cpu_seconds_per_file"]
     seconds = max(spread["median"] for way, spread in per_file.items() if way.startswith("local"))
     hours = clips * seconds / 3600

@@ -13,8 +13,8 @@ import argparse
 import json
 import multiprocessing
 import os
-import resource
 import time
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -175,7 +175,11 @@ def bookkeeping(folder: Path, record: Record, settings: PrepareSettings) -> dict
             journal.note("written", file.name, record.to_json(), [file.stamp])
         writing = time.process_time() - start
     del journal
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tracemalloc.start()
+    journal = Journal(folder / "journal.jsonl", {"written": Record.from_json})
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    del journal
     start = time.process_time()
     journal = Journal(folder / "journal.jsonl", {"written": Record.from_json})
     records = {file.name: journal.get("written", file.name, [file.stamp]) for file in sources.files}
@@ -184,7 +188,7 @@ def bookkeeping(folder: Path, record: Record, settings: PrepareSettings) -> dict
         "records": _RECORDS,
         "note_seconds": writing / _RECORDS,
         "merge_seconds": (time.process_time() - start) / _RECORDS,
-        "merge_bytes": max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - held) * 1024 / _RECORDS,
+        "merge_bytes": held / _RECORDS,
         "journal_bytes": (folder / "journal.jsonl").stat().st_size / _RECORDS,
         "index_bytes": (folder / "index.npz").stat().st_size / _RECORDS,
     }
