@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ from vcycle.data.prepare.extents import compare_extents
 print("main", flush=True)
 with ProcessPool(1) as engine:
     print(*[outcome.result for outcome in engine.run(compare_extents, [Job(payload=(), size=1)])])
+"""
+
+
+KILLED = """
+import os, signal
+from vcycle.data.engines import local
+from vcycle.data.engines.jobs import Job
+from vcycle.data.prepare.extents import compare_extents
+
+local.wait = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+list(local.ProcessPool(1).run(compare_extents, [Job(payload=(), size=1)]))
 """
 
 
@@ -128,3 +140,22 @@ def test_an_interpreter_that_cannot_start_is_an_error_and_not_a_bad_file(work, m
     monkeypatch.setattr("sys.executable", "/bin/false")
     with pytest.raises(DataError, match=r"failed to start \(exit code 1\)"):
         run(work, [1])
+
+
+def test_a_worker_whose_parent_is_killed_while_it_starts_ends_too(tmp_path):
+    mark = f"MARK={tmp_path}"
+    environment = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1]), "MARK": str(tmp_path)}
+    assert subprocess.run([sys.executable, "-c", KILLED], env=environment).returncode == -signal.SIGKILL
+
+    def living():
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if mark.encode() in file.read_bytes():
+                    yield file.parent.name
+            except OSError:
+                continue
+
+    until = time.monotonic() + 120
+    while list(living()) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert list(living()) == []

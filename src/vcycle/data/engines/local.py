@@ -133,7 +133,7 @@ class _Worker:
             1,
             context=CONTEXT,
             initializer=_start,
-            initargs=(theirs,),
+            initargs=(theirs, os.getpid()),
             env={"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
 
@@ -186,10 +186,10 @@ _shares: Any = None
 _told = 0.0
 
 
-def _start(shares: Any) -> None:
+def _start(shares: Any, parent: int) -> None:
     """Set up a worker process."""
     global _shares
-    end_with_parent()
+    end_with_parent(parent)  # which may have been killed while this interpreter started
     os.setpgid(0, 0)  # only the main process handles Ctrl-C
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
