@@ -7,13 +7,11 @@ import pickle
 import queue
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
@@ -262,31 +260,6 @@ def shared_cases(shared_data: Path) -> Path:
     return folder
 
 
-class _Forked:
-    """A worker that prepares files, as `subprocess.Popen` starts it, without the time that an interpreter takes."""
-
-    def __init__(self, _: list[str], *, pass_fds: list[int], **options: Any) -> None:
-        self._process = multiprocessing.get_context("fork").Process(target=self._serve, args=pass_fds)
-        self._process.start()
-        self.kill = self._process.kill
-
-    def wait(self, timeout: float | None = None) -> int:
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            raise subprocess.TimeoutExpired("worker", timeout or 0)
-        return self._process.exitcode
-
-    @staticmethod
-    def _serve(descriptor: int) -> None:
-        from vcycle.data.prepare.process_pool import serve
-
-        os.setpgid(0, 0)
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for standard in (0, 1, 2):
-            os.dup2(nothing, standard)
-        serve(descriptor)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _no_waiting_for_the_disk() -> Iterator[None]:
     """Leaves out `fsync`, for which a short training waits a third of its time: no test turns the power off."""
@@ -298,17 +271,17 @@ def _no_waiting_for_the_disk() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _forked_workers() -> Iterator[None]:
     """Forks the processes that prepare and check files, as most of the time of fresh interpreters is their imports."""
-    from vcycle.data.prepare import process_pool
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process_pool, "subprocess", SimpleNamespace(**vars(subprocess) | {"Popen": _Forked}))
+        patch.setattr("vcycle.data.engines.local.CONTEXT", multiprocessing.get_context("fork"))
         yield
 
 
 @pytest.fixture
 def fresh_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starts those processes as they are in use, for tests of how they start and end."""
-    monkeypatch.setattr("vcycle.data.prepare.process_pool.subprocess", subprocess)
+    from loky.backend import get_context
+
+    monkeypatch.setattr("vcycle.data.engines.local.CONTEXT", get_context("loky"))
 
 
 @pytest.fixture(scope="session")

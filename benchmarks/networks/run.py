@@ -3,7 +3,8 @@
     python benchmarks/networks/run.py [NAME ...] [--repeats 3] [--precision bf16] [--compile]
         [--override training.size=112]
 
-It runs `vcycle bench` for each network and keeps its JSON as `NAME.json` (`NAME-bf16.json`, `NAME-compiled.json`), from which `shown.py` makes the tables of this folder's README.
+It runs `vcycle bench` for each network and keeps its JSON as `NAME.json` (`NAME-bf16.json`,
+`NAME-compiled.json`), from which `shown.py` makes the tables of this folder's README.
 """
 
 import argparse

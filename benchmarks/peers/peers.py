@@ -1,10 +1,11 @@
 """Trainings as three peers' users write them, beside vcycle's: the same network, videos, steps and LR schedule.
 
-    python peers.py turns RECIPE [KEY=VALUE...] --work FOLDER --out turns.jsonl     # what an epoch costs, in turns
-    python peers.py train RECIPE [KEY=VALUE...] --work FOLDER --out trainings.jsonl # each to its end, with its accuracy
-    python peers.py table turns.jsonl trainings.jsonl
+    python -m benchmarks.peers.peers turns RECIPE [KEY=VALUE...] --work FOLDER --out turns.jsonl
+    python -m benchmarks.peers.peers train RECIPE [KEY=VALUE...] --work FOLDER --out trainings.jsonl
+    python -m benchmarks.peers.peers table turns.jsonl trainings.jsonl
 
-Processor time decides. A line is added for each turn and training, and lines that are there are not measured again.
+`turns` measures what an epoch costs, in turns; `train` trains each to its end, with its accuracy. Processor
+time decides. A line is added for each turn and training, and lines that are there are not measured again.
 """
 
 import argparse
@@ -24,8 +25,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accounting import Gate, Process, Spent, ffmpeg_of_pyav
-from trainings import TRAININGS, Job, preload
+from benchmarks.peers.accounting import Gate, Process, Spent, ffmpeg_of_pyav
+from benchmarks.peers.trainings import TRAININGS, Job, preload
 
 from vcycle.bench.timing import Spread, ratios
 from vcycle.runs.evaluate import validator

@@ -154,7 +154,7 @@ def loop(job: Job, network: nn.Module, optimizer: torch.optim.Optimizer, batches
             group["lr"] = step.lr
         loss = functional.cross_entropy(network(clips), labels)
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         loss.item()  # what every loop logs
         job.after_step()

@@ -11,7 +11,7 @@ from benchmarks.recognition.folds import clusters_of, paired, table_of
 
 from vcycle.bench.statistics import Interval, paired_bootstrap
 
-__all__ = ["accuracy", "difference", "sentences", "speedup", "tables"]
+__all__ = ["accuracy", "difference", "speedup", "tables"]
 
 SETS = {"depth": "people/mhad_depth.jsonl", "lips": "people/lips_phrases.jsonl"}
 SHORT, LONG = "cascade@1", "cascade@1.5"

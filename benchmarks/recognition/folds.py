@@ -7,8 +7,8 @@ python folds.py picture OUT.png SET=RESULTS,RESULTS...
 
 The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
 blocks; each is tested once. With `--people`, whose group 1 is the person in a file's name, a block has all videos of
-some people, of two folds the odd and the even ones, and intervals are over people. A training adds a line to the results, and those that are there already are
-not repeated.
+some people, of two folds the odd and the even ones, and intervals are over people. A training adds a line to the
+results, and those that are there already are not repeated.
 """
 
 import argparse

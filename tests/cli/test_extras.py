@@ -102,3 +102,12 @@ def test_an_adapter_without_its_framework_is_refused_with_what_to_install(withou
         import_module(name)
     said = f"{name} needs {framework}, which is not installed: pip install 'vcycle[{framework}]'"
     assert str(error.value) == said
+
+
+def test_ray_is_refused_with_what_to_install(vcycle, without, videos, tmp_path):
+    without("ray")
+    ran = vcycle("prepare", videos, tmp_path / "out", "--short-side", "16", "--engine", "ray")
+    assert ran.code == 2
+    needed = "--engine ray needs ray, which is not installed: pip install 'vcycle[ray]'"
+    assert ran.err.splitlines()[-1] == f"error: {needed}"
+    assert list(tmp_path.iterdir()) == []

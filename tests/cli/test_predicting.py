@@ -106,3 +106,27 @@ def test_what_is_no_model_is_refused(vcycle, videos, tmp_path):
     ran = vcycle("predict", tmp_path, videos / "val/left/1.mp4")
     assert ran.code == 2
     assert "is not the folder of a run" in ran.err
+
+
+def test_predictions_in_a_folder_are_those_that_are_printed_in_one_run_and_in_parts(vcycle, trained, videos, here):
+    paths = [*sorted(videos.glob("train/*/*.mp4")), *sorted(videos.glob("val/*/*.mp4"))]
+    (here / "page.mp4").write_text("<html></html>")
+    (here / "list.txt").write_text("".join(f"{path}\n" for path in [*paths, "page.mp4"]))
+    assert len(paths) > 16  # two chunks
+    into = ("predict", trained[0], "--list", "list.txt", "--top", "1", "--out")
+    ran = vcycle(*into, "whole")
+    assert (ran.code, ran.out.strip()) == (2, f"whole: {len(paths) + 1} files, 1 failed")
+    rows = [json.loads(line) for line in (here / "whole/predictions.jsonl").open()]
+    assert [row["video"] for row in rows] == [*map(str, paths), "page.mp4"]
+    assert rows[-1]["error"] == "not a video, or its header is damaged or missing"
+    printed = json.loads(vcycle("predict", trained[0], *paths[:3], "--top", "1", "--json").out)["videos"]
+    for one, other in zip(printed, rows, strict=False):
+        assert one["classes"] == pytest.approx(other["classes"], abs=2e-6)
+    for part in ("2/2", "1/2", "2/2"):
+        assert vcycle(*into, "parts", "--part", part).code in (0, 2)
+        assert not (here / "parts/predictions.jsonl").exists()
+    assert vcycle(*into, "parts", "--merge").code == 2
+    assert (here / "parts/predictions.jsonl").read_bytes() == (here / "whole/predictions.jsonl").read_bytes()
+    other = vcycle(*into[:-3], "--top", "2", "--out", "whole")
+    assert "was predicted with top 1, not 2" in other.err
+    assert "--part needs --out FOLDER" in vcycle("predict", trained[0], paths[0], "--part", "1/2").err

@@ -234,3 +234,15 @@ def test_no_arguments(vcycle):
         ran = vcycle(command)
         assert ran.code == 2
         assert "Missing argument" in ran.err
+
+
+def test_parts_are_written_and_merged_by_the_command(vcycle, here, videos):
+    command = ("prepare", videos, "fast", "--short-side", "16")
+    assert "16 of 16 files, 0 failed" in vcycle(*command, "--part", "2/2").out
+    refused(vcycle(*command, "--merge"), "unfinished parts: 1/2")
+    assert vcycle(*command, "--part", "1/2").code == 0
+    assert "32 of 32 files, 0 failed" in vcycle(*command, "--merge").out
+    assert "16 training videos" in vcycle("plan", "tiny.yaml", "data=fast").err
+    refused(vcycle(*command, "--part", "3/2"), "part 3/2: K/N is accepted")
+    refused(vcycle(*command, "--part", "1/2", "--merge"), "--merge takes all parts: leave out --part 1/2")
+    refused(vcycle(*command, "--engine", "dask"), "engine dask: local or ray is accepted")

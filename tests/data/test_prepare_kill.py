@@ -163,4 +163,4 @@ def test_an_interrupt_leaves_no_process_behind(digit_videos, tmp_path, children)
     assert workers
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
-    assert not any(map(is_running, workers))
+    wait_until(lambda: not any(map(is_running, workers)))

@@ -1,6 +1,5 @@
 """`vcycle prepare`: converts a dataset to a format that loads fast."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -8,6 +7,7 @@ import typer
 from vcycle.cli.task_options import options_for, with_options
 from vcycle.console.arguments import Json
 from vcycle.console.datasets import Data, Workers
+from vcycle.data.locations import given_location
 from vcycle.errors import DataError
 from vcycle.registry import import_attribute
 from vcycle.tasks.base import PrepareOptions, tasks
@@ -24,7 +24,7 @@ _WRITERS = {name: import_attribute(found.function, f"--to {name}") for name, fou
 @with_options(_WRITERS)
 def prepare(
     data: Data,
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Output folder.")],
+    out: Annotated[str, typer.Argument(metavar="OUT", help="Output folder; a path or a URL.")],
     to: Annotated[
         str,
         typer.Option(
@@ -46,7 +46,7 @@ def prepare(
     if to not in _FORMATS:
         *others, last = _FORMATS
         raise DataError(f"--to {to}: {', '.join(others)} or {last} is accepted")
-    given = PrepareOptions(data=data, out=out, to=to, workers=workers, dry_run=dry_run, json=json)
+    given = PrepareOptions(data=data, out=given_location(out), to=to, workers=workers, dry_run=dry_run, json=json)
     failed = _WRITERS[to](given, **options_for(to, options, _WRITERS, "--to "))
     if failed > BAD_LIMIT:
         raise typer.Exit(1)

@@ -12,7 +12,10 @@ __all__ = [
     "PREPARED",
     "Data",
     "DataOverrides",
+    "EngineOption",
     "Layout",
+    "Merge",
+    "PartOption",
     "RecipeOption",
     "Workers",
     "files",
@@ -34,6 +37,19 @@ DataOverrides = Annotated[
 RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to train.")]
 Layout = Annotated[str | None, typer.Option("--layout", help="Folder layout, as data.layout in a recipe.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one per core.")]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="local|ray",
+        help="Where files are processed: on this machine, or on the Ray cluster of RAY_ADDRESS.",
+    ),
+]
+PartOption = Annotated[
+    str | None,
+    typer.Option("--part", metavar="K/N", help="Process one of N parts of the files, as a job of an array."),
+]
+Merge = Annotated[bool, typer.Option("--merge", help="Check that all parts are complete, and merge them.")]
 
 
 def refuse(reason: str, options: Mapping[str, object]) -> None:

@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import threading
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
@@ -16,7 +17,7 @@ from typing import Any, BinaryIO, cast
 from vcycle.errors import DataError, summary
 from vcycle.utils.extras import NotInstalledError, require
 
-__all__ = ["Location", "Url", "given_location", "inside", "is_url", "joined", "local_path", "location"]
+__all__ = ["Location", "Url", "entries", "given_location", "inside", "is_url", "joined", "local_path", "location"]
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*([a-z][a-z0-9+.-]*)://", re.ASCII | re.IGNORECASE)
 _LOCAL = ("file", "local")
@@ -35,7 +36,7 @@ def is_url(path: str) -> bool:
 
 
 class Url:
-    """A URL, with the methods of ``Path`` that finding and reading files needs. It is no ``os.PathLike``.
+    """A URL, with the methods of ``Path`` that finding, reading and writing files needs. It is no ``os.PathLike``.
 
     Faults of the filesystem or its network are ``OSError``s.
     """
@@ -149,6 +150,47 @@ class Url:
         filesystem, path = _opened_at(self._text)
         return bytes(_call(filesystem.cat_file, path))
 
+    def write_bytes(self, data: bytes) -> None:
+        """Write the file's content; a folder is made as needed. A reader sees the old content or the new one.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        filesystem, path = self._to_write()
+        _call(filesystem.pipe_file, path, data)
+
+    def upload(self, file: Path) -> None:
+        """Write the content of a file of this machine; see ``write_bytes``.
+
+        Raises:
+            OSError: If it cannot be written, or has another size afterwards.
+        """
+        filesystem, path = self._to_write()
+        _call(filesystem.put_file, str(file), path)
+        stored, size = self.details().get("size"), file.stat().st_size
+        if stored != size:
+            raise OSError(errno.EIO, f"has {stored} bytes after {size} were uploaded")
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Delete the file.
+
+        Raises:
+            OSError: If it cannot be deleted; or is missing, unless that is accepted.
+        """
+        filesystem, path = _opened_at(self._text)
+        try:
+            _call(filesystem.rm_file, path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def _to_write(self) -> tuple[Any, str]:
+        filesystem, path = _opened_at(self._text)
+        # A store may have no folders, or not allow to make a bucket: writing says more.
+        with suppress(OSError):
+            _call(filesystem.makedirs, path.rpartition("/")[0], exist_ok=True)
+        return filesystem, path
+
     def open(self) -> BinaryIO:
         """Open the file for reading; seekable. Its faults are ``OSError``s too.
 
@@ -202,6 +244,18 @@ def location(given: str | Path | Url) -> Location:
             return Path(text[found.end() :])
         return Url(text)
     return Path(given)
+
+
+def entries(folder: Location) -> list[str]:
+    """Return the names in a folder; none if there is no such folder.
+
+    Raises:
+        OSError: If it cannot be listed.
+    """
+    try:
+        return list(folder.entries()) if isinstance(folder, Url) else os.listdir(folder)
+    except FileNotFoundError:
+        return []
 
 
 def given_location(text: str) -> Location:

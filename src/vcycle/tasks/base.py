@@ -334,7 +334,7 @@ class PrepareOptions:
     """The options of `vcycle prepare` in any format."""
 
     data: str
-    out: "Path"
+    out: "Location"
     to: str
     workers: int | None
     dry_run: bool

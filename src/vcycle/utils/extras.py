@@ -17,6 +17,7 @@ _USES = {
     "fsspec": "URLs need",
     "lightning": "vcycle.integrations.lightning needs",
     "matplotlib": "plots need",
+    "ray": "--engine ray needs",
     "sklearn": "the demo needs",
     "transformers": "vcycle.integrations.transformers needs",
 }

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vcycle.data.engines.jobs import OutputError
 from vcycle.data.prepare.decoding import open_whole, to_rgb
-from vcycle.data.prepare.process_pool import OutputError
 from vcycle.data.prepare.records import Record, Stored, checksum, new_digest, run_lengths
 from vcycle.data.video import VideoError
 

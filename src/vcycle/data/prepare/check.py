@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from vcycle.data.engines.jobs import PATIENCE, Job, Progress, each
+from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
 from vcycle.data.prepare.decoding import open_whole
+from vcycle.data.prepare.extents import Extent, compare_extents
 from vcycle.data.prepare.index import PreparedIndex
-from vcycle.data.prepare.parts import Part, compare_parts
-from vcycle.data.prepare.process_pool import PATIENCE, Job, ProcessPool
-from vcycle.data.prepare.sources import find_sources
-from vcycle.data.prepare.work import Progress, each
+from vcycle.data.prepare.sources import find_sources, look_at
 from vcycle.utils.cores import cores
 
 __all__ = ["CheckReport", "check_prepared", "check_videos"]
@@ -48,17 +48,18 @@ def check_videos(
         progress: Called with the current activity, the MB done and the total MB.
     """
     files = list({file.path: file for file in find_sources(splits).files}.values())
-    jobs = [Job(payload=(file.path, file.frame_rate, quick), size=file.size) for file in files]
     start = time.monotonic()
+    look_at(files)
+    jobs = [Job(payload=(file.path, file.frame_rate, quick), size=file.size) for file in files]
     bad: dict[str, str] = {}
     damaged: dict[str, str] = {}
     paths = [file.path for file in files]
-    with ProcessPool(min(workers or cores(), max(1, len(jobs))), patience=patience) as crew:
-        for number, result, cause in each(crew, check_file, jobs, "checking, MB", progress):
-            if cause:
-                bad[paths[number]] = cause
-            elif result:
-                damaged[paths[number]] = result
+    with ProcessPool(min(workers or cores(), max(1, len(jobs))), patience=patience) as engine:
+        for number, outcome in each(engine, check_file, jobs, "checking, MB", progress):
+            if outcome.cause:
+                bad[paths[number]] = outcome.cause
+            elif outcome.result:
+                damaged[paths[number]] = outcome.result
     return _report(len(jobs), bad, damaged, start)
 
 
@@ -71,10 +72,10 @@ def check_prepared(
     parts = [[_part(index, row, level) for level in levels if index.has(row, level)] for row in range(len(index))]
     jobs = [Job(payload=some, size=sum(part.bytes for part in some)) for some in parts]
     bad: dict[str, str] = {}
-    with ProcessPool(min(workers or cores(), max(1, len(jobs)))) as crew:
-        for number, _, cause in each(crew, compare_parts, jobs, "checking, MB", progress):
-            if cause:
-                bad[str(index.folder / index.name(number))] = cause
+    with ProcessPool(min(workers or cores(), max(1, len(jobs)))) as engine:
+        for number, outcome in each(engine, compare_extents, jobs, "checking, MB", progress):
+            if outcome.cause:
+                bad[str(index.folder / index.name(number))] = outcome.cause
     damaged = {
         str(index.folder / name): f"{frames} frames could not be decoded when it was prepared"
         for name, frames in index.damaged().items()
@@ -99,9 +100,9 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
     return "; ".join(part for part in (whole.info.incomplete, frames) if part)
 
 
-def _part(index: PreparedIndex, row: int, level: int) -> Part:
+def _part(index: PreparedIndex, row: int, level: int) -> Extent:
     columns = index.columns
-    return Part(
+    return Extent(
         path=str(index.file(row, level)),
         offset=int(columns["offset"][row, level]),
         bytes=int(columns["bytes"][row, level]),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import av
 import numpy as np
 from av.video.stream import VideoStream
 
+from vcycle.data.engines.jobs import OutputError
+from vcycle.data.locations import location
 from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
-from vcycle.data.prepare.process_pool import OutputError
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
@@ -56,7 +58,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
     count = min(whole.info.frames, task.limit or whole.info.frames)
     with ExitStack() as files:
         partials = [
-            str(files.enter_context(atomic_path(Path(target), durable=False))) if size else None  # the writer syncs
+            str(files.enter_context(_placed(target))) if size else None
             for target, size in zip(task.targets, sizes, strict=True)
         ]
         writers = [
@@ -92,6 +94,27 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
         levels=[None if item is None else item[0] for item in stored],
         incomplete=whole.info.incomplete,
     )
+
+
+@contextmanager
+def _placed(target: str) -> Iterator[Path]:
+    """Yield where to write a file, which is moved or uploaded to its place after the block.
+
+    Raises:
+        OutputError: If it cannot be uploaded.
+    """
+    place = location(target)
+    if isinstance(place, Path):
+        with atomic_path(place, durable=False) as partial:  # the writer syncs
+            yield partial
+        return
+    with TemporaryDirectory(prefix="vcycle-") as folder:
+        file = Path(folder) / place.name
+        yield file
+        try:
+            place.upload(file)
+        except OSError as error:
+            raise OutputError(f"{target}: {error.strerror or error}") from error
 
 
 def _check_names(task: EncodeTask) -> None:

@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from vcycle.data.engines.jobs import Job
+from vcycle.data.engines.local import ProcessPool
+from vcycle.data.locations import Location, Url
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.folder import TRIED
-from vcycle.data.prepare.process_pool import Job, ProcessPool
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source
 from vcycle.errors import DataError
+from vcycle.utils.cores import cores
 from vcycle.utils.reading import resolved
 
 __all__ = ["Estimate", "check_space", "estimate_of", "free_bytes"]
@@ -45,7 +48,7 @@ class Estimate:
 
 
 def estimate_of(
-    files: Sequence[Source], settings: PrepareSettings, workers: int, patience: float, *, near: Path
+    files: Sequence[Source], settings: PrepareSettings, workers: int, patience: float, *, near: Location
 ) -> Estimate | None:
     """Try a few files, spread over all, in a temporary folder on the output disk; None if none can be read.
 
@@ -57,13 +60,13 @@ def estimate_of(
     chosen = [present[int((n + 0.5) * len(present) / count)] for n in range(count)]
     with (
         _folder_near(near) as folder,
-        ProcessPool(min(workers, max(1, count)), patience=patience) as crew,
+        ProcessPool(min(workers, cores(), max(1, count)), patience=patience) as engine,
     ):
         jobs = [
             Job(payload=(file, settings, f"{folder}/{number}", _FRAMES), size=file.size)
             for number, file in enumerate(chosen)
         ]
-        done = crew.run(try_file, jobs)
+        done = engine.run(try_file, jobs)
         tried = [(outcome.job.size, *outcome.result) for outcome in done if not outcome.cause]
     if not tried:
         return None
@@ -77,8 +80,10 @@ def estimate_of(
     )
 
 
-def _folder_near(near: Path) -> tempfile.TemporaryDirectory[str]:
+def _folder_near(near: Location) -> tempfile.TemporaryDirectory[str]:
     """Create a temporary folder on the output disk: the default location may be smaller, or in memory."""
+    if isinstance(near, Url):
+        return tempfile.TemporaryDirectory(prefix=TRIED)
     try:
         return tempfile.TemporaryDirectory(prefix=TRIED, dir=_existing(near))
     except OSError:  # not writable, which is reported later

@@ -5,54 +5,77 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.locations import Location, Url
+from vcycle.data.locations import Location, Url, entries
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError
 from vcycle.utils.atomic import PARTIAL, atomic_text
 from vcycle.utils.locks import file_lock
 from vcycle.utils.reading import read_text, resolved
 
-__all__ = ["TRIED", "check_folder", "flush_folders", "locked_folder", "write_json"]
+__all__ = ["PARTS", "TRIED", "check_folder", "content_of", "flush_folders", "locked_folder", "read_json", "write_json"]
 
 TRIED = ".vcycle-"
 """Name prefix of the folder in which an estimate tries a few files."""
 
-_SETTINGS = "prepare.json"
+PARTS = "parts"
+"""The folder of the parts' own folders."""
+
+_KINDS = {"prepare": "prepared dataset", "predict": "predictions"}
 _LOCK = ".lock"
 
 
-def check_folder(out: Path, settings: PrepareSettings, data: Location) -> None:
-    """Refuse a folder that this preparation cannot write to or resume. Writes nothing.
+def check_folder(out: Location, wanted: Mapping[str, Any], *, data: Location | None, command: str = "prepare") -> None:
+    """Refuse a folder that a command cannot write to or resume. Writes nothing.
+
+    Args:
+        out: The folder.
+        wanted: What identifies the command's output; recorded in the folder.
+        data: Where the videos are, which the folder may not contain, nor be in.
+        command: The command.
 
     Raises:
         DataError: If it has other content, or lies inside the videos' own folder or contains it.
     """
-    here = resolved(out)
-    there = None if isinstance(data, Url) else resolved(data)
-    if there is not None and (here == there or here in there.parents or (there in here.parents and there.is_dir())):
+    if data is not None and _overlap(out, data):
         raise DataError(f"{out}: the output folder cannot be inside {data} or contain it: choose another folder")
     if out.exists() and not out.is_dir():
         raise DataError(f"{out}: not a folder")
-    before = _read(out / _SETTINGS)
+    before = read_json(out / f"{command}.json")
     if before is None:
-        if out.is_dir() and any(not _is_ours(entry.name) for entry in out.iterdir()):
-            raise DataError(f"{out}: is not empty and holds no prepared dataset: choose another folder")
+        if out.is_dir() and not all(map(_is_ours, entries(out))):
+            raise DataError(f"{out}: is not empty and holds no {_KINDS[command]}: choose another folder")
         return
-    wanted = _content(settings, data)
     for key, value in wanted.items():
         if before.get(key) != value:
             had, has = _shown(before.get(key)), _shown(value)
-            raise DataError(f"{out}: was prepared with {key} {had}, not {has}: choose another folder or delete it")
+            made = f"was {command.removesuffix('e')}ed with {key} {had}, not {has}"
+            raise DataError(f"{out}: {made}: choose another folder or delete it")
 
 
 @contextmanager
-def locked_folder(out: Path, settings: PrepareSettings, data: Location) -> Iterator[None]:
-    """Lock the folder of a preparation, record its settings, and remove half-written files.
+def locked_folder(
+    out: Location,
+    wanted: Mapping[str, Any],
+    *,
+    data: Location | None,
+    command: str = "prepare",
+    parts: Sequence[Location] = (),
+) -> Iterator[None]:
+    """Lock the folder of a command, record what it writes, and remove half-written files.
+
+    At a URL there are no locks, and files are written whole.
+
+    Args:
+        out: The folder.
+        wanted: See ``check_folder``.
+        data: See ``check_folder``.
+        command: The command.
+        parts: Folders of parts to lock instead; others may write to the other parts meanwhile.
 
     Raises:
         DataError: If another process is writing to the folder, or it cannot be written.
@@ -69,28 +92,46 @@ def locked_folder(out: Path, settings: PrepareSettings, data: Location) -> Itera
 
     with ExitStack() as stack:
         try:
-            out.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(file_lock(out / _LOCK, refusal=refusal, on_unsupported=refuse))
+            for folder in parts or [out]:
+                if isinstance(folder, Path):
+                    folder.mkdir(parents=True, exist_ok=True)
+                    stack.enter_context(file_lock(folder / _LOCK, refusal=refusal, on_unsupported=refuse))
+            # Parts may start at the same moment: one after the other looks at the folder and records the settings.
+            with file_lock(out / _LOCK) if parts and isinstance(out, Path) else nullcontext():
+                check_folder(out, wanted, data=data, command=command)  # check again under the lock
+                if not (out / f"{command}.json").exists():
+                    write_json(out / f"{command}.json", dict(wanted))
         except OSError as error:
-            raise DataError(f"{out}: cannot be written: {error.strerror}") from error
-        check_folder(out, settings, data)  # check again under the lock
-        for partial in out.rglob(f"*{PARTIAL}"):
-            partial.unlink(missing_ok=True)
-        for tried in out.glob(f"{TRIED}*"):
-            shutil.rmtree(tried, ignore_errors=True)
-        if not (out / _SETTINGS).exists():
-            write_json(out / _SETTINGS, _content(settings, data))
+            raise DataError(f"{out}: cannot be written: {error.strerror or error}") from error
+        if isinstance(out, Path) and not parts:
+            for partial in out.rglob(f"*{PARTIAL}"):
+                partial.unlink(missing_ok=True)
+            for tried in out.glob(f"{TRIED}*"):
+                shutil.rmtree(tried, ignore_errors=True)
         yield
 
 
+def _overlap(out: Location, data: Location) -> bool:
+    """Return whether one place is, or is inside of, the other."""
+    if isinstance(out, Url) or isinstance(data, Url):
+        first, second = (f"{str(place).rstrip('/')}/" for place in (out, data))
+        return first.startswith(second) or second.startswith(first)
+    here, there = resolved(out), resolved(data)
+    return here == there or here in there.parents or (there in here.parents and there.is_dir())
+
+
 def _is_ours(name: str) -> bool:
-    """Return whether an entry of a folder was left by a preparation that had not started."""
-    return name == _LOCK or name.startswith(TRIED)
+    """Return whether an entry of a folder was left by a preparation that had not recorded its settings."""
+    return name in (_LOCK, PARTS, *(f"{command}.json{PARTIAL}" for command in _KINDS)) or name.startswith(TRIED)
 
 
-def write_json(file: Path, data: dict[str, Any]) -> None:
+def write_json(file: Location, data: dict[str, Any]) -> None:
     """Write a small file atomically."""
-    atomic_text(file, json.dumps(data, indent=1) + "\n")
+    text = json.dumps(data, indent=1) + "\n"
+    if isinstance(file, Url):
+        file.write_bytes(text.encode())
+    else:
+        atomic_text(file, text)
 
 
 def flush_folders(out: Path) -> None:
@@ -103,13 +144,20 @@ def flush_folders(out: Path) -> None:
             os.close(descriptor)
 
 
-def _content(settings: PrepareSettings, data: Location) -> dict[str, Any]:
+def content_of(settings: PrepareSettings, data: Location) -> dict[str, Any]:
+    """Return what identifies a preparation."""
     return {**settings.to_json(), "data": str(data if isinstance(data, Url) else resolved(data))}
 
 
-def _read(file: Path) -> dict[str, Any] | None:
+def read_json(file: Location) -> dict[str, Any] | None:
+    """Return the content of ``write_json``; None if there is no file.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
     try:
-        content = json.loads(read_text(file, encoding="ascii"))
+        text = file.read_bytes().decode("ascii") if isinstance(file, Url) else read_text(file, encoding="ascii")
+        content = json.loads(text)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
-from vcycle.data.locations import Location, local_path
+from vcycle.data.locations import Location, Url, local_path
 from vcycle.data.prepare.names import INDEX, level_folder
 from vcycle.data.prepare.records import CHECKSUM_BYTES, Record
 from vcycle.data.prepare.settings import PrepareSettings
@@ -137,7 +138,7 @@ def _selected(columns: Mapping[str, NDArray[Any]], good: NDArray[np.bool_]) -> d
 
 
 def write_index(
-    folder: Path,
+    folder: Location,
     settings: PrepareSettings,
     sources: Sources,
     records: Mapping[str, Record],
@@ -175,8 +176,15 @@ def write_index(
         for name in _OF_SPLIT:
             kind = np.float64 if name.endswith("spans") else np.int64
             columns[f"{name}:{split}"] = np.array(getattr(videos, name), dtype=kind)
-    with atomic_write(folder / INDEX) as file:
-        np.savez(file, **{name: columns[name] for name in sorted(columns)})  # type: ignore[arg-type]
+    place = folder / INDEX
+    in_order: dict[str, Any] = {name: columns[name] for name in sorted(columns)}
+    if isinstance(place, Url):
+        content = io.BytesIO()
+        np.savez(content, **in_order)
+        place.write_bytes(content.getvalue())
+        return
+    with atomic_write(place) as file:
+        np.savez(file, **in_order)
 
 
 def _columns(records: Sequence[Record], levels: int) -> dict[str, NDArray[Any]]:

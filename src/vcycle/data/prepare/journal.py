@@ -1,10 +1,14 @@
-"""The journal of a preparation: an append-only file of finished work, so that a kill loses at most one line."""
+"""The journal of a preparation: an append-only file of finished work, so that a kill loses at most one line.
+
+At a URL it is a folder of files, and a kill loses at most a minute.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from pathlib import Path
 from typing import Any, Self
 
+from vcycle.data.locations import Location, Url
+from vcycle.data.prepare.segments import SegmentedLines
 from vcycle.data.stamp import Stamp
 from vcycle.errors import DataError, VcycleError
 from vcycle.utils.jsonl import JsonLines
@@ -15,11 +19,11 @@ __all__ = ["Journal"]
 class Journal:
     """Finished work by kind and name, with the stamps of its sources; write within a ``with`` statement."""
 
-    def __init__(self, path: Path, kinds: Mapping[str, Callable[[Any], Any]], *, lenient: bool = False) -> None:
+    def __init__(self, path: Location, kinds: Mapping[str, Callable[[Any], Any]], *, lenient: bool = False) -> None:
         """Read a journal, if it exists; ignores a truncated last line.
 
         Args:
-            path: The journal's file.
+            path: The journal's file; at a URL, a folder of them.
             kinds: Kinds of entry, and how to decode their JSON values.
             lenient: Whether to ignore damaged lines; their work is redone.
 
@@ -28,7 +32,7 @@ class Journal:
         """
         self.path = path
         self._kinds = kinds
-        self._lines = JsonLines(path, lenient=lenient)
+        self._lines = SegmentedLines(path) if isinstance(path, Url) else JsonLines(path, lenient=lenient)
         self._found: dict[tuple[str, str], tuple[list[int], Any]] = {}
         try:
             for line in self._lines.read({"file": str, "source": list}):

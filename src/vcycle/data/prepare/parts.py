@@ -1,43 +1,137 @@
-"""Comparison of files on disk with what was written."""
+"""Parts of a preparation that separate jobs write, such as those of a SLURM array, and what they leave for the merge.
 
-import os
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+All parts write their files to the places that the whole has for them. Each has a folder of its own for its lock, its
+journal and, once it is complete, its result.
+"""
 
-from vcycle.data.prepare.records import checksum
-from vcycle.data.video import VideoError
+from __future__ import annotations
 
-__all__ = ["Part", "compare_parts"]
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from vcycle.data.locations import Location, entries
+from vcycle.data.prepare.folder import PARTS, read_json, write_json
+from vcycle.errors import DataError
+
+__all__ = ["Part", "PartResult", "finished_parts"]
+
+T = TypeVar("T")
+
+_RESULT = "part.json"
+_FOLDER = re.compile(r"(\d+)-of-(\d+)")
 
 
-class Part(NamedTuple):
-    """A written range of bytes."""
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several equal parts of the files, counted from 1.
 
-    path: str
-    offset: int
-    bytes: int
-    checksum: str
-    whole: bool
-    """Whether the range is the whole file."""
+    Example:
+        >>> Part.parse("3/64")
+        Part(number=3, of=64)
+    """
+
+    number: int
+    of: int
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if not 1 <= self.number <= self.of:
+            raise DataError(f"part {self.number}/{self.of}: K/N is accepted, with K from 1 to N")
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Read ``3/64``.
+
+        Raises:
+            DataError: If it is something else.
+        """
+        found = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
+        if found is None:
+            raise DataError(f"part {text}: K/N is accepted, with K from 1 to N")
+        return cls(int(found[1]), int(found[2]))
+
+    def select(self, files: Sequence[T]) -> tuple[T, ...]:
+        """Return the part's files: every N-th, so that parts of a sorted list take about as long."""
+        return tuple(files[self.number - 1 :: self.of])
+
+    def folder(self, out: Location) -> Location:
+        """Return the part's own folder in the prepared one."""
+        return out / PARTS / f"{self.number}-of-{self.of}"
 
 
-def compare_parts(parts: Sequence[Part], tell: Callable[[float], None]) -> bool:
-    """Read parts of files and compare them with their checksums; runs in a worker.
+@dataclass(frozen=True, kw_only=True)
+class PartResult:
+    """What a complete part leaves beside its journal."""
 
-    Returns:
-        True if all are unchanged.
+    settings: dict[str, Any]
+    """The settings and the data, as in ``prepare.json``."""
+
+    names: str
+    """Checksum of the part's file names: another list of files gives other parts."""
+
+    failed: Mapping[str, str]
+    """Files that could not be prepared: the cause by name."""
+
+    redone: Mapping[str, str]
+    """Files that were started again: the cause by name."""
+
+    seconds: float
+
+    def write(self, folder: Location) -> None:
+        """Write it to the part's folder."""
+        write_json(folder / _RESULT, asdict(self))
+
+    @staticmethod
+    def digest(names: Iterable[str]) -> str:
+        """Return the checksum of file names."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name in names:
+            digest.update(name.encode("utf-8", "surrogateescape") + b"\0")
+        return digest.hexdigest()
+
+
+def finished_parts(out: Location, settings: Mapping[str, Any], names: Sequence[str]) -> dict[Part, PartResult]:
+    """Return the results of all parts of a preparation, in order.
+
+    Args:
+        out: The prepared folder.
+        settings: The settings and the data that the parts must have.
+        names: The names of all files, in the order of which the parts were cut.
 
     Raises:
-        VideoError: If one is missing or differs.
+        DataError: If a part is missing or unfinished, or is of other settings or files.
     """
-    for done, part in enumerate(parts, 1):
+    folder = out / PARTS
+    found = {tuple(map(int, match.groups())) for entry in entries(folder) if (match := _FOLDER.fullmatch(entry))}
+    if not found:
+        raise DataError(f"{out}: holds no parts: run vcycle prepare with --part 1/N to N/N first")
+    counts = sorted({of for _, of in found})
+    if len(counts) > 1:
+        raise DataError(f"{folder}: holds parts of {' and of '.join(map(str, counts))}: delete those of one division")
+    results: dict[Part, PartResult] = {}
+    missing: list[str] = []
+    for part in (Part(number, counts[0]) for number in range(1, counts[0] + 1)):
+        written = read_json(part.folder(out) / _RESULT)
+        if written is None:
+            missing.append(str(part))
+            continue
         try:
-            size = os.path.getsize(part.path)
-            if size != part.bytes if part.whole else size < part.offset + part.bytes:
-                raise VideoError(part.path, f"has {size} bytes, but {part.offset + part.bytes} were written")
-            if checksum(part.path, part.offset, part.bytes) != part.checksum:
-                raise VideoError(part.path, "its content has changed since it was written")
-        except OSError as error:
-            raise VideoError(part.path, error.strerror or str(error)) from error
-        tell(done / len(parts))
-    return True
+            results[part] = PartResult(**written)
+        except TypeError as error:
+            raise DataError(f"{part.folder(out) / _RESULT}: damaged ({error}): run --part {part} again") from error
+        for key, value in settings.items():
+            if results[part].settings.get(key) != value:
+                had = results[part].settings.get(key)
+                raise DataError(f"{out}: part {part} was prepared with {key} {had}, not {value}: run it again")
+        if results[part].names != PartResult.digest(part.select(names)):
+            raise DataError(f"{out}: part {part} is of another list of files: run --part {part} again")
+    if missing:
+        shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        raise DataError(f"{out}: unfinished parts: {shown}: run them, and merge then")
+    return results

@@ -5,25 +5,30 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from vcycle.data.engines.jobs import PATIENCE, Engine, Function, Job, Outcome, OutputError, Progress, each
+from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
-from vcycle.data.locations import Location
+from vcycle.data.locations import Location, Url, entries, location
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
-from vcycle.data.prepare.folder import check_folder, flush_folders, locked_folder, write_json
+from vcycle.data.prepare.extents import Extent, compare_extents
+from vcycle.data.prepare.folder import PARTS, check_folder, content_of, flush_folders, locked_folder, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
-from vcycle.data.prepare.parts import Part, compare_parts
-from vcycle.data.prepare.process_pool import PATIENCE, Function, Job, OutputError, ProcessPool
+from vcycle.data.prepare.parts import Part, PartResult, finished_parts
 from vcycle.data.prepare.records import Record
+from vcycle.data.prepare.report import PrepareReport
 from vcycle.data.prepare.settings import PrepareSettings
-from vcycle.data.prepare.sources import Source, Sources, find_sources
-from vcycle.data.prepare.work import Progress, each
+from vcycle.data.prepare.sources import AT_ONCE, Source, Sources, find_sources, look_at
+from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.utils.atomic import partial_of
 from vcycle.utils.cores import cores
@@ -31,42 +36,15 @@ from vcycle.utils.cores import cores
 __all__ = ["Preparation", "PrepareReport", "Progress", "prepare_videos"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class PrepareReport:
-    """Result of a preparation; ``report.json`` in its folder has the same content."""
-
-    videos: int
-    """Number of requested files."""
-
-    kept: int
-    """Number of files written by an earlier run."""
-
-    failed: Mapping[str, str]
-    """Files that could not be prepared: the cause by path. The index omits them."""
-
-    damaged: Mapping[str, int]
-    """Files with undecodable frames: their number by path. Such a frame repeats the one before it."""
-
-    incomplete: Mapping[str, str]
-    """Files with missing frames, such as truncated ones: what is missing, by path. Their remaining frames are used."""
-
-    left_over: int
-    """Number of files in the folder that no longer belong to any of the videos."""
-
-    source_bytes: int
-    bytes: int
-    """Size of the sources and of the output in bytes."""
-
-    seconds: float
-
-
 def prepare_videos(
     splits: Mapping[str, VideoList],
-    out: Path,
+    out: Location,
     settings: PrepareSettings,
     *,
     workers: int | None = None,
     patience: float = PATIENCE,
+    engine: Engine | None = None,
+    part: Part | None = None,
     progress: Progress = lambda *_: None,
 ) -> PrepareReport:
     """Write a dataset in a form that trains fast, into a folder that ``vcycle train`` accepts.
@@ -76,16 +54,19 @@ def prepare_videos(
 
     Args:
         splits: Videos by split.
-        out: The output folder; created if missing.
+        out: The output folder; created if missing. At a URL, only for videos.
         settings: The settings of the preparation.
         workers: Number of files processed in parallel; one per core by default. Does not change the result.
         patience: Seconds without progress before a file is abandoned; longer for large files.
+        engine: What processes the files, instead of ``workers`` processes of this machine. Does not change the result.
+        part: The part of the files to write; see ``Preparation.merge``. By default all.
         progress: Progress callback.
 
     Raises:
         DataError: If the folder has other content or cannot be written, or no video can be read.
     """
-    return Preparation(splits, out, settings, workers=workers, patience=patience).run(progress)
+    preparation = Preparation(splits, out, settings, workers=workers, patience=patience, engine=engine, part=part)
+    return preparation.run(progress)
 
 
 @dataclass(kw_only=True)
@@ -94,6 +75,7 @@ class _State:
 
     records: dict[str, Record] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    redone: dict[str, str] = field(default_factory=dict)
 
 
 class Preparation:
@@ -102,12 +84,14 @@ class Preparation:
     def __init__(
         self,
         splits: Mapping[str, VideoList],
-        out: Path,
+        out: Location,
         settings: PrepareSettings,
         *,
         data: Location | None = None,
         workers: int | None = None,
         patience: float = PATIENCE,
+        engine: Engine | None = None,
+        part: Part | None = None,
     ) -> None:
         """Find out what is left to do. Writes nothing; see ``prepare_videos``.
 
@@ -119,27 +103,39 @@ class Preparation:
                 split was read from.
             workers: Number of files processed in parallel.
             patience: See ``prepare_videos``.
+            engine: See ``prepare_videos``.
+            part: See ``prepare_videos``.
 
         Raises:
-            DataError: If the folder has other content.
+            DataError: If the folder has other content, or cannot hold what is asked.
         """
-        self.out = Path(out)
+        self.out = out
         self.settings = settings
-        self.workers = workers or cores()
         self.patience = patience
         self.data = data or next(iter(splits.values())).source
-        check_folder(self.out, settings, self.data)
+        self.engine = engine or ProcessPool(workers or cores(), patience=patience)
+        self.part = part
+        if settings.to == "array" and (part is not None or isinstance(out, Url)):
+            where = f"part {part}" if part is not None else str(out)
+            raise DataError(f"{where}: an array is one file on a disk that all workers share: prepare videos instead")
+        self.content = content_of(settings, self.data)
+        check_folder(self.out, self.content, data=self.data)
         self.sources: Sources = find_sources(splits)
+        self.files = self.sources.files if part is None else part.select(self.sources.files)
 
     def estimate(self) -> Estimate | None:
         """Estimate the remaining work by trying a few files; None if nothing is left, or nothing can be read."""
+        look_at(self.files)
         journal = self._journal()
-        left = [file for file in self.sources.files if journal.get("written", file.name, [file.stamp]) is None]
-        return estimate_of(left, self.settings, self.workers, self.patience, near=self.out)
+        left = [file for file in self.files if journal.get("written", file.name, [file.stamp]) is None]
+        return estimate_of(left, self.settings, self.engine.workers, self.patience, near=self.out)
 
-    def _journal(self) -> Journal:
+    def _journal(self, part: Part | None = None) -> Journal:
         """Read the journal of earlier runs; files with damaged lines are redone."""
-        return Journal(self.out / JOURNAL, {"measured": _measured, "written": Record.from_json}, lenient=True)
+        part = part or self.part
+        folder = self.out if part is None else part.folder(self.out)
+        file = folder / (JOURNAL if isinstance(folder, Path) else JOURNAL.partition(".")[0])
+        return Journal(file, {"measured": _measured, "written": Record.from_json}, lenient=True)
 
     def check_space(self, estimate: Estimate) -> None:
         """Refuse to start without enough disk space.
@@ -147,50 +143,124 @@ class Preparation:
         Raises:
             DataError: If there is not enough.
         """
-        check_space(self.out, estimate)
+        if isinstance(self.out, Path):
+            check_space(self.out, estimate)
 
     def run(self, progress: Progress = lambda *_: None) -> PrepareReport:
-        """Run the preparation; see ``prepare_videos``."""
+        """Run the preparation; see ``prepare_videos``.
+
+        Raises:
+            DataError: See ``prepare_videos``; and if the folder holds parts, which ``merge`` completes.
+        """
         start = time.monotonic()
         state = _State()
-        with locked_folder(self.out, self.settings, self.data):
-            try:
-                with self._journal() as journal, ProcessPool(self.workers, patience=self.patience) as crew:
-                    places = self._places(crew, journal, state, progress)
-                    kept = self._keep(crew, journal, state, places, progress)
-                    self._write(crew, journal, state, places, progress)
-                    left_over = len(journal.names("written") - {file.name for file in self.sources.files})
-                if not state.records:
-                    name, cause = next(iter(state.failures.items()))
-                    raise DataError(f"{self.out}: none of {len(state.failures)} videos can be read, {name}: {cause}")
-                flush_folders(self.out)
-                report = self._report(state, kept, left_over, time.monotonic() - start)
-                write_json(self.out / REPORT, _as_json(report))
-                write_index(self.out, self.settings, self.sources, state.records, state.failures)
-            except OSError as error:
-                raise DataError(f"{self.out}: cannot be written: {error.strerror or error}") from error
-            except OutputError as error:
-                done = f"{len(state.records)} of {len(self.sources.files)} videos are done and will be kept"
-                raise DataError(f"{error}; {done}: free some disk space and run the same command again") from error
+        if self.part is None and entries(self.out / PARTS):
+            raise DataError(f"{self.out}: holds parts: write those that are missing with --part, then --merge")
+        locked = () if self.part is None else [self.part.folder(self.out)]
+        look_at(self.files)
+        with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
+            with self._journal() as journal, self.engine as engine:
+                places = self._places(engine, journal, state, progress)
+                kept = self._keep(engine, journal, state, places, progress)
+                self._write(engine, journal, state, places, progress)
+                left_over = len(journal.names("written") - {file.name for file in self.files})
+            seconds = time.monotonic() - start
+            report = self._report(state, kept, left_over, seconds)
+            if self.part is None:
+                self._finish(state, report)
+            else:
+                PartResult(
+                    settings=self.content,
+                    names=PartResult.digest(file.name for file in self.files),
+                    failed=state.failures,
+                    redone=state.redone,
+                    seconds=seconds,
+                ).write(self.part.folder(self.out))
         return report
 
+    def merge(self) -> PrepareReport:
+        """Complete a folder of which every part has been written; gives the bytes of one preparation.
+
+        Returns:
+            The report of all parts; its seconds are their sum.
+
+        Raises:
+            DataError: If a part or a file is missing, or is of other settings or videos.
+        """
+        state, seconds = _State(), 0.0
+        look_at(self.files)
+        results = finished_parts(self.out, self.content, [file.name for file in self.sources.files])
+        locked = [part.folder(self.out) for part in results]
+        with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
+            for part, result in results.items():
+                journal = self._journal(part)
+                state.failures |= result.failed
+                state.redone |= result.redone
+                seconds += result.seconds
+                for file in part.select(self.sources.files):
+                    record = journal.get("written", file.name, [file.stamp])
+                    if record is not None:
+                        state.records[file.name] = record
+                        state.failures.pop(file.name, None)
+                    elif file.name not in result.failed:
+                        raise DataError(f"{file.path}: has changed since part {part} was written: run --part {part}")
+            self._check_sizes(state.records)
+            report = self._report(state, 0, 0, seconds)
+            self._finish(state, report)
+        return report
+
+    @contextmanager
+    def _faults_of_output(self, state: _State) -> Iterator[None]:
+        """Say what to do if the output cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            raise DataError(f"{self.out}: cannot be written: {error.strerror or error}") from error
+        except OutputError as error:
+            done = f"{len(state.records)} of {len(self.files)} videos are done and will be kept"
+            raise DataError(f"{error}; {done}: free some disk space and run the same command again") from error
+
+    def _check_sizes(self, records: Mapping[str, Record]) -> None:
+        """Refuse a file that is missing or has another size than was written; ``vcycle check`` compares checksums."""
+
+        def check(file: Source) -> None:
+            compare_extents(self._extents(file, records[file.name]), contents=False)
+
+        written = [file for file in self.sources.files if file.name in records]
+        with ThreadPoolExecutor(AT_ONCE if isinstance(self.out, Url) else 1) as pool:
+            try:
+                list(pool.map(check, written))
+            except VideoError as error:
+                pool.shutdown(cancel_futures=True)
+                raise DataError(f"{error}: run --part again for the parts, and merge then") from error
+
+    def _finish(self, state: _State, report: PrepareReport) -> None:
+        """Write the report and the index, which makes the folder ready."""
+        if not state.records:
+            name, cause = next(iter(state.failures.items()))
+            raise DataError(f"{self.out}: none of {len(state.failures)} videos can be read, {name}: {cause}")
+        if isinstance(self.out, Path):
+            flush_folders(self.out)
+        write_json(self.out / REPORT, report.to_json())
+        write_index(self.out, self.settings, self.sources, state.records, state.failures)
+
     def _places(
-        self, crew: ProcessPool, journal: Journal, state: _State, progress: Progress
+        self, engine: Engine, journal: Journal, state: _State, progress: Progress
     ) -> dict[str, tuple[Place | None, ...]]:
         """For arrays, assign a place to each video that can be measured. Empty for videos."""
         if self.settings.to != "array":
             return {}
-        unknown = [file for file in self.sources.files if journal.get("measured", file.name, [file.stamp]) is None]
+        unknown = [file for file in self.files if journal.get("measured", file.name, [file.stamp]) is None]
         payloads = [MeasureTask(source=file.path, frame_rate=file.frame_rate) for file in unknown]
-        done = self._each(crew, measure_file, unknown, payloads, "measuring, MB", progress)
-        for file, result, cause in done:
-            if cause:
-                state.failures[file.name] = cause
+        done = self._each(engine, measure_file, unknown, payloads, "measuring, MB", progress)
+        for file, outcome in done:
+            if outcome.cause:
+                state.failures[file.name] = outcome.cause
             else:
-                journal.note("measured", file.name, list(result), [file.stamp])
+                journal.note("measured", file.name, list(outcome.result), [file.stamp])
         places: dict[str, tuple[Place | None, ...]] = {}
         ends: dict[str, int] = {}
-        for file in self.sources.files:
+        for file in self.files:
             if (measured := journal.get("measured", file.name, [file.stamp])) is None:
                 continue
             frames, height, width = measured
@@ -211,7 +281,7 @@ class Preparation:
 
     def _keep(
         self,
-        crew: ProcessPool,
+        engine: Engine,
         journal: Journal,
         state: _State,
         places: Mapping[str, tuple[Place | None, ...]],
@@ -220,16 +290,16 @@ class Preparation:
         """Keep the unchanged output of earlier runs; return the number of files kept."""
         found = [
             (file, record)
-            for file in self.sources.files
+            for file in self.files
             if (record := journal.get("written", file.name, [file.stamp])) is not None
             and self._in_place(record, places.get(file.name))
         ]
         files = [file for file, _ in found]
-        payloads = [self._written_parts(file, record) for file, record in found]
+        payloads = [self._extents(file, record) for file, record in found]
         record_of = {file.name: record for file, record in found}
-        done = self._each(crew, compare_parts, files, payloads, "checking existing files, MB", progress)
-        for file, same, cause in done:
-            if same and not cause:
+        done = self._each(engine, compare_extents, files, payloads, "checking existing files, MB", progress)
+        for file, outcome in done:
+            if not outcome.cause:
                 state.records[file.name] = record_of[file.name]
         return len(state.records)
 
@@ -240,10 +310,10 @@ class Preparation:
         levels = [level and (level.offset, level.size) for level in record.levels]
         return places is not None and levels == [place and (place.offset, place.size) for place in places]
 
-    def _written_parts(self, file: Source, record: Record) -> list[Part]:
+    def _extents(self, file: Source, record: Record) -> list[Extent]:
         """Return what was written of a file, by level."""
         return [
-            Part(target, level.offset, level.bytes, level.checksum, self.settings.to == "video")
+            Extent(target, level.offset, level.bytes, level.checksum, self.settings.to == "video")
             for target, level in zip(self._targets(file), record.levels, strict=True)
             if level is not None
         ]
@@ -253,7 +323,7 @@ class Preparation:
 
     def _write(
         self,
-        crew: ProcessPool,
+        engine: Engine,
         journal: Journal,
         state: _State,
         places: Mapping[str, tuple[Place | None, ...]],
@@ -261,7 +331,7 @@ class Preparation:
     ) -> None:
         """Write the remaining files."""
         done = state.records.keys() | state.failures.keys()
-        left = [file for file in self.sources.files if file.name not in done]
+        left = [file for file in self.files if file.name not in done]
         if any(file.name in places or file.name in journal.names("written") for file in left):
             # The index of an earlier run would be wrong once a file is replaced.
             (self.out / INDEX).unlink(missing_ok=True)
@@ -287,56 +357,52 @@ class Preparation:
                 )
                 for file in left
             ]
-        for file, record, cause in self._each(crew, function, left, payloads, "preparing, MB", progress):
-            if not cause:
-                journal.note("written", file.name, record.to_json(), [file.stamp])
-                state.records[file.name] = record
+        for file, outcome in self._each(engine, function, left, payloads, "preparing, MB", progress):
+            if outcome.redone:
+                state.redone[file.name] = outcome.redone
+            if not outcome.cause:
+                journal.note("written", file.name, outcome.result.to_json(), [file.stamp])
+                state.records[file.name] = outcome.result
                 continue
-            state.failures[file.name] = cause
+            state.failures[file.name] = outcome.cause
             for target in self._targets(file):  # a killed worker could not clean up
-                partial_of(Path(target)).unlink(missing_ok=True)
+                if isinstance(written := location(target), Path):
+                    partial_of(written).unlink(missing_ok=True)
             for place in places.get(file.name, ()):
                 if place is not None:
                     wipe(place, (journal.get("measured", file.name, [file.stamp]) or (0, 0, 0))[0])
 
     def _each(
         self,
-        crew: ProcessPool,
+        engine: Engine,
         function: Function,
         files: Sequence[Source],
         payloads: Sequence[Any],
         what: str,
         progress: Progress,
-    ) -> Iterator[tuple[Source, Any, str]]:
-        """Run a function on files; yield each file, its result, and why it failed."""
+    ) -> Iterator[tuple[Source, Outcome]]:
+        """Run a function on files; yield each file as it ends, and its outcome."""
         jobs = [Job(payload=payload, size=file.size) for file, payload in zip(files, payloads, strict=True)]
-        for number, result, cause in each(crew, function, jobs, what, progress):
-            yield files[number], result, cause
+        for number, outcome in each(engine, function, jobs, what, progress):
+            yield files[number], outcome
 
     def _report(self, state: _State, kept: int, left_over: int, seconds: float) -> PrepareReport:
         path_of = {file.name: file.path for file in self.sources.files}
         levels = [level for record in state.records.values() for level in record.levels if level is not None]
         return PrepareReport(
-            videos=len(self.sources.files),
+            videos=len(self.files),
             kept=kept,
             failed={path_of[name]: cause for name, cause in sorted(state.failures.items())},
             damaged={
                 path_of[name]: len(record.filled) for name, record in sorted(state.records.items()) if record.filled
             },
             incomplete={path_of[name]: r.incomplete for name, r in sorted(state.records.items()) if r.incomplete},
+            redone={path_of[name]: cause for name, cause in sorted(state.redone.items())},
             left_over=left_over,
-            source_bytes=self.sources.bytes,
+            source_bytes=sum(file.size for file in self.files),
             bytes=sum(level.bytes for level in levels),
             seconds=seconds,
         )
-
-
-def _as_json(report: PrepareReport) -> dict[str, Any]:
-    data = {name: getattr(report, name) for name in PrepareReport.__dataclass_fields__}
-    data["failed"] = [{"path": path, "cause": cause} for path, cause in report.failed.items()]
-    data["incomplete"] = [{"path": path, "cause": cause} for path, cause in report.incomplete.items()]
-    data["damaged"] = [{"path": path, "frames": frames} for path, frames in report.damaged.items()]
-    return data
 
 
 def _measured(data: Sequence[int]) -> tuple[int, int, int]:

@@ -6,7 +6,8 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
 from typing import overload
@@ -18,7 +19,10 @@ from vcycle.data.layouts import Strings, VideoList
 from vcycle.data.locations import is_url
 from vcycle.data.stamp import Stamp, stamp_of
 
-__all__ = ["Source", "Sources", "find_sources"]
+__all__ = ["AT_ONCE", "Source", "Sources", "find_sources", "look_at"]
+
+AT_ONCE = 64
+"""Requests to a store at a time, of which most wait."""
 
 _RUN = 500_000
 """Number of names that are sorted at a time."""
@@ -32,10 +36,19 @@ class Source:
     """Split and name, without suffix: its key in the journal and its place in the prepared folder."""
 
     path: str
-    stamp: Stamp
 
     frame_rate: float | None
     """Pictures per second, for a folder of pictures."""
+
+    _seen: NDArray[np.int64] = field(default_factory=lambda: np.full(2, -1, dtype=np.int64), compare=False, repr=False)
+    """Its stamp as numbers; negative until it is looked at."""
+
+    @property
+    def stamp(self) -> Stamp:
+        """Its stamp, when it is first asked for: of a part of a large set, only the part's files are looked at."""
+        if self._seen[0] < 0:
+            self._seen[:] = stamp_of(self.path)
+        return Stamp(*self._seen.tolist())
 
     @property
     def size(self) -> int:
@@ -44,7 +57,7 @@ class Source:
 
 
 class Files(Sequence[Source]):
-    """Source files, sorted by name. Each is looked at when it is first asked for, and then remembered as numbers."""
+    """Source files, sorted by name. Their stamps are remembered as numbers."""
 
     def __init__(self, names: Strings, places: Sequence[tuple[VideoList, NDArray[np.int64]]]) -> None:
         """Take the files of some lists.
@@ -72,10 +85,7 @@ class Files(Sequence[Source]):
         place = int(np.searchsorted(self._first, number, side="right")) - 1
         videos, items = self._places[place]
         path = str(videos.path(int(items[number - self._first[place]])))
-        if self._stamps[number, 0] < 0:
-            self._stamps[number] = stamp_of(path)
-        size, changed = self._stamps[number].tolist()
-        return Source(name=self._names[number], path=path, stamp=Stamp(size, changed), frame_rate=videos.frame_rate)
+        return Source(name=self._names[number], path=path, frame_rate=videos.frame_rate, _seen=self._stamps[number])
 
     def rows(self) -> list[NDArray[np.int64]]:
         """Return the rows of the files of each list."""
@@ -96,11 +106,6 @@ class Sources:
     rows: Mapping[str, NDArray[np.int64]]
     """Index of each video's file, by split."""
 
-    @property
-    def bytes(self) -> int:
-        """Total size of the files."""
-        return sum(file.size for file in self.files)
-
 
 def find_sources(splits: Mapping[str, VideoList]) -> Sources:
     """List the files of the splits; a file that several videos of a split share is listed once."""
@@ -111,6 +116,16 @@ def find_sources(splits: Mapping[str, VideoList]) -> Sources:
     )
     rows = {split: own[numbers] for split, own, (_, _, numbers) in zip(splits, files.rows(), found, strict=True)}
     return Sources(files=files, videos=dict(splits), rows=rows)
+
+
+def look_at(files: Sequence[Source]) -> None:
+    """Get the stamps of those files that are at URLs, many at a time.
+
+    Raises:
+        NotInstalledError: If a package that opens a URL is missing.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda file: file.stamp, [file for file in files if is_url(file.path)]))
 
 
 def _names(split: str, videos: VideoList) -> tuple[Strings, NDArray[np.int64], NDArray[np.int64]]:

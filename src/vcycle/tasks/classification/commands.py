@@ -1,14 +1,19 @@
 """Implements `vcycle predict`, which classifies files with a trained model, and the options of `vcycle eval`."""
 
-import os
 import re
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vcycle.console.datasets import PATIENCE, EngineOption, Merge, PartOption, refuse
 from vcycle.console.output import message, print_json, result
+from vcycle.data.locations import given_location, joined
 from vcycle.errors import RecipeError
+
+if TYPE_CHECKING:
+    from vcycle.tasks.classification.predictions import PredictionReport
 
 __all__ = ["eval_options", "predict"]
 
@@ -35,74 +40,90 @@ def eval_options(*, views: ViewsOption = None) -> list[str]:
 def predict(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A run folder, or the output of `vcycle export`.")],
     files: Annotated[
-        list[Path],
-        typer.Argument(metavar="FILE...", help="Videos of any length, or images; of any size."),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="FILE...", help="Videos of any length, or images; of any size. Paths or URLs."),
+    ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of classes to print per file.")] = 5,
     views: ViewsOption = None,
+    listed: Annotated[
+        Path | None, typer.Option("--list", metavar="LIST", help="A text file with a path or URL per line.")
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out", "-o", help="Folder or URL for predictions.jsonl. The same command resumes an interrupted run."
+        ),
+    ] = None,
+    engine: EngineOption = "local",
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="With --out: processes, each with a copy of the model.")
+    ] = None,
+    gpus: Annotated[float, typer.Option(min=0, help="With --engine ray: GPUs of each process, such as 1 or 0.5.")] = 0,
+    part: PartOption = None,
+    merge: Merge = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Print the most likely classes of videos or images.
+    """Print the most likely classes of videos or images, or write those of many to a folder.
 
     An unreadable file is reported, the others are still predicted, and the exit code is 2.
     """
-    from vcycle.data import Replacement, VideoDataset, VideoList
-    from vcycle.tasks.base import tasks
-    from vcycle.tasks.classification.eval_report import top_classes
-    from vcycle.tasks.classification.evaluate import views_of
-    from vcycle.tasks.classification.recipe import ClassificationRecipe
-    from vcycle.tasks.classification.sampling import grids_of
-    from vcycle.tasks.classification.task import ClassificationTask
-    from vcycle.tasks.loaded_model import load_model
-    from vcycle.tasks.recipes import override_trained
-    from vcycle.train.ranks import Ranks
-    from vcycle.train.threads import use_threads
+    from vcycle.console import process
+    from vcycle.console.progress import progress
+    from vcycle.data.engines import make_engine
+    from vcycle.data.prepare.parts import Part
+    from vcycle.tasks.classification.predictions import Predictions
+    from vcycle.tasks.classification.predictor import Predictor
 
-    classifiers = [task.name for task in tasks.values() if isinstance(task, ClassificationTask)]
-    loaded = load_model(model, message, accepted=classifiers)
-    task = loaded.task
-    recipe = override_trained(loaded.recipe, eval_options(views=views), str(model))
-    assert isinstance(recipe, ClassificationRecipe)
-    assert isinstance(task, ClassificationTask)
-    taken = views_of(recipe)
-    # At most one process per clip; but at least one, because a broken file may kill the process that reads it.
-    workers = min(recipe.data.workers, len(files) * taken.clips)
-    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
-    listed = VideoList(
-        root=Path(),
-        paths=[os.fspath(file) for file in files],
-        labels=[0] * len(files),
-        classes=loaded.classes,
-        source=model,
-        frame_rate=task.frame_rate,
-    )
-    dataset = VideoDataset(listed, grids_of(recipe))
-    device = Ranks().device(recipe.run.device, message)
-    use_threads(recipe.run.threads, workers=workers, on_message=message)
-    rows: list[dict[str, Any]] = []
-    damaged: dict[str, str] = {}
-
-    def on_fault(fault: str) -> None:
-        message(fault)
-        path, _, what = fault.removeprefix(f"damaged {task.item} ").rpartition(": ")
-        damaged[path] = what
-
-    evaluator = task.evaluator(recipe, dataset, loaded.classes, final=True)
-    evaluator.on_fault = on_fault
-    for found in evaluator.each(loaded.model.to(device), device):
-        row: dict[str, Any] = {task.item: listed.paths[found.video]}
-        if isinstance(found, Replacement):
-            row["error"] = found.cause
-            message(f"error: {row[task.item]}: {found.cause}")
+    paths = [*(files or []), *(_listed(listed) if listed is not None else [])]
+    if not paths:
+        raise RecipeError("no files: give FILE..., or --list LIST")
+    if out is not None:
+        number = None if part is None else Part.parse(part)
+        predictions = Predictions(given_location(out), model, paths, eval_options(views=views), top, number)
+        if merge:
+            refuse("does not go with --merge, which takes all parts", {f"--part {part}": part})
+            report = predictions.merge()
         else:
-            row["classes"] = top_classes(found.scores, loaded.classes, top)
-            if not json:
-                said = ", ".join(f"{name} {score:.1%}" for name, score in row["classes"].items())
-                result(f"{row[task.item]}: {said}")
-        what = damaged.get(str(row[task.item]))
-        rows.append(row if what is None else row | {"damaged": what})
+            count = workers or (1 if engine == "local" else None)
+            chosen = make_engine(engine, workers=count, patience=PATIENCE, gpus=gpus)
+            with process.resumable("finished files are kept: the same command resumes it"), progress() as shown:
+                report = predictions.run(chosen, shown.count)
+        _tell(out, report, json=json)
+        return
+    of_folders = {"--engine": engine != "local", "--workers": workers, "--gpus": gpus, "--part": part, "--merge": merge}
+    refuse("needs --out FOLDER", of_folders)
+    predictor = Predictor(model, eval_options(views=views), len(paths), message)
+    rows: list[dict[str, Any]] = []
+    for row in predictor.rows(paths, top, message):
+        if "error" in row:
+            message(f"error: {row[predictor.item]}: {row['error']}")
+        elif not json:
+            said = ", ".join(f"{name} {score:.1%}" for name, score in row["classes"].items())
+            result(f"{row[predictor.item]}: {said}")
+        rows.append(row)
     if json:
-        about = {"model": str(model), "weights": loaded.origin, "protocol": evaluator.protocol}
-        print_json(about | {f"{task.item}s": rows})
+        about = {"model": str(model), "weights": predictor.loaded.origin, "protocol": predictor.protocol}
+        print_json(about | {f"{predictor.item}s": rows})
     if any("error" in row for row in rows):
+        raise typer.Exit(2)
+
+
+def _listed(file: Path) -> list[str]:
+    """Return the paths and URLs of a list; relative paths are of the list's folder."""
+    try:
+        lines = file.expanduser().read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecipeError(f"--list {file}: cannot be read: {error}") from error
+    return [str(joined(file.expanduser().parent, line.strip())) for line in lines if line.strip()]
+
+
+def _tell(out: str, report: "PredictionReport", *, json: bool) -> None:
+    """Print the result of predictions in a folder."""
+    if json:
+        print_json({"out": out} | asdict(report))
+    else:
+        for path, cause in report.redone.items():
+            message(f"redone: {path} and those after it: {cause}")
+        result(f"{out}: {report.files:,} files, {report.failed:,} failed")
+    if report.failed:
         raise typer.Exit(2)

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vcycle.console import process
-from vcycle.console.datasets import PATIENCE, DataOverrides, Layout, RecipeOption, files
+from vcycle.console.datasets import (
+    PATIENCE,
+    DataOverrides,
+    EngineOption,
+    Layout,
+    Merge,
+    PartOption,
+    RecipeOption,
+    files,
+)
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
-from vcycle.data.locations import location
+from vcycle.data.locations import Location, location
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import PrepareOptions, tasks
 from vcycle.tasks.recipes import recipe_of_data
@@ -46,6 +55,9 @@ def prepare_videos(
             help="Seconds without progress after which a file counts as bad; by default 60. Not for tiles.",
         ),
     ] = None,
+    engine: EngineOption = "local",
+    part: PartOption = None,
+    merge: Merge = False,
 ) -> float:
     """Write videos at one or several sizes.
 
@@ -57,6 +69,8 @@ def prepare_videos(
         RecipeError: if the recipe is of another task.
     """
     from vcycle.data import Preparation, is_prepared, layout_of, load_index
+    from vcycle.data.engines import make_engine
+    from vcycle.data.prepare.parts import Part
 
     out, dry_run, json = given.out, given.dry_run, given.json
     found = recipe_of_data(given.data, recipe, layout, overrides)
@@ -73,7 +87,21 @@ def prepare_videos(
     videos = every_video(loaded)
     for note in left_out(videos.values()):
         message(note)
-    preparation = Preparation(videos, out, settings, data=folder, workers=given.workers, patience=timeout or PATIENCE)
+    patience = timeout or PATIENCE
+    preparation = Preparation(
+        videos,
+        out,
+        settings,
+        data=folder,
+        workers=given.workers,
+        patience=patience,
+        engine=None if merge else make_engine(engine, workers=given.workers, patience=patience),
+        part=None if part is None else Part.parse(part),
+    )
+    if merge:
+        if part is not None or dry_run:
+            raise DataError(f"--merge takes all parts: leave out {'--dry-run' if part is None else f'--part {part}'}")
+        return _done(given, preparation.merge())
     estimate = preparation.estimate()
     if dry_run:
         if json:
@@ -86,10 +114,15 @@ def prepare_videos(
         preparation.check_space(estimate)
     with process.resumable("finished files are kept: the same command resumes it"), progress() as shown:
         report = preparation.run(shown.count)
-    if json:
-        print_json({"out": str(out)} | asdict(report))
+    return _done(given, report)
+
+
+def _done(given: PrepareOptions, report: "PrepareReport") -> float:
+    """Print the report; return the share of files that failed."""
+    if given.json:
+        print_json({"out": str(given.out)} | asdict(report))
     else:
-        _tell(out, report)
+        _tell(given.out, report)
     return len(report.failed) / max(report.videos, 1)
 
 
@@ -122,13 +155,14 @@ def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
 
     tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
     disk = f"{as_size(estimate.bytes[0])} to {as_size(estimate.bytes[1])} of disk"
-    free = as_size(free_bytes(preparation.out))
+    free = f" ({as_size(free_bytes(preparation.out))} free)" if isinstance(preparation.out, Path) else ""
     time = f"{duration(estimate.seconds[0])} to {duration(estimate.seconds[1])}"
-    processes = f"{preparation.workers} process{'es' if preparation.workers > 1 else ''}"
-    return f"{files(estimate.files)} to do{tried}: about {disk} ({free} free) and {time} with {processes}"
+    workers = preparation.engine.workers
+    processes = f"{workers} process{'es' if workers > 1 else ''}"
+    return f"{files(estimate.files)} to do{tried}: about {disk}{free} and {time} with {processes}"
 
 
-def _tell(out: Path, report: "PrepareReport") -> None:
+def _tell(out: Location, report: "PrepareReport") -> None:
     from vcycle.data.prepare.names import REPORT
 
     for path, cause in list(report.failed.items())[:_SHOWN]:
@@ -139,6 +173,10 @@ def _tell(out: Path, report: "PrepareReport") -> None:
         message(f"damaged: {path}: {frames} frames cannot be decoded and repeat the previous frame")
     for path, cause in list(report.incomplete.items())[:_SHOWN]:
         message(f"damaged: {path}: {cause}")
+    for path, cause in list(report.redone.items())[:_SHOWN]:
+        message(f"redone: {path}: {cause}")
+    if len(report.redone) > _SHOWN:
+        message(f"redone: {len(report.redone) - _SHOWN:,} more, listed in {out / REPORT}")
     if report.left_over:
         message(f"{report.left_over:,} files in {out} no longer belong to a video and are ignored")
     done = report.videos - len(report.failed)

@@ -57,7 +57,8 @@ def prepare_tiles(
     from vcycle.tasks.superres.pairs.resized import resized_pairs
     from vcycle.tasks.superres.pairs.store import is_store
 
-    data, out, workers = local_path(given.data, "data").expanduser(), given.out, given.workers
+    data, out = local_path(given.data, "data").expanduser(), local_path(str(given.out), "the output")
+    workers = given.workers
     scale, degradation = 4 if scale is None else scale, degradation or "bicubic"
     dry_run, json = given.dry_run, given.json
     if degradation not in ("bicubic", "bd", "none"):
