@@ -32,7 +32,7 @@ _WAYS = ("", "-bf16", "-compiled", "-bf16-compiled")
 
 def tables() -> dict[str, str]:
     """The tables, by name."""
-    return {"plans": _plans(), "shapes": _shapes()}
+    return {"plans": _plans(), "plans, short": _short(), "shapes": _shapes()}
 
 
 def sentences() -> dict[str, list[str]]:
@@ -71,6 +71,19 @@ def _plans() -> str:
                 paper = _paper(name, row["plan"])
                 cells = (network, baseline, row["plan"], speedup, f"{row['flop_speedup']:.2f}×", paper)
                 lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _short() -> str:
+    """The papers' plan of each network."""
+    lines = [
+        "| network | plan | steps on this CPU | by FLOPs alone | paper, wall clock |",
+        "|---|---|---:|---:|---:|",
+    ]
+    for name, found in logs():
+        row = next(row for row in found["plans"] if row["plan"] in ("long+short", "hierarchical"))
+        cells = (_name(name, found), row["plan"], f"{row['cpu_speedup']['median']:.1f}×", f"{row['flop_speedup']:.1f}×")
+        lines.append(f"| {' | '.join([*cells, _paper(name, row['plan'])])} |")
     return "\n".join(lines)
 
 

@@ -243,11 +243,10 @@ def sentences() -> dict[str, list[str]]:
     reached = load("recognition/gestures.json")["arms"]
     return {
         "README.md": [
-            f"| gestures: 217 real videos, 10 classes | cascade | {accuracy(g, long)} | {fast[long][0]} "
+            f"[gestures](benchmarks/recognition/README.md): 217 videos, 10 classes | cascade | {accuracy(g, long)} | {fast[long][0]} "
             f"| {_points(gain[long][0])} | {fast[long][1]} | {gain[long][1]} |",
             f"| | shorter cascade | {accuracy(g, short)} | {fast[short][0]} | {gain[short][0]} | {fast[short][1]} "
             f"| {gain[short][1]} |",
-            f"| cascade in space | {accuracy(f, space)} | {fight[0]} | {fight[1]} | {fight[2]} | {fight[3]} |",
             f"best constant shape ({accuracy(g, CONSTANT)}) and its control ({accuracy(g, CONTROL)})",
             f"all end at {_lowest_and_highest()}.",
         ],
