@@ -241,12 +241,13 @@ def test_the_keys_of_a_recipe_are_documented_as_the_schema_has_them():
         assert recipe_keys.filled(page, recipe) == page, "write the tables anew: python docs/recipe_keys.py"
 
 
-def test_the_numbers_of_the_demo_of_images_are_those_of_its_log():
-    tables = loaded(ROOT / "benchmarks" / "images" / "tables.py")
-    for file in tables.PAGES:
+@pytest.mark.parametrize("demo", ["demo", "images"])
+def test_the_numbers_of_a_demo_are_those_of_its_log(demo):
+    tables = loaded(ROOT / "benchmarks" / "demo_tables.py")
+    for file in tables.PAGES[demo]:
         page = file.read_text(encoding="utf-8")
-        assert page.count(tables.BEGIN) == page.count(tables.END) == 1
-        assert tables.filled(page) == page, "write the tables anew: python benchmarks/images/tables.py"
+        assert page.count(tables.begin(demo)) == page.count(tables.END) == 1
+        assert tables.filled(page, demo) == page, "write the tables anew: python benchmarks/demo_tables.py"
 
 
 def test_the_first_two_commands_are_those_that_the_continuous_integration_runs():

@@ -8,4 +8,4 @@ out=${OUT:-out/study}
 vcycle compare demo/images seeds=0-4 --margin 1.5 --out "$out" plan=constant,control:cascade,cascade
 cp "$out/results.jsonl" study.jsonl
 cp "$out/comparison.png" "$out/environments.json" .
-python tables.py "$out"
+python ../demo_tables.py images "$out"
