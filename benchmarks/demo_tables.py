@@ -52,6 +52,15 @@ def log_of(demo: str) -> dict[str, Any]:
     return found
 
 
+def cells(demo: str) -> str:
+    """The cells of a demo's row in docs/expect.md."""
+    arms, best = (found := log_of(demo))["arms"], found["plan"]
+    over = [arms[best][key] for key in ("over_constant", "over_control")]
+    work = f"{arms[found['constant']]['work'] / arms[best]['work']:.1f}× less"
+    differences = (f"{_points(gain['paired']['difference'])} ({_range(gain['paired'])})" for gain in over)
+    return " | ".join([work, *(f"{gain['speedup']:.1f}×" for gain in over), *differences])
+
+
 def _table(found: Mapping[str, Any]) -> list[str]:
     """A row per plan, with its time and speed-up by steps timed in turns."""
     name = found["measure"]["name"]

@@ -248,6 +248,16 @@ def test_the_numbers_of_a_demo_are_those_of_its_log(demo):
         page = file.read_text(encoding="utf-8")
         assert page.count(tables.begin(demo)) == page.count(tables.END) == 1
         assert tables.filled(page, demo) == page, "write the tables anew: python benchmarks/demo_tables.py"
+    expected = (ROOT / "docs" / "expect.md").read_text(encoding="utf-8").replace(" points (", " (")
+    assert f", cascade | {tables.cells(demo)} |" in expected
+
+
+def test_the_first_number_of_the_readme_is_that_of_the_demos_log():
+    found = loaded(ROOT / "benchmarks" / "demo_tables.py").log_of("demo")
+    gains = [found["arms"][found["plan"]][key] for key in ("over_constant", "over_control")]
+    told = re.search(r"trains \*\*(\S+)× faster\*\*", (ROOT / "README.md").read_text(encoding="utf-8"))
+    assert {told[1]} == {f"{gain['speedup']:.1f}" for gain in gains}
+    assert {gain["no_worse"] for gain in gains} == {"shown"}
 
 
 def test_the_first_two_commands_are_those_that_the_continuous_integration_runs():

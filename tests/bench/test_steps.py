@@ -31,9 +31,7 @@ QUICK = Effort(repeats=2, seconds=0.0)
 
 @pytest.fixture
 def recipe():
-    return load_recipe(
-        "demo/digits", ["training.size=16", "training.frames=4", "training.batch=4", "run.device=cpu"]
-    )
+    return load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.batch=4", "run.device=cpu"])
 
 
 @pytest.fixture
