@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Leave-people-out folds of two sets: the cascade as shipped in videos/small, the constant shape and its LR-matched control, at
-# several lengths. VCYCLE_TEST_DATA is the folder that holds mhad_depth/ and lips_phrases/. Goes on where it stopped.
+# several lengths. VCYCLE_TEST_DATA is the folder that holds mhad_depth/ and lips_phrases/. It resumes where it stopped.
 # SETS chooses a part: SETS=mhad_depth ./study.sh
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
@@ -18,4 +18,4 @@ for set in ${SETS:-mhad_depth lips_phrases}; do
     folds "$set" control:cascade@2,constant@2,cascade@2.5 30
     python ../recognition/folds.py table "$set.jsonl"
 done
-python ../recognition/folds.py picture people.png "depth=mhad_depth.jsonl" "lips=lips_phrases.jsonl"
+python ../recognition/folds.py picture people.png "actions=mhad_depth.jsonl" "phrases=lips_phrases.jsonl"

@@ -126,7 +126,8 @@ def sentences() -> dict[str, list[str]]:
     hierarchical, plain = (_seeds(PLAN, other) for other in (CONTROL, CONSTANT))
     return {
         "README.md": [
-            f"[super-resolution](benchmarks/superresolution/README.md), 2 clips of Vid4 | hierarchical | | {fast[CONSTANT]} | {_gain(CONSTANT)} "
+            "[super-resolution](benchmarks/superresolution/README.md), 2 clips of Vid4 | hierarchical | "
+            f"| {fast[CONSTANT]} | {_gain(CONSTANT)} "
             f"| {fast[CONTROL]} | {_gain(CONTROL)} |",
             f"the hierarchical plan ended at {ended[PLAN][0]} dB in {ended[PLAN][1]} of processor time. The constant "
             f"shape ended at {ended[CONSTANT][0]} dB in {ended[CONSTANT][1]}, and the plan's control at "

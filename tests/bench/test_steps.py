@@ -32,7 +32,7 @@ QUICK = Effort(repeats=2, seconds=0.0)
 
 @pytest.fixture
 def recipe():
-    return load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.batch=4"])
+    return load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.batch=4", "run.device=cpu"])
 
 
 @pytest.fixture
@@ -282,7 +282,9 @@ def test_the_tables_of_a_large_network_fit_into_100_columns(with_data, share):
 
 
 def test_a_frozen_backbone_has_no_gradients_to_compute(recipe, plans):
-    frozen = load_recipe("demo/digits", ["training.size=16", "training.frames=4", "training.freeze=backbone"])
+    frozen = load_recipe(
+        "demo/digits", ["training.size=16", "training.frames=4", "training.freeze=backbone", "run.device=cpu"]
+    )
     shape = plans["constant"].baseline_shape
     whole, part = (step_flops(workload_of(each, 12), shape) for each in (recipe, frozen))
     assert 0.3 < part / whole < 0.4  # forward alone
@@ -334,7 +336,7 @@ def test_super_resolution_steps_are_measured_by_the_same_means():
     assert step_flops(workload, longer) > 1.9 * step_flops(workload, shape)
 
 
-SMALL = ["training.size=16", "training.frames=4", "training.batch=4", "plans.long+short.cycles=1"]
+SMALL = ["training.size=16", "training.frames=4", "training.batch=4", "plans.long+short.cycles=1", "run.device=cpu"]
 
 
 def test_the_command_times_real_steps_and_shows_them(capsys, tmp_path):

@@ -11,7 +11,8 @@ from vcycle.cli.app import app
 from vcycle.errors import VcycleError
 from vcycle.report.variants import variants_table
 
-BENCH = ["bench", "demo/digits", "training.size=16", "training.frames=4", "training.batch=4", "--plans", "constant"]
+SMALL = ["training.size=16", "training.frames=4", "training.batch=4", "run.device=cpu"]
+BENCH = ["bench", "demo/digits", *SMALL, "--plans", "constant"]
 QUICK = ["--repeats", "1", "--seconds", "0"]
 
 

@@ -139,7 +139,6 @@ def small_demo(monkeypatch):
     data["data"]["digits"] = digits.model_dump()
     data["training"] |= {"epochs": 3, "frames": 4, "batch": 2, "warmup": None, "decay": {"law": "constant"}}
     data["model"] = {"name": "r3d_tiny", "options": {"widths": [4, 8, 8]}}
-    data["plans"]["long+short"] |= {"cycles": 1}
     small = RecognitionRecipe.model_validate(data)
     monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name, _: {"demo/digits": small}[name])
 
@@ -149,7 +148,7 @@ def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
     assert ran.code == 0, ran.err
     assert ran.out.count("\n") == 1
     data = json.loads(ran.out)
-    assert data["plan"] == "cascade"
+    assert (data["plan"], data["split"], data["margin"]) == ("cascade", "test", 0.015)
     for name in ("constant", "control", "multigrid"):
         has_arm(data, name)
         assert data["arms"][name]["accuracy"] == data["arms"][name]["value"]
@@ -162,8 +161,8 @@ def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
 
     # For people: the same table, from the trainings that are done.
     ran = vcycle("demo", "--seeds", "1", "--out", "shown")
-    assert "reusing 4 of 4 finished runs" in ran.err
-    for name in ("constant", "control:cascade", "long+short", "cascade"):
+    assert "reusing 3 of 3 finished runs" in ran.err
+    for name in ("constant", "control:cascade", "cascade"):
         assert name in ran.out
     assert "no plan beat chance (50.0 %: the largest class's share of 4 test videos)" in ran.out  # too few to show it
     assert "cascade trains" not in ran.out

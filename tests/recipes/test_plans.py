@@ -68,7 +68,8 @@ def test_the_recipes_options_reach_their_plans():
     assert len(stages("long", "plans.long.long_shapes=[[0.5, 1], [1, 1]]")) < len(stages("long"))
     two = ("plans.cascade.shapes=[[1, 0.5], [1, 1]]", "plans.cascade.weights=[1, 3]")
     assert len(stages("cascade", *two, "plans.cascade.finish=cosine")) == 2
-    assert len(stages("cascade", *two, "plans.cascade.finish=law")) == 2 + 3  # the law's drops
+    law = ("plans.cascade.finish=law", "training.decay={law: steps, milestones: [2, 3, 4]}")
+    assert len(stages("cascade", *two, *law)) == 2 + 3  # the law's drops
     (cell, *_), *_ = (stage.pattern for stage in stages("short", "plans.short.short_sizes=[0.25]"))
     assert cell.size == 8
     steps = RECOGNITION.plan(load_recipe(DEMO, ["plans.long+short.steps=500"]), 1200, "long+short")
@@ -197,7 +198,7 @@ FEW = ["training.min_steps=600", "training.epochs=10", "training.batch=4"]
 
 
 def test_few_videos_are_seen_until_the_least_number_of_steps_is_reached():
-    laws = ["training.warmup.length=1", "training.decay.milestones=[4, 8]"]
+    laws = ["training.warmup.length=1", "training.decay={law: steps, milestones: [4, 8]}"]
     recipe = load_recipe(DEMO, [*FEW, *laws])
     few, many = baseline_of(recipe, 40), baseline_of(recipe, 4000)
     assert few.total_steps == 600

@@ -24,8 +24,9 @@ DIGITS = (
     "data.digits.clips={train: 8, val: 2, test: 1}",
     "training.epochs=6",
     "training.lr=0.002",
-    "training.decay.milestones=[2.3, 3.8, 4.9]",
+    "training.decay={law: steps, milestones: [2.3, 3.8, 4.9], gamma: 0.1}",
     "training.warmup={length: 0.65, start_lr: 0.0005}",
+    "run.device=cpu",
     "run.validate_every=100",
 )
 """14 stages of two or one steps, with up to three batch shapes each."""

@@ -185,11 +185,12 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
             marker="o",
             capsize=3,
         )
+    longest = max(arm["train_seconds"] for arm in data["arms"].values())
     splits = {curves: "validation", ends: "test" if tested else "validation"}
     for axis, split in splits.items():
         axis.set_xlabel(f"training time (s), {clock_of(data)}")
         axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
-        axis.set_xlim(0, None)
+        axis.set_xlim(0, max(axis.get_xlim()[1], 1.05 * longest))  # autoscaling leaves half a dot outside
         axis.grid(alpha=0.3)
     reference_line(curves, data, "val")
     if tested:

@@ -11,6 +11,8 @@ Arrays are planes of light in video levels: luma ``(frames, height, width)`` in 
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,6 +34,7 @@ from vcycle.tasks.digit_scans import (
 )
 from vcycle.tasks.recognition.recipe import DigitsSection
 from vcycle.utils.atomic import atomic_path
+from vcycle.utils.cores import cores
 from vcycle.utils.folders import make_folder
 
 __all__ = ["MARKER", "MOTIONS", "render_digits", "render_luma"]
@@ -93,10 +96,14 @@ def render_digits(
         for split in settings.clips:
             for name, _, _ in settings.classes:
                 make_folder(root / split / name)
-        for done, job in enumerate(jobs, start=1):
-            _write_clip(root, settings, job)
-            if progress is not None:
-                progress(done, len(jobs))
+        # Half of the time is the encoder's, which runs without the interpreter's lock.
+        with ThreadPoolExecutor(cores()) as pool:
+            try:
+                for done, _ in enumerate(pool.map(partial(_write_clip, root, settings), jobs), start=1):
+                    if progress is not None:
+                        progress(done, len(jobs))
+            finally:
+                pool.shutdown(cancel_futures=True)
     return root
 
 

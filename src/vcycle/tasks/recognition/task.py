@@ -59,10 +59,11 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
     }
     demo = Demo(
         recipe="demo/digits",
-        plans=("constant", "control:cascade", "long+short", "cascade"),
+        plans=("constant", "control:cascade", "cascade"),
         about="digits in motion",
         folder="vcycle-demo",
-        seeds=2,
+        seeds=4,
+        margin=1.5,
         as_data=_demo_data,
     )
     free_keys = (

@@ -1,0 +1,67 @@
+"""What the pages show of the study of a demo: its table, its verdicts, and the numbers of its row in docs/expect.md.
+
+python -m benchmarks.demos DEMO STUDY takes the comparison from the folder of a study into that of the demo's log, demo
+or images, without the trainings, which study.jsonl has.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.logs import HERE, interval, over, percent, signed, table, times
+
+__all__ = ["expected", "results"]
+
+AGAINST = {"over_constant": "the constant shape", "over_control": "its control"}
+
+
+def results(found: Mapping[str, Any]) -> str:
+    """The table of a comparison and its verdicts."""
+    return "\n".join([_table(found), "", *_verdicts(found)])
+
+
+def expected(found: Mapping[str, Any]) -> list[str]:
+    """Work, speed-ups and differences in accuracy, over the constant shape and over the control."""
+    arms = found["arms"]
+    gains = [arms[found["plan"]][against] for against in AGAINST]
+    work = times(arms[found["constant"]]["work"] / arms[found["plan"]]["work"])
+    return [f"{work} less", *(times(gain["speedup"]) for gain in gains), *(over(gain["paired"]) for gain in gains)]
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    """A row per plan, with its time and speed-up by steps timed in turns."""
+    rows = []
+    for name, arm in found["arms"].items():
+        ratios = (times(arm[against]["speedup"]) if against in arm else "" for against in AGAINST)
+        value = f"{percent(arm['value'])} ± {100 * arm['value_std']:.1f}"
+        rows.append([f"`{name}`", f"{arm['steps']:,}", f"{arm['train_seconds']:.1f} s", value, *ratios])
+    test = f"{found['measure']['name']} (test)"
+    return table(["plan", "steps", "training time", test, "speed-up over constant shape", "over its control"], rows)
+
+
+def _verdicts(found: Mapping[str, Any]) -> list[str]:
+    """A line per reference: the difference, its intervals, and whether non-inferiority is shown."""
+    arm, samples, shown = found["arms"][found["plan"]], found["measure"]["samples"], []
+    for against, reference in AGAINST.items():
+        gain = arm[against]
+        verdict = {"shown": "shown", "not shown": "inconclusive", "shown worse": "refuted"}[gain["no_worse"]]
+        shown.append(
+            f"- `{found['plan']}` minus {reference}: {signed(100 * gain['paired']['difference'])} points (95 % CI "
+            f"{_range(gain['paired'])} over seeds and {samples}, {_range(gain['difference'])} over seeds alone); "
+            f"non-inferiority (margin {100 * found['margin']:g} points): {verdict}."
+        )
+    return shown
+
+
+def _range(found: Mapping[str, float]) -> str:
+    return interval(100 * found["low"], 100 * found["high"])
+
+
+if __name__ == "__main__":
+    demo, study = sys.argv[1:]
+    taken = json.loads((Path(study) / "comparison.json").read_text(encoding="utf-8"))
+    del taken["runs"]
+    text = json.dumps(taken, indent=1, ensure_ascii=False) + "\n"
+    (HERE / demo / "comparison.json").write_text(text, encoding="utf-8")
