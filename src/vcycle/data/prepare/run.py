@@ -339,7 +339,7 @@ class Preparation:
         left = [file for file in self.files if file.name not in done]
         before = journal.names("written")
         if left and (self.part is not None or any(file.name in places or file.name in before for file in left)):
-            # The index of an earlier run would be wrong once a file is replaced. A part may replace one of another part.
+            # The index of an earlier run would be wrong once a file is replaced. So would a part's.
             (self.out / INDEX).unlink(missing_ok=True)
         if self.settings.to == "array":
             function: Function = copy_file
