@@ -130,3 +130,21 @@ def test_predictions_in_a_folder_are_those_that_are_printed_in_one_run_and_in_pa
     other = vcycle(*into[:-3], "--top", "2", "--out", "whole")
     assert "was predicted with top 1, not 2" in other.err
     assert "--part needs --out FOLDER" in vcycle("predict", trained[0], paths[0], "--part", "1/2").err
+
+
+def test_files_listed_twice_keep_their_order_and_odd_lists_are_read(vcycle, trained, videos, here):
+    one, other = sorted(videos.glob("val/*/*.mp4"))[:2]
+    (here / "list.txt").write_bytes(f"\ufeff{one}\r\n{other}\r\n{one}\r\n".encode() + b"\r\n")
+    ran = vcycle("predict", trained[0], "--list", "list.txt", "odd\udcff.mp4", "--out", "found")
+    assert (ran.code, ran.out.strip()) == (2, "found: 4 files, 1 failed")
+    rows = [json.loads(line) for line in (here / "found/predictions.jsonl").open()]
+    assert [row["video"] for row in rows] == ["odd\udcff.mp4", str(one), str(other), str(one)]
+    (here / "list.txt").write_text(str(one), encoding="utf-16")
+    refused = vcycle("predict", trained[0], "--list", "list.txt", "--out", "found")
+    assert (refused.code, "list.txt: not a text file in UTF-8" in refused.err) == (2, True)
+
+
+def test_a_model_that_cannot_be_used_leaves_no_folder(vcycle, videos, here):
+    ran = vcycle("predict", "no-such-run", videos / "val/left/0.mp4", "--out", "found")
+    assert (ran.code, len(ran.err.splitlines())) == (2, 1)
+    assert not (here / "found").exists()

@@ -121,6 +121,27 @@ def test_a_file_that_is_gone_or_has_changed_is_named(out, video_set, splits_of, 
         Preparation(splits_of(video_set), out, SETTINGS).merge()
 
 
+def test_jobs_that_would_write_the_files_of_others_are_refused(whole, out, tmp_path, video_set, prepare, merge):
+    with pytest.raises(DataError, match=r"holds parts of 3, not of 4"):
+        prepare(video_set, out, SETTINGS, part=Part(1, 4))
+    assert not (out / "parts/1-of-4").exists()
+    single = shutil.copytree(whole[0], tmp_path / "single")
+    with pytest.raises(DataError, match=r"was prepared as a whole, not in parts: leave out --part 1/2"):
+        prepare(video_set, single, SETTINGS, part=Part(1, 2))
+    assert not (single / "parts").exists()
+    folder = Part(2, 3).folder(out)
+    with locked_folder(out, {}, data=None, parts=[folder]), pytest.raises(DataError, match=r"2-of-3|is writing to it"):
+        merge(out)
+    assert not (out / "index.npz").exists()
+
+
+def test_the_missing_of_very_many_parts_are_counted(out, merge):
+    shutil.rmtree(out / "parts")
+    Part(2, 999_999_999).folder(out).mkdir(parents=True)
+    with pytest.raises(DataError, match=r"unfinished parts: 1/999999999, 2/999999999, .* and 999999991 more"):
+        merge(out)
+
+
 @pytest.mark.parametrize("text", ["0/3", "4/3", "3", "a/b", "1/0", "-1/3"])
 def test_a_part_is_one_of_n(text):
     with pytest.raises(DataError, match=r"K/N is accepted"):

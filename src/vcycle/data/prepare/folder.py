@@ -65,6 +65,7 @@ def locked_folder(
     data: Location | None,
     command: str = "prepare",
     parts: Sequence[Location] = (),
+    merge: bool = False,
 ) -> Iterator[None]:
     """Lock the folder of a command, record what it writes, and remove half-written files.
 
@@ -76,6 +77,8 @@ def locked_folder(
         data: See ``check_folder``.
         command: The command.
         parts: Folders of parts to lock instead; others may write to the other parts meanwhile.
+        merge: Whether to lock the folder itself after all, and to refuse it while another process writes to one of the
+            parts.
 
     Raises:
         DataError: If another process is writing to the folder, or it cannot be written.
@@ -90,20 +93,27 @@ def locked_folder(
             "with locks"
         ) from error
 
+    whole = merge or not parts
     with ExitStack() as stack:
         try:
-            for folder in parts or [out]:
+            for folder in [out] if whole else parts:
                 if isinstance(folder, Path):
                     folder.mkdir(parents=True, exist_ok=True)
                     stack.enter_context(file_lock(folder / _LOCK, refusal=refusal, on_unsupported=refuse))
+            # A part that starts from now on waits for the lock of the folder. One lock is open at a time: there may be
+            # more parts than a process may open files.
+            for folder in parts if merge else ():
+                if isinstance(folder, Path):
+                    with file_lock(folder / _LOCK, refusal=refusal):
+                        pass
             # Parts may start at the same moment: one after the other looks at the folder and records the settings.
-            with file_lock(out / _LOCK) if parts and isinstance(out, Path) else nullcontext():
+            with nullcontext() if whole or isinstance(out, Url) else file_lock(out / _LOCK):
                 check_folder(out, wanted, data=data, command=command)  # check again under the lock
                 if not (out / f"{command}.json").exists():
                     write_json(out / f"{command}.json", dict(wanted))
         except OSError as error:
             raise DataError(f"{out}: cannot be written: {error.strerror or error}") from error
-        if isinstance(out, Path) and not parts:
+        if isinstance(out, Path) and whole:
             for partial in out.rglob(f"*{PARTIAL}"):
                 partial.unlink(missing_ok=True)
             for tried in out.glob(f"{TRIED}*"):

@@ -10,6 +10,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, TypeVar
 
 from vcycle.data.locations import Location, entries
@@ -64,6 +65,15 @@ class Part:
         """Return the part's own folder in the prepared one."""
         return out / PARTS / f"{self.number}-of-{self.of}"
 
+    def refuse_others(self, out: Location) -> None:
+        """Refuse a folder with parts of another division, whose files two jobs would write.
+
+        Raises:
+            DataError: If it has some.
+        """
+        for of in sorted({of for _, of in _parts_in(out)} - {self.of}):
+            raise DataError(f"{out}: holds parts of {of}, not of {self.of}: choose another folder or delete them")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PartResult:
@@ -107,19 +117,18 @@ def finished_parts(out: Location, settings: Mapping[str, Any], names: Sequence[s
     Raises:
         DataError: If a part is missing or unfinished, or is of other settings or files.
     """
-    folder = out / PARTS
-    found = {tuple(map(int, match.groups())) for entry in entries(folder) if (match := _FOLDER.fullmatch(entry))}
+    found = _parts_in(out)
     if not found:
         raise DataError(f"{out}: holds no parts: run vcycle prepare with --part 1/N to N/N first")
     counts = sorted({of for _, of in found})
     if len(counts) > 1:
-        raise DataError(f"{folder}: holds parts of {' and of '.join(map(str, counts))}: delete those of one division")
+        raise DataError(
+            f"{out / PARTS}: holds parts of {' and of '.join(map(str, counts))}: delete those of one division"
+        )
     results: dict[Part, PartResult] = {}
-    missing: list[str] = []
-    for part in (Part(number, counts[0]) for number in range(1, counts[0] + 1)):
+    for part in (Part(number, counts[0]) for number, _ in sorted(found)):
         written = read_json(part.folder(out) / _RESULT)
         if written is None:
-            missing.append(str(part))
             continue
         try:
             results[part] = PartResult(**written)
@@ -131,7 +140,15 @@ def finished_parts(out: Location, settings: Mapping[str, Any], names: Sequence[s
                 raise DataError(f"{out}: part {part} was prepared with {key} {had}, not {value}: run it again")
         if results[part].names != PartResult.digest(part.select(names)):
             raise DataError(f"{out}: part {part} is of another list of files: run --part {part} again")
-    if missing:
-        shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+    if missing := counts[0] - len(results):
+        parts = (Part(number, counts[0]) for number in range(1, counts[0] + 1))
+        first = ", ".join(str(part) for part in islice((part for part in parts if part not in results), 8))
+        shown = first + (f" and {missing - 8} more" if missing > 8 else "")
         raise DataError(f"{out}: unfinished parts: {shown}: run them, and merge then")
     return results
+
+
+def _parts_in(out: Location) -> set[tuple[int, int]]:
+    """Return the numbers of the parts in a prepared folder, and of how many each is."""
+    matches = (_FOLDER.fullmatch(entry) for entry in entries(out / PARTS))
+    return {(int(match[1]), int(match[2])) for match in matches if match is not None}

@@ -156,6 +156,10 @@ class Preparation:
         state = _State()
         if self.part is None and entries(self.out / PARTS):
             raise DataError(f"{self.out}: holds parts: write those that are missing with --part, then --merge")
+        if self.part is not None:
+            self.part.refuse_others(self.out)
+            if (self.out / JOURNAL).exists():
+                raise DataError(f"{self.out}: was prepared as a whole, not in parts: leave out --part {self.part}")
         locked = () if self.part is None else [self.part.folder(self.out)]
         look_at(self.files)
         with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
@@ -191,7 +195,8 @@ class Preparation:
         look_at(self.files)
         results = finished_parts(self.out, self.content, [file.name for file in self.sources.files])
         locked = [part.folder(self.out) for part in results]
-        with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
+        lock = locked_folder(self.out, self.content, data=self.data, parts=locked, merge=True)
+        with lock, self._faults_of_output(state):
             for part, result in results.items():
                 journal = self._journal(part)
                 state.failures |= result.failed
@@ -332,8 +337,9 @@ class Preparation:
         """Write the remaining files."""
         done = state.records.keys() | state.failures.keys()
         left = [file for file in self.files if file.name not in done]
-        if any(file.name in places or file.name in journal.names("written") for file in left):
-            # The index of an earlier run would be wrong once a file is replaced.
+        before = journal.names("written")
+        if left and (self.part is not None or any(file.name in places or file.name in before for file in left)):
+            # The index of an earlier run would be wrong once a file is replaced. So would a part's.
             (self.out / INDEX).unlink(missing_ok=True)
         if self.settings.to == "array":
             function: Function = copy_file

@@ -35,7 +35,10 @@ class SegmentedLines:
             for name in sorted(entries(self._folder)):
                 self._count = max(self._count, int(name.partition(".")[0]) + 1)
                 for line in (self._folder / name).read_bytes().splitlines():
-                    found = json.loads(line)
+                    try:
+                        found = json.loads(line)
+                    except (ValueError, RecursionError):
+                        continue
                     if isinstance(found, dict) and all(type(found.get(key)) is kind for key, kind in needed.items()):
                         yield found
         except (OSError, ValueError) as error:

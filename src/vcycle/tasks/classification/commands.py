@@ -1,5 +1,6 @@
 """Implements `vcycle predict`, which classifies files with a trained model, and the options of `vcycle eval`."""
 
+import io
 import re
 from dataclasses import asdict
 from pathlib import Path
@@ -9,6 +10,7 @@ import typer
 
 from vcycle.console.datasets import PATIENCE, EngineOption, Merge, PartOption, refuse
 from vcycle.console.output import message, print_json, result
+from vcycle.data.layouts.files import text_blocks
 from vcycle.data.locations import given_location, joined
 from vcycle.errors import RecipeError
 
@@ -110,11 +112,9 @@ def predict(
 
 def _listed(file: Path) -> list[str]:
     """Return the paths and URLs of a list; relative paths are of the list's folder."""
-    try:
-        lines = file.expanduser().read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise RecipeError(f"--list {file}: cannot be read: {error}") from error
-    return [str(joined(file.expanduser().parent, line.strip())) for line in lines if line.strip()]
+    file = file.expanduser()
+    lines = (line.strip() for block in text_blocks(file) for line in io.StringIO(block, newline=None))
+    return [str(joined(file.parent, line)) for line in lines if line]
 
 
 def _tell(out: str, report: "PredictionReport", *, json: bool) -> None:

@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from vcycle.data.engines.jobs import Engine, Job, Progress, Tell, each
+from vcycle.data.layouts.files import printable
 from vcycle.data.locations import Location, Url
-from vcycle.data.prepare.folder import check_folder, locked_folder
+from vcycle.data.prepare.folder import check_folder, locked_folder, read_json
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import JOURNAL
 from vcycle.data.prepare.parts import Part, PartResult, finished_parts
 from vcycle.data.prepare.sources import Source, look_at
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.errors import DataError
+from vcycle.tasks.classification.predictor import Predictor, open_classifier
+from vcycle.tasks.saved_weights import run_of
+from vcycle.train.run import RunFolder
 from vcycle.utils.atomic import atomic_text
 
 __all__ = ["PREDICTIONS", "PredictTask", "PredictionReport", "Predictions", "predict_files"]
@@ -91,7 +95,7 @@ class Predictions:
         self._out, self._part = out, part
         self._model, self._overrides, self._top = str(model), tuple(overrides), top
         self._content = {"model": self._model, "changes": list(overrides), "top": top}
-        self._content |= {"weights": list(stamp_of(model)), "files": PartResult.digest(files)}
+        self._content |= {"weights": list(stamp_of(_weights(model))), "files": PartResult.digest(files)}
         check_folder(out, self._content, data=None, command="predict")
         sources = [Source(name=file, path=file, frame_rate=None) for file in files]
         self._chunks = [
@@ -113,6 +117,10 @@ class Predictions:
         chunks = self._chunks if part is None else part.select(self._chunks)
         redone: dict[str, str] = {}
         look_at([file for chunk in chunks for file in chunk.files])
+        if read_json(self._out / "predict.json") is None:
+            open_classifier(Path(self._model), self._overrides)  # one that cannot be used leaves no folder behind
+        if part is not None:
+            part.refuse_others(self._out)
         locked = [] if part is None else [part.folder(self._out)]
         with locked_folder(self._out, self._content, data=None, command="predict", parts=locked):
             with self._journal(part) as journal, engine as running:
@@ -159,19 +167,21 @@ class Predictions:
         rows_of: dict[str, Any] = {}
         redone: dict[str, str] = {}
         look_at([file for chunk in self._chunks for file in chunk.files])
-        for part, result in results.items():
-            journal = self._journal(part)
-            redone |= result.redone
-            for chunk in part.select(self._chunks):
-                found = journal.get("rows", chunk.name, chunk.stamps)
-                if found is None:
-                    raise DataError(
-                        f"{chunk.files[0].path} or a file after it has changed since part {part} was written: "
-                        f"run --part {part}"
-                    )
-                rows_of[chunk.name] = found
-        rows = [row for chunk in self._chunks for row in rows_of[chunk.name]]
-        self._write(rows)
+        locked = [part.folder(self._out) for part in results]
+        with locked_folder(self._out, self._content, data=None, command="predict", parts=locked, merge=True):
+            for part, result in results.items():
+                journal = self._journal(part)
+                redone |= result.redone
+                for chunk in part.select(self._chunks):
+                    found = journal.get("rows", chunk.name, chunk.stamps)
+                    if found is None:
+                        raise DataError(
+                            f"{chunk.files[0].path} or a file after it has changed since part {part} was written: "
+                            f"run --part {part}"
+                        )
+                    rows_of[chunk.name] = found
+            rows = [row for chunk in self._chunks for row in rows_of[chunk.name]]
+            self._write(rows)
         return PredictionReport(files=len(rows), failed=sum("error" in row for row in rows), redone=redone)
 
     def _journal(self, part: Part | None) -> Journal:
@@ -180,7 +190,7 @@ class Predictions:
         return Journal(file, {"rows": list}, lenient=True)
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        text = printable("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         place = self._out / PREDICTIONS
         try:
             if isinstance(place, Url):
@@ -189,6 +199,11 @@ class Predictions:
                 atomic_text(place, text)
         except OSError as error:
             raise DataError(f"{place}: cannot be written: {error.strerror or error}") from error
+
+
+def _weights(model: Path) -> Path:
+    """Return what holds a model's weights: of a run, other files change too."""
+    return RunFolder(model).checkpoints if model.is_dir() and run_of(model) is not None else model
 
 
 def _paths(chunk: _Chunk) -> tuple[str, ...]:
@@ -205,12 +220,12 @@ def predict_files(task: PredictTask, tell: Tell) -> list[dict[str, Any]]:
     for row in _predictor(task.model, task.overrides).rows(task.files, task.top):
         found.append(row)
         tell(len(found) / len(task.files))
-    order = {path: number for number, path in enumerate(task.files)}
-    return sorted(found, key=lambda row: order[next(iter(row.values()))])
+    places: dict[str, list[int]] = {}  # a file may be listed twice
+    for number, path in reversed(list(enumerate(task.files))):
+        places.setdefault(path, []).append(number)
+    return sorted(found, key=lambda row: places[next(iter(row.values()))].pop())
 
 
 @lru_cache(maxsize=1)
-def _predictor(model: str, overrides: tuple[str, ...]) -> Any:
-    from vcycle.tasks.classification.predictor import Predictor
-
+def _predictor(model: str, overrides: tuple[str, ...]) -> Predictor:
     return Predictor(Path(model), overrides, _CHUNK)

@@ -11,12 +11,27 @@ from vcycle.tasks.classification.evaluate import views_of
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.classification.sampling import grids_of
 from vcycle.tasks.classification.task import ClassificationTask
-from vcycle.tasks.loaded_model import load_model
+from vcycle.tasks.loaded_model import LoadedModel, load_model
 from vcycle.tasks.recipes import override_trained
 from vcycle.train.ranks import Ranks
 from vcycle.train.threads import use_threads
 
-__all__ = ["Predictor"]
+__all__ = ["Predictor", "open_classifier"]
+
+
+def open_classifier(
+    model: Path, overrides: Sequence[str], on_message: Callable[[str], None] = lambda _: None
+) -> tuple[LoadedModel, ClassificationRecipe]:
+    """Load a model and change its recipe; the arguments are those of ``Predictor``.
+
+    Raises:
+        CheckpointError, RecipeError: For the reasons of ``load_model``.
+    """
+    classifiers = [task.name for task in tasks.values() if isinstance(task, ClassificationTask)]
+    loaded = load_model(model, on_message, accepted=classifiers)
+    recipe = override_trained(loaded.recipe, overrides, str(model))
+    assert isinstance(recipe, ClassificationRecipe)
+    return loaded, recipe
 
 
 class Predictor:
@@ -36,10 +51,7 @@ class Predictor:
         Raises:
             CheckpointError, RecipeError: For the reasons of ``load_model``.
         """
-        classifiers = [task.name for task in tasks.values() if isinstance(task, ClassificationTask)]
-        self.loaded = load_model(model, on_message, accepted=classifiers)
-        recipe = override_trained(self.loaded.recipe, overrides, str(model))
-        assert isinstance(recipe, ClassificationRecipe)
+        self.loaded, recipe = open_classifier(model, overrides, on_message)
         assert isinstance(self.loaded.task, ClassificationTask)
         self._task = self.loaded.task
         # At most one process per clip; but at least one, because a broken file may kill the process that reads it.
