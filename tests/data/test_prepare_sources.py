@@ -45,7 +45,7 @@ def test_a_file_is_looked_at_when_it_is_asked_for_and_then_remembered(tmp_path):
     found = find_sources({"train": listed(tmp_path, ["a.mp4", "b.mp4"])})
     (tmp_path / "b.mp4").write_bytes(b"12345")
     stamp = found.files[0].stamp
-    assert (stamp.size, found.files[1].size, found.bytes) == (3, 5, 8)
+    assert (stamp.size, found.files[1].size, sum(file.size for file in found.files)) == (3, 5, 8)
     os.truncate(tmp_path / "a.mp4", 1)
     assert found.files[0].stamp == stamp
 
