@@ -4,10 +4,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import vcycle
+from vcycle.data.engines import local
 from vcycle.data.engines.jobs import Job, OutputError
 from vcycle.data.engines.local import ProcessPool
 from vcycle.errors import DataError
@@ -15,7 +17,7 @@ from vcycle.errors import DataError
 pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 
 FUNCTIONS = """
-import os, signal, time
+import os, signal, threading, time
 from vcycle.data import VideoError
 from vcycle.data.engines.jobs import OutputError
 
@@ -39,10 +41,14 @@ def work(task, tell):
         raise KeyError("something\\nelse")
     if task == "disk":
         raise OutputError("out: No space left on device")
+    if task == "not sent back":
+        return threading.Lock()
     if task == "slow":
-        for step in range(6):
-            time.sleep(0.4)
-            tell(step / 6)
+        step = 0
+        while not os.path.exists(__file__ + ".enough"):
+            time.sleep(0.05)
+            tell(step / (step + 1))
+            step += 1
     return task * 2
 """
 
@@ -79,14 +85,26 @@ def work(tmp_path, monkeypatch):
 
 def run(work, payloads, *, workers=2, patience=20.0, **options):
     with ProcessPool(workers, patience=patience) as engine:
-        outcomes = list(engine.run(work, [Job(payload=payload, size=1) for payload in payloads], **options))
+        # A large file may be silent for longer, so on a busy machine none is given up but those that never end.
+        jobs = [Job(payload=payload, size=1 if payload in ("hang", "stop") else 2_000_000_000) for payload in payloads]
+        outcomes = list(engine.run(work, jobs, **options))
         assert len(outcomes) == len(payloads)
         return {outcome.job.payload: outcome.cause or outcome.result for outcome in outcomes}
 
 
+def workers_of(children):
+    return [pid for pid in children(os.getpid()) if "popen_loky" in Path(f"/proc/{pid}/cmdline").read_text()]
+
+
 def test_every_job_is_done_once(work, children):
     assert run(work, range(20), workers=3) == {number: 2 * number for number in range(20)}
-    assert not any("popen_loky" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children(os.getpid()))
+    assert workers_of(children) == []
+
+
+def test_a_result_that_cannot_be_sent_back_leaves_no_worker_behind(work, children):
+    with pytest.raises(Exception, match="pickle"):
+        run(work, ["not sent back"])
+    assert workers_of(children) == []
 
 
 def test_a_crash_a_hang_and_an_error_cost_their_own_job_alone(work):
@@ -112,7 +130,7 @@ def test_a_job_whose_process_was_killed_is_tried_once_more(work):
 def test_a_worker_that_dies_between_two_jobs_costs_nothing(work, children):
     with ProcessPool(1) as engine:
         assert [outcome.result for outcome in engine.run(work, [Job(payload=1, size=1)])] == [2]
-        (worker,) = (pid for pid in children(os.getpid()) if "popen_loky" in Path(f"/proc/{pid}/cmdline").read_text())
+        (worker,) = workers_of(children)
         os.kill(worker, signal.SIGKILL)
         assert [outcome.result for outcome in engine.run(work, [Job(payload=2, size=1)])] == [4]
 
@@ -124,11 +142,22 @@ def test_a_script_without_a_guard_of_its_main_part_can_prepare(tmp_path):
     assert (done.stdout, done.stderr) == ("main\nTrue\n", "")
 
 
-def test_a_job_that_makes_progress_is_not_given_up(work):
-    shares = []
-    assert run(work, ["slow"], patience=2.0, on_share=lambda _, share: shares.append(share)) == {"slow": "slowslow"}
+def test_a_job_that_makes_progress_is_not_given_up(work, monkeypatch, tmp_path):
+    now, shares = 0.0, []
+
+    def listen(_, share):
+        nonlocal now
+        now += 1000  # its patience, and that for the start of an interpreter, are over two shares later
+        shares.append(share)
+        if len(shares) == 4:
+            (tmp_path / "pool_functions.py.enough").touch()
+
+    monkeypatch.setattr(local, "time", SimpleNamespace(monotonic=lambda: now))
+    with ProcessPool(1, patience=1100) as engine:
+        (outcome,) = engine.run(work, [Job(payload="slow", size=1)], listen)
+    assert (outcome.result, outcome.cause) == ("slowslow", "")
     assert shares == sorted(shares)
-    assert len(shares) > 2
+    assert len(shares) >= 4
 
 
 def test_what_cannot_be_written_ends_the_work(work):

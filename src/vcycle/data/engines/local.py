@@ -84,19 +84,12 @@ class ProcessPool:
                     cause = f"its decoder made no progress for {silent:.0f} s and was stopped"
                     yield Outcome(job=worker.job, result=None, cause=cause, redone=lost.pop(id(worker.job), ""))
             for future in done:
-                worker = self._busy.pop(future)
-                job = worker.job
-                try:
-                    kind, content = future.result()
-                except BrokenProcessPool as error:
-                    kind, content = "died", worker.death(error)
-                    worker.kill()
-                    if id(job) not in lost:
-                        lost[id(job)] = content
-                        again.append(job)
-                        continue
-                else:
-                    self._idle.append(worker)
+                job = self._busy[future].job
+                kind, content = self._end(future)
+                if kind == "died" and id(job) not in lost:
+                    lost[id(job)] = content
+                    again.append(job)
+                    continue
                 if kind == "output":
                     raise OutputError(content)
                 failed = kind != "done"
@@ -108,13 +101,36 @@ class ProcessPool:
                 )
 
     def _begin(self, function: Function, job: Job) -> None:
-        while self._idle:
-            worker = self._idle.pop()
-            with contextlib.suppress(BrokenProcessPool):  # it has died in the meantime
+        while True:
+            fresh = not self._idle
+            worker = _Worker() if fresh else self._idle.pop()
+            try:
                 self._busy[worker.begin(function, job)] = worker
                 return
-        worker = _Worker()
-        self._busy[worker.begin(function, job)] = worker
+            except BaseException as error:
+                worker.kill()
+                if fresh or not isinstance(error, BrokenProcessPool):  # else it has died in the meantime
+                    raise
+
+    def _end(self, future: Future[Any]) -> tuple[str, Any]:
+        """Return what a job has come to; its worker is idle or killed afterwards.
+
+        Raises:
+            DataError: If its worker has never started.
+        """
+        worker, reusable = self._busy[future], False
+        try:
+            kind, content = future.result()
+            reusable = True
+        except BrokenProcessPool as error:
+            kind, content = "died", worker.death(error)
+        finally:
+            if reusable:
+                self._idle.append(worker)
+            else:
+                worker.kill()
+            del self._busy[future]
+        return kind, content
 
 
 class _Worker:
