@@ -117,7 +117,7 @@ def test_predictions_in_a_folder_are_those_that_are_printed_in_one_run_and_in_pa
     ran = vcycle(*into, "whole")
     assert (ran.code, ran.out.strip()) == (2, f"whole: {len(paths) + 1} files, 1 failed")
     rows = [json.loads(line) for line in (here / "whole/predictions.jsonl").open()]
-    assert [row["video"] for row in rows] == [*map(str, paths), "page.mp4"]
+    assert [row["video"] for row in rows] == [*map(str, paths), str(here / "page.mp4")]
     assert rows[-1]["error"] == "not a video, or its header is damaged or missing"
     printed = json.loads(vcycle("predict", trained[0], *paths[:3], "--top", "1", "--json").out)["videos"]
     for one, other in zip(printed, rows, strict=False):
@@ -125,6 +125,14 @@ def test_predictions_in_a_folder_are_those_that_are_printed_in_one_run_and_in_pa
     for part in ("2/2", "1/2", "2/2"):
         assert vcycle(*into, "parts", "--part", part).code in (0, 2)
         assert not (here / "parts/predictions.jsonl").exists()
+    mixed = "parts: holds parts: write those that are missing with --part, then --merge"
+    assert mixed in vcycle(*into, "parts").err
+    assert "was predicted as a whole, not in parts" in vcycle(*into, "whole", "--part", "1/2").err
+    for option in (("--workers", "2"), ("--engine", "ray"), ("--gpus", "1"), ("--timeout", "9")):
+        refused = vcycle(*into, "parts", "--merge", *option).err
+        assert f"{option[0]} does not go with --merge, which takes all parts" in refused
+    assert "--gpus needs --engine ray" in vcycle(*into, "parts", "--part", "1/2", "--gpus", "1").err
+    assert "run vcycle predict with --part 1/N" in vcycle(*into, "none", "--merge").err
     assert vcycle(*into, "parts", "--merge").code == 2
     assert (here / "parts/predictions.jsonl").read_bytes() == (here / "whole/predictions.jsonl").read_bytes()
     other = vcycle(*into[:-3], "--top", "2", "--out", "whole")
@@ -138,7 +146,7 @@ def test_files_listed_twice_keep_their_order_and_odd_lists_are_read(vcycle, trai
     ran = vcycle("predict", trained[0], "--list", "list.txt", "odd\udcff.mp4", "--out", "found")
     assert (ran.code, ran.out.strip()) == (2, "found: 4 files, 1 failed")
     rows = [json.loads(line) for line in (here / "found/predictions.jsonl").open()]
-    assert [row["video"] for row in rows] == ["odd\udcff.mp4", str(one), str(other), str(one)]
+    assert [row["video"] for row in rows] == [str(here / "odd\udcff.mp4"), str(one), str(other), str(one)]
     (here / "list.txt").write_text(str(one), encoding="utf-16")
     refused = vcycle("predict", trained[0], "--list", "list.txt", "--out", "found")
     assert (refused.code, "list.txt: not a text file in UTF-8" in refused.err) == (2, True)

@@ -245,4 +245,5 @@ def test_parts_are_written_and_merged_by_the_command(vcycle, here, videos):
     assert "16 training videos" in vcycle("plan", "tiny.yaml", "data=fast").err
     refused(vcycle(*command, "--part", "3/2"), "part 3/2: K/N is accepted")
     refused(vcycle(*command, "--part", "1/2", "--merge"), "--merge takes all parts: leave out --part 1/2")
+    refused(vcycle(*command, "--merge", "--engine", "ray"), "--engine does not go with --merge, which takes all parts")
     refused(vcycle(*command, "--engine", "dask"), "engine dask: local or ray is accepted")

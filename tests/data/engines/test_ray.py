@@ -10,6 +10,7 @@ import pytest
 
 from vcycle.data import PrepareSettings
 from vcycle.data.engines.ray import RayEngine
+from vcycle.errors import DataError
 
 ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'vcycle[ray]'")
 cluster_utils = pytest.importorskip("ray.cluster_utils")
@@ -78,7 +79,7 @@ here = os.path.dirname(__file__)
 def waiting(path, **options):
     if path.endswith(("2-left/0002.mp4", "2-left/0003.mp4")):
         with open(f"{here}/{os.environ['RAY_RAYLET_PID']}", "w") as file:
-            file.write(path)
+            file.write(f"{os.getpid()} {path}")
         while not os.path.exists(f"{here}/go on"):
             time.sleep(0.05)
     return probe(path, **options)
@@ -94,23 +95,42 @@ def test_a_node_killed_in_the_middle_costs_its_files_alone_and_they_are_named(
     second = cluster.add_node(**NODE, **free_ports())
     cluster.wait_for_nodes()
     assert engine.workers == 2
+    with pytest.raises(DataError, match=r"a job needs 1 CPU and 1000 GPUs of one Ray node, but the largest has 1 CPUs"):
+        RayEngine(gpus=1000)
     expected = prepare(digit_videos, tmp_path / "one", SETTINGS, workers=2)
     # Each of two files keeps the core of a node until the second node is dead.
     (site / "sitecustomize.py").write_text(WITH_A_DECODER_THAT_WAITS)
     working = site / str(second.all_processes["raylet"][0].process.pid)
 
+    deadline, over = time.monotonic() + 900, threading.Event()
+
+    def wait_until(condition):
+        while not condition() and not over.wait(0.05) and time.monotonic() < deadline:
+            pass
+        return condition()
+
+    def dead(pid):
+        try:
+            return not Path(f"/proc/{pid}/cmdline").read_bytes()
+        except OSError:
+            return True
+
     def kill():
-        while not working.exists() or not working.read_text():
-            time.sleep(0.05)
+        if not wait_until(lambda: working.exists() and working.read_text()):
+            return
         cluster.remove_node(second, allow_graceful=False)
+        wait_until(lambda: dead(working.read_text().split()[0]))  # else it may still answer
         (site / "go on").touch()
 
-    killer = threading.Thread(target=kill)
+    killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    report = prepare(digit_videos, tmp_path / "two", SETTINGS, engine=engine)
-    killer.join()
+    try:
+        report = prepare(digit_videos, tmp_path / "two", SETTINGS, engine=engine)
+    finally:
+        over.set()
+        killer.join(60)
     assert content(tmp_path / "two") == content(tmp_path / "one")
     assert (report.videos, report.failed) == (expected.videos, {})
-    assert working.read_text() in report.redone
+    assert working.read_text().partition(" ")[2] in report.redone
     assert len(report.redone) <= 2  # the other may have been on its way
     assert all(cause.startswith("its Ray worker or node died") for cause in report.redone.values())

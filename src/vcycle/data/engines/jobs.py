@@ -38,6 +38,12 @@ class Job:
     size: int
     """Bytes to read; larger files may be silent for longer."""
 
+    loading: float = 0.0
+    """Seconds that the first job of a worker may be silent for longer, such as to load a model."""
+
+    by: str = "decoder"
+    """What a cause names, if the job's process dies or hangs."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
@@ -66,7 +72,7 @@ class Engine(Protocol):
     ) -> Iterator[Outcome]:
         """Run jobs in order; yield outcomes as they come.
 
-        A job whose process died is retried once: the job may not be at fault.
+        A job whose process died is retried, as often as the engine says: the job may not be at fault.
 
         Args:
             function: The function to run.

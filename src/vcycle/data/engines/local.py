@@ -63,7 +63,7 @@ class ProcessPool:
     def run(
         self, function: Function, jobs: Iterable[Job], on_share: Callable[[Job, float], None] = lambda *_: None
     ) -> Iterator[Outcome]:
-        """Run jobs; see ``Engine.run``."""
+        """Run jobs; see ``Engine.run``. A job whose process died is retried once."""
         waiting, again = iter(jobs), deque[Job]()
         lost: dict[int, str] = {}
         while True:
@@ -81,7 +81,7 @@ class ProcessPool:
                 if (silent := worker.silent(self._patience)) is not None:
                     worker.kill()
                     del self._busy[worker.future]
-                    cause = f"its decoder made no progress for {silent:.0f} s and was stopped"
+                    cause = f"its {worker.job.by} made no progress for {silent:.0f} s and was stopped"
                     yield Outcome(job=worker.job, result=None, cause=cause, redone=lost.pop(id(worker.job), ""))
             for future in done:
                 job = self._busy[future].job
@@ -143,6 +143,7 @@ class _Worker:
         self._shares: Connection[Any, Any]
         self._shares, theirs = CONTEXT.Pipe(duplex=False)
         self._started = False
+        self._loaded = False
         self._heard = 0.0
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.executor = ProcessPoolExecutor(
@@ -154,8 +155,8 @@ class _Worker:
         )
 
     def begin(self, function: Function, job: Job) -> Future[Any]:
-        if self._started:
-            self.tell(lambda *_: None)  # what the job before has said since
+        self.tell(lambda *_: None)  # what the job before has said since
+        self._loaded = self._started
         self.job = job
         self._heard = time.monotonic()
         self.future = self.executor.submit(_answer, function, job.payload)
@@ -174,6 +175,7 @@ class _Worker:
     def silent(self, patience: float) -> float | None:
         """Return the seconds it was allowed to be silent, if it has been silent for longer."""
         allowed = patience + self.job.size / _SLOWEST + (0 if self._started else _STARTING)
+        allowed += 0 if self._loaded else self.job.loading
         return allowed if time.monotonic() - self._heard > allowed else None
 
     def kill(self) -> None:
@@ -194,7 +196,7 @@ class _Worker:
         if not self._started:
             raise DataError(f"a worker process failed to start ({how}): {sys.executable} cannot run vcycle")
         perhaps = ", perhaps out of memory" if code == -signal.SIGKILL else ""
-        return f"its decoder killed the process ({how}{perhaps})"
+        return f"its {self.job.by} killed the process ({how}{perhaps})"
 
 
 _shares: Any = None

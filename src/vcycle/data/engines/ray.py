@@ -37,7 +37,7 @@ class RayEngine:
 
         Raises:
             NotInstalledError: If Ray is not installed.
-            DataError: If the cluster cannot be reached.
+            DataError: If the cluster cannot be reached, or none of its nodes has room for a job.
         """
         self._ray = require("ray")
         self._most, self._patience, self._gpus = workers, patience, gpus
@@ -54,6 +54,11 @@ class RayEngine:
                     self._ray.init(num_cpus=workers, log_to_driver=False, logging_level="error")
             except (ConnectionError, RuntimeError, ValueError) as error:
                 raise DataError(f"no Ray cluster: {' '.join(str(error).split())}") from error
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        if not any(node.get("CPU", 0) >= 1 and node.get("GPU", 0) >= gpus for node in nodes):
+            most = ", ".join(f"{max((node.get(of, 0) for node in nodes), default=0):g} {of}s" for of in ("CPU", "GPU"))
+            self.__exit__()
+            raise DataError(f"a job needs 1 CPU and {gpus:g} GPUs of one Ray node, but the largest has {most}")
 
     @property
     def workers(self) -> int:
@@ -77,7 +82,10 @@ class RayEngine:
     def run(
         self, function: Function, jobs: Iterable[Job], on_share: Callable[[Job, float], None] = lambda *_: None
     ) -> Iterator[Outcome]:
-        """Run jobs; see ``Engine.run``. Reports no share of a job before its end."""
+        """Run jobs; see ``Engine.run``. Reports no share of a job before its end.
+
+        A job whose Ray worker or node died is retried twice; one whose process in that worker died, once.
+        """
         ray = self._ray
         task = ray.remote(num_cpus=1, num_gpus=self._gpus, max_retries=0)(_run)
         waiting, again = iter(jobs), deque[Job]()

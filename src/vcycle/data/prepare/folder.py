@@ -17,7 +17,17 @@ from vcycle.utils.atomic import PARTIAL, atomic_text
 from vcycle.utils.locks import file_lock
 from vcycle.utils.reading import read_text, resolved
 
-__all__ = ["PARTS", "TRIED", "check_folder", "content_of", "flush_folders", "locked_folder", "read_json", "write_json"]
+__all__ = [
+    "PARTS",
+    "TRIED",
+    "check_folder",
+    "content_of",
+    "done",
+    "flush_folders",
+    "locked_folder",
+    "read_json",
+    "write_json",
+]
 
 TRIED = ".vcycle-"
 """Name prefix of the folder in which an estimate tries a few files."""
@@ -53,7 +63,7 @@ def check_folder(out: Location, wanted: Mapping[str, Any], *, data: Location | N
     for key, value in wanted.items():
         if before.get(key) != value:
             had, has = _shown(before.get(key)), _shown(value)
-            made = f"was {command.removesuffix('e')}ed with {key} {had}, not {has}"
+            made = f"was {done(command)} with {key} {had}, not {has}"
             raise DataError(f"{out}: {made}: choose another folder or delete it")
 
 
@@ -119,6 +129,11 @@ def locked_folder(
             for tried in out.glob(f"{TRIED}*"):
                 shutil.rmtree(tried, ignore_errors=True)
         yield
+
+
+def done(command: str) -> str:
+    """Return what a command has done to a folder: ``prepared`` or ``predicted``."""
+    return f"{command.removesuffix('e')}ed"
 
 
 def _overlap(out: Location, data: Location) -> bool:

@@ -1,6 +1,7 @@
 """The journal of a preparation: an append-only file of finished work, so that a kill loses at most one line.
 
-At a URL it is a folder of files, and a kill loses at most a minute.
+At a URL it is a folder of files, and a kill loses what has been noted since the last one: lines are written together,
+with the first one after a minute, or 1,000 at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence

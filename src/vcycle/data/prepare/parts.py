@@ -14,10 +14,11 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from vcycle.data.locations import Location, entries
-from vcycle.data.prepare.folder import PARTS, read_json, write_json
+from vcycle.data.prepare.folder import PARTS, done, read_json, write_json
+from vcycle.data.prepare.names import JOURNAL
 from vcycle.errors import DataError
 
-__all__ = ["Part", "PartResult", "finished_parts"]
+__all__ = ["Part", "PartResult", "finished_parts", "refuse_mixed"]
 
 T = TypeVar("T")
 
@@ -65,15 +66,6 @@ class Part:
         """Return the part's own folder in the prepared one."""
         return out / PARTS / f"{self.number}-of-{self.of}"
 
-    def refuse_others(self, out: Location) -> None:
-        """Refuse a folder with parts of another division, whose files two jobs would write.
-
-        Raises:
-            DataError: If it has some.
-        """
-        for of in sorted({of for _, of in _parts_in(out)} - {self.of}):
-            raise DataError(f"{out}: holds parts of {of}, not of {self.of}: choose another folder or delete them")
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartResult:
@@ -106,20 +98,44 @@ class PartResult:
         return digest.hexdigest()
 
 
-def finished_parts(out: Location, settings: Mapping[str, Any], names: Sequence[str]) -> dict[Part, PartResult]:
-    """Return the results of all parts of a preparation, in order.
+def refuse_mixed(out: Location, part: Part | None, command: str = "prepare") -> None:
+    """Refuse a folder with parts of another division, or parts and a whole run, whose files two jobs would write.
 
     Args:
-        out: The prepared folder.
+        out: The folder.
+        part: The part to write; None for a whole run.
+        command: The command that writes it.
+
+    Raises:
+        DataError: If it is one.
+    """
+    if part is None:
+        if entries(out / PARTS):
+            raise DataError(f"{out}: holds parts: write those that are missing with --part, then --merge")
+        return
+    for of in sorted({of for _, of in _parts_in(out)} - {part.of}):
+        raise DataError(f"{out}: holds parts of {of}, not of {part.of}: choose another folder or delete them")
+    if {JOURNAL, JOURNAL.partition(".")[0]} & set(entries(out)):  # a file, or at a URL a folder
+        raise DataError(f"{out}: was {done(command)} as a whole, not in parts: leave out --part {part}")
+
+
+def finished_parts(
+    out: Location, settings: Mapping[str, Any], names: Sequence[str], command: str = "prepare"
+) -> dict[Part, PartResult]:
+    """Return the results of all parts of a folder, in order.
+
+    Args:
+        out: The folder.
         settings: The settings and the data that the parts must have.
         names: The names of all files, in the order of which the parts were cut.
+        command: The command that has written them.
 
     Raises:
         DataError: If a part is missing or unfinished, or is of other settings or files.
     """
     found = _parts_in(out)
     if not found:
-        raise DataError(f"{out}: holds no parts: run vcycle prepare with --part 1/N to N/N first")
+        raise DataError(f"{out}: holds no parts: run vcycle {command} with --part 1/N to N/N first")
     counts = sorted({of for _, of in found})
     if len(counts) > 1:
         raise DataError(
@@ -137,7 +153,7 @@ def finished_parts(out: Location, settings: Mapping[str, Any], names: Sequence[s
         for key, value in settings.items():
             if results[part].settings.get(key) != value:
                 had = results[part].settings.get(key)
-                raise DataError(f"{out}: part {part} was prepared with {key} {had}, not {value}: run it again")
+                raise DataError(f"{out}: part {part} was {done(command)} with {key} {had}, not {value}: run it again")
         if results[part].names != PartResult.digest(part.select(names)):
             raise DataError(f"{out}: part {part} is of another list of files: run --part {part} again")
     if missing := counts[0] - len(results):

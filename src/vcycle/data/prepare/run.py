@@ -14,16 +14,16 @@ from typing import Any
 from vcycle.data.engines.jobs import PATIENCE, Engine, Function, Job, Outcome, OutputError, Progress, each
 from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
-from vcycle.data.locations import Location, Url, entries, location
+from vcycle.data.locations import Location, Url, location
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
 from vcycle.data.prepare.extents import Extent, compare_extents
-from vcycle.data.prepare.folder import PARTS, check_folder, content_of, flush_folders, locked_folder, write_json
+from vcycle.data.prepare.folder import check_folder, content_of, flush_folders, locked_folder, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
-from vcycle.data.prepare.parts import Part, PartResult, finished_parts
+from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_mixed
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.report import PrepareReport
 from vcycle.data.prepare.settings import PrepareSettings
@@ -109,7 +109,7 @@ class Preparation:
         Raises:
             DataError: If the folder has other content, or cannot hold what is asked.
         """
-        self.out = out
+        self.out = out.absolute()  # engines may work in other folders
         self.settings = settings
         self.patience = patience
         self.data = data or next(iter(splits.values())).source
@@ -154,12 +154,7 @@ class Preparation:
         """
         start = time.monotonic()
         state = _State()
-        if self.part is None and entries(self.out / PARTS):
-            raise DataError(f"{self.out}: holds parts: write those that are missing with --part, then --merge")
-        if self.part is not None:
-            self.part.refuse_others(self.out)
-            if (self.out / JOURNAL).exists():
-                raise DataError(f"{self.out}: was prepared as a whole, not in parts: leave out --part {self.part}")
+        refuse_mixed(self.out, self.part)
         locked = () if self.part is None else [self.part.folder(self.out)]
         look_at(self.files)
         with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):

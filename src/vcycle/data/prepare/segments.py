@@ -1,6 +1,7 @@
 """JSON Lines at a URL, where files cannot be appended to: a folder of files that are each written once."""
 
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,11 +13,16 @@ __all__ = ["SegmentedLines"]
 
 _LINES = 1000
 _SECONDS = 60.0
-"""Limits of what is not yet written."""
+"""Once these have passed, the next line is written, with those before."""
+
+_FILE = re.compile(r"[0-9]+\.jsonl")
 
 
 class SegmentedLines:
-    """Has the methods of ``JsonLines`` that a journal needs. Damaged lines are skipped, and their work is redone."""
+    """Has the methods of ``JsonLines`` that a journal needs.
+
+    Damaged lines are skipped, so that their work is redone, and so are other files.
+    """
 
     def __init__(self, folder: Url) -> None:
         """Set the folder; nothing is written yet."""
@@ -32,7 +38,7 @@ class SegmentedLines:
             DataError: If the folder cannot be read.
         """
         try:
-            for name in sorted(entries(self._folder)):
+            for name in sorted(filter(_FILE.fullmatch, entries(self._folder))):
                 self._count = max(self._count, int(name.partition(".")[0]) + 1)
                 for line in (self._folder / name).read_bytes().splitlines():
                     try:
@@ -41,7 +47,7 @@ class SegmentedLines:
                         continue
                     if isinstance(found, dict) and all(type(found.get(key)) is kind for key, kind in needed.items()):
                         yield found
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise DataError(f"{self._folder}: cannot be read: {error}") from error
 
     def keep(self, _: Mapping[str, int]) -> None:

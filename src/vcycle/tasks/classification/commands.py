@@ -11,7 +11,7 @@ import typer
 from vcycle.console.datasets import PATIENCE, EngineOption, Merge, PartOption, refuse
 from vcycle.console.output import message, print_json, result
 from vcycle.data.layouts.files import text_blocks
-from vcycle.data.locations import given_location, joined
+from vcycle.data.locations import given_location, joined, location
 from vcycle.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -61,6 +61,14 @@ def predict(
         int | None, typer.Option("--workers", min=1, help="With --out: processes, each with a copy of the model.")
     ] = None,
     gpus: Annotated[float, typer.Option(min=0, help="With --engine ray: GPUs of each process, such as 1 or 0.5.")] = 0,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=1,
+            help="With --out: seconds without progress after which the run ends; by default 60.",
+        ),
+    ] = None,
     part: PartOption = None,
     merge: Merge = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
@@ -79,21 +87,31 @@ def predict(
     paths = [*(files or []), *(_listed(listed) if listed is not None else [])]
     if not paths:
         raise RecipeError("no files: give FILE..., or --list LIST")
+    of_runs: dict[str, object] = {
+        "--engine": engine != "local",
+        "--workers": workers,
+        "--gpus": gpus,
+        "--timeout": timeout,
+    }
     if out is not None:
-        number = None if part is None else Part.parse(part)
-        predictions = Predictions(given_location(out), model, paths, eval_options(views=views), top, number)
         if merge:
-            refuse("does not go with --merge, which takes all parts", {f"--part {part}": part})
+            refuse("does not go with --merge, which takes all parts", {f"--part {part}": part, **of_runs})
+        refuse("needs --engine ray", {"--gpus": engine == "local" and gpus})
+        number = None if part is None else Part.parse(part)
+        # Workers may run in other folders.
+        model, place = model.absolute(), given_location(out).absolute()
+        paths = [str(location(path).absolute()) for path in paths]
+        predictions = Predictions(place, model, paths, eval_options(views=views), top, number)
+        if merge:
             report = predictions.merge()
         else:
             count = workers or (1 if engine == "local" else None)
-            chosen = make_engine(engine, workers=count, patience=PATIENCE, gpus=gpus)
+            chosen = make_engine(engine, workers=count, patience=timeout or PATIENCE, gpus=gpus)
             with process.resumable("finished files are kept: the same command resumes it"), progress() as shown:
                 report = predictions.run(chosen, shown.count)
         _tell(out, report, json=json)
         return
-    of_folders = {"--engine": engine != "local", "--workers": workers, "--gpus": gpus, "--part": part, "--merge": merge}
-    refuse("needs --out FOLDER", of_folders)
+    refuse("needs --out FOLDER", of_runs | {"--part": part, "--merge": merge})
     predictor = Predictor(model, eval_options(views=views), len(paths), message)
     rows: list[dict[str, Any]] = []
     for row in predictor.rows(paths, top, message):

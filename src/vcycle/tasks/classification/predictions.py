@@ -18,7 +18,7 @@ from vcycle.data.locations import Location, Url
 from vcycle.data.prepare.folder import check_folder, locked_folder, read_json
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import JOURNAL
-from vcycle.data.prepare.parts import Part, PartResult, finished_parts
+from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_mixed
 from vcycle.data.prepare.sources import Source, look_at
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.errors import DataError
@@ -33,6 +33,7 @@ PREDICTIONS = "predictions.jsonl"
 """The file of all predictions, in the order of the files."""
 
 _CHUNK = 16
+_LOADING = 600.0  # seconds that a worker may take to load the model, perhaps from a slow disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,8 +120,7 @@ class Predictions:
         look_at([file for chunk in chunks for file in chunk.files])
         if read_json(self._out / "predict.json") is None:
             open_classifier(Path(self._model), self._overrides)  # one that cannot be used leaves no folder behind
-        if part is not None:
-            part.refuse_others(self._out)
+        refuse_mixed(self._out, part, "predict")
         locked = [] if part is None else [part.folder(self._out)]
         with locked_folder(self._out, self._content, data=None, command="predict", parts=locked):
             with self._journal(part) as journal, engine as running:
@@ -131,6 +131,8 @@ class Predictions:
                             model=self._model, overrides=self._overrides, files=_paths(chunk), top=self._top
                         ),
                         size=sum(stamp.size for stamp in chunk.stamps),
+                        loading=_LOADING,
+                        by="worker",
                     )
                     for chunk in left
                 ]
@@ -163,7 +165,7 @@ class Predictions:
         Raises:
             DataError: If a part is missing, or is of another model, files or options.
         """
-        results = finished_parts(self._out, self._content, [chunk.name for chunk in self._chunks])
+        results = finished_parts(self._out, self._content, [chunk.name for chunk in self._chunks], "predict")
         rows_of: dict[str, Any] = {}
         redone: dict[str, str] = {}
         look_at([file for chunk in self._chunks for file in chunk.files])
@@ -217,7 +219,9 @@ def predict_files(task: PredictTask, tell: Tell) -> list[dict[str, Any]]:
         VcycleError: If the model cannot be used.
     """
     found = []
-    for row in _predictor(task.model, task.overrides).rows(task.files, task.top):
+    predictor = _predictor(task.model, task.overrides)
+    tell(0.0)
+    for row in predictor.rows(task.files, task.top):
         found.append(row)
         tell(len(found) / len(task.files))
     places: dict[str, list[int]] = {}  # a file may be listed twice

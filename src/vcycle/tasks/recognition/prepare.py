@@ -16,6 +16,7 @@ from vcycle.console.datasets import (
     PartOption,
     RecipeOption,
     files,
+    refuse,
 )
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
@@ -73,6 +74,9 @@ def prepare_videos(
     from vcycle.data.prepare.parts import Part
 
     out, dry_run, json = given.out, given.dry_run, given.json
+    if merge:
+        of_runs = {"--engine": engine != "local", "--workers": given.workers, "--timeout": timeout}
+        refuse("does not go with --merge, which takes all parts", of_runs)
     found = recipe_of_data(given.data, recipe, layout, overrides)
     if not isinstance(found, RecognitionRecipe):
         ways = " or ".join(f"`--to {to}`" for to in tasks[found.task].preparers)
