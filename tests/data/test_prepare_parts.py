@@ -1,9 +1,11 @@
 """Preparations in parts, such as the jobs of an array, and their merge."""
 
+import contextlib
 import json
 import shutil
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import fsspec
 import pytest
@@ -12,6 +14,7 @@ from vcycle.data import Preparation, PrepareSettings, VideoError
 from vcycle.data.engines.jobs import Outcome
 from vcycle.data.locations import Url
 from vcycle.data.prepare.folder import locked_folder
+from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.parts import Part
 from vcycle.errors import DataError
 
@@ -167,6 +170,22 @@ class Here:
                 yield Outcome(job=job, result=None, cause=error.cause)
 
 
+class Elsewhere(Here):
+    """An engine that works in another folder."""
+
+    def run(self, function, jobs, on_share=None):
+        with contextlib.chdir("/"):
+            yield from list(super().run(function, jobs))
+
+
+def test_an_engine_that_works_in_another_folder_writes_to_the_same_output(
+    whole, tmp_path, video_set, prepare, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    prepare(video_set, Path("out"), SETTINGS, engine=Elsewhere())
+    assert content(tmp_path / "out") == content(whole[0])
+
+
 @pytest.fixture
 def store():
     """A store of objects."""
@@ -203,6 +222,23 @@ def test_parts_are_merged_at_a_store(whole, store, video_set, prepare, merge):
     assert "index.npz" not in objects()
     merge(store)
     assert objects()["index.npz"] == (whole[0] / "index.npz").read_bytes()
+
+
+def test_damaged_lines_and_stray_files_of_a_journal_at_a_store_are_skipped(store):
+    place, kinds = store / "journal", {"rows": list}
+    with Journal(place, kinds, lenient=True) as journal:
+        journal.note("rows", "a", [1])
+        journal.sync()
+        journal.note("rows", "b", [2])
+    first = place / "00000000.jsonl"
+    first.write_bytes(b'{"file": "c", "sour\n\xff\n[]\n{"file": "c", "source": []}\n' + first.read_bytes())
+    for stray in ("notes.txt", "00000007.jsonl.partial", ".jsonl"):
+        (place / stray).write_bytes(b"\0")
+    with Journal(place, kinds, lenient=True) as journal:
+        assert [journal.get("rows", name) for name in "abc"] == [[1], [2], None]
+        journal.note("rows", "c", [3])
+    assert Journal(place, kinds, lenient=True).get("rows", "c") == [3]
+    assert "journal/00000002.jsonl" in objects()
 
 
 def test_a_store_that_refuses_a_file_ends_the_run(store, video_set, prepare, monkeypatch):

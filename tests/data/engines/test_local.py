@@ -160,6 +160,17 @@ def test_a_job_that_makes_progress_is_not_given_up(work, monkeypatch, tmp_path):
     assert len(shares) >= 4
 
 
+def test_the_first_job_of_a_worker_has_time_to_load(work):
+    jobs = [
+        Job(payload=1, size=2_000_000_000),
+        Job(payload="hang", size=1, loading=600, by="worker"),  # by now it has loaded
+        Job(payload="hang", size=1, loading=1, by="worker"),
+    ]
+    with ProcessPool(1, patience=1.0) as engine:
+        causes = [outcome.cause for outcome in engine.run(work, jobs)]
+    assert causes == ["", *(f"its worker made no progress for {seconds} s and was stopped" for seconds in (1, 2))]
+
+
 def test_what_cannot_be_written_ends_the_work(work):
     with pytest.raises(OutputError, match="No space left"):
         run(work, [1, "disk", *range(2, 50)])
