@@ -165,8 +165,16 @@ def sentences() -> dict[str, list[str]]:
             f"In the time of half a control the cascade of 1.5 lengths is {difference(lips, LONG, half)} points better "
             f"on the phrases and {difference(depth, LONG, half)} on the actions",
             f"work says {work[SHORT]} and {work[LONG]}",
+            f"takes {_coarse(depth):.2f} of its time on the actions and {_coarse(lips):.2f} on the phrases",
         ],
     }
+
+
+def _coarse(name: str) -> float:
+    """The median time of a step at the coarsest shape, as a share of that of a full step."""
+    coarse = [next(iter(run["step_seconds"].values()))[1] for run in _of(name, SHORT)]
+    full = [next(iter(run["step_seconds"].values()))[1] for run in _of(name, "control:cascade@1")]
+    return median(coarse) / median(full)
 
 
 def _points(name: str, plan: str, other: str) -> str:

@@ -207,6 +207,8 @@ def comparison(runs: list[dict[str, Any]]) -> dict[str, Any]:
     arms = {}
     for plan in dict.fromkeys(run["plan"] for run in runs):
         own = [run for run in runs if run["plan"] == plan]
+        if {run["fold"] for run in own} != {run["fold"] for run in runs}:
+            continue  # folds differ: accuracies on some do not stand beside those on all
         by_seed = np.nanmean(table_of(own), axis=1)
         arms[plan] = {
             "cpu_seconds": min(run["cpu_seconds"] for run in own),
