@@ -44,9 +44,11 @@ def options_for(owner: str, given: Mapping[str, Any], owners: Owners, kind: str)
     """
     own = _options(owners[owner]) if owner in owners else {}
     for name, value in given.items():
-        if name not in own and value not in (None, [], False):
-            those = {other: _options(function) for other, function in owners.items()}
-            having = [other for other, options in those.items() if name in options]
+        if name in own or value in (None, [], False):
+            continue
+        those = {other: _options(function) for other, function in owners.items()}
+        having = [other for other, options in those.items() if name in options]
+        if value != those[having[0]][name].default:
             raise DataError(f"{_written(those[having[0]][name])} goes with {kind}{' or '.join(having)}")
     return {name: given[name] for name in own}
 

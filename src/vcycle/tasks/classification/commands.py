@@ -73,9 +73,9 @@ def predict(
     merge: Merge = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Print the most likely classes of videos or images, or write those of many to a folder.
+    """Print the most likely classes of videos or images.
 
-    An unreadable file is reported, the others are still predicted, and the exit code is 2.
+    With --out, they are written to a folder instead. An unreadable file is reported, the others are still predicted, and the exit code is 2.
     """
     from vcycle.console import process
     from vcycle.console.progress import progress
