@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeVar
 
 import torch
 
-from vcycle.bench.steps.loading import Stream
 from vcycle.bench.steps.stepper import Run, Stepper
 from vcycle.bench.steps.workload import Workload
 from vcycle.errors import VcycleError
@@ -172,6 +171,8 @@ def take_turns(
     loaded: dict[BatchShape, list[Run]] = {shape: [] for shape in order}
     stream = None
     if dataset is not None:
+        from vcycle.bench.steps.loading import Stream  # needs a decoder, which steps on noise do not
+
         stream = Stream(dataset, plan, steps, effort.repeats, config, pin=stepper.device.type == "cuda")
     with stream or nullcontext():
         for _ in range(effort.repeats):
