@@ -1,11 +1,14 @@
 """Measures the peak FLOP rate of a device, the reference for the FLOP rates of steps."""
 
 import time
+from typing import TYPE_CHECKING
 
 import torch
 
-from vcycle.bench.steps.turns import Clock
 from vcycle.nn.precision import DTYPES
+
+if TYPE_CHECKING:
+    from vcycle.bench.steps.turns import Clock
 
 __all__ = ["peak_flops"]
 
@@ -13,7 +16,7 @@ _SIDE = {"cpu": 1536, "cuda": 8192}
 _SECONDS = 0.3
 
 
-def peak_flops(device: torch.device, precision: str, clock: Clock = "wall-clock") -> float:
+def peak_flops(device: torch.device, precision: str, clock: "Clock" = "wall-clock") -> float:
     """FLOP/s of a multiplication of two large square matrices.
 
     Args:

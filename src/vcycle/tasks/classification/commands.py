@@ -75,7 +75,8 @@ def predict(
 ) -> None:
     """Print the most likely classes of videos or images.
 
-    With --out, they are written to a folder instead. An unreadable file is reported, the others are still predicted, and the exit code is 2.
+    With --out, they are written to a folder instead. An unreadable file is reported, the others are still predicted,
+    and the exit code is 2.
     """
     from vcycle.console import process
     from vcycle.console.progress import progress
