@@ -41,13 +41,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Begin each test at the same random numbers, whichever tests its process has run before."""
+    """Begin each test at the same random numbers and with one thread, whichever tests its process has run before.
+
+    A forked process that computes with several threads waits forever where its parent has done so.
+    """
     random.seed(0)
     if "numpy.random" in sys.modules:  # one that a test imports itself begins at the same numbers by itself
         sys.modules["numpy.random"].seed(0)
     if (torch := sys.modules.get("torch")) is not None:
         # Without a device, torch.manual_seed formats a stack for each kind of accelerator.
         (torch if torch.cuda.is_initialized() else torch.default_generator).manual_seed(0)
+        if torch.get_num_threads() != (threads := int(os.environ["OMP_NUM_THREADS"])):
+            torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ class Process:
 
         Args:
             steps: Number of steps.
-            last: Whether they are the training's last: it goes on to its end, which does not count.
+            last: Whether they are the training's last: it then runs to its end, which does not count.
         """
         before, began = self._spent(), time.perf_counter()
         self._connection.send(steps)

@@ -10,13 +10,6 @@ from vcycle.utils import cores as counting
 from vcycle.utils.jsonl import JsonLines
 
 
-@pytest.fixture(autouse=True)
-def _as_before():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.fixture
 def machine(monkeypatch):
     """Makes a machine of so many cores, of which so many are idle, and where several threads take so much longer."""
