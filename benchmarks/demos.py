@@ -10,11 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.logs import HERE, interval, over, percent, signed, table, times
+from benchmarks.logs import HERE, interval, load, over, percent, signed, table, times
 
-__all__ = ["expected", "results"]
+__all__ = ["comparison", "expected", "results"]
 
 AGAINST = {"over_constant": "the constant shape", "over_control": "its control"}
+
+
+def comparison(demo: str) -> dict[str, Any]:
+    """The comparison of a demo's study."""
+    found: dict[str, Any] = load(f"{demo}/comparison.json")
+    return found
 
 
 def results(found: Mapping[str, Any]) -> str:

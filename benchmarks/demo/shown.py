@@ -6,12 +6,15 @@ from functools import cache
 from itertools import combinations, product
 from typing import Any
 
-from benchmarks.demos import expected, results
-from benchmarks.logs import HERE, interval, lines, load, mean, over, percent, signed, table, times
+from benchmarks.demos import comparison, expected, results
+from benchmarks.logs import HERE, interval, lines, mean, over, percent, signed, table, times
 
 from vcycle.bench.statistics import Interval, welch_interval
 
 __all__ = ["sentences", "tables"]
+
+COMPARISON = comparison("demo")
+"""The comparison of the study."""
 
 CONSTANT, CONTROL, PLAN = "constant", "control:cascade", "cascade"
 FORMER = {
@@ -25,16 +28,10 @@ CLIPS = 60
 
 
 @cache
-def _comparison() -> dict[str, Any]:
-    found: dict[str, Any] = load("demo/comparison.json")
-    return found
-
-
-@cache
 def tables() -> dict[str, str]:
     """The results, the trials by length, those with twice the clips, and the results of the former recipe."""
     return {
-        "results": results(_comparison()),
+        "results": results(COMPARISON),
         "lengths": _lengths(CLIPS),
         "twice the clips": _lengths(2 * CLIPS),
         "former": _former_results(),
@@ -89,7 +86,7 @@ def _bounds(found: Interval) -> str:
 def _chosen(other: str, seeds: int) -> tuple[int, int]:
     """How many choices of so many seeds of both plans show non-inferiority over seeds, and of how many."""
     choices = list(product(*(combinations(_values(plan), seeds) for plan in (PLAN, other))))
-    shown = [_welch(list(first), list(second)).low > -_comparison()["margin"] for first, second in choices]
+    shown = [_welch(list(first), list(second)).low > -COMPARISON["margin"] for first, second in choices]
     return sum(shown), len(shown)
 
 
@@ -140,11 +137,11 @@ def _former_results() -> str:
 @cache
 def sentences() -> dict[str, list[str]]:
     """By page."""
-    arms, margin = _comparison()["arms"], f"{100 * _comparison()['margin']:g}"
+    arms, margin = COMPARISON["arms"], f"{100 * comparison('demo')['margin']:g}"
     constant, control = arms[PLAN]["over_constant"], arms[PLAN]["over_control"]
     shown = {gain["no_worse"] for gain in (constant, control)} == {"shown"}
     no_worse = f"{'is' if shown else 'is not shown to be'} not worse by more than {margin} points"
-    *ratios, over_constant, over_control = expected(_comparison())
+    *ratios, over_constant, over_control = expected(COMPARISON)
     cells = [*ratios, over_constant.replace(" ", " points ", 1), over_control]
     shorter, plan = _trials(CLIPS)[CONTROL, "0.7"][0], _trials(CLIPS)[PLAN, "1.4"][0]
     former = {each: _former_difference(PLAN, each) for each in (CONSTANT, CONTROL)}
@@ -193,7 +190,7 @@ def sentences() -> dict[str, list[str]]:
 
 def _faster(sentence: str) -> str:
     """With the speed-up over the constant shape and over the control, if they are shown as one."""
-    found = {times(_comparison()["arms"][PLAN][against]["speedup"]) for against in ("over_constant", "over_control")}
+    found = {times(COMPARISON["arms"][PLAN][against]["speedup"]) for against in ("over_constant", "over_control")}
     if len(found) != 1:
         raise ValueError(f"the speed-ups differ: {', '.join(sorted(found))}: say both")
     return sentence.format(*found).strip()

@@ -1,30 +1,26 @@
 """What the pages show of the log of the images' demo."""
 
 from functools import cache
-from typing import Any
 
-from benchmarks.demos import expected, results
-from benchmarks.logs import load, times
+from benchmarks.demos import comparison, expected, results
+from benchmarks.logs import times
 
 __all__ = ["sentences", "tables"]
 
-
-@cache
-def _comparison() -> dict[str, Any]:
-    found: dict[str, Any] = load("images/comparison.json")
-    return found
+COMPARISON = comparison("images")
+"""The comparison of the study."""
 
 
 @cache
 def tables() -> dict[str, str]:
     """The results and the verdicts."""
-    return {"results": results(_comparison())}
+    return {"results": results(COMPARISON)}
 
 
 @cache
 def sentences() -> dict[str, list[str]]:
     """By page."""
-    arms, margin = _comparison()["arms"], f"{100 * _comparison()['margin']:g}"
+    arms, margin = COMPARISON["arms"], f"{100 * comparison('images')['margin']:g}"
     constant, control = arms["cascade"]["over_constant"], arms["cascade"]["over_control"]
     low, high = constant["speedup_low"], constant["speedup_high"]
     return {
@@ -33,7 +29,7 @@ def sentences() -> dict[str, list[str]]:
             f"constant size and to the control (margin {margin} points).",
         ],
         "docs/expect.md": [
-            f"| [images' demo](../benchmarks/images/README.md), cascade | {' | '.join(expected(_comparison()))} |",
+            f"| [images' demo](../benchmarks/images/README.md), cascade | {' | '.join(expected(COMPARISON))} |",
             f"on the demo of images ({margin} points)",
         ],
         "benchmarks/images/README.md": [

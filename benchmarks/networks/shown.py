@@ -1,11 +1,9 @@
 """What the pages show of the steps of large networks: tables from the logs."""
 
-import json
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).parent
+from benchmarks.logs import HERE, load, percent, table, times
 
 NETWORKS = {
     "slowfast": "SlowFast 8×8 R50",
@@ -44,7 +42,7 @@ def sentences() -> dict[str, list[str]]:
             missed = sum(map(_misses, found["shapes"]))
             reached = f"{len(coarse) - missed} of {len(coarse)} shapes reach it"
             parts.append(f"{NETWORKS[name]} {min(coarse):.2f} to {max(coarse):.2f} ({reached})")
-    again = json.loads((HERE / "slowfast-cascade.json").read_text(encoding="utf-8"))["shapes"][-1]
+    again = load("networks/slowfast-cascade.json")["shapes"][-1]
     parts.append(f"again, the second had {_spread(again['realised_cpu'])}")
     return {"benchmarks/networks/README.md": parts}
 
@@ -53,59 +51,48 @@ def logs() -> Iterator[tuple[str, dict[str, Any]]]:
     """What was measured, by the name of the network."""
     for name in NETWORKS:
         for way in _WAYS:
-            file = HERE / f"{name}{way}.json"
-            if file.exists():
-                yield name, json.loads(file.read_text(encoding="utf-8"))
+            if (HERE / "networks" / f"{name}{way}.json").exists():
+                yield name, load(f"networks/{name}{way}.json")
 
 
 def _plans() -> str:
-    lines = [
-        "| network | baseline | plan | predicted, this CPU | by FLOPs alone | paper, wall clock |",
-        "|---|---|---|---:|---:|---:|",
-    ]
+    rows = []
     for name, found in logs():
         network, baseline = _name(name, found), _shape(found["shapes"][0])
         for row in found["plans"]:
             if row["plan"] != "constant":
-                speedup = f"{_spread(row['cpu_speedup'], '×')}"
-                paper = _paper(name, row["plan"])
-                cells = (network, baseline, row["plan"], speedup, f"{row['flop_speedup']:.2f}×", paper)
-                lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+                speedups = _spread(row["cpu_speedup"], "×"), times(row["flop_speedup"], 2), _paper(name, row["plan"])
+                rows.append([network, baseline, row["plan"], *speedups])
+    head = ["network", "baseline", "plan", "predicted, this CPU", "by FLOPs alone", "paper, wall clock"]
+    return table(head, rows, left=3)
 
 
 def _short() -> str:
     """The papers' plan of each network."""
-    lines = [
-        "| network | plan | steps on this CPU | by FLOPs alone | paper, wall clock |",
-        "|---|---|---:|---:|---:|",
-    ]
+    rows = []
     for name, found in logs():
         row = next(row for row in found["plans"] if row["plan"] in ("long+short", "hierarchical"))
-        cells = (_name(name, found), row["plan"], f"{row['cpu_speedup']['median']:.1f}×", f"{row['flop_speedup']:.1f}×")
-        lines.append(f"| {' | '.join([*cells, _paper(name, row['plan'])])} |")
-    return "\n".join(lines)
+        speedups = times(row["cpu_speedup"]["median"]), times(row["flop_speedup"]), _paper(name, row["plan"])
+        rows.append([_name(name, found), row["plan"], *speedups])
+    return table(["network", "plan", "steps on this CPU", "by FLOPs alone", "paper, wall clock"], rows, left=2)
 
 
 def _shapes() -> str:
-    lines = [
-        "| network | batch shape | BN | GFLOP | step | realised / work | of peak |",
-        "|---|---|---:|---:|---:|---:|---:|",
-    ]
+    rows = []
     for name, found in logs():
         normed = len({(row["frames"], row["size"], row["batch"]) for row in found["shapes"]}) < len(found["shapes"])
         for place, row in enumerate(found["shapes"]):
-            cells = (
+            cells = [
                 "" if place else _name(name, found),
                 _shape(row) + (", full" if not place else ""),
                 str(row["bn_batch"]) if normed else "",
                 f"{row['gflop']:,.0f}",
                 f"{row['cpu_ms']['median'] / 1e3:.2f} s",
                 "1" if not place else _spread(row["realised_cpu"]) + (" *" if _misses(row) else ""),
-                f"{100 * row['of_peak']:.0f} %",
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+                percent(row["of_peak"], 0),
+            ]
+            rows.append(cells)
+    return table(["network", "batch shape", "BN", "GFLOP", "step", "realised / work", "of peak"], rows, left=2)
 
 
 def _misses(row: Mapping[str, Any]) -> bool:
@@ -125,8 +112,7 @@ def _paper(name: str, plan: str) -> str:
     if (name, plan) not in PAPERS:
         return "–"
     piece, says = PAPERS[name, plan]
-    pieces = json.loads((HERE.parent / "gpu" / "plans.json").read_text(encoding="utf-8"))
-    claims = next(each["claims"] for each in pieces if each["name"] == piece)
+    claims = next(each["claims"] for each in load("gpu/plans.json") if each["name"] == piece)
     return f"{next(each['reported'] for each in claims if each['says'] == says):.3g}×"
 
 

@@ -1,15 +1,14 @@
 """What the pages show of the studies that leave people out."""
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import median
 from typing import Any
 
 import numpy as np
 from benchmarks.logs import lines, mean, over, percent, table, times
-from benchmarks.recognition.folds import clusters_of, paired, table_of
+from benchmarks.recognition.folds import difference_of, ratios_of, table_of, voxels_of
 
-from vcycle.bench.statistics import Interval, paired_bootstrap
+from vcycle.bench.statistics import Interval
 
 __all__ = ["accuracy", "difference", "sentences", "speedup", "tables"]
 
@@ -26,7 +25,6 @@ NAMES = {
     LONG: "**cascade, 1.5**",
     "cascade@2.5": "cascade, 2.5",
 }
-Runs = Sequence[Mapping[str, Any]]
 
 
 @cache
@@ -42,19 +40,14 @@ def plans(name: str) -> list[str]:
 
 def accuracy(name: str, plan: str) -> str:
     """The share of all videos that a plan's trainings recognise, and its deviation over seeds."""
-    answers = table_of(_of(name, plan))
-    return percent([float(share) for share in np.nanmean(answers, axis=1)]) if len(answers) > 1 else _mean(answers)
-
-
-def _mean(answers: np.ndarray) -> str:
-    return percent(float(np.nanmean(answers)))
+    shares = [float(share) for share in np.nanmean(table_of(_of(name, plan)), axis=1)]
+    return percent(shares if len(shares) > 1 else shares[0])
 
 
 @cache
 def interval(name: str, plan: str, other: str) -> Interval:
     """The difference, with its interval over seeds and people."""
-    a, b = paired(runs(name), plan, other)
-    found = paired_bootstrap(table_of(a), table_of(b), clusters=clusters_of(a))
+    found = difference_of(runs(name), plan, other)
     assert found is not None
     return found
 
@@ -69,10 +62,8 @@ def speedup(name: str, plan: str, other: str, digits: int = 1) -> str:
     return times(1 / median(_ratios(name, plan, other)), digits)
 
 
-@cache
 def _ratios(name: str, plan: str, other: str) -> list[float]:
-    pairs = zip(*paired(runs(name), plan, other), strict=True)
-    return sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
+    return ratios_of(runs(name), plan, other)
 
 
 def _of(name: str, plan: str) -> list[dict[str, Any]]:
@@ -107,10 +98,6 @@ def tables() -> dict[str, str]:
         **{name: _plans(name) for name in SETS},
         **{f"{name}, differences": _against(name) for name in SETS},
     }
-
-
-def _seeds(name: str, plan: str) -> int:
-    return len({run["seed"] for run in _of(name, plan)})
 
 
 def _both(name: str, plan: str, other: str) -> str:
@@ -172,9 +159,11 @@ def sentences() -> dict[str, list[str]]:
 
 def _coarse(name: str) -> float:
     """The median time of a step at the coarsest shape, as a share of that of a full step."""
-    coarse = [next(iter(run["step_seconds"].values()))[1] for run in _of(name, SHORT)]
-    full = [next(iter(run["step_seconds"].values()))[1] for run in _of(name, "control:cascade@1")]
-    return median(coarse) / median(full)
+    coarse, full = (
+        median(float(next(iter(run["step_seconds"].values()))[1]) for run in _of(name, plan))
+        for plan in (SHORT, "control:cascade@1")
+    )
+    return coarse / full
 
 
 def _points(name: str, plan: str, other: str) -> str:
@@ -183,12 +172,4 @@ def _points(name: str, plan: str, other: str) -> str:
 
 def _work(name: str, plan: str) -> float:
     """How many times fewer voxels a plan has than the constant shape of one length."""
-    return _voxels(_of(name, "constant@1")[0]) / _voxels(_of(name, plan)[0])
-
-
-def _voxels(run: Mapping[str, Any]) -> int:
-    found = 0
-    for shape, (steps, _) in run["step_seconds"].items():
-        clips, frames, side = map(int, shape.removesuffix("²").split("×"))
-        found += steps * clips * frames * side**2
-    return found
+    return voxels_of(_of(name, "constant@1")[0]) / voxels_of(_of(name, plan)[0])

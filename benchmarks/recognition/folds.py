@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from vcycle.bench.statistics import paired_bootstrap
+from vcycle.bench.statistics import Interval, paired_bootstrap
 from vcycle.plan import Step
 from vcycle.report.lengths import lengths_figure
 from vcycle.runs.experiment import Experiment
@@ -191,11 +191,9 @@ def lines_of(runs: list[dict[str, Any]], timed: list[dict[str, Any]]) -> Iterato
     yield "|---|---|---:|---:|"
     for plan in (name for name in plans if name.startswith("cascade")):
         for other in (name for name in plans if not name.startswith("cascade")):
-            a, b = paired(runs, plan, other)
-            found = paired_bootstrap(table_of(a), table_of(b), clusters=clusters_of(a))
+            found = difference_of(runs, plan, other)
             difference, low, high = (math.nan,) * 3 if found is None else found[:3]
-            pairs = zip(*paired(timed, plan, other), strict=True)
-            ratios = sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
+            ratios = ratios_of(timed, plan, other)
             yield (
                 f"| {plan} | {other} | {100 * difference:+.1f} ({100 * low:+.1f} to {100 * high:+.1f}) "
                 f"| {1 / median(ratios):.2f}× ({1 / ratios[-1]:.2f}× to {1 / ratios[0]:.2f}×) |"
@@ -223,6 +221,24 @@ def paired(runs: list[dict[str, Any]], plan: str, other: str) -> tuple[list[dict
     of = {name: {(run["seed"], run["fold"]): run for run in runs if run["plan"] == name} for name in (plan, other)}
     keys = sorted(of[plan].keys() & of[other].keys())
     return [of[plan][key] for key in keys], [of[other][key] for key in keys]
+
+
+def difference_of(runs: list[dict[str, Any]], plan: str, other: str) -> Interval | None:
+    """The share by which a plan recognises more, with its interval over seeds and videos, or seeds and people."""
+    a, b = paired(runs, plan, other)
+    return paired_bootstrap(table_of(a), table_of(b), clusters=clusters_of(a))
+
+
+def ratios_of(timed: list[dict[str, Any]], plan: str, other: str) -> list[float]:
+    """The processor time of a plan over that of another, of each pair of fold and seed, in ascending order."""
+    pairs = zip(*paired(timed, plan, other), strict=True)
+    return sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
+
+
+def voxels_of(run: dict[str, Any]) -> int:
+    """The voxels that a training computed."""
+    shapes = ((map(int, re.findall(r"\d+", shape)), steps) for shape, (steps, _) in run["step_seconds"].items())
+    return sum(steps * clips * frames * side**2 for (clips, frames, side, *_), steps in shapes)
 
 
 def table_of(runs: list[dict[str, Any]]) -> np.ndarray:

@@ -1,7 +1,6 @@
 """What the pages show of the logs of both studies on real videos."""
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from statistics import fmean, median, stdev
@@ -9,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from benchmarks.logs import lines, load, mean, over, percent, table, times
-from benchmarks.recognition.folds import paired, table_of
+from benchmarks.recognition.folds import difference_of, ratios_of, table_of, voxels_of
 
 from vcycle.bench.statistics import paired_bootstrap
 
@@ -43,8 +42,7 @@ def studies() -> dict[str, Folds]:
 @cache
 def difference(name: str, plan: str, other: str) -> str:
     """Points by which a plan is better, with the interval: `+3.0 (+0.8 to +5.6)`."""
-    a, b = paired(studies()[name].runs, plan, other)
-    found = paired_bootstrap(table_of(a), table_of(b))
+    found = difference_of(studies()[name].runs, plan, other)
     assert found is not None
     return over(found._asdict())
 
@@ -56,8 +54,7 @@ def speedup(name: str, plan: str, other: str, digits: int = 1) -> str:
 
 
 def _ratios(name: str, plan: str, other: str) -> list[float]:
-    pairs = zip(*paired(studies()[name].timed, plan, other), strict=True)
-    return sorted(x["cpu_seconds"] / y["cpu_seconds"] for x, y in pairs)
+    return ratios_of(studies()[name].timed, plan, other)
 
 
 def accuracy(name: str, plan: str, digits: int = 1) -> str:
@@ -68,16 +65,11 @@ def accuracy(name: str, plan: str, digits: int = 1) -> str:
 
 def work(name: str, plan: str, other: str) -> str:
     """How many times fewer voxels a plan has."""
-    voxels = (mean(map(_voxels, _of(name, each)), "voxels") for each in (other, plan))
-    return times(next(voxels) / next(voxels))
+    full, own = (fmean(map(voxels_of, _of(name, each))) for each in (other, plan))
+    return times(full / own)
 
 
-def _voxels(run: Mapping[str, Any]) -> dict[str, int]:
-    shapes = {tuple(map(int, re.findall(r"\d+", shape))): steps for shape, (steps, _) in run["step_seconds"].items()}
-    return {"voxels": sum(steps * clips * t * side**2 for (clips, t, side, *_), steps in shapes.items())}
-
-
-def _of(name: str, plan: str) -> Runs:
+def _of(name: str, plan: str) -> list[dict[str, Any]]:
     return [run for run in studies()[name].runs if run["plan"] == plan]
 
 

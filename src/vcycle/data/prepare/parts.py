@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from vcycle.data.locations import Location, entries
 from vcycle.data.prepare.folder import PARTS, done, read_json, write_json
-from vcycle.data.prepare.names import JOURNAL
+from vcycle.data.prepare.names import journal_of
 from vcycle.errors import DataError
 
 __all__ = ["Part", "PartResult", "finished_parts", "refuse_mixed"]
@@ -115,7 +115,7 @@ def refuse_mixed(out: Location, part: Part | None, command: str = "prepare") -> 
         return
     for of in sorted({of for _, of in _parts_in(out)} - {part.of}):
         raise DataError(f"{out}: holds parts of {of}, not of {part.of}: choose another folder or delete them")
-    if {JOURNAL, JOURNAL.partition(".")[0]} & set(entries(out)):  # a file, or at a URL a folder
+    if journal_of(out).name in entries(out):
         raise DataError(f"{out}: was {done(command)} as a whole, not in parts: leave out --part {part}")
 
 

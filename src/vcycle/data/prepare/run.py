@@ -22,7 +22,7 @@ from vcycle.data.prepare.extents import Extent, compare_extents
 from vcycle.data.prepare.folder import check_folder, content_of, flush_folders, locked_folder, write_json
 from vcycle.data.prepare.index import write_index
 from vcycle.data.prepare.journal import Journal
-from vcycle.data.prepare.names import INDEX, JOURNAL, REPORT
+from vcycle.data.prepare.names import INDEX, REPORT, journal_of
 from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_mixed
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.report import PrepareReport
@@ -134,8 +134,7 @@ class Preparation:
         """Read the journal of earlier runs; files with damaged lines are redone."""
         part = part or self.part
         folder = self.out if part is None else part.folder(self.out)
-        file = folder / (JOURNAL if isinstance(folder, Path) else JOURNAL.partition(".")[0])
-        return Journal(file, {"measured": _measured, "written": Record.from_json}, lenient=True)
+        return Journal(journal_of(folder), {"measured": _measured, "written": Record.from_json}, lenient=True)
 
     def check_space(self, estimate: Estimate) -> None:
         """Refuse to start without enough disk space.

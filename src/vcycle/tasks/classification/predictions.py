@@ -17,7 +17,7 @@ from vcycle.data.layouts.files import printable
 from vcycle.data.locations import Location, Url
 from vcycle.data.prepare.folder import check_folder, locked_folder, read_json
 from vcycle.data.prepare.journal import Journal
-from vcycle.data.prepare.names import JOURNAL
+from vcycle.data.prepare.names import journal_of
 from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_mixed
 from vcycle.data.prepare.sources import Source, look_at
 from vcycle.data.stamp import Stamp, stamp_of
@@ -188,8 +188,7 @@ class Predictions:
 
     def _journal(self, part: Part | None) -> Journal:
         folder = self._out if part is None else part.folder(self._out)
-        file = folder / (JOURNAL if isinstance(folder, Path) else JOURNAL.partition(".")[0])
-        return Journal(file, {"rows": list}, lenient=True)
+        return Journal(journal_of(folder), {"rows": list}, lenient=True)
 
     def _write(self, rows: Sequence[Mapping[str, Any]]) -> None:
         text = printable("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
