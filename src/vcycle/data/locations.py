@@ -9,20 +9,41 @@ import errno
 import os
 import re
 import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from vcycle.errors import DataError, summary
+from vcycle.utils.atomic import atomic_text
 from vcycle.utils.extras import NotInstalledError, require
 
-__all__ = ["Location", "Url", "entries", "given_location", "inside", "is_url", "joined", "local_path", "location"]
+__all__ = [
+    "Location",
+    "Url",
+    "entries",
+    "given_location",
+    "inside",
+    "is_url",
+    "joined",
+    "local_path",
+    "location",
+    "request_each",
+    "write_text",
+]
 
 _URL = re.compile(r"(?:[a-z][a-z0-9+.-]*::)*([a-z][a-z0-9+.-]*)://", re.ASCII | re.IGNORECASE)
 _LOCAL = ("file", "local")
+_REQUESTS = 64
+"""Requests to a store at a time."""
 _MOST_ARCHIVES = 64
 """Number of archives that a process keeps open, those of all its threads together."""
+
+T = TypeVar("T")
 
 
 def is_url(path: str) -> bool:
@@ -256,6 +277,35 @@ def entries(folder: Location) -> list[str]:
         return list(folder.entries()) if isinstance(folder, Url) else os.listdir(folder)
     except FileNotFoundError:
         return []
+
+
+def request_each(function: Callable[[T], object], items: Iterable[T]) -> None:
+    """Call a function, which asks a store, for each item: many at a time, as most of them wait.
+
+    Raises:
+        Exception: What the function raises first; the calls that have not begun are left out.
+    """
+    waiting = iter(items)
+    with ThreadPoolExecutor(_REQUESTS) as pool:
+        while some := list(islice(waiting, _REQUESTS * 16)):  # a future takes a kilobyte: not all at once
+            try:
+                deque(pool.map(function, some), maxlen=0)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+
+def write_text(place: Location, text: str) -> None:
+    """Write a whole text file in UTF-8: on a disk it is complete or absent, whatever interrupts this.
+
+    Raises:
+        OSError: If it cannot be written at a URL.
+        VcycleError: If it cannot be written on a disk.
+    """
+    if isinstance(place, Url):
+        place.write_bytes(text.encode())
+    else:
+        atomic_text(place, text)
 
 
 def given_location(text: str) -> Location:

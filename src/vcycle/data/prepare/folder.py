@@ -10,10 +10,10 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from vcycle.data.locations import Location, Url, entries
+from vcycle.data.locations import Location, Url, entries, write_text
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.errors import DataError
-from vcycle.utils.atomic import PARTIAL, atomic_text
+from vcycle.utils.atomic import PARTIAL
 from vcycle.utils.locks import file_lock
 from vcycle.utils.reading import read_text, resolved
 
@@ -152,11 +152,7 @@ def _is_ours(name: str) -> bool:
 
 def write_json(file: Location, data: dict[str, Any]) -> None:
     """Write a small file atomically."""
-    text = json.dumps(data, indent=1) + "\n"
-    if isinstance(file, Url):
-        file.write_bytes(text.encode())
-    else:
-        atomic_text(file, text)
+    write_text(file, json.dumps(data, indent=1) + "\n")
 
 
 def flush_folders(out: Path) -> None:

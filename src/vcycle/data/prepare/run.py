@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 from vcycle.data.engines.jobs import PATIENCE, Engine, Function, Job, Outcome, OutputError, Progress, each
 from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
-from vcycle.data.locations import Location, Url, location
+from vcycle.data.locations import Location, Url, location, request_each
 from vcycle.data.prepare.arrays import CopyTask, MeasureTask, Place, copy_file, measure_file, reserve, wipe
 from vcycle.data.prepare.encode import EncodeTask, encode_file
 from vcycle.data.prepare.estimate import Estimate, check_space, estimate_of
@@ -27,7 +26,7 @@ from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_m
 from vcycle.data.prepare.records import Record
 from vcycle.data.prepare.report import PrepareReport
 from vcycle.data.prepare.settings import PrepareSettings
-from vcycle.data.prepare.sources import AT_ONCE, Source, Sources, find_sources, look_at
+from vcycle.data.prepare.sources import Source, Sources, find_sources, look_at
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError
 from vcycle.utils.atomic import partial_of
@@ -225,13 +224,15 @@ class Preparation:
         def check(file: Source) -> None:
             compare_extents(self._extents(file, records[file.name]), contents=False)
 
-        written = [file for file in self.sources.files if file.name in records]
-        with ThreadPoolExecutor(AT_ONCE if isinstance(self.out, Url) else 1) as pool:
-            try:
-                list(pool.map(check, written))
-            except VideoError as error:
-                pool.shutdown(cancel_futures=True)
-                raise DataError(f"{error}: run --part again for the parts, and merge then") from error
+        written = (file for file in self.sources.files if file.name in records)
+        try:
+            if isinstance(self.out, Url):
+                request_each(check, written)
+            else:
+                for file in written:
+                    check(file)
+        except VideoError as error:
+            raise DataError(f"{error}: run --part again for the parts, and merge then") from error
 
     def _finish(self, state: _State, report: PrepareReport) -> None:
         """Write the report and the index, which makes the folder ready."""

@@ -6,7 +6,6 @@ import os
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import chain
@@ -16,13 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.layouts import Strings, VideoList
-from vcycle.data.locations import is_url
+from vcycle.data.locations import is_url, request_each
 from vcycle.data.stamp import Stamp, stamp_of
 
-__all__ = ["AT_ONCE", "Source", "Sources", "find_sources", "look_at"]
-
-AT_ONCE = 64
-"""Requests to a store at a time, of which most wait."""
+__all__ = ["Source", "Sources", "find_sources", "look_at"]
 
 _RUN = 500_000
 """Number of names that are sorted at a time."""
@@ -124,8 +120,7 @@ def look_at(files: Sequence[Source]) -> None:
     Raises:
         NotInstalledError: If a package that opens a URL is missing.
     """
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda file: file.stamp, [file for file in files if is_url(file.path)]))
+    request_each(lambda file: file.stamp, (file for file in files if is_url(file.path)))
 
 
 def _names(split: str, videos: VideoList) -> tuple[Strings, NDArray[np.int64], NDArray[np.int64]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from vcycle.data.engines.jobs import Engine, Job, Progress, Tell, each
 from vcycle.data.layouts.files import printable
-from vcycle.data.locations import Location, Url
+from vcycle.data.locations import Location, write_text
 from vcycle.data.prepare.folder import check_folder, locked_folder, read_json
 from vcycle.data.prepare.journal import Journal
 from vcycle.data.prepare.names import journal_of
@@ -25,7 +25,6 @@ from vcycle.errors import DataError
 from vcycle.tasks.classification.predictor import Predictor, open_classifier
 from vcycle.tasks.saved_weights import run_of
 from vcycle.train.run import RunFolder
-from vcycle.utils.atomic import atomic_text
 
 __all__ = ["PREDICTIONS", "PredictTask", "PredictionReport", "Predictions", "predict_files"]
 
@@ -194,10 +193,7 @@ class Predictions:
         text = printable("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
         place = self._out / PREDICTIONS
         try:
-            if isinstance(place, Url):
-                place.write_bytes(text.encode())
-            else:
-                atomic_text(place, text)
+            write_text(place, text)
         except OSError as error:
             raise DataError(f"{place}: cannot be written: {error.strerror or error}") from error
 
