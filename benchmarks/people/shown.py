@@ -149,8 +149,8 @@ def sentences() -> dict[str, list[str]]:
             f"{_both(depth, SHORT, control)}.",
             f"Against the constant shape, on the phrases: {_both(lips, SHORT, constant)}. On the actions: "
             f"{_both(depth, SHORT, constant)}.",
-            f"In the time of half a control the cascade of 1.5 lengths is {difference(lips, LONG, half)} points better "
-            f"on the phrases and {difference(depth, LONG, half)} on the actions",
+            f"In about the time of half a control the cascade of 1.5 lengths is {difference(lips, LONG, half)} points "
+            f"better on the phrases and {difference(depth, LONG, half)} on the actions",
             f"work says {work[SHORT]} and {work[LONG]}",
             f"takes {_coarse(depth):.2f} of its time on the actions and {_coarse(lips):.2f} on the phrases",
         ],
