@@ -1,14 +1,14 @@
 """Cross-validation: every video of a set is tested by trainings that have not seen it.
 
 python folds.py train RECIPE [KEY=VALUE...] --data FOLDER --plans PLAN,PLAN --seeds 20-24 [--folds 3] [--shuffled]
-    [--people REGEX] [--out folds.jsonl]
+    [--people REGEX] [--named NAME] [--out folds.jsonl]
 python folds.py table RESULTS... [--times RESULTS...]
 python folds.py picture OUT.png SET=RESULTS,RESULTS...
 
 The videos of each class, in the order of their names, which is that of recording, or shuffled, are cut into as many
 blocks; each is tested once. With `--people`, whose group 1 is the person in a file's name, a block has all videos of
 some people, of two folds the odd and the even ones, and intervals are over people. A training adds a line to the
-results, and those that are there already are not repeated.
+results, and those that are there already are not repeated. `--named` is what results call the plan under KEY=VALUE.
 """
 
 import argparse
@@ -54,6 +54,7 @@ def main() -> None:
     training.add_argument("--folds", type=int, default=3)
     training.add_argument("--shuffled", action="store_true")
     training.add_argument("--people", type=re.compile, metavar="REGEX")
+    training.add_argument("--named")
     training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
     table = commands.add_parser("table")
     table.add_argument("results", type=Path, nargs="+")
@@ -83,7 +84,8 @@ def main() -> None:
         for seed in range(int(first), int(last or first) + 1):
             for fold in range(asked.folds):
                 for plan in asked.plans.split(","):
-                    if (fold, plan, seed) not in done:
+                    name = asked.named or plan
+                    if (fold, name, seed) not in done:
                         place = Path(temporary) / str(fold)
                         tested = write_lists(
                             asked.data, asked.folds, fold, place, shuffled=asked.shuffled, people=asked.people
@@ -91,7 +93,7 @@ def main() -> None:
                         run = trained(asked.recipe, asked.overrides, place, plan, seed)
                         people = {"people": Counter(tested)} if asked.people else {}
                         with asked.out.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps({"fold": fold, "plan": plan, "seed": seed, **people, **run}) + "\n")
+                            file.write(json.dumps({"fold": fold, "plan": name, "seed": seed, **people, **run}) + "\n")
 
 
 def write_lists(
