@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import av
 import numpy as np
@@ -138,6 +139,21 @@ def test_predictions_in_a_folder_are_those_that_are_printed_in_one_run_and_in_pa
     other = vcycle(*into[:-3], "--top", "2", "--out", "whole")
     assert "was predicted with top 1, not 2" in other.err
     assert "--part needs --out FOLDER" in vcycle("predict", trained[0], paths[0], "--part", "1/2").err
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.usefixtures("fresh_interpreters")
+def test_predictions_on_ray_are_those_of_this_machine(vcycle, trained, videos, here, monkeypatch):
+    ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'vcycle[ray]'")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2] / "src"))  # of Ray's worker processes
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    into = ("predict", trained[0], *sorted(videos.glob("*/*/*.mp4")), "--out")
+    assert vcycle(*into, "one", "--workers", "1").code == 0
+    try:
+        assert vcycle(*into, "two", "--engine", "ray", "--workers", "2").code == 0
+    finally:
+        ray.shutdown()
+    assert (here / "two/predictions.jsonl").read_bytes() == (here / "one/predictions.jsonl").read_bytes()
 
 
 def test_files_listed_twice_keep_their_order_and_odd_lists_are_read(vcycle, trained, videos, here):
