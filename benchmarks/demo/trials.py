@@ -1,4 +1,4 @@
-"""One training of the demo on 1,800 validation clips, without a test split; appends a line to trials.jsonl.
+"""One training of the demo on 720 validation clips, without a test split; appends a line to trials.jsonl.
 
 python trials.py WORK SEED PLAN [KEY=VALUE...]
 
@@ -20,7 +20,7 @@ LOG = Path(__file__).with_name("trials.jsonl")
 def main() -> None:
     """Train, or resume, and log the last validation."""
     work, seed, plan, *changes = sys.argv[1:]
-    clips = {"train": load_recipe("demo/digits", changes).data.digits.clips["train"], "val": 150}
+    clips = {"train": load_recipe("demo/digits", changes).data.digits.clips["train"], "val": 60}
     settings = [f"data.digits.clips={json.dumps(clips)}", "run.threads=1", "run.validate_every=1000"]
     recipe = load_recipe("demo/digits", [*changes, *settings, f"run.seed={seed}", f"plan={plan}"])
     experiment = Experiment(recipe, Path(work))

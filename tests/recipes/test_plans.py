@@ -71,7 +71,7 @@ def test_the_recipes_options_reach_their_plans():
     law = ("plans.cascade.finish=law", "training.decay={law: steps, milestones: [2, 3, 4]}")
     assert len(stages("cascade", *two, *law)) == 2 + 3  # the law's drops
     (cell, *_), *_ = (stage.pattern for stage in stages("short", "plans.short.short_sizes=[0.25]"))
-    assert cell.size == 8
+    assert cell.size == 12
     steps = RECOGNITION.plan(load_recipe(DEMO, ["plans.long+short.steps=500"]), 1200, "long+short")
     assert len(steps) == 500
     long = RECOGNITION.plan(load_recipe(DEMO, ["plans.constant.epoch_factor=2"]), 1200, "constant")

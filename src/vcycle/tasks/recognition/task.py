@@ -62,7 +62,7 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         plans=("constant", "control:cascade", "cascade"),
         about="digits in motion",
         folder="vcycle-demo",
-        seeds=4,
+        seeds=3,
         margin=1.5,
         as_data=_demo_data,
     )
