@@ -32,6 +32,20 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 settings.register_profile("steady", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")
 
+FORKED = "with a GPU, neither CUDA nor autograd's threads survive a fork"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests of a GPU where there is none, and those that fork this process where there is one."""
+    marked = [(item, name) for item in items for name in ("gpu", "forked") if item.get_closest_marker(name)]
+    if marked:
+        import torch
+
+        why = {"forked": FORKED} if torch.cuda.is_available() else {"gpu": "there is no GPU"}
+        for item, name in marked:
+            if name in why:
+                item.add_marker(pytest.mark.skip(reason=why[name]))
+
 
 def pytest_collection_finish() -> None:
     """Leave what is loaded by now out of every later search for garbage, which otherwise takes half a second."""
@@ -106,7 +120,7 @@ def as_torchrun(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[
     import torch
 
     if torch.cuda.is_available():
-        pytest.skip("with a GPU, autograd keeps threads that do not survive a fork")
+        pytest.skip(FORKED)
 
     def run(count: int, function: Callable[[], int | None]) -> list[Ran]:
         folder = tmp_path_factory.mktemp("ranks")
@@ -206,7 +220,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any
     import torch
 
     if torch.cuda.is_available():
-        pytest.skip("a process that uses CUDA cannot be forked")
+        pytest.skip(FORKED)
     context = multiprocessing.get_context("fork")
 
     def run(world: int, function: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -185,6 +185,7 @@ def run_commands(block, where, capsys):
     return printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if any(b.language in ("sh", "python") for b in blocks(page))])
 def test_blocks_run_as_they_are_printed(page, place, names, capsys):
     if page == "docs/finetuning.md":

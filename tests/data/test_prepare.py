@@ -107,7 +107,7 @@ def test_the_index_says_what_probing_would(prepare, video_set, tmp_path):
         assert index.info.tolerance == probed.info.tolerance
         assert (index.info.height, index.info.width) == (probed.info.height, probed.info.width)
         assert index.orientation == probed.orientation == UPRIGHT
-        assert (index.sequential, index.quick, index.size) == (False, probed.quick, probed.size)
+        assert (index.sequential, index.demuxer, index.size) == (False, probed.demuxer, probed.size)
 
 
 def test_the_smallest_level_that_is_large_enough_is_read(prepared):

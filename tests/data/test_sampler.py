@@ -95,9 +95,10 @@ def test_clips_of_one_item_share_neither_a_block_nor_a_border_where_the_batch_ha
             assert len(set(indices[block : block + 4])) == 4
 
 
-def test_less_than_one_clip_of_an_item_is_refused():
-    with pytest.raises(DataError, match="repeats=0: must be a whole number of clips of each item, at least 1"):
-        PlanBatchSampler(PLAN, 37, repeats=0)
+@pytest.mark.parametrize("repeats", [0, -1, 1.5, True, None])
+def test_what_is_no_number_of_clips_of_an_item_is_refused(repeats):
+    with pytest.raises(DataError, match=f"repeats={repeats}: must be a whole number of clips of each item, at least 1"):
+        PlanBatchSampler(PLAN, 37, repeats=repeats)
 
 
 def test_a_rank_outside_the_world_is_refused():
@@ -157,10 +158,31 @@ def test_replacements_of_a_journal_are_used_and_nothing_else_changes():
     assert mended[40].index == journal[40]
 
 
+def test_a_request_has_the_key_of_its_position():
+    requests = [request for batch in PlanBatchSampler(PLAN, 37, seed=9) for request in batch]
+    assert [request.key for request in requests] == [(9, position // 37, position) for position in range(PLAN.samples)]
+    assert next(iter(PlanBatchSampler(PLAN, 37)))[0].key == (0, 0, 0)
+
+
 @pytest.mark.parametrize(("start", "stop"), [(-1, None), (5, 4), (0, 10_000)])
 def test_steps_outside_the_plan_are_refused(start, stop):
     with pytest.raises(PlanError, match="not in the plan"):
         PlanBatchSampler(PLAN, 37, start=start, stop=stop)
+
+
+def test_a_sampler_that_goes_on_elsewhere_refuses_what_is_no_step_and_leaves_the_first_as_it_is():
+    sampler = PlanBatchSampler(PLAN, 37, start=2, stop=9)
+    assert list(sampler.on_rank(4)) == list(sampler)[2:]
+    assert list(sampler.on_rank()) == list(sampler)
+    for start in (-1, 10):
+        with pytest.raises(PlanError, match="not in the plan"):
+            sampler.on_rank(start)
+
+
+@pytest.mark.parametrize("given", [{"rank": 0}, {"world": 2}])
+def test_a_rank_without_the_number_of_ranks_is_refused_before_the_run_and_so_is_the_reverse(given):
+    with pytest.raises(PlanError, match="both"):
+        PlanBatchSampler(PLAN, 37, **given)
 
 
 def test_a_rank_without_a_clip_is_refused_before_the_run():

@@ -78,11 +78,40 @@ def test_the_stream_is_the_same_on_every_machine():
     assert SampleStream(1000, seed=0).indices(995, 10).tolist() == edge
 
 
+@pytest.mark.parametrize(
+    ("size", "order"),
+    [
+        (64, [63, 39, 44, 9, 59, 62, 8, 58, 23, 43]),
+        (65, [37, 56, 36, 48, 45, 19, 0, 59, 21, 43]),
+        (128, [37, 96, 36, 73, 45, 19, 110, 72, 21, 43]),
+        (129, [83, 18, 68, 108, 115, 0, 11, 71, 119, 28]),
+    ],
+)
+def test_so_it_is_where_the_shuffled_range_doubles(size, order):
+    # As first computed, too. At 64 the walk along cycles takes over; each power of two has a network of its own.
+    assert SampleStream(size).indices(0, 10).tolist() == order
+
+
+@pytest.mark.parametrize("size", [60, 1000])
+def test_points_of_any_shape_are_mapped_one_by_one(size):
+    points = np.arange(60).reshape(4, 3, 5)
+    found = permute(points, size, 11, 2)
+    assert found.shape == points.shape
+    assert found.ravel().tolist() == [int(permute(np.array([point]), size, 11, 2)[0]) for point in range(60)]
+
+
+def test_a_dataset_may_have_as_many_samples_as_are_exact_and_no_more():
+    assert 0 <= SampleStream(2**48).indices(2**48 - 1, 1)[0] < 2**48
+    with pytest.raises(DataError, match=r"281,474,976,710,657 samples: .* at most 281,474,976,710,656"):
+        SampleStream(2**48 + 1)
+
+
 def test_an_empty_dataset_is_refused():
     with pytest.raises(DataError, match="at least 1"):
         SampleStream(0)
 
 
 def test_there_is_nothing_before_the_first_sample():
-    with pytest.raises(ValueError, match="first=-1"):
-        SampleStream(3).indices(-1, 1)
+    for first, count in ((-1, 1), (0, -1)):
+        with pytest.raises(ValueError, match=f"first={first}, count={count}: positions"):
+            SampleStream(3).indices(first, count)

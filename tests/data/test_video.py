@@ -6,10 +6,12 @@ import av
 import numpy as np
 import pytest
 from av.stream import Disposition
+from av.video.frame import VideoFrame
 
 from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.video import VideoError, every_frame, probe, read_frames
 from vcycle.data.video.container import Decoder, packets
+from vcycle.data.video.scaling import Scaler
 
 ALL = {"h264": {}, "no B-frames": {"options": {"bf": "0"}}, "one group": {"options": {"g": "250", "bf": "3"}}}
 ALL["open groups"] = {"options": {"x264-params": "open-gop=1:keyint=10:bframes=3:b-adapt=0"}}
@@ -166,7 +168,7 @@ def test_turned_and_mirrored_videos_are_shown_as_a_player_shows_them(tmp_path, w
     assert read_frames(turned, [2], height=20, width=30).pixels.shape == (1, 20, 30, 3)
     whole = open_whole(path)
     *_, (last, _) = whole.frames
-    assert np.array_equal(to_rgb(last, whole.orientation, wanted.shape[:2]).to_ndarray(), wanted)
+    assert np.array_equal(to_rgb(last, whole.orientation, wanted.shape[:2], Scaler()).to_ndarray(), wanted)
 
 
 @pytest.mark.parametrize(
@@ -380,3 +382,20 @@ def plain_decode(path, counted):
                     else None
                 )
     return found
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_a_scaler_used_before_converts_as_a_new_one(deep):
+    """What it keeps from another size, pixel format, range or matrix must not show."""
+    pixels = np.random.default_rng(0).integers(0, 256, (90, 64), dtype=np.uint8)
+    frames = [VideoFrame.from_ndarray(pixels[: 3 * height // 2], format="yuv420p") for height in (60, 60, 40, 60)]
+    frames[1].colorspace, frames[1].color_range = 1, 2  # BT.709, full range
+    frames.append(VideoFrame.from_ndarray(pixels, format="gray"))
+    used = Scaler()
+    for _ in range(2):
+        for frame in frames:
+            for size in ((24, 40), (60, 64)):
+                expected = frame.to_ndarray(
+                    format="rgb48le" if deep else "rgb24", height=size[0], width=size[1], interpolation="BILINEAR"
+                )
+                assert np.array_equal(used(frame, *size, deep=deep).to_ndarray(), expected)

@@ -148,7 +148,7 @@ def _rank(rank, folder, what, results):
     distributed.destroy_process_group()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a process that uses CUDA cannot be forked")
+@pytest.mark.forked
 @pytest.mark.parametrize("what", ["batchnorm", "backbone"])
 def test_ranks_that_train_what_is_not_frozen_agree_with_one_process(what, tmp_path):
     context = multiprocessing.get_context("fork")

@@ -46,7 +46,7 @@ def test_tokens_are_kept_by_the_hash_of_seed_position_and_token():
             assert row == sorted(sorted(range(16), key=signed.__getitem__)[:4])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 def test_a_gpu_keeps_the_tokens_of_a_cpu():
     dropping = TokenDropping(prefix=1)
     for share, first, seed in ((0.25, 0, 0), (0.7, 2**40, 123)):

@@ -20,10 +20,6 @@ from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
-forked = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="with a GPU, autograd keeps threads that do not survive a fork"
-)
-
 WITHOUT_FLOW = ("model.options.flow=none", "training.flow=null")
 
 
@@ -71,7 +67,7 @@ def test_the_plan_has_a_freeze_a_warm_up_and_a_stage_edge(training):
     assert [step.lr for step in plan][:2] == [0.002, pytest.approx(0.004, rel=0.05)]
 
 
-@forked
+@pytest.mark.forked
 @pytest.mark.parametrize(
     "step",
     [

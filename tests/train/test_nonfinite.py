@@ -175,7 +175,7 @@ def test_a_fused_optimizer_is_told_on_the_device(value):
     assert same is not math.isfinite(value)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("fused", [False, True])
 def test_on_a_gpu_nothing_is_learned_either(fused):
     weight = nn.Parameter(torch.ones(3, device="cuda"))

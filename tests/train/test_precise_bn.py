@@ -144,7 +144,7 @@ def _rank(rank, world, folder, results):
     distributed.destroy_process_group()
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a process that uses CUDA cannot be forked")
+@pytest.mark.forked
 @pytest.mark.parametrize("world", [2, 5])  # of 5 ranks, one has no batch at all
 def test_ranks_merge_to_the_statistics_of_one_process(world, tmp_path):
     context = multiprocessing.get_context("fork")

@@ -13,10 +13,6 @@ import torch
 
 from vcycle.train.run import RunFolder
 
-forked = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="with a GPU, autograd keeps threads that do not survive a fork"
-)
-
 
 @pytest.fixture(scope="module")
 def whole(training, record_of, tmp_path_factory):
@@ -64,7 +60,7 @@ def test_the_plan_has_every_kind_of_step(training):
     assert ramp == sorted(ramp)
 
 
-@forked
+@pytest.mark.forked
 @pytest.mark.parametrize(
     "step",
     [
@@ -88,7 +84,7 @@ def test_a_run_killed_in_a_step_goes_on_as_if_it_had_not_been(training, whole, r
     assert record_of(folder) == whole
 
 
-@forked
+@pytest.mark.forked
 @pytest.mark.parametrize("every", [4, 100])
 def test_what_was_done_since_the_last_checkpoint_is_done_again(
     make_training, whole, record_of, newest, run_and_die, every
@@ -100,7 +96,7 @@ def test_what_was_done_since_the_last_checkpoint_is_done_again(
     assert record_of(folder) == whole
 
 
-@forked
+@pytest.mark.forked
 def test_the_number_of_workers_may_change_where_a_run_goes_on(make_training, training, whole, record_of, run_and_die):
     two = make_training("data.cache=24", "data.workers=2")
     folder = run_and_die(killed_in_step(two, 9))
@@ -108,7 +104,7 @@ def test_the_number_of_workers_may_change_where_a_run_goes_on(make_training, tra
     assert record_of(folder) == whole
 
 
-@forked
+@pytest.mark.forked
 @pytest.mark.parametrize("moment", ["fsync", "replace"])
 def test_a_kill_while_saving_leaves_the_checkpoint_before(training, whole, record_of, run_and_die, monkeypatch, moment):
     original = getattr(os, moment)
@@ -176,7 +172,7 @@ def wait_for_steps(process, folder, steps):
         time.sleep(0.005)
 
 
-@forked
+@pytest.mark.forked
 def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(training, whole, record_of, tmp_path):
     moments = random.Random(3)
     for steps in (1, 6, 12, 19):

@@ -167,6 +167,7 @@ def test_a_cpu_without_a_compiler_is_told_of(monkeypatch):
     Speed(compile=True).refuse(torch.device("cuda"), world=2, mixes=True)
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif("VCYCLE_TEST_COMPILER" not in os.environ, reason="compiling takes a minute: VCYCLE_TEST_COMPILER=1")
 def test_the_compiler_itself_gives_what_is_written_and_draws_the_same_dropout(noise, tmp_path):

@@ -19,6 +19,7 @@ from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture, picture_size
 from vcycle.data.recent import Recent
 from vcycle.data.source import Box, Frames, resample
 from vcycle.data.video import VideoError
+from vcycle.data.video.scaling import Scaler
 from vcycle.errors import DataError
 
 if TYPE_CHECKING:
@@ -78,13 +79,12 @@ class ImageSource:
         wanted, places = np.unique(frames, return_inverse=True)
         pixels = np.empty((len(wanted), *size, 3), dtype=np.uint8)
         good = np.zeros(len(wanted), dtype=np.bool_)
+        scale = Scaler()
         for place, number in enumerate(wanted.tolist()):
             picture = _decoded(folder / names[number])
             if picture is not None:
                 good[place] = True
-                pixels[place] = picture.to_ndarray(
-                    format="rgb24", height=size[0], width=size[1], interpolation="BILINEAR", threads=1
-                )
+                pixels[place] = scale(picture, *size).to_ndarray()
         if not good.any():
             if names == _ITSELF:
                 decode_picture(folder)  # raises the cause

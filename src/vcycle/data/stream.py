@@ -16,7 +16,7 @@ __all__ = ["SampleStream", "permute"]
 
 _ROUNDS = 8
 _SMALLEST_DOMAIN_BITS = 6  # fewer give the rounds too few distinct functions to mix well
-_LARGEST_DATASET = 2**48
+_LARGEST = 2**48
 
 
 def _mix(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
@@ -92,10 +92,10 @@ class SampleStream:
         """Create the stream of a dataset of ``size`` samples under a seed.
 
         Raises:
-            DataError: If the dataset is empty.
+            DataError: If the dataset is empty, or too large.
         """
-        if not 1 <= size <= _LARGEST_DATASET:
-            raise DataError(f"the dataset has {size} samples: training needs at least 1")
+        if not 1 <= size <= _LARGEST:
+            raise DataError(f"the dataset has {size:,} samples: training needs at least 1, at most {_LARGEST:,}")
         self.size = size
         self.seed = seed
 

@@ -86,6 +86,12 @@ def extents(stage):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
+def test_half_of_the_features_are_dropped_before_the_classifier(name):
+    """As PySlowFast's configurations for Kinetics have it (`MODEL.DROPOUT_RATE`). No parameter tells."""
+    assert [module.p for module in on_meta(name).modules() if isinstance(module, nn.Dropout)] == [0.5]
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_and_state_are_the_published_ones(name):
     published = PUBLISHED[name]
     model = on_meta(name)

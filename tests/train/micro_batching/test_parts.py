@@ -97,7 +97,7 @@ def test_under_a_real_limit_on_memory_a_batch_is_learned_in_parts(
     assert found["model"] < 1e-9
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.gpu
 def test_a_change_of_shape_takes_little_more_memory_than_the_larger_shape_alone():
     net = nn.Sequential(nn.Conv3d(3, 64, 3, padding=1), nn.ReLU(), nn.Conv3d(64, 64, 3, padding=1)).cuda()
     grow_in_place()

@@ -10,6 +10,7 @@ from vcycle.data.engines.jobs import OutputError
 from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.prepare.records import Record, Stored, checksum, new_digest, run_lengths
 from vcycle.data.video import VideoError
+from vcycle.data.video.scaling import Scaler
 
 __all__ = ["CopyTask", "MeasureTask", "Place", "copy_file", "measure_file", "reserve", "wipe"]
 
@@ -73,7 +74,8 @@ def copy_file(task: CopyTask, tell: Callable[[float], None]) -> Record:
             filled[number] = missing
             for writer in writers:
                 if writer is not None:
-                    writer.put(to_rgb(frame, whole.orientation, writer.place.size).to_ndarray().tobytes())
+                    picture = to_rgb(frame, whole.orientation, writer.place.size, writer.scale)
+                    writer.put(picture.to_ndarray().tobytes())
             tell((number + 1) / count)
     finally:
         stored = [None if writer is None else writer.close() for writer in writers]
@@ -99,6 +101,7 @@ class _Writer:
 
     def __init__(self, place: Place) -> None:
         self.place = place
+        self.scale = Scaler()
         self._digest = new_digest()
         self._bytes = 0
         try:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from vcycle.data.info import VideoInfo
 from vcycle.data.video import VideoIndex, every_frame, probe
 from vcycle.data.video.orientation import UPRIGHT, Orientation
+from vcycle.data.video.scaling import Scaler
 
 __all__ = ["Whole", "open_whole", "to_rgb", "whole_of"]
 
@@ -66,6 +67,7 @@ def to_rgb(
     frame: VideoFrame,
     orientation: Orientation,
     size: tuple[int, int],
+    scale: Scaler,
     *,
     deep: bool = False,
     matrix: int | None = None,
@@ -76,19 +78,16 @@ def to_rgb(
         frame: The decoded frame.
         orientation: From the decoded to the displayed frame.
         size: Height and width as displayed.
+        scale: The scaler of the video and size.
         deep: Whether to use 16 bits per channel rather than 8.
         matrix: Colour matrix; by default the frame's, or BT.601 if it has none.
     """
     height, width = orientation.size(*size)
-    pixels = "rgb48le" if deep else "rgb24"
-    # Without threads=1, the converter starts one thread per core.
-    resized = frame.reformat(
-        width=width, height=height, format=pixels, src_colorspace=matrix, interpolation="BILINEAR", threads=1
-    )
+    resized = scale(frame, height, width, deep=deep, matrix=matrix)
     if orientation == UPRIGHT:
         return resized
     turned = np.ascontiguousarray(orientation.apply(cast("NDArray[np.uint8]", resized.to_ndarray())))
-    return VideoFrame.from_ndarray(turned, format=pixels)
+    return VideoFrame.from_ndarray(turned, format=resized.format.name)
 
 
 def _stamps(index: VideoIndex) -> tuple[NDArray[np.int64], Fraction]:

@@ -23,6 +23,7 @@ from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
 from vcycle.data.video.colours import BT709, PICTURES, Appearance, appearance_of, name_colours, to_yuv
+from vcycle.data.video.scaling import Scaler
 from vcycle.utils.atomic import PARTIAL, atomic_path, too_long
 
 __all__ = ["EncodeTask", "encode_file"]
@@ -146,6 +147,7 @@ class _Writer:
         self._size = size
         self._orientation = whole.orientation
         self._clock = whole.clock
+        self._scale = Scaler()
         self.path = path
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -171,7 +173,7 @@ class _Writer:
         name_colours(context, self._colours, appearance.pixel_aspect)
 
     def put(self, frame: av.VideoFrame, pts: int) -> None:
-        picture = to_yuv(to_rgb(frame, self._orientation, self._size), self._colours)
+        picture = to_yuv(to_rgb(frame, self._orientation, self._size, self._scale), self._colours)
         picture.pict_type = 0  # not the source's
         picture.pts, picture.time_base = pts, self._clock
         self._mux(picture)

@@ -105,7 +105,7 @@ class PreparedSource:
             keyframe=np.arange(len(pts)) % self.index.settings.group == 0,
             droppable=np.zeros(len(pts), dtype=np.bool_),
             shown=np.arange(len(pts)),
-            quick=True,
+            demuxer="mp4",
             size=int(columns["bytes"][row, level]),
         )
 

@@ -150,20 +150,23 @@ def _accepted_formats() -> str:
 
 
 @contextmanager
-def open_input(path: str, options: dict[str, str] | None = None) -> Iterator[InputContainer]:
+def open_input(path: str, demuxer: str | None = None) -> Iterator[InputContainer]:
     """Open a file, and nothing else: formats that name other files or addresses are refused before they are read.
 
     FFmpeg itself never uses the network: fsspec opens a URL, and FFmpeg reads its bytes.
 
     Args:
         path: The file or URL, already checked by ``file_stamp``.
-        options: FFmpeg options.
+        demuxer: Its format, if header and packets are known to suffice for decoding: the format is then not detected,
+            and no packets are analysed for what the header does not tell.
 
     Raises:
         VideoError: If the file has such a format.
         FFmpegError: If it cannot be opened.
     """
-    limits = {"format_whitelist": _accepted_formats(), "protocol_whitelist": "file"}
+    options = {"format_whitelist": _accepted_formats(), "protocol_whitelist": "file"}
+    if demuxer is not None:
+        options |= _NO_ANALYSIS
     place = location(path)
     with ExitStack() as stack:
         # With an explicit protocol, no file name is parsed as an address.
@@ -172,7 +175,7 @@ def open_input(path: str, options: dict[str, str] | None = None) -> Iterator[Inp
         if isinstance(place, Url):
             source, extra = stack.enter_context(place.open()), {**_ANY_TAGS, "buffer_size": _BUFFER}
         try:
-            container = stack.enter_context(av.open(source, options={**(options or {}), **limits}, **extra))
+            container = stack.enter_context(av.open(source, format=demuxer, options=options, **extra))
         except av.error.FFmpegError as error:
             if (why := _refused(place, error)) is not None:
                 raise VideoError(path, why) from error
@@ -200,18 +203,18 @@ def _refused(path: Location, error: Exception) -> str | None:
 
 
 @contextmanager
-def opened(path: str, *, analyse: bool = True) -> Iterator[tuple[InputContainer, VideoStream]]:
+def opened(path: str, demuxer: str | None = None) -> Iterator[tuple[InputContainer, VideoStream]]:
     """Open a file and its video stream, ready to decode.
 
     Args:
         path: The file or URL, already checked by ``file_stamp``.
-        analyse: Whether to analyse packets for what the header does not tell.
+        demuxer: See ``open_input``.
 
     Raises:
         VideoError: For any fault of the file, also inside the context.
     """
     try:
-        with open_input(path, {} if analyse else _NO_ANALYSIS) as container:
+        with open_input(path, demuxer) as container:
             chosen = _video_stream(path, container)
             chosen.codec_context.thread_count = 1
             chosen.codec_context.thread_type = "SLICE"

@@ -20,6 +20,7 @@ from vcycle.data.video.container import (
     seek,
 )
 from vcycle.data.video.index import VideoIndex
+from vcycle.data.video.scaling import Scaler
 
 __all__ = ["Decoded", "every_frame", "read_frames"]
 
@@ -105,13 +106,11 @@ class _Clip:
         self._part = slice(top, top + height), slice(left, left + width)
         self._orientation = index.orientation
         self._height, self._width = index.orientation.size(*size)
+        self._scale = Scaler()
 
     def put(self, number: int, frame: VideoFrame, *, filled: bool = False) -> None:
         """Convert a frame into the place of the ``number``-th wanted frame."""
-        # Without threads=1, the converter starts one thread per core.
-        picture = frame.to_ndarray(
-            format="rgb24", width=self._width, height=self._height, interpolation="BILINEAR", threads=1
-        )
+        picture = self._scale(frame, self._height, self._width).to_ndarray()
         place = self._places[number]
         self.pixels[place] = self._orientation.apply(picture)[self._part]
         self.filled[place] = filled
@@ -162,7 +161,7 @@ def _read_planned(index: VideoIndex, wanted: NDArray[np.int64], into: _Clip) -> 
             if number is not None:
                 into.put(number, frame, filled=damaged)
 
-    with opened(index.path, analyse=not index.quick) as (container, stream):
+    with opened(index.path, index.demuxer) as (container, stream):
         if stream.codec_context.name == "h264":
             # Not every stream declares its reorder depth; a decoder that has to guess may drop frames.
             stream.codec_context.options = {"has_b_frames": str(_reorder_depth(index.pts[feed]))}

@@ -55,8 +55,9 @@ class VideoIndex:
     primed: bool = False
     """Whether the first packet must be decoded before any other frame."""
 
-    quick: bool = False
-    """Whether header and packets suffice for decoding: reopening the file needs no analysis."""
+    demuxer: str | None = None
+    """FFmpeg's demuxer, if header and packets suffice for decoding: reopening the file needs no detection of its format
+    and no analysis. None: it needs both."""
 
     size: int | None = None
     """Size of the file in bytes; a file of another size is refused. None: not checked."""
@@ -156,7 +157,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         height, width = orientation.size(first.height, first.width)
         interval = float(np.median(np.diff(line.times))) if len(line.times) > 1 else 1 / rate
         duration = float(line.times[-1]) + interval
-        quick = bool(_DESCRIBING_CONTAINERS & formats) and codec in _SELF_DESCRIBED_CODECS
+        described = _DESCRIBING_CONTAINERS & formats if codec in _SELF_DESCRIBED_CODECS else frozenset()
         start = _start(stream, line.first, rows)
         ending = missing_end(path, container, stream, packets=len(rows), start=start, duration=duration)
     return VideoIndex(
@@ -177,7 +178,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         shown=line.shown,
         start=start,
         primed=primed,
-        quick=quick,
+        demuxer=next(iter(described), None),
         size=stamp.size,
         modified=stamp.changed,
     )

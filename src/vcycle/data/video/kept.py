@@ -27,7 +27,7 @@ from vcycle.data.video.orientation import Orientation
 
 __all__ = ["KeptIndexes"]
 
-_FORMAT = 3  # version of the stored data and of `probe`
+_FORMAT = 4  # version of the stored data and of `probe`
 _MOST_BYTES = 2 << 30  # of the file: about a million videos of ten seconds
 _PATIENCE = 0.5  # seconds to wait for other writers
 _ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
@@ -117,7 +117,7 @@ def _whole(path: str) -> str:
 
 def _encoded(index: VideoIndex) -> bytes:
     arrays = {"times": index.info.times} | {name: getattr(index, name) for name in _ARRAYS if name != "times"}
-    about = {name: getattr(index, name) for name in ("orientation", "sequential", "start", "primed", "quick")}
+    about = {name: getattr(index, name) for name in ("orientation", "sequential", "start", "primed", "demuxer")}
     about |= {name: getattr(index.info, name) for name in _INFO}
     about["lengths"] = [len(arrays[name]) for name in _ARRAYS]
     raw = b"".join(arrays[name].astype(kind).tobytes() for name, kind in _ARRAYS.items())

@@ -13,6 +13,7 @@ from torch.nn import functional
 from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.video import VideoError
 from vcycle.data.video.colours import PICTURES, Appearance, appearance_of, check_convertible
+from vcycle.data.video.scaling import Scaler
 from vcycle.data.video.writing import written_video
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
@@ -111,9 +112,10 @@ class _Frames:
         matrix = self._appearance.colours.matrix if self._appearance.guessed else None
         deep = self._appearance.colours.is_hdr
         highest = 65535 if deep else 255
+        scale = Scaler()
         for number, (frame, filled) in enumerate(self._whole.frames):
             self.missing += filled
-            picture = to_rgb(frame, self._whole.orientation, size, deep=deep, matrix=matrix).to_ndarray()
+            picture = to_rgb(frame, self._whole.orientation, size, scale, deep=deep, matrix=matrix).to_ndarray()
             pixels = torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1) / highest
             if number == self.middle:
                 self.kept = pixels
