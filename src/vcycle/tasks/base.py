@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.layouts.layout import AUTO, Layout, LayoutRegistry
-from vcycle.errors import RecipeError
+from vcycle.errors import RecipeError, VcycleError
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
     from rich.table import Table
-    from torch import nn
+    from torch import Tensor, nn
 
     from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
     from vcycle.data.locations import Location
     from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.loaded_model import LoadedModel
     from vcycle.tasks.models import ModelRegistry
+    from vcycle.tasks.prediction import Clip, Prediction
     from vcycle.train.log import Watched
     from vcycle.train.objective import Objective
     from vcycle.train.outcome import EvalResult
@@ -549,6 +551,48 @@ class Task(ABC, Generic[R, F]):
     @abstractmethod
     def result(self, **fields: Any) -> "EvalResult":
         """Build an evaluation result from its fields, as read from a log."""
+
+    # Use of a trained model, from Python: `vcycle.load`.
+
+    def predict(
+        self,
+        loaded: "LoadedModel",
+        videos: "Sequence[Clip]",
+        *,
+        top: int,
+        views: tuple[int, int] | None,
+        window: float | None,
+        stride: float | None,
+        frame_rate: float | None,
+        workers: int,
+    ) -> "Iterator[Prediction]":
+        """Predict the classes of videos; the arguments are those of `LoadedModel.predict`.
+
+        Yields:
+            Of each video in order, its prediction or those of its windows.
+
+        Raises:
+            VcycleError: if the task has no classes.
+        """
+        raise VcycleError(f"a {self.name} model predicts no classes")
+
+    def upscale(
+        self,
+        loaded: "LoadedModel",
+        video: "Clip",
+        out: "Path | None",
+        *,
+        chunk: int,
+        overlap: int,
+        crf: int,
+        frame_rate: float | None,
+    ) -> "Tensor | None":
+        """Enlarge a video; the arguments are those of `LoadedModel.upscale`.
+
+        Raises:
+            VcycleError: if the task enlarges nothing.
+        """
+        raise VcycleError(f"a {self.name} model does not enlarge videos")
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: R) -> None:
         """Load a trained model's weights, in place.

@@ -82,8 +82,8 @@ def predict(
     from vcycle.console.progress import progress
     from vcycle.data.engines import make_engine
     from vcycle.data.prepare.parts import Part
+    from vcycle.tasks.classification.opening import open_predictor
     from vcycle.tasks.classification.predictions import Predictions
-    from vcycle.tasks.classification.predictor import Predictor
 
     paths = [*(files or []), *(_listed(listed) if listed is not None else [])]
     if not paths:
@@ -113,7 +113,7 @@ def predict(
         _tell(out, report, json=json)
         return
     refuse("needs --out FOLDER", of_runs | {"--part": part, "--merge": merge})
-    predictor = Predictor(model, eval_options(views=views), len(paths), message)
+    predictor = open_predictor(model, eval_options(views=views), len(paths), message)
     rows: list[dict[str, Any]] = []
     for row in predictor.rows(paths, top, message):
         if "error" in row:

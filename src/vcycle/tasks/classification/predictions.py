@@ -22,7 +22,8 @@ from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_m
 from vcycle.data.prepare.sources import Source, look_at
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.errors import DataError
-from vcycle.tasks.classification.predictor import Predictor, open_classifier
+from vcycle.tasks.classification.opening import open_classifier, open_predictor
+from vcycle.tasks.classification.predictor import Predictor
 from vcycle.tasks.saved_weights import run_of
 from vcycle.train.run import RunFolder
 
@@ -227,4 +228,4 @@ def predict_files(task: PredictTask, tell: Tell) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _predictor(model: str, overrides: tuple[str, ...]) -> Predictor:
-    return Predictor(Path(model), overrides, _CHUNK)
+    return open_predictor(Path(model), overrides, _CHUNK)

@@ -1,7 +1,7 @@
 """What the tasks that classify clips have in common."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
+    from vcycle.tasks.loaded_model import LoadedModel
+    from vcycle.tasks.prediction import Clip, Prediction
 
 __all__ = ["ClassificationTask", "chance_of", "decoded", "percentage"]
 
@@ -168,6 +170,29 @@ class ClassificationTask(Task[R, VideoList]):
         from vcycle.tasks.classification.metrics import RecognitionMetrics
 
         return RecognitionMetrics(**fields)
+
+    def predict(
+        self,
+        loaded: "LoadedModel",
+        videos: "Sequence[Clip]",
+        *,
+        top: int,
+        views: tuple[int, int] | None,
+        window: float | None,
+        stride: float | None,
+        frame_rate: float | None,
+        workers: int,
+    ) -> "Iterator[Prediction]":
+        """The classes of each item, or of the time windows of videos."""
+        from vcycle.tasks.classification.predictor import predictor_of
+
+        changes = [] if views is None else [f"evaluation.clips={views[0]}", f"evaluation.crops={views[1]}"]
+        predictor = predictor_of(loaded, changes, loaded.origin, workers)
+        if window is None:
+            yield from predictor.predict(videos, top, frame_rate=frame_rate)
+            return
+        for video in videos:
+            yield from predictor.predict_windows(video, top, window=window, stride=stride, frame_rate=frame_rate)
 
     def prepare_model(self, model: "nn.Module", recipe: R) -> "nn.Module":
         """Freeze BatchNorm or the backbone."""
