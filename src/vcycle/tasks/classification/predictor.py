@@ -128,6 +128,8 @@ class Predictor:
         stride = window if stride is None else stride
         if not (0 < window < np.inf and 0 < stride < np.inf):
             raise DataError(f"window={window:g}, stride={stride:g}: both are seconds, above 0")
+        if self._frame_rate is not None:
+            raise DataError(f"window={window:g} s: an {self.item} has no time windows; give whole {self.item}s")
         if frame_rate is None and not isinstance(video, str | Path):
             raise DataError(f"window={window:g} s of an array: give its frame_rate")
         whole = self._dataset([video], frame_rate)
@@ -147,6 +149,7 @@ class Predictor:
         *,
         window: float | None = None,
         stride: float | None = None,
+        on_window: Callable[[Prediction], object] = lambda _: None,
     ) -> Iterator[dict[str, Any]]:
         """Yield for each file its path, and its classes with their scores, its windows or its error.
 
@@ -156,20 +159,21 @@ class Predictor:
             on_fault: Called with each fault of a file that is used in spite of it.
             window: Seconds of a window, if files are cut into windows.
             stride: Seconds from window to window.
+            on_window: Called with each window.
         """
         if window is None:
             for found in self.predict(paths, top, on_fault=on_fault):
                 yield {self.item: found.source} | _said(found)
             return
         for path in paths:
-            parts = list(self.predict_windows(path, top, window=window, stride=stride, on_fault=on_fault))
-            if parts[0].start is None:
-                yield {self.item: path, "error": parts[0].error}
-                continue
-            row: dict[str, Any] = {
-                self.item: path,
-                "windows": [{"start": part.start, "end": part.end} | _said(part) for part in parts],
-            }
+            row: dict[str, Any] = {self.item: path}
+            for part in self.predict_windows(path, top, window=window, stride=stride, on_fault=on_fault):
+                if part.start is None:
+                    row |= _said(part)
+                else:
+                    times = {"start": round(part.start, 6), "end": round(part.end or 0.0, 6)}
+                    row.setdefault("windows", []).append(times | _said(part))
+                    on_window(part)
             yield row
 
     def _dataset(
