@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
     from torch import Tensor, nn
 
-    from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
+    from vcycle.data import Balance, CheckReport, GridSampler, Replacement, VideoList
     from vcycle.data.locations import Location
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.loaded_model import LoadedModel
@@ -544,6 +544,10 @@ class Task(ABC, Generic[R, F]):
     def objective(self, recipe: R, classes: int) -> "Objective":
         """The loss, and how a batch is fed to the model."""
 
+    def training_objective(self, recipe: R, splits: Splits[F]) -> "Objective":
+        """The objective of a training on this data; by default `objective`."""
+        return self.objective(recipe, len(splits.classes))
+
     @abstractmethod
     def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
         """Build the evaluator: the full protocol for a trained model (`final`), or the cheap one of validations."""
@@ -642,6 +646,11 @@ class Task(ABC, Generic[R, F]):
         """Samples of each item in succession (repeated augmentation)."""
         del recipe
         return 1
+
+    def balance(self, recipe: R, splits: Splits[F]) -> "Balance | None":
+        """Groups of training items to draw more equally often; None to draw each item once per epoch."""
+        del recipe, splits
+        return None
 
     def role_of(self, recipe: R) -> Callable[[str], str | None]:
         """Maps a parameter's name to its role in the baseline, such as a part with its own LR."""

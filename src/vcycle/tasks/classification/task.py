@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -9,6 +10,7 @@ from vcycle.data.layouts import VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
+from vcycle.tasks.classification.balance import balance_of, balance_words, class_weights_of
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.memory import check_extent
@@ -18,7 +20,7 @@ from vcycle.tasks.reference import Reference
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcycle.data import CheckReport, GridSampler
+    from vcycle.data import Balance, CheckReport, GridSampler
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
@@ -137,6 +139,9 @@ class ClassificationTask(Task[R, VideoList]):
         if plan is None:
             return []
         notes = []
+        balanced = balance_words(recipe, splits.train, self.item)
+        if balanced is not None:
+            notes.append(balanced)
         longer, strength = lengthened(recipe, len(splits.train)), strength_of(recipe)
         if longer is not None:
             notes.append(longer)
@@ -158,6 +163,15 @@ class ClassificationTask(Task[R, VideoList]):
         from vcycle.tasks.classification.objective import Recognition
 
         return objective_of(recipe, classes, Recognition)
+
+    def training_objective(self, recipe: R, splits: Splits[VideoList]) -> "Recognition":
+        """The objective, with the recipe's class weights."""
+        objective = self.objective(recipe, len(splits.classes))
+        return replace(objective, class_weights=class_weights_of(recipe, splits.train))
+
+    def balance(self, recipe: R, splits: Splits[VideoList]) -> "Balance | None":
+        """Balanced sampling of the classes."""
+        return balance_of(recipe, splits.train)
 
     def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> "VideoEvaluator":
         """Accuracy over items, with the recipe's views, or one center clip per item."""
