@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         shape_constraints,
     )
     from vcycle.tasks.base import register_layout, register_plan, register_task
+    from vcycle.tasks.loaded_model import load
     from vcycle.tasks.models import register_model
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ _LAZY = {
     "convert_batchnorm": "vcycle.nn",
     "data": "vcycle.data",
     "follow": "vcycle.data",
+    "load": "vcycle.tasks.loaded_model",
     "loader": "vcycle.data",
     "nn": "vcycle.nn",
     "one_step": "vcycle.nn",
@@ -109,6 +111,7 @@ __all__ = [
     "convert_batchnorm",
     "follow",
     "large_minibatch",
+    "load",
     "loader",
     "multigrid",
     "one_step",

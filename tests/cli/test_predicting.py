@@ -7,6 +7,10 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+import torch
+
+from vcycle import load
+from vcycle.data.video import probe, read_frames
 
 
 def write(path, frames, height=24, width=32, *, noise=False):
@@ -172,3 +176,89 @@ def test_a_model_that_cannot_be_used_leaves_no_folder(vcycle, videos, here):
     ran = vcycle("predict", "no-such-run", videos / "val/left/0.mp4", "--out", "found")
     assert (ran.code, len(ran.err.splitlines())) == (2, 1)
     assert not (here / "found").exists()
+
+
+def cut(source, out, frames):
+    """Frames of a video as a lossless file of their own, at its frame rate."""
+    with av.open(str(source)) as given, av.open(str(out), "w") as container:
+        rate = given.streams.video[0].average_rate
+        stream = container.add_stream("libx264", rate=rate, options={"preset": "ultrafast", "qp": "0"})
+        stream.height, stream.width = given.streams.video[0].height, given.streams.video[0].width
+        stream.pix_fmt = given.streams.video[0].pix_fmt
+        for number, frame in enumerate(given.decode(video=0)):
+            if number in frames:
+                frame.pts, frame.time_base = number - frames.start, 1 / rate
+                container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return out
+
+
+def test_a_window_of_a_real_video_is_predicted_as_that_excerpt_alone(vcycle, trained, shared_data, tmp_path):
+    video = next(iter(sorted((shared_data / "mhad_depth").rglob("*.mp4"))))
+    printed = vcycle("predict", trained[0], video, "--window", "0.8", "--stride", "0.6", "--json")
+    (row,) = json.loads(printed.out)["videos"]
+    windows = row["windows"]
+    assert [part["start"] for part in windows] == pytest.approx([0.6 * number for number in range(len(windows))])
+    assert all(part["end"] == pytest.approx(part["start"] + 0.8) for part in windows[:-1])
+    assert len(windows) > 2
+    for number, part in enumerate(windows[:-1]):  # at 30 frames per second
+        alone = cut(video, tmp_path / f"{number}.mp4", range(18 * number, 18 * number + 24))
+        (other,) = json.loads(vcycle("predict", trained[0], alone, "--json").out)["videos"]
+        assert part["classes"] == pytest.approx(other["classes"], abs=2e-6)
+    assert len({tuple(part["classes"].values()) for part in windows}) > 1  # they see different frames
+
+
+def test_windows_are_lines_rows_of_a_folder_and_labels_in_a_video(vcycle, trained, here):
+    video = write(here / "long.mp4", 60, 34, 62)  # 5 s
+    ran = vcycle("predict", trained[0], video, "--window", "2", "--top", "1", "--overlay", "labelled.mp4")
+    assert ran.code == 0, ran.err
+    names = [line.partition("s: ")[0] for line in ran.out.splitlines()]
+    assert names == [f"{video} {times} " for times in ("0.00-2.00", "2.00-4.00", "4.00-5.00")]
+    with av.open("labelled.mp4") as made, av.open(str(video)) as given:
+        assert not made.streams.audio
+        before, after = ([f.to_ndarray(format="rgb24") for f in file.decode(video=0)] for file in (given, made))
+    assert len(before) == len(after) == 60
+    for one, other in zip(before, after, strict=True):
+        changed = np.abs(one.astype(int) - other).max(-1) > 60
+        assert changed[-14:, :40].any()  # white on black, at the lower left
+        assert not changed[:12].any()
+    out = vcycle("predict", trained[0], video, here / "no.mp4", "--window", "2", "--top", "1", "--out", "found")
+    assert (out.code, out.out) == (2, "found: 2 files, 1 failed\n")
+    one, other = (json.loads(line) for line in (here / "found/predictions.jsonl").open())
+    assert [(part["start"], part["end"]) for part in one["windows"]] == [(0, 2), (2, 4), (4, 5)]
+    (shown,) = ran.out.splitlines()[:1]
+    ((name, score),) = one["windows"][0]["classes"].items()
+    assert shown.endswith(f": {name} {score:.1%}")
+    assert list(other) == ["video", "error"]
+    refused = vcycle("predict", trained[0], video, here / "no.mp4", "--window", "1", "--top", "1", "--out", "found").err
+    assert "was predicted with window 2.0, not 1.0" in refused
+
+
+def test_windows_of_an_array_are_those_of_its_file(vcycle, trained, here):
+    video = write(here / "long.mp4", 30, noise=True)
+    index = probe(str(video))
+    frames = read_frames(index, np.arange(30)).pixels
+    model = load(trained[0], device="cpu")
+    rows = model.predict_windows(frames, window=1.0, stride=0.5, frame_rate=12)
+    of_file = model.predict_windows(video, window=1.0, stride=0.5)
+    assert [(one.start, one.end) for one in rows] == [(one.start, one.end) for one in of_file]
+    assert all(torch.equal(one.scores, other.scores) for one, other in zip(rows, of_file, strict=True))
+    assert len(rows) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--stride", "1"), "--stride needs --window SECONDS"),
+        (("--overlay", "a.mp4"), "--overlay a.mp4 needs --window SECONDS"),
+        (("--window", "0"), "--window 0: seconds above 0 are accepted"),
+        (("--window", "1", "--stride", "-1"), "--stride -1: seconds above 0 are accepted"),
+        (("--window", "1", "--overlay", "a.gif"), "a.gif: a video cannot be written as '.gif'; accepted: .mp4"),
+        (("--window", "1", "--overlay", "x.mp4"), "--overlay x.mp4 is the video itself: choose another file"),
+        (("--window", "1", "--overlay", "a.mp4", "y.mp4"), "--overlay a.mp4: one video is accepted, 2 are given"),
+        (("--window", "1", "--overlay", "a.mp4", "--out", "o"), "--out does not go with --overlay, which shows one"),
+    ],
+)
+def test_options_of_windows_that_contradict_each_other_are_refused(vcycle, trained, here, options, message):
+    ran = vcycle("predict", trained[0], "x.mp4", *options)
+    assert (ran.code, message in ran.err) == (2, True), ran.err

@@ -15,7 +15,9 @@ import torch
 from vcycle.cli.app import app
 from vcycle.console import process
 from vcycle.data.pictures import read_picture
-from vcycle.tasks.loaded_model import load_model
+from vcycle.data.video import probe, read_frames
+from vcycle.errors import VcycleError
+from vcycle.tasks.loaded_model import load, load_model
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres import Degradation
 from vcycle.tasks.superres.init_weights import build_model, initialise
@@ -149,6 +151,17 @@ def test_a_run_restores_a_video(vcycle, here, trained):
         assert ran.code == 0, ran.err
         assert ran.err.splitlines()[0] == f"{model}: basicvsr_m after step 8"
         assert ran.out == "large.mp4: 3 frames of 96 × 64\n"
+    loaded = load("run", device="cpu")
+    assert loaded.upscale("small.mp4", "again.mp4", frame_rate=None) is None
+    assert (here / "again.mp4").read_bytes() == (here / "large.mp4").read_bytes()
+    small, large = (read_frames(probe(name), [0, 1, 2]).pixels for name in ("small.mp4", "large.mp4"))
+    restored = loaded.upscale(small)
+    assert (restored.dtype, restored.shape) == (torch.uint8, large.shape)
+    assert np.abs(restored.numpy().astype(int) - large).mean() < 4  # H.264 at CRF 17
+    with pytest.raises(VcycleError, match=r"small\.mp4: give out=FILE\.mp4"):
+        loaded.upscale("small.mp4")
+    with pytest.raises(VcycleError, match="a superresolution model predicts no classes"):
+        loaded.predict("small.mp4")
 
 
 def test_what_was_exported_opens_as_what_the_run_holds_whosever_names_it_has(vcycle, here, trained):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from vcycle.data.augment import ClipAugment as ClipAugment
     from vcycle.data.augment import ClipErasing as ClipErasing
     from vcycle.data.augment import ClipJitter as ClipJitter
+    from vcycle.data.balance import Balance as Balance
     from vcycle.data.batch import Batch as Batch
     from vcycle.data.cache import FrameCache as FrameCache
     from vcycle.data.dataset import Replacement as Replacement
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
     from vcycle.data.views import Views as Views
 
 _MODULES = {
+    "Balance": ".balance",
     "Batch": ".batch",
     "Batches": ".pool.batches",
     "CheckReport": ".prepare.check",

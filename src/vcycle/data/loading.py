@@ -13,6 +13,7 @@ from typing import Any, Self
 import torch
 from torch.utils.data import Dataset
 
+from vcycle.data.balance import Balance
 from vcycle.data.composed import looked_through
 from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
@@ -186,7 +187,7 @@ class PlanLoader(Loader):
                 f"the state of the loader is {type(state_dict).__name__}, not what state_dict() returns"
             )
         try:
-            once = {"repeats": 1}  # unstated
+            once = {"repeats": 1, "balance": "none"}  # unstated
             own, given = once | self._identity(), once | dict(state_dict)
             step, theirs = given["step"], {name: given[name] for name in own}
         except KeyError as error:
@@ -211,10 +212,17 @@ class PlanLoader(Loader):
         stream = self._sampler.stream
         repeats = self._sampler.repeats
         own: dict[str, int | str] = {"plan": self.plan.fingerprint, "seed": stream.seed, "clips": stream.size}
-        return own if repeats == 1 else own | {"repeats": repeats}
+        own |= {} if repeats == 1 else {"repeats": repeats}
+        return own if stream.balance is None else own | {"balance": stream.balance.digest}
 
 
-_MEANING = {"plan": "plan", "seed": "seed", "clips": "a dataset length of", "repeats": "repeats of"}
+_MEANING = {
+    "plan": "plan",
+    "seed": "seed",
+    "clips": "a dataset length of",
+    "repeats": "repeats of",
+    "balance": "balance",
+}
 
 
 class Steps(Iterator[tuple[Step, Any]]):
@@ -260,6 +268,7 @@ def steps(
     rank: int | None = None,
     world: int | None = None,
     replaced: Mapping[int, int] | None = None,
+    balance: Balance | None = None,
     grids: GridSampler | None = None,
     layout: Layout = "CTHW",
     key: str | None = None,
@@ -287,6 +296,7 @@ def steps(
         rank: This rank, found by default.
         world: Number of ranks, found by default.
         replaced: Replacement indices by position in the stream.
+        balance: Groups of items, such as classes, to draw equally often.
         grids: Sampling grids for a dataset that has none.
         layout: Dimension order of such a dataset's clips.
         key: Key of the clip in such a dataset's items, if they are dicts.
@@ -302,7 +312,16 @@ def steps(
         grids=grids,
         layout=layout,
         key=key,
-        sampling=dict(seed=seed, start=start, stop=stop, repeats=repeats, rank=rank, world=world, replaced=replaced),
+        sampling=dict(
+            seed=seed,
+            start=start,
+            stop=stop,
+            repeats=repeats,
+            rank=rank,
+            world=world,
+            replaced=replaced,
+            balance=balance,
+        ),
         loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
     )
     return Steps(batches)
@@ -322,6 +341,7 @@ def loader(
     rank: int | None = None,
     world: int | None = None,
     replaced: Mapping[int, int] | None = None,
+    balance: Balance | None = None,
     grids: GridSampler | None = None,
     layout: Layout = "CTHW",
     key: str | None = None,
@@ -359,6 +379,8 @@ def loader(
             initialised, otherwise of the environment (``RANK``, as ``torchrun`` sets it), otherwise 0.
         world: Number of ranks, found with the rank (``WORLD_SIZE``).
         replaced: Replacement indices by position in the stream, from the journal of a resumed run.
+        balance: Groups of items, such as classes, to draw equally often, or nearly so; by default each item once per
+            epoch.
         grids: Sampling grids for a dataset that has none. By default a clip of the baseline's shape shows the whole
             item, and a smaller one a random part of it.
         layout: Dimension order of such a dataset's clips.
@@ -376,7 +398,16 @@ def loader(
         grids=grids,
         layout=layout,
         key=key,
-        sampling=dict(seed=seed, start=start, stop=stop, repeats=repeats, rank=rank, world=world, replaced=replaced),
+        sampling=dict(
+            seed=seed,
+            start=start,
+            stop=stop,
+            repeats=repeats,
+            rank=rank,
+            world=world,
+            replaced=replaced,
+            balance=balance,
+        ),
         loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
     )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.balance import Balance
 from vcycle.data.request import SampleRequest
 from vcycle.data.stream import SampleStream
 from vcycle.errors import DataError, PlanError
@@ -43,6 +44,7 @@ class PlanBatchSampler:
         rank: int | None = None,
         world: int | None = None,
         replaced: Mapping[int, int] | None = None,
+        balance: Balance | None = None,
     ) -> None:
         """Split the sample stream of a dataset into the batches of a plan.
 
@@ -61,11 +63,12 @@ class PlanBatchSampler:
                 initialised, otherwise of the environment (``RANK``), otherwise 0.
             world: Number of ranks, found with the rank (``WORLD_SIZE``).
             replaced: Replacement indices by position in the stream, from the journal of a resumed run.
+            balance: Groups of items to draw more equally often; by default each item once per epoch.
 
         Raises:
             PlanError: If ``plan`` is none, ``start`` and ``stop`` are not steps of the plan, a batch is smaller than
                 the number of ranks, or only one of ``rank`` and ``world`` is given.
-            DataError: If the dataset is empty, or ``repeats`` is below 1.
+            DataError: If the dataset is empty, ``repeats`` is below 1, or ``balance`` is of another number of items.
         """
         check_plan(plan, "PlanBatchSampler(plan, size)")
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
@@ -76,7 +79,7 @@ class PlanBatchSampler:
         self._given = rank, world
         if rank is not None or world is not None:
             check_ranks(plan, *rank_and_world(rank, world))
-        self.stream = SampleStream(size, seed)
+        self.stream = SampleStream(size, seed, balance)
         self.repeats = repeats
         self.replaced = dict(replaced or {})
 

@@ -10,6 +10,7 @@ import struct
 import numpy as np
 from numpy.typing import NDArray
 
+from vcycle.data.balance import Balance
 from vcycle.errors import DataError
 
 __all__ = ["SampleStream", "permute"]
@@ -17,6 +18,7 @@ __all__ = ["SampleStream", "permute"]
 _ROUNDS = 8
 _SMALLEST_DOMAIN_BITS = 6  # fewer give the rounds too few distinct functions to mix well
 _LARGEST = 2**48
+_WITHIN_GROUP = 2  # purpose of keyed permutations; 1 is the replacement of bad items, which has a longer key
 
 
 def _mix(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
@@ -79,8 +81,8 @@ class SampleStream:
     """Dataset indices in training order, as a function of the position in the stream.
 
     Position ``p`` belongs to epoch ``p // size``. Every epoch contains every sample exactly once, however the stream is
-    split into batches. Under repeated augmentation (``repeats`` of ``PlanBatchSampler``) a position of this stream is
-    ``repeats`` samples of the training.
+    split into batches; with a ``Balance``, each group of samples as often as its quota. Under repeated augmentation
+    (``repeats`` of ``PlanBatchSampler``) a position of this stream is ``repeats`` samples of the training.
 
     Example:
         >>> stream = SampleStream(5, seed=0)
@@ -88,16 +90,19 @@ class SampleStream:
         [0, 1, 2, 3, 4]
     """
 
-    def __init__(self, size: int, seed: int = 0) -> None:
+    def __init__(self, size: int, seed: int = 0, balance: Balance | None = None) -> None:
         """Create the stream of a dataset of ``size`` samples under a seed.
 
         Raises:
-            DataError: If the dataset is empty, or too large.
+            DataError: If the dataset is empty or too large, or ``balance`` is of another number of samples.
         """
         if not 1 <= size <= _LARGEST:
             raise DataError(f"the dataset has {size:,} samples: training needs at least 1, at most {_LARGEST:,}")
+        if balance is not None and len(balance) != size:
+            raise DataError(f"balance is of {len(balance):,} items, but the dataset has {size:,}")
         self.size = size
         self.seed = seed
+        self.balance = balance
 
     def epoch(self, position: int) -> int:
         """Return the epoch, from 0, of a position in the stream."""
@@ -113,6 +118,16 @@ class SampleStream:
             epoch, offset = divmod(first + done, self.size)
             stop = min(offset + count - done, self.size)
             points = np.arange(offset, stop, dtype=np.int64)
-            found[done : done + len(points)] = permute(points, self.size, self.seed, epoch)
+            found[done : done + len(points)] = self._of_epoch(points, epoch)
             done += len(points)
         return found
+
+    def _of_epoch(self, points: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        slots = permute(points, self.size, self.seed, epoch)
+        if self.balance is None:
+            return slots
+        return self.balance.items(
+            slots,
+            epoch,
+            lambda places, size, group, turn: permute(places, size, self.seed, turn, group, _WITHIN_GROUP),
+        )

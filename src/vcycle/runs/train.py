@@ -116,7 +116,7 @@ def train(
 
     ranks, callbacks = ranks or SINGLE_PROCESS, callbacks or Callbacks()
     own = experiment.recipe if recipe is None else recipe
-    task, classes = experiment.task, experiment.classes
+    task = experiment.task
     if resumed is None:
         resumed = start(experiment, plan, run, recipe=recipe, resume=resume, ranks=ranks)
     own_experiment = experiment if recipe is None else experiment.with_recipe(own)
@@ -132,13 +132,14 @@ def train(
         plan=plan,
         model=model,
         dataset=dataset,
-        objective=task.objective(own, len(classes)),
+        objective=task.training_objective(own, experiment.splits),
         run=run,
         validate=validator(evaluator, callbacks.on_message, ranks=ranks, on_progress=callbacks.on_progress),
         evaluation=task.result,
         role_of=task.role_of(own),
         monitor=task.monitor,
         callbacks=callbacks,
+        balance=task.balance(own, experiment.splits),
         resume=resume or resumed,
         ranks=ranks,
     )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, Typ
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.layouts.layout import AUTO, Layout, LayoutRegistry
-from vcycle.errors import RecipeError
+from vcycle.errors import RecipeError, VcycleError
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     import torch
     from matplotlib.figure import Figure
     from rich.table import Table
-    from torch import nn
+    from torch import Tensor, nn
 
-    from vcycle.data import CheckReport, GridSampler, Replacement, VideoList
+    from vcycle.data import Balance, CheckReport, GridSampler, Replacement, VideoList
     from vcycle.data.locations import Location
     from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.loaded_model import LoadedModel
     from vcycle.tasks.models import ModelRegistry
+    from vcycle.tasks.prediction import Clip, Prediction
     from vcycle.train.log import Watched
     from vcycle.train.objective import Objective
     from vcycle.train.outcome import EvalResult
@@ -542,6 +544,10 @@ class Task(ABC, Generic[R, F]):
     def objective(self, recipe: R, classes: int) -> "Objective":
         """The loss, and how a batch is fed to the model."""
 
+    def training_objective(self, recipe: R, splits: Splits[F]) -> "Objective":
+        """The objective of a training on this data; by default `objective`."""
+        return self.objective(recipe, len(splits.classes))
+
     @abstractmethod
     def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
         """Build the evaluator: the full protocol for a trained model (`final`), or the cheap one of validations."""
@@ -549,6 +555,48 @@ class Task(ABC, Generic[R, F]):
     @abstractmethod
     def result(self, **fields: Any) -> "EvalResult":
         """Build an evaluation result from its fields, as read from a log."""
+
+    # Use of a trained model, from Python: `vcycle.load`.
+
+    def predict(
+        self,
+        loaded: "LoadedModel",
+        videos: "Sequence[Clip]",
+        *,
+        top: int,
+        views: tuple[int, int] | None,
+        window: float | None,
+        stride: float | None,
+        frame_rate: float | None,
+        workers: int,
+    ) -> "Iterator[Prediction]":
+        """Predict the classes of videos; the arguments are those of `LoadedModel.predict`.
+
+        Yields:
+            Of each video in order, its prediction or those of its windows.
+
+        Raises:
+            VcycleError: if the task has no classes.
+        """
+        raise VcycleError(f"a {self.name} model predicts no classes")
+
+    def upscale(
+        self,
+        loaded: "LoadedModel",
+        video: "Clip",
+        out: "Path | None",
+        *,
+        chunk: int,
+        overlap: int,
+        crf: int,
+        frame_rate: float | None,
+    ) -> "Tensor | None":
+        """Enlarge a video; the arguments are those of `LoadedModel.upscale`.
+
+        Raises:
+            VcycleError: if the task enlarges nothing.
+        """
+        raise VcycleError(f"a {self.name} model does not enlarge videos")
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: R) -> None:
         """Load a trained model's weights, in place.
@@ -598,6 +646,11 @@ class Task(ABC, Generic[R, F]):
         """Samples of each item in succession (repeated augmentation)."""
         del recipe
         return 1
+
+    def balance(self, recipe: R, splits: Splits[F]) -> "Balance | None":
+        """Groups of training items to draw more equally often; None to draw each item once per epoch."""
+        del recipe, splits
+        return None
 
     def role_of(self, recipe: R) -> Callable[[str], str | None]:
         """Maps a parameter's name to its role in the baseline, such as a part with its own LR."""

@@ -1,27 +1,31 @@
 """Loads trained models together with their recipes."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from vcycle.config.recipe import RecipeBase
-from vcycle.errors import CheckpointError, RecipeError
+from vcycle.errors import CheckpointError, RecipeError, VcycleError, summary
 from vcycle.tasks.base import Task, tasks
+from vcycle.tasks.prediction import Clip, Prediction
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.saved_weights import read_saved, refuse_untrained, run_meant, run_of
 
-__all__ = ["LoadedModel", "load_initial", "load_model"]
+__all__ = ["LoadedModel", "load", "load_initial", "load_model"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadedModel:
-    """A trained model."""
+    """A trained model, with what is needed to use it."""
 
     model: nn.Module
-    """In evaluation mode, on the CPU."""
+    """The network, in evaluation mode. It may be moved to another device."""
     task: Task[Any, Any]
     recipe: RecipeBase
     """The resolved recipe that it was trained with."""
@@ -31,6 +35,166 @@ class LoadedModel:
     """The file of its weights."""
     step: int
     """Number of training steps; 0 if unknown."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model."""
+        return next((tensor.device for tensor in self.model.state_dict().values()), torch.device("cpu"))
+
+    @overload
+    def predict(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
+        self,
+        videos: Clip,
+        *,
+        top: int = 5,
+        views: tuple[int, int] | None = None,
+        frame_rate: float | None = None,
+        workers: int = 0,
+    ) -> Prediction: ...
+    @overload
+    def predict(
+        self,
+        videos: Sequence[Clip],
+        *,
+        top: int = 5,
+        views: tuple[int, int] | None = None,
+        frame_rate: float | None = None,
+        workers: int = 0,
+    ) -> list[Prediction]: ...
+    def predict(
+        self,
+        videos: Clip | Sequence[Clip],
+        *,
+        top: int = 5,
+        views: tuple[int, int] | None = None,
+        frame_rate: float | None = None,
+        workers: int = 0,
+    ) -> Prediction | list[Prediction]:
+        """Predict the classes of a video or of many, as `vcycle predict` does.
+
+        The scores are those of that command with the same files, on the same device.
+
+        Args:
+            videos: A path or URL, or frames, uint8 `(T, H, W, 3)`, RGB, an array or a tensor on the CPU; or a sequence
+                of them. A picture may be `(H, W, 3)`.
+            top: Number of classes in `Prediction.classes`.
+            views: Clips per video and crops per clip, such as `(10, 3)`; by default the recipe's.
+            frame_rate: Frames per second of arrays. Only a recipe that samples at a rate (`sampling.fps`) needs it.
+            workers: Processes that decode. 0 decodes in this process, which a broken file may end.
+
+        Returns:
+            The prediction; for a sequence, a list in its order.
+
+        Raises:
+            VideoError: if the video cannot be read. In a sequence, `Prediction.error` says so instead.
+            DataError: if an array is not as described, or the model's scores are not finite.
+            RecipeError: if the model does not support the views.
+            VcycleError: if the model has no classes.
+        """
+        options: dict[str, Any] = dict(top=top, views=views, frame_rate=frame_rate, workers=workers)
+        options |= dict(window=None, stride=None)
+        if isinstance(videos, str | Path | Tensor | np.ndarray):
+            return self._predictions([videos], **options)[0].checked()
+        return self._predictions(videos, **options)
+
+    def predict_windows(
+        self,
+        video: Clip,
+        *,
+        window: float,
+        stride: float | None = None,
+        top: int = 5,
+        views: tuple[int, int] | None = None,
+        frame_rate: float | None = None,
+        workers: int = 0,
+    ) -> list[Prediction]:
+        """Predict the classes of each time window of a video, as `vcycle predict --window` does.
+
+        Each window is predicted as if its part of the video were a video of its own. The last may be shorter.
+
+        Args:
+            video: The video, as for `predict`; arrays need a `frame_rate`.
+            window: Length of a window in seconds.
+            stride: Seconds from the start of a window to that of the next; by default `window`.
+            top: This and the arguments below are those of `predict`.
+            views: Clips per window and crops per clip.
+            frame_rate: Frames per second of an array.
+            workers: Processes that decode.
+
+        Raises:
+            VideoError: if the video cannot be read. A window that cannot be read has an `error` instead.
+            DataError: if the window or stride is not above 0, or as `predict`.
+        """
+        options: dict[str, Any] = dict(top=top, views=views, frame_rate=frame_rate, workers=workers)
+        found = self._predictions([video], window=window, stride=stride, **options)
+        if len(found) == 1 and found[0].start is None:
+            found[0].checked()
+        return found
+
+    def _predictions(self, videos: Sequence[Clip], **options: Any) -> list[Prediction]:
+        training = self.model.training
+        try:
+            return list(self.task.predict(self, videos, **options))
+        finally:
+            self.model.train(training)
+
+    def upscale(
+        self,
+        video: Clip,
+        out: str | Path | None = None,
+        *,
+        chunk: int = 15,
+        overlap: int = 4,
+        crf: int = 17,
+        frame_rate: float | None = None,
+    ) -> Tensor | None:
+        """Enlarge a video, as `vcycle upscale` does.
+
+        Args:
+            video: Frames, uint8 `(T, H, W, 3)`, RGB; or, with `out`, a path or an image folder.
+            out: The video file to write; needed for a path, whose frames may not fit into memory.
+            chunk: Frames restored at a time; fewer need less memory.
+            overlap: Extra frames on either side of a chunk, as context for the model.
+            crf: H.264 quality of the file: 17 looks lossless, 23 is smaller.
+            frame_rate: Frames per second of an image folder.
+
+        Returns:
+            For frames, the enlarged ones, uint8 `(T, s·H, s·W, 3)` on the CPU; None for a file.
+
+        Raises:
+            VideoError: if the video cannot be read.
+            DataError: if an argument is not as described, or the file cannot be written.
+            VcycleError: if the model enlarges nothing.
+        """
+        place = None if out is None else Path(out)
+        return self.task.upscale(self, video, place, chunk=chunk, overlap=overlap, crf=crf, frame_rate=frame_rate)
+
+
+def load(path: str | Path, *, device: str | torch.device = "auto", raw: bool = False) -> LoadedModel:
+    """Load a trained model to use it in Python.
+
+    Example:
+        ``vcycle.load("runs/small-cascade").predict("clip.mp4").classes``
+
+    Args:
+        path: A run folder (its newest readable checkpoint is loaded), a checkpoint of a run, or the output of `vcycle
+            export`. Averaged weights (EMA) are preferred.
+        device: `cpu`, `cuda` or any other of PyTorch's; `auto` is a GPU if there is one.
+        raw: Whether to load the raw weights instead of their average.
+
+    Raises:
+        CheckpointError: if the model is missing, untrained or unreadable, or the file has no recipe.
+        RecipeError: if its recipe cannot be read.
+        VcycleError: if there is no such device.
+    """
+    loaded = load_model(Path(path).expanduser(), warnings.warn, raw=raw)
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        loaded.model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        raise VcycleError(f"device={str(device)!r}: {summary(error)}; cpu, cuda or auto is accepted") from None
+    return loaded
 
 
 def load_model(

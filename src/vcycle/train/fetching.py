@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from vcycle.data import Batch, loader
+from vcycle.data import Balance, Batch, loader
 from vcycle.data.config import LoadingSection
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
@@ -42,6 +42,7 @@ class BatchFetcher:
         ranks: Ranks,
         pin_memory: bool,
         repeats: int = 1,
+        balance: Balance | None = None,
     ) -> None:
         """Start loading.
 
@@ -55,6 +56,7 @@ class BatchFetcher:
             ranks: The ranks that share each batch.
             pin_memory: Put batches into pinned memory, for faster copies to a GPU.
             repeats: Samples of each item in succession.
+            balance: Groups of items to draw more equally often.
         """
         self._journal, self._ranks = journal, ranks
         self._batches = iter(
@@ -71,6 +73,7 @@ class BatchFetcher:
                 world=ranks.world,
                 replaced=journal.replacements,
                 pin_memory=pin_memory,
+                balance=balance,
             )
         )
 
@@ -117,7 +120,14 @@ class BatchFetcher:
 
 
 def open_journal(
-    state: TrainState, *, start: int, repeats: int, limit: float, on_message: Callable[[str], None], ranks: Ranks
+    state: TrainState,
+    *,
+    start: int,
+    repeats: int,
+    often: int,
+    limit: float,
+    on_message: Callable[[str], None],
+    ranks: Ranks,
 ) -> Journal:
     """Open this rank's journal of replaced samples, read back from a step on."""
     own = state.run.bad_samples_of(ranks.rank)
@@ -128,6 +138,7 @@ def open_journal(
         first=state.plan.samples_before(start),
         clips=state.plan.baseline.clips,
         repeats=repeats,
+        often=often,
         limit=limit,
         on_message=on_message,
     )

@@ -36,6 +36,7 @@ class Journal:
         first: int,
         clips: int,
         repeats: int = 1,
+        often: int = 1,
         limit: float,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -48,6 +49,7 @@ class Journal:
             first: Position in the sample stream at which the run starts or resumes.
             clips: Length of the training set.
             repeats: Samples of each item in succession.
+            often: The most times that an item comes in a pass over the training set.
             limit: The share of replaced samples above which the run stops.
             on_message: Called once for each bad video.
 
@@ -57,7 +59,7 @@ class Journal:
         self._lines = JsonLines(path)
         self._lines.keep({})
         self._totals = totals
-        self._clips, self._repeats = clips, repeats
+        self._clips, self._repeats, self._often = clips, repeats, often
         self._enough = min(_FEW, clips)
         self._resume = f"vcycle train {shlex.quote(str(path.parent))} --resume"
         self._limit = limit
@@ -111,7 +113,9 @@ class Journal:
         A single bad file, one sample (or its repeats) per pass, does not stop it, however few files there are.
         """
         seen, replaced = self._totals.seen, self._totals.replaced
-        by_one_file = self._repeats * math.ceil(seen / (self._repeats * self._clips)) if self._limit else 0
+        by_one_file = (
+            self._often * self._repeats * math.ceil(seen / (self._repeats * self._clips)) if self._limit else 0
+        )
         if seen >= self._enough and replaced > max(self._limit * seen, by_one_file):
             files = "1 bad file" if len(self._bad) == 1 else f"{len(self._bad):,} bad files"
             command = f"{self._resume} run.bad_limit={_next_limit(replaced / seen):g}"

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import nn
 
+from vcycle.data import Balance
 from vcycle.errors import CheckpointError
 from vcycle.plan import BatchShape, Plan
 from vcycle.train import stopping
@@ -53,6 +54,7 @@ def fit(
     role_of: Callable[[str], str | None] = lambda _: None,
     monitor: Callable[[nn.Module], Watched | None] = lambda _: None,
     callbacks: Callbacks | None = None,
+    balance: Balance | None = None,
     resume: bool = False,
     ranks: Ranks = SINGLE_PROCESS,
 ) -> TrainResult:
@@ -70,6 +72,7 @@ def fit(
         role_of: The plan's role of a parameter, by its name.
         monitor: Returns a number to check after each step; training stops if it exceeds its limit.
         callbacks: Functions to call during training.
+        balance: Groups of items, such as classes, to draw equally often.
         resume: Resume from the newest checkpoint in the folder, or start if there is none.
         ranks: The ranks that train together. All call this with the same arguments; the first writes the run folder.
 
@@ -152,6 +155,7 @@ def fit(
                 state,
                 start=start,
                 repeats=config.repeats,
+                often=1 if balance is None else balance.most,
                 limit=options.bad_limit,
                 on_message=on_any_rank,
                 ranks=ranks,
@@ -167,6 +171,7 @@ def fit(
             ranks=ranks,
             pin_memory=on_gpu,
             repeats=config.repeats,
+            balance=balance,
         )
         stack.callback(fetcher.close)
         if config.precise_bn is not None and len(dataset) < config.precise_bn and start < len(plan):

@@ -22,7 +22,7 @@ from vcycle.data.video.index import probe
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_path
 
-__all__ = ["FORMATS", "VideoWriter", "written_video"]
+__all__ = ["FORMATS", "VideoWriter", "check_suffix", "written_video"]
 
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Supported file suffixes and their formats."""
@@ -103,6 +103,21 @@ def _pixels_of(colours: Colours) -> str:
     return "yuv420p10le" if colours.is_hdr else "yuv420p"
 
 
+def check_suffix(path: Path) -> str:
+    """Return the format of a video file to write, by its suffix.
+
+    Raises:
+        DataError: if the suffix is not supported.
+    """
+    kind = FORMATS.get(path.suffix.lower())
+    if kind is None:
+        raise DataError(
+            f"{path}: a video cannot be written as {path.suffix or 'a file without a suffix'!r}; "
+            f"accepted: {', '.join(FORMATS)}"
+        )
+    return kind
+
+
 @contextmanager
 def written_video(
     path: Path,
@@ -130,12 +145,7 @@ def written_video(
         DataError: if the suffix is not supported, the format cannot hold the audio, or the file cannot be written.
         VideoError: if the video whose audio is copied cannot be read.
     """
-    kind = FORMATS.get(path.suffix.lower())
-    if kind is None:
-        raise DataError(
-            f"{path}: a video cannot be written as {path.suffix or 'a file without a suffix'!r}; "
-            f"accepted: {', '.join(FORMATS)}"
-        )
+    kind = check_suffix(path)
     try:
         with atomic_path(path) as partial, ExitStack() as stack:
             # With an explicit protocol, no file name is parsed as an address.

@@ -2,6 +2,7 @@
 
 import io
 import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from vcycle.console.output import message, print_json, result
 from vcycle.data.layouts.files import text_blocks
 from vcycle.data.locations import given_location, joined, location
 from vcycle.errors import RecipeError
+from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
     from vcycle.tasks.classification.predictions import PredictionReport
@@ -47,6 +49,20 @@ def predict(
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Number of classes to print per file.")] = 5,
     views: ViewsOption = None,
+    window: Annotated[
+        float | None,
+        typer.Option("--window", metavar="SECONDS", help="Predict each time window of this length on its own."),
+    ] = None,
+    stride: Annotated[
+        float | None,
+        typer.Option(
+            "--stride", metavar="SECONDS", help="With --window: from one start to the next; by default as long."
+        ),
+    ] = None,
+    overlay: Annotated[
+        Path | None,
+        typer.Option("--overlay", metavar="OUT.mp4", help="With --window: write the video with its labels drawn."),
+    ] = None,
     listed: Annotated[
         Path | None, typer.Option("--list", metavar="LIST", help="A text file with a path or URL per line.")
     ] = None,
@@ -82,12 +98,21 @@ def predict(
     from vcycle.console.progress import progress
     from vcycle.data.engines import make_engine
     from vcycle.data.prepare.parts import Part
-    from vcycle.tasks.classification.predictions import Predictions
-    from vcycle.tasks.classification.predictor import Predictor
+    from vcycle.tasks.classification.opening import open_predictor
+    from vcycle.tasks.classification.predictions import Predictions, has_failed
+    from vcycle.tasks.prediction import Prediction
 
     paths = [*(files or []), *(_listed(listed) if listed is not None else [])]
     if not paths:
         raise RecipeError("no files: give FILE..., or --list LIST")
+    if window is None:
+        refuse("needs --window SECONDS", {"--stride": stride, f"--overlay {overlay}": overlay})
+    for name, seconds in (("--window", window), ("--stride", stride)):
+        if seconds is not None and not 0 < seconds < float("inf"):
+            raise RecipeError(f"{name} {seconds:g}: seconds above 0 are accepted")
+    if overlay is not None:
+        _check_overlay(overlay, paths, out)
+    changes = eval_options(views=views)
     of_runs: dict[str, object] = {
         "--engine": engine != "local",
         "--workers": workers,
@@ -102,7 +127,7 @@ def predict(
         # Workers may run in other folders.
         model, place = model.absolute(), given_location(out).absolute()
         paths = [str(location(path).absolute()) for path in paths]
-        predictions = Predictions(place, model, paths, eval_options(views=views), top, number)
+        predictions = Predictions(place, model, paths, changes, top, number, window=window, stride=stride)
         if merge:
             report = predictions.merge()
         else:
@@ -113,20 +138,55 @@ def predict(
         _tell(out, report, json=json)
         return
     refuse("needs --out FOLDER", of_runs | {"--part": part, "--merge": merge})
-    predictor = Predictor(model, eval_options(views=views), len(paths), message)
+    predictor = open_predictor(model, changes, len(paths), message)
     rows: list[dict[str, Any]] = []
-    for row in predictor.rows(paths, top, message):
+    windows: list[Prediction] = []
+
+    def show(part: Prediction) -> None:
+        """Show a window as soon as it is predicted: a video may have thousands."""
+        if overlay is not None:
+            windows.append(part)
+        name = f"{part.source} {part.start:.2f}-{part.end:.2f} s"
+        if part.error is not None:
+            message(f"error: {name}: {part.error}")
+        elif not json:
+            result(f"{name}: {_listed_classes(part.classes)}")
+
+    for row in predictor.rows(paths, top, message, window=window, stride=stride, on_window=show):
         if "error" in row:
             message(f"error: {row[predictor.item]}: {row['error']}")
-        elif not json:
-            said = ", ".join(f"{name} {score:.1%}" for name, score in row["classes"].items())
-            result(f"{row[predictor.item]}: {said}")
+        elif not json and window is None:
+            result(f"{row[predictor.item]}: {_listed_classes(row['classes'])}")
         rows.append(row)
+    if overlay is not None and windows:
+        from vcycle.tasks.classification.overlay import write_overlay
+
+        with progress() as shown:
+            write_overlay(paths[0], windows, overlay, progress=lambda *done: shown.count("writing frames", *done))
+        message(f"overlay: {overlay}")
     if json:
         about = {"model": str(model), "weights": predictor.loaded.origin, "protocol": predictor.protocol}
         print_json(about | {f"{predictor.item}s": rows})
-    if any("error" in row for row in rows):
+    if any(map(has_failed, rows)):
         raise typer.Exit(2)
+
+
+def _check_overlay(overlay: Path, paths: list[str], out: str | None) -> None:
+    """Refuse an overlay that cannot be written, before anything is predicted."""
+    from vcycle.data.video.writing import check_suffix
+    from vcycle.utils.extras import check_installed
+
+    refuse("does not go with --overlay, which shows one video", {"--out": out})
+    if len(paths) != 1:
+        raise RecipeError(f"--overlay {overlay}: one video is accepted, {len(paths)} are given")
+    if resolved(overlay) == resolved(Path(paths[0])):
+        raise RecipeError(f"--overlay {overlay} is the video itself: choose another file")
+    check_suffix(overlay)
+    check_installed("matplotlib", "--overlay needs")
+
+
+def _listed_classes(classes: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {score:.1%}" for name, score in classes.items())
 
 
 def _listed(file: Path) -> list[str]:

@@ -32,6 +32,8 @@ class RecognitionMetrics:
     """For multi-label videos: mean average precision over classes, in 0..1."""
     map_classes: int | None = None
     """Number of classes in that mean: those with at least one video."""
+    mean_class: float | None = None
+    """For single-label videos: mean over classes of the top-1 accuracy, in 0..1, of those with at least one video."""
 
     @property
     def measure(self) -> str:
@@ -90,6 +92,7 @@ def evaluate(scores: Scores, protocol: str) -> RecognitionMetrics:
         protocol=protocol,
         map=None if counted is None else float(counted.mean()) if len(counted) else 0.0,
         map_classes=None if counted is None else len(counted),
+        mean_class=None if multi_label else _mean_class(scores),
     )
 
 
@@ -134,6 +137,13 @@ def _hits(scores: Scores, first: int) -> float:
     multi_label = scores.labels.ndim > 1
     hits = scores.labels.gather(1, top) > 0 if multi_label else top == scores.labels[:, None]
     return float(hits.any(1).double().mean())
+
+
+def _mean_class(scores: Scores) -> float:
+    """Mean over classes of the accuracy."""
+    matrix = confusion(scores).double()
+    videos = matrix.sum(1)
+    return float((matrix.diagonal()[videos > 0] / videos[videos > 0]).mean())
 
 
 def _loss(scores: Scores) -> float:

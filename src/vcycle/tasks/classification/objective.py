@@ -31,6 +31,8 @@ class Recognition:
     """Standard deviation per channel."""
     label_smoothing: float = 0.0
     """Label smoothing of the training loss, for single-label clips."""
+    class_weights: tuple[float, ...] | None = None
+    """Weight of each class in the training loss, for single-label clips; by default 1."""
     multi_label: bool = False
     """Whether a clip may have any number of labels."""
     mixup: float | None = None
@@ -89,6 +91,9 @@ class Recognition:
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
         """The training loss, the mean over the clips of a batch.
 
+        Class weights multiply the loss of each clip. The mean is over the number of clips, not over their weights, so
+        that it does not depend on how a batch is split into micro-batches and over ranks.
+
         Args:
             model: Maps `(B, C, T, H, W)` to logits `(B, classes)`.
             clips: uint8 `(B, T, H, W, C)`.
@@ -104,7 +109,13 @@ class Recognition:
         logits = self._logits(model, x)
         if self.multi_label:
             return functional.binary_cross_entropy_with_logits(logits, labels)
-        return functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        if self.class_weights is None:
+            return functional.cross_entropy(logits, labels, label_smoothing=self.label_smoothing)
+        weight = _weights(self.class_weights, logits.device)
+        each = functional.cross_entropy(
+            logits, labels, weight=weight, label_smoothing=self.label_smoothing, reduction="none"
+        )
+        return each.mean()
 
     def _logits(self, model: nn.Module, x: Tensor) -> Tensor:
         """The model's logits.
@@ -160,6 +171,13 @@ def _rate_name(module: nn.Module) -> str | None:
     if not type(module).__name__.endswith(_DROP_PATHS):
         return None
     return next((name for name in _RATES if isinstance(getattr(module, name, None), float | int)), None)
+
+
+@cache
+def _weights(weights: tuple[float, ...], device: torch.device) -> Tensor:
+    """Class weights on a device; copied only once, as in `_colours`."""
+    with torch.inference_mode(False):
+        return torch.tensor(weights, dtype=torch.float32, device=device)
 
 
 @cache

@@ -22,11 +22,12 @@ from vcycle.data.prepare.parts import Part, PartResult, finished_parts, refuse_m
 from vcycle.data.prepare.sources import Source, look_at
 from vcycle.data.stamp import Stamp, stamp_of
 from vcycle.errors import DataError
-from vcycle.tasks.classification.predictor import Predictor, open_classifier
+from vcycle.tasks.classification.opening import open_classifier, open_predictor
+from vcycle.tasks.classification.predictor import Predictor
 from vcycle.tasks.saved_weights import run_of
 from vcycle.train.run import RunFolder
 
-__all__ = ["PREDICTIONS", "PredictTask", "PredictionReport", "Predictions", "predict_files"]
+__all__ = ["PREDICTIONS", "PredictTask", "PredictionReport", "Predictions", "has_failed", "predict_files"]
 
 PREDICTIONS = "predictions.jsonl"
 """The file of all predictions, in the order of the files."""
@@ -43,6 +44,8 @@ class PredictTask:
     overrides: tuple[str, ...]
     files: tuple[str, ...]
     top: int
+    window: float | None = None
+    stride: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,9 @@ class Predictions:
         overrides: Sequence[str],
         top: int,
         part: Part | None = None,
+        *,
+        window: float | None = None,
+        stride: float | None = None,
     ) -> None:
         """Find out what is left to do. Writes nothing.
 
@@ -88,13 +94,17 @@ class Predictions:
             overrides: Changes to the model's recipe.
             top: Number of classes per file.
             part: The part of the files to predict; by default all.
+            window: Seconds of a time window, if files are cut into windows.
+            stride: Seconds from window to window.
 
         Raises:
             DataError: If the folder has other content.
         """
         self._out, self._part = out, part
         self._model, self._overrides, self._top = str(model), tuple(overrides), top
-        self._content = {"model": self._model, "changes": list(overrides), "top": top}
+        self._window, self._stride = window, stride
+        self._content: dict[str, Any] = {"model": self._model, "changes": list(overrides), "top": top}
+        self._content |= {"window": window, "stride": stride}
         self._content |= {"weights": list(stamp_of(_weights(model))), "files": PartResult.digest(files)}
         check_folder(out, self._content, data=None, command="predict")
         sources = [Source(name=file, path=file, frame_rate=None) for file in files]
@@ -127,7 +137,12 @@ class Predictions:
                 jobs = [
                     Job(
                         payload=PredictTask(
-                            model=self._model, overrides=self._overrides, files=_paths(chunk), top=self._top
+                            model=self._model,
+                            overrides=self._overrides,
+                            files=_paths(chunk),
+                            top=self._top,
+                            window=self._window,
+                            stride=self._stride,
                         ),
                         size=sum(stamp.size for stamp in chunk.stamps),
                         loading=_LOADING,
@@ -145,7 +160,7 @@ class Predictions:
                         )
                     journal.note("rows", chunk.name, outcome.result, chunk.stamps)
                 rows = [row for chunk in chunks for row in journal.get("rows", chunk.name, chunk.stamps)]
-            failed = sum("error" in row for row in rows)
+            failed = sum(map(has_failed, rows))
             if part is None:
                 self._write(rows)
             else:
@@ -183,7 +198,7 @@ class Predictions:
                     rows_of[chunk.name] = found
             rows = [row for chunk in self._chunks for row in rows_of[chunk.name]]
             self._write(rows)
-        return PredictionReport(files=len(rows), failed=sum("error" in row for row in rows), redone=redone)
+        return PredictionReport(files=len(rows), failed=sum(map(has_failed, rows)), redone=redone)
 
     def _journal(self, part: Part | None) -> Journal:
         folder = self._out if part is None else part.folder(self._out)
@@ -207,16 +222,28 @@ def _paths(chunk: _Chunk) -> tuple[str, ...]:
     return tuple(file.path for file in chunk.files)
 
 
+def has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether a file, or a window of it, could not be read."""
+    return "error" in row or any("error" in part for part in row.get("windows", ()))
+
+
 def predict_files(task: PredictTask, tell: Tell) -> list[dict[str, Any]]:
     """Predict a chunk of files; runs in a worker, which keeps its model.
 
     Raises:
         VcycleError: If the model cannot be used.
     """
-    found = []
+    found: list[dict[str, Any]] = []
     predictor = _predictor(task.model, task.overrides)
     tell(0.0)
-    for row in predictor.rows(task.files, task.top):
+    rows = predictor.rows(
+        task.files,
+        task.top,
+        window=task.window,
+        stride=task.stride,
+        on_window=lambda _: tell(len(found) / len(task.files)),
+    )
+    for row in rows:
         found.append(row)
         tell(len(found) / len(task.files))
     places: dict[str, list[int]] = {}  # a file may be listed twice
@@ -227,4 +254,4 @@ def predict_files(task: PredictTask, tell: Tell) -> list[dict[str, Any]]:
 
 @lru_cache(maxsize=1)
 def _predictor(model: str, overrides: tuple[str, ...]) -> Predictor:
-    return Predictor(Path(model), overrides, _CHUNK)
+    return open_predictor(Path(model), overrides, _CHUNK)

@@ -1,90 +1,216 @@
-"""Predicts the classes of files with a trained model."""
+"""Predicts the classes of videos, or of their time windows, with a trained model."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
-from vcycle.data import Replacement, VideoDataset, VideoList
-from vcycle.tasks.base import tasks
+import numpy as np
+from torch import Tensor
+
+from vcycle.data import Replacement, VideoDataset, VideoError, VideoList
+from vcycle.data.given import GivenSource, frames_of
+from vcycle.errors import DataError
 from vcycle.tasks.classification.eval_report import top_classes
 from vcycle.tasks.classification.evaluate import views_of
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.classification.sampling import grids_of
-from vcycle.tasks.classification.task import ClassificationTask
-from vcycle.tasks.loaded_model import LoadedModel, load_model
+from vcycle.tasks.loaded_model import LoadedModel
+from vcycle.tasks.prediction import Clip, Prediction
 from vcycle.tasks.recipes import override_trained
-from vcycle.train.ranks import Ranks
-from vcycle.train.threads import use_threads
 
-__all__ = ["Predictor", "open_classifier"]
+if TYPE_CHECKING:
+    from vcycle.tasks.classification.evaluate import VideoEvaluator
+    from vcycle.tasks.classification.task import ClassificationTask
+
+__all__ = ["Predictor", "predictor_of", "time_windows"]
 
 
-def open_classifier(
-    model: Path, overrides: Sequence[str], on_message: Callable[[str], None] = lambda _: None
-) -> tuple[LoadedModel, ClassificationRecipe]:
-    """Load a model and change its recipe; the arguments are those of ``Predictor``.
+def time_windows(duration: float, window: float, stride: float) -> list[tuple[float, float]]:
+    """Cut a duration into windows: the start and end of each, in seconds.
+
+    Windows start at the multiples of the stride. The last is the first that reaches the end, or else the last that
+    starts before it; it may be shorter.
+
+    Example:
+        >>> time_windows(5.0, 2.0, 2.0)
+        [(0.0, 2.0), (2.0, 4.0), (4.0, 5.0)]
+        >>> time_windows(5.0, 2.0, 1.5)
+        [(0.0, 2.0), (1.5, 3.5), (3.0, 5.0)]
+        >>> time_windows(5.0, 1.0, 3.0)
+        [(0.0, 1.0), (3.0, 4.0)]
+    """
+    found = [(0.0, min(window, duration))]
+    while found[-1][1] < duration - _MOMENT and (start := len(found) * stride) < duration - _MOMENT:
+        found.append((start, min(start + window, duration)))
+    return found
+
+
+_MOMENT = 1e-6
+"""Seconds that times are rounded by."""
+
+
+def predictor_of(loaded: LoadedModel, overrides: Sequence[str], source: str, workers: int | None = None) -> "Predictor":
+    """The predictor of a model whose recipe is changed.
+
+    Args:
+        loaded: The model, on its device.
+        overrides: Changes to its recipe.
+        source: What the model was loaded from, for messages.
+        workers: Processes that decode; by default those of the recipe.
 
     Raises:
-        CheckpointError, RecipeError: For the reasons of ``load_model``.
+        RecipeError: if a key is wrong, or may not change.
     """
-    classifiers = [task.name for task in tasks.values() if isinstance(task, ClassificationTask)]
-    loaded = load_model(model, on_message, accepted=classifiers)
-    recipe = override_trained(loaded.recipe, overrides, str(model))
+    recipe = override_trained(loaded.recipe, overrides, source)
     assert isinstance(recipe, ClassificationRecipe)
-    return loaded, recipe
+    if workers is not None:
+        recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
+    return Predictor(loaded, recipe)
 
 
 class Predictor:
-    """A trained model on its device."""
+    """A trained model with the recipe by which it predicts."""
 
-    def __init__(
-        self, model: Path, overrides: Sequence[str], most: int, on_message: Callable[[str], None] = lambda _: None
-    ) -> None:
-        """Load a model.
-
-        Args:
-            model: The model, as for ``load_model``.
-            overrides: Changes to its recipe.
-            most: The most files at a time.
-            on_message: Called with messages.
-
-        Raises:
-            CheckpointError, RecipeError: For the reasons of ``load_model``.
-        """
-        self.loaded, recipe = open_classifier(model, overrides, on_message)
-        assert isinstance(self.loaded.task, ClassificationTask)
-        self._task = self.loaded.task
-        # At most one process per clip; but at least one, because a broken file may kill the process that reads it.
-        workers = min(recipe.data.workers, most * views_of(recipe).clips)
-        self._recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update={"workers": workers})})
-        self._source = model
-        self._device = Ranks().device(recipe.run.device, on_message)
-        use_threads(recipe.run.threads, workers=workers, on_message=on_message)
-        self._model = self.loaded.model.to(self._device)
-        self.item = self._task.item
+    def __init__(self, loaded: LoadedModel, recipe: ClassificationRecipe) -> None:
+        """Store the model, on its device, and the recipe."""
+        self.loaded, self.recipe = loaded, recipe
+        task = cast("ClassificationTask[Any]", loaded.task)
+        self._frame_rate = task.frame_rate
+        self.item = task.item
         """What a file is called: ``video`` or ``image``."""
         self.protocol = ""
         """The evaluation protocol in words, once files have been predicted."""
 
+    def predict(
+        self,
+        videos: Sequence[Clip],
+        top: int,
+        *,
+        frame_rate: float | None = None,
+        on_fault: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[Prediction]:
+        """Predict the classes of videos, one prediction for each.
+
+        Args:
+            videos: Paths, URLs or arrays.
+            top: Number of classes.
+            frame_rate: Frames per second of arrays.
+            on_fault: Called with each fault of a file that is used in spite of it.
+
+        Raises:
+            DataError: if an array has the wrong shape or type, or needs a frame rate.
+        """
+        return self._scored(self._dataset(videos, frame_rate), top, on_fault)
+
+    def predict_windows(
+        self,
+        video: Clip,
+        top: int,
+        *,
+        window: float,
+        stride: float | None = None,
+        frame_rate: float | None = None,
+        on_fault: Callable[[str], None] = lambda _: None,
+    ) -> Iterator[Prediction]:
+        """Predict the classes of each window of a video; a single prediction with an error if it cannot be read.
+
+        Args:
+            video: A path, a URL or an array.
+            top: Number of classes.
+            window: Seconds of a window.
+            stride: Seconds from window to window; by default ``window``.
+            frame_rate: Frames per second of an array.
+            on_fault: Called with each fault of a file that is used in spite of it.
+
+        Raises:
+            DataError: if the window or the stride is not above 0, or as ``predict``.
+        """
+        stride = window if stride is None else stride
+        if not (0 < window < np.inf and 0 < stride < np.inf):
+            raise DataError(f"window={window:g}, stride={stride:g}: both are seconds, above 0")
+        if self._frame_rate is not None:
+            raise DataError(f"window={window:g} s: an {self.item} has no time windows; give whole {self.item}s")
+        if frame_rate is None and not isinstance(video, str | Path):
+            raise DataError(f"window={window:g} s of an array: give its frame_rate")
+        whole = self._dataset([video], frame_rate)
+        try:
+            duration = whole.source.info(0).duration
+        except VideoError as error:
+            yield Prediction(source=whole.videos.paths[0], error=error.cause)
+            return
+        spans = time_windows(duration, window, stride)
+        yield from self._scored(self._dataset([video] * len(spans), frame_rate, spans), top, on_fault)
+
     def rows(
-        self, paths: Sequence[str], top: int, on_fault: Callable[[str], None] = lambda _: None
+        self,
+        paths: Sequence[str],
+        top: int,
+        on_fault: Callable[[str], None] = lambda _: None,
+        *,
+        window: float | None = None,
+        stride: float | None = None,
+        on_window: Callable[[Prediction], object] = lambda _: None,
     ) -> Iterator[dict[str, Any]]:
-        """Yield for each file its path, and its classes with their scores or its error.
+        """Yield for each file its path, and its classes with their scores, its windows or its error.
 
         Args:
             paths: Paths or URLs.
             top: Number of classes.
             on_fault: Called with each fault of a file that is used in spite of it.
+            window: Seconds of a window, if files are cut into windows.
+            stride: Seconds from window to window.
+            on_window: Called with each window.
         """
+        if window is None:
+            for found in self.predict(paths, top, on_fault=on_fault):
+                yield {self.item: found.source} | _said(found)
+            return
+        for path in paths:
+            row: dict[str, Any] = {self.item: path}
+            for part in self.predict_windows(path, top, window=window, stride=stride, on_fault=on_fault):
+                if part.start is None:
+                    row |= _said(part)
+                else:
+                    times = {"start": round(part.start, 6), "end": round(part.end or 0.0, 6)}
+                    row.setdefault("windows", []).append(times | _said(part))
+                    on_window(part)
+            yield row
+
+    def _dataset(
+        self, videos: Sequence[Clip], frame_rate: float | None, spans: Sequence[tuple[float, float]] = ()
+    ) -> VideoDataset:
+        """The dataset of videos, or of parts of them in seconds."""
+        given: dict[int, Tensor] = {}
+        names: list[str] = []
+        for number, video in enumerate(videos):
+            if isinstance(video, str | Path):
+                names.append(str(video))
+                continue
+            names.append(f"array {0 if spans else number}")
+            given[number] = frames_of(video, names[-1])
         listed = VideoList(
             root=Path(),
-            paths=list(paths),
-            labels=[0] * len(paths),
+            paths=names,
+            labels=[0] * len(names),
             classes=self.loaded.classes,
-            source=self._source,
-            frame_rate=self._task.frame_rate,
+            source=Path(self.loaded.origin),
+            frame_rate=self._frame_rate,
+            spans=[seconds for span in spans for seconds in span],
         )
-        dataset = VideoDataset(listed, grids_of(self._recipe))
+        dataset = VideoDataset(listed, grids_of(self.recipe))
+        if given:
+            if frame_rate is None and dataset.grids.fps is not None:
+                raise DataError(
+                    f"{names[min(given)]}: the model samples at a rate (sampling.fps={dataset.grids.fps:g}): give the "
+                    "frame_rate of arrays"
+                )
+            if frame_rate is not None and not 0 < frame_rate < np.inf:
+                raise DataError(f"frame_rate={frame_rate:g}: must be above 0")
+            dataset.source = GivenSource(given, dataset.source, frame_rate or 1.0)
+        return dataset
+
+    def _scored(self, dataset: VideoDataset, top: int, on_fault: Callable[[str], None]) -> Iterator[Prediction]:
+        loaded, videos = self.loaded, dataset.videos
         damaged: dict[str, str] = {}
 
         def take(fault: str) -> None:
@@ -92,14 +218,32 @@ class Predictor:
             path, _, what = fault.removeprefix(f"damaged {self.item} ").rpartition(": ")
             damaged[path] = what
 
-        evaluator = self._task.evaluator(self._recipe, dataset, self.loaded.classes, final=True)
+        # At most one process per clip; but at least one, because a broken file may kill the process that reads it.
+        workers = min(self.recipe.data.workers, len(dataset) * views_of(self.recipe).clips)
+        recipe = self.recipe.model_copy(update={"data": self.recipe.data.model_copy(update={"workers": workers})})
+        made = loaded.task.evaluator(recipe, dataset, loaded.classes, final=True)
+        evaluator = cast("VideoEvaluator", made)
         evaluator.on_fault = take
         self.protocol = evaluator.protocol
-        for found in evaluator.each(self._model, self._device):
-            row: dict[str, Any] = {self.item: listed.paths[found.video]}
+        for found in evaluator.each(loaded.model, loaded.device):
+            source = videos.paths[found.video]
+            start, end = videos.span(found.video) if videos.spans else (None, None)
             if isinstance(found, Replacement):
-                row["error"] = found.cause
-            else:
-                row["classes"] = top_classes(found.scores, self.loaded.classes, top)
-            what = damaged.get(str(row[self.item]))
-            yield row if what is None else row | {"damaged": what}
+                yield Prediction(source=source, start=start, end=end, error=found.cause)
+                continue
+            yield Prediction(
+                source=source,
+                classes=top_classes(found.scores, loaded.classes, top),
+                scores=found.scores,
+                start=start,
+                end=end,
+                damaged=damaged.get(source),
+            )
+
+
+def _said(found: Prediction) -> dict[str, Any]:
+    """What a row says of a prediction."""
+    if found.error is not None:
+        return {"error": found.error}
+    said: dict[str, Any] = {"classes": found.classes}
+    return said if found.damaged is None else said | {"damaged": found.damaged}

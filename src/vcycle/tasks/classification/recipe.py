@@ -38,6 +38,7 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 Views = Annotated[int, Field(ge=1, le=1000)]
+ClassWeight = Annotated[PositiveFloat, Field(le=1e6)]
 Amount = Annotated[float, Field(ge=0, le=10)]
 BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
 """α of a Beta distribution. Outside this range, 32-bit draws are always 0 or 1, or always 1/2."""
@@ -60,6 +61,9 @@ class SamplingBase(Section):
     """Mean per channel to subtract, for values in 0..1; by default that of the initial weights' training, if known."""
     std: tuple[PositiveFloat, PositiveFloat, PositiveFloat] = (0.225, 0.225, 0.225)
     """Standard deviation per channel to divide by; by default as for `mean`."""
+    balanced: bool | Annotated[float, Field(ge=0, le=1)] = False
+    """Balanced sampling: draw each class equally often in an epoch, which keeps its length. A number from 0 to 1 does
+    so in part: a class of n items has a share proportional to n^(1 − this), so 0.5 takes square roots."""
 
 
 class DecaySection(Section):
@@ -111,6 +115,9 @@ class TrainingBase(Section):
     """Clips over which BatchNorm computes its statistics."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Label smoothing of the cross-entropy, for single-label clips."""
+    class_weights: Literal["balanced"] | dict[str, ClassWeight] | None = None
+    """Weights of classes in the training loss, by name; 1 for those not named. `balanced` gives a class of n items a
+    weight proportional to 1 / n, on average 1 per item. Evaluations are not weighted."""
     freeze: Literal["none", "batchnorm", "backbone"] = "none"
     """What to freeze: each BatchNorm (its statistics, scale and shift), or everything but the classifier."""
     precise_bn: PositiveInt | None = None

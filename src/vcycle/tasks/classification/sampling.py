@@ -47,7 +47,7 @@ def grids_of(recipe: ClassificationRecipe) -> "GridSampler":
     """The recipe's clip sampler."""
     from vcycle.data import GridSampler
 
-    options = recipe.sampling.model_dump(exclude={"mean", "std"})
+    options = recipe.sampling.model_dump(exclude={"mean", "std", "balanced"})
     return GridSampler(frames=recipe.shape.frames, size=recipe.shape.size, **options)
 
 

@@ -1,7 +1,8 @@
 """What the tasks that classify clips have in common."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -9,6 +10,7 @@ from vcycle.data.layouts import VideoList
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
+from vcycle.tasks.classification.balance import balance_of, balance_words, class_weights_of
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.memory import check_extent
@@ -18,10 +20,12 @@ from vcycle.tasks.reference import Reference
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcycle.data import CheckReport, GridSampler
+    from vcycle.data import Balance, CheckReport, GridSampler
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
+    from vcycle.tasks.loaded_model import LoadedModel
+    from vcycle.tasks.prediction import Clip, Prediction
 
 __all__ = ["ClassificationTask", "chance_of", "decoded", "percentage"]
 
@@ -135,6 +139,9 @@ class ClassificationTask(Task[R, VideoList]):
         if plan is None:
             return []
         notes = []
+        balanced = balance_words(recipe, splits.train, self.item)
+        if balanced is not None:
+            notes.append(balanced)
         longer, strength = lengthened(recipe, len(splits.train)), strength_of(recipe)
         if longer is not None:
             notes.append(longer)
@@ -157,6 +164,15 @@ class ClassificationTask(Task[R, VideoList]):
 
         return objective_of(recipe, classes, Recognition)
 
+    def training_objective(self, recipe: R, splits: Splits[VideoList]) -> "Recognition":
+        """The objective, with the recipe's class weights."""
+        objective = self.objective(recipe, len(splits.classes))
+        return replace(objective, class_weights=class_weights_of(recipe, splits.train))
+
+    def balance(self, recipe: R, splits: Splits[VideoList]) -> "Balance | None":
+        """Balanced sampling of the classes."""
+        return balance_of(recipe, splits.train)
+
     def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> "VideoEvaluator":
         """Accuracy over items, with the recipe's views, or one center clip per item."""
         from vcycle.tasks.classification.evaluate import VideoEvaluator
@@ -168,6 +184,29 @@ class ClassificationTask(Task[R, VideoList]):
         from vcycle.tasks.classification.metrics import RecognitionMetrics
 
         return RecognitionMetrics(**fields)
+
+    def predict(
+        self,
+        loaded: "LoadedModel",
+        videos: "Sequence[Clip]",
+        *,
+        top: int,
+        views: tuple[int, int] | None,
+        window: float | None,
+        stride: float | None,
+        frame_rate: float | None,
+        workers: int,
+    ) -> "Iterator[Prediction]":
+        """The classes of each item, or of the time windows of videos."""
+        from vcycle.tasks.classification.predictor import predictor_of
+
+        changes = [] if views is None else [f"evaluation.clips={views[0]}", f"evaluation.crops={views[1]}"]
+        predictor = predictor_of(loaded, changes, loaded.origin, workers)
+        if window is None:
+            yield from predictor.predict(videos, top, frame_rate=frame_rate)
+            return
+        for video in videos:
+            yield from predictor.predict_windows(video, top, window=window, stride=stride, frame_rate=frame_rate)
 
     def prepare_model(self, model: "nn.Module", recipe: R) -> "nn.Module":
         """Freeze BatchNorm or the backbone."""

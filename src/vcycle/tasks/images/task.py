@@ -8,6 +8,7 @@ from vcycle.data.layouts import VideoList
 from vcycle.data.locations import local_path
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
+from vcycle.tasks.classification.balance import check_balance
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
@@ -65,6 +66,7 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         del fresh
         _ = splits.val
         check_images(recipe, splits)
+        check_balance(recipe, splits.train)
         return []
 
     def check_files(

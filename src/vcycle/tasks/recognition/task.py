@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
+from vcycle.tasks.classification.balance import check_balance
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
@@ -99,6 +100,7 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         del fresh
         _ = splits.val
         check_videos(recipe, splits)
+        check_balance(recipe, splits.train)
         return []
 
     def check_files(

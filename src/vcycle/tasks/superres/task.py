@@ -17,10 +17,12 @@ from vcycle.tasks.superres.recipe import SuperresRecipe
 from vcycle.tasks.superres.scale import SCALE
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from vcycle.data import CheckReport
     from vcycle.nn.weights.files import Weights
+    from vcycle.tasks.loaded_model import LoadedModel
+    from vcycle.tasks.prediction import Clip
     from vcycle.tasks.superres.measuring import Quality
     from vcycle.tasks.superres.objective import Restoration
     from vcycle.tasks.superres.pairs.layouts import ClipPairs
@@ -225,6 +227,22 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         from vcycle.tasks.superres.measuring import Quality
 
         return Quality(**fields)
+
+    def upscale(
+        self,
+        loaded: "LoadedModel",
+        video: "Clip",
+        out: Path | None,
+        *,
+        chunk: int,
+        overlap: int,
+        crf: int,
+        frame_rate: float | None,
+    ) -> "Tensor | None":
+        """Every frame of a video, four times as large."""
+        from vcycle.tasks.superres.upscaling import upscale
+
+        return upscale(loaded, video, out, chunk=chunk, overlap=overlap, crf=crf, frame_rate=frame_rate)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: SuperresRecipe) -> None:
         """Load weights with the parameter names of vcycle, BasicSR or mmagic."""

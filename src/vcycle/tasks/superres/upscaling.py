@@ -1,0 +1,63 @@
+"""Upscales videos with a loaded model, from Python."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from vcycle.data.given import frames_of
+from vcycle.errors import DataError
+from vcycle.nn.precision import at_precision
+from vcycle.tasks.loaded_model import LoadedModel
+from vcycle.tasks.prediction import Clip
+from vcycle.tasks.superres.metrics import check_restored, to_uint8
+from vcycle.tasks.superres.models.clips import Restorer, chunked
+from vcycle.tasks.superres.restoring import restore_video
+
+__all__ = ["upscale"]
+
+
+def upscale(
+    loaded: LoadedModel,
+    video: Clip,
+    out: Path | None,
+    *,
+    chunk: int,
+    overlap: int,
+    crf: int,
+    frame_rate: float | None,
+) -> Tensor | None:
+    """Upscale a video; see `vcycle.tasks.loaded_model.LoadedModel.upscale`."""
+    model, device = cast("Restorer", loaded.model), loaded.device
+    precision = loaded.recipe.run.precision if device.type == "cuda" else "fp32"
+    if isinstance(video, str | Path):
+        if out is None:
+            raise DataError(f"{video}: give out=FILE.mp4, the video to write; frames are returned for an array alone")
+        restore_video(
+            model,
+            str(video),
+            out,
+            device=device,
+            chunk=chunk,
+            overlap=overlap,
+            crf=crf,
+            frame_rate=frame_rate,
+            precision=precision,
+        )
+        return None
+    if out is not None:
+        raise DataError(f"out={out}: for a video at a path; the frames of an array are returned")
+    frames = frames_of(video, "the video")
+
+    def given() -> Iterator[Tensor]:
+        for frame in frames:
+            yield (frame.permute(2, 0, 1).float() / 255).to(device)
+
+    restored = []
+    with at_precision(precision, device):
+        for frame in chunked(model, given(), length=chunk, overlap=overlap):
+            check_restored(frame, "the video", precision)
+            restored.append(to_uint8(frame).permute(1, 2, 0).cpu())
+    return torch.stack(restored)
