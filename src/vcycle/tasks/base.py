@@ -320,6 +320,10 @@ class CheckOptions:
     """Options of `vcycle check`."""
 
     folder: "Location"
+    recipe: str | None
+    """The recipe's name, if one is given."""
+    overrides: Sequence[str]
+    """Changes to the recipe's section `data`, among them the layout."""
     quick: bool
     """Whether to read packets without decoding."""
     workers: int | None

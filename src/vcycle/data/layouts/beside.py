@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from vcycle.data.layouts.files import VIDEOS, Kind, printable, suffix_of
+from vcycle.data.layouts.files import VIDEOS, Kind, is_folder, printable, suffix_of
 from vcycle.data.locations import Location, Url
 from vcycle.errors import DataError
 
@@ -94,19 +94,12 @@ def _listed(folder: Location, kind: Kind) -> tuple[list[str], list[str]]:
     """Return the visible names in a folder, sorted: files and everything of the kind by its name, and folders."""
     names, below = list[str](), list[str]()
     if isinstance(folder, Url):
-        for name, is_folder in folder.entries().items():
+        for name, inner in folder.entries().items():
             if not name.startswith("."):
-                (below if not kind.holds(name) and is_folder else names).append(name)
+                (below if not kind.holds(name) and inner else names).append(name)
         return names, below
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith("."):
-                (below if not kind.holds(entry.name) and _is_folder(entry) else names).append(entry.name)
+                (below if not kind.holds(entry.name) and is_folder(entry) else names).append(entry.name)
     return sorted(names), sorted(below)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link
-        return False

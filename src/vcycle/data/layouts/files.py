@@ -30,6 +30,7 @@ __all__ = [
     "VIDEOS",
     "VIDEO_SUFFIXES",
     "Kind",
+    "accepted",
     "check_file",
     "check_files",
     "classes_in_lines",
@@ -37,6 +38,7 @@ __all__ = [
     "first_file",
     "first_folder",
     "folders",
+    "is_folder",
     "is_video",
     "key_of",
     "label_in",
@@ -91,6 +93,15 @@ class Kind:
 
 VIDEOS = Kind("video", VIDEO_SUFFIXES)
 PICTURES = Kind("image", frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"}))
+
+
+def accepted(kind: Kind = VIDEOS) -> str:
+    """Return which folders are accepted as a dataset, for a message."""
+    one = kind.name.upper()
+    folders = f"accepted: CLASS/{one}, or train/CLASS/{one} and val/CLASS/{one}"
+    if kind is not VIDEOS:
+        return folders
+    return f"{folders}, or train.csv and val.csv with lines path,label, or a public dataset as distributed"
 
 
 def read_text(path: Location) -> str:
@@ -202,6 +213,14 @@ def folders(root: Location) -> Sequence[Location]:
         except OSError as error:
             raise DataError(f"{root}: cannot be read: {error.strerror or error}") from error
     return [root / name for name in names_in(root) if os.path.isdir(root / name)]
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether a listed entry is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a circular link
+        return False
 
 
 def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vcycle.data.layouts.charades import charades_splits, read_charades
+from vcycle.data.layouts.files import accepted
 from vcycle.data.layouts.folder import folder_splits, read_folder
 from vcycle.data.layouts.folds import hmdb51_splits, read_hmdb51, read_ucf101, ucf101_splits
 from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
@@ -46,7 +47,7 @@ def layout_of(path: Location) -> str:
     if isinstance(path, Url) and (path / INDEX).is_file():
         raise DataError(f"{path}: prepared data, which is read from a local disk: copy the folder here first")
     if not path.is_dir():
-        raise DataError(f"{path}: no such folder or list file{_why(path)}")
+        raise DataError(f"{path}: no such folder or list file{_why(path)}; {accepted()}")
     return LAYOUTS.recognised(path) or "folder"
 
 

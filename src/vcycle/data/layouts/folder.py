@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Sequence
 
 from vcycle.data.layouts.beside import Beside
-from vcycle.data.layouts.files import PICTURES, VIDEOS, Kind, folders, key_of, names_in
+from vcycle.data.layouts.files import PICTURES, VIDEOS, Kind, accepted, folders, key_of, names_in
 from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import Strings, VideoList
 from vcycle.data.locations import Location, location
@@ -106,7 +106,7 @@ def _files_by_class(root: Location, kind: Kind) -> tuple[dict[str, list[str]], B
         )
     if not found:
         lists = f", no {', '.join(s + '.csv' for s in SPLITS)}" if kind is VIDEOS else ""
-        raise DataError(f"{root}: no class folders with {kind.name}s{lists}")
+        raise DataError(f"{root}: no class folders with {kind.name}s{lists}; {accepted(kind)}")
     return found, beside
 
 

@@ -1,11 +1,13 @@
 """What the tasks that classify clips have in common."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.layouts.files import VIDEOS, Kind
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import CheckReport, GridSampler
+    from vcycle.data.prepare.summary import NextStep, Summary
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
@@ -66,13 +69,35 @@ def chance_of(found: VideoList) -> Reference | None:
     )
 
 
-def decoded(listed: Mapping[str, VideoList], options: CheckOptions, progress: Progress) -> "CheckReport":
-    """Decode all files of each split, as `vcycle check` asks."""
-    from vcycle.data import check_videos
+def decoded(
+    listed: Mapping[str, VideoList],
+    options: CheckOptions,
+    progress: Progress,
+    advise: "Callable[[Summary], Sequence[NextStep]]",
+    *,
+    item: str = "video",
+    kind: Kind = VIDEOS,
+) -> "CheckReport":
+    """Decode all files of each split, as `vcycle check` asks, and look at what is beside them.
 
-    return check_videos(
+    Args:
+        listed: The files by split.
+        options: The options of the command.
+        progress: Called with the progress.
+        advise: Returns what to run next.
+        item: Name of one item.
+        kind: What the files are.
+    """
+    from vcycle.data import check_videos
+    from vcycle.data.layouts.ignored import ignored_in
+
+    report = check_videos(
         listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
     )
+    root = options.folder
+    beside = ignored_in(root, listed.values(), kind=kind) if isinstance(root, Path) and root.is_dir() else []
+    summary = replace(report.summary, item=item, ignored=beside, next=advise(report.summary))
+    return replace(report, summary=summary)
 
 
 class ClassificationTask(Task[R, VideoList]):

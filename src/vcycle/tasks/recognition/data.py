@@ -1,6 +1,5 @@
 """The videos of a recipe: location, splits and whether the task accepts them. Needs no torch."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.layouts.layout import AUTO
 from vcycle.data.layouts.lists import list_splits, splits_in_list
-from vcycle.data.locations import Location, Url, is_url, joined, location
+from vcycle.data.locations import Location, joined, location
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
@@ -20,6 +19,7 @@ __all__ = [
     "check_videos",
     "every_video",
     "find_videos",
+    "layout_in",
     "left_out",
     "notes",
     "was_prepared",
@@ -84,14 +84,8 @@ def _shared(train: VideoList, others: Mapping[str, VideoList]) -> list[str]:
 
 def _identities(videos: VideoList) -> Iterator[str | tuple[str, float, float]]:
     """What each video is known by: its path, and its part where a film has several. No file is looked at."""
-    root = str(videos.root) if isinstance(videos.root, Url) else os.path.abspath(videos.root)
-    for item, path in enumerate(videos.paths):
-        plain = not (path.startswith("/") or "//" in path or "./" in path)  # as most are, and it takes half the time
-        if isinstance(videos.root, Url) or is_url(path):
-            whole = str(videos.path(item))
-        else:
-            whole = f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
-        yield (whole, *videos.span(item)) if videos.spans else whole
+    for item, path in enumerate(videos.absolute_paths()):
+        yield (path, *videos.span(item)) if videos.spans else path
 
 
 def find_videos(recipe: RecognitionRecipe, work: Path, progress: Progress = lambda *_: None) -> Splits[VideoList]:
@@ -160,6 +154,15 @@ def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool =
     if layout == "folder" and not cut and not folder_splits(path):
         return {"train": read_folder(path, "train", val_fraction=0)}
     return {split: read(split) for split in splits or ("train",)}  # where there is none, that says why
+
+
+def layout_in(recipe: RecognitionRecipe) -> str:
+    """The layout of a recipe's data.
+
+    Raises:
+        DataError: if there is no such data.
+    """
+    return _reader(recipe, check_files=False)[0]
 
 
 def _reader(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.console.datasets import refuse
-from vcycle.data.locations import local_path
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
 from vcycle.tasks.reference import Reference
@@ -180,7 +179,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         del on_message
         of_videos = {"--quick": options.quick, "--timeout": options.timeout, "--workers": options.workers}
         refuse("applies to videos only; this data is clips for super-resolution", of_videos)
-        return check_every(recipe, local_path(str(options.folder), "data"), progress), "clip"
+        return check_every(recipe, options, progress), "clip"
 
     def dataset(
         self,
