@@ -526,8 +526,18 @@ class Task(ABC, Generic[R, F]):
         return None
 
     def notices(self, recipe: R, splits: Splits[F], plan: Plan | None) -> list[str]:
-        """Notes for the user before the training starts."""
-        del recipe, splits, plan
+        """Notes for the user before the training starts: on the data, then those of `plan_notices`."""
+        return [] if plan is None else self.plan_notices(recipe, plan, len(splits.train))
+
+    def plan_notices(self, recipe: R, plan: Plan, samples: int | None) -> list[str]:
+        """Notes on a plan that need no data.
+
+        Args:
+            recipe: The recipe.
+            plan: Its plan.
+            samples: Length of the training set; None if only the recipe states it.
+        """
+        del recipe, plan, samples
         return []
 
     # Training and evaluation.

@@ -153,18 +153,16 @@ class ClassificationTask(Task[R, VideoList]):
             return None
         return data.model_copy(update={"path": str(work / "digits")})
 
-    def notices(self, recipe: R, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
-        """Notes on a training made longer, repeated augmentation, and the strength of the regularisation by size."""
+    def plan_notices(self, recipe: R, plan: Plan, samples: int | None) -> list[str]:
+        """Notes on many epochs of few items, repeated augmentation, and the strength of the regularisation by size."""
         from vcycle.tasks.classification.sampling import strength_of
 
-        if plan is None:
-            return []
         notes = []
-        longer, strength = lengthened(recipe, len(splits.train)), strength_of(recipe)
+        longer, strength = lengthened(recipe, samples), strength_of(recipe)
         if longer is not None:
             notes.append(longer)
-        repeats, items = recipe.augment.repeats, len(splits.train)
-        if repeats > 1:
+        repeats, items = recipe.augment.repeats, recipe.data.clips if samples is None else samples
+        if repeats > 1 and items is not None:
             notes.append(
                 f"augment.repeats={repeats}: {repeats} clips of each {self.item}, so an epoch of {items:,} clips has "
                 f"{-(-items // repeats):,} different {self.item}s, and each {self.item} comes every {repeats} epochs"

@@ -20,7 +20,7 @@ _LARGE = 1.5
 _MANY = 20_000
 """Number of videos from which a large network learns from scratch."""
 _FEW = 50
-"""Videos per class below which trained weights help more than any plan."""
+"""Videos of the smallest class below which trained weights are worth a word."""
 _OF_LAYOUT = {
     "kinetics": "kinetics/slowfast_8x8_r50",
     "ssv2": "ssv2/slowfast_16x8_r50",
@@ -55,7 +55,7 @@ def next_steps(summary: "Summary", recipe: RecognitionRecipe, layout: str, optio
             steps.append(
                 NextStep(
                     command=command("train", *given),
-                    why=f"the smallest class has fewer than {_FEW} videos: trained weights help more than any plan",
+                    why=f"the smallest class has fewer than {_FEW} videos: trained weights usually help most",
                 )
             )
     return steps

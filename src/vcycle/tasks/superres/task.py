@@ -143,10 +143,16 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
     def notices(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", plan: Plan | None) -> list[str]:
         """Warnings about low-resolution frames of another degradation, and parts that stay frozen."""
-        from vcycle.tasks.superres.notices import never_learning, notices
+        from vcycle.tasks.superres.notices import notices
 
-        found = [*notices(splits), *([] if plan is None else never_learning(recipe, plan))]
-        return [f"warning: {note}" for note in found]
+        return [*(f"warning: {note}" for note in notices(splits)), *super().notices(recipe, splits, plan)]
+
+    def plan_notices(self, recipe: SuperresRecipe, plan: Plan, samples: int | None) -> list[str]:
+        """Warnings about parts that stay frozen."""
+        from vcycle.tasks.superres.notices import never_learning
+
+        del samples
+        return [f"warning: {note}" for note in never_learning(recipe, plan)]
 
     def reference(self, recipe: SuperresRecipe, found: "ClipPairs", measured: float | None) -> Reference | None:
         """The PSNR of bicubic interpolation."""
