@@ -12,6 +12,7 @@ import pytest
 
 from vcycle.data.layouts import read_videos
 from vcycle.data.layouts.ignored import ignored_in
+from vcycle.data.pictures import encode_png
 
 
 def write(path: Path, frames: int, *, rate: int, side: int, codec: str = "libx264", group: int = 12) -> None:
@@ -130,3 +131,27 @@ def test_what_is_ignored_is_counted_once_through_links_and_whatever_its_order(tm
     lists = [read_videos(root, "train"), read_videos(root, "val")]
     assert [one.files for one in ignored_in(root, lists)] == [1]
     assert all(earlier.files >= later.files for earlier, later in pairwise(ignored_in(root, [])))
+
+
+def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here: Path, videos: Path) -> None:
+    for split, count in (("train", 2), ("val", 1)):
+        for name in ("left", "right"):
+            for number in range(count):
+                folder = here / "frames" / split / name / f"v{number}"
+                folder.mkdir(parents=True)
+                with av.open(str(videos / split / name / f"{number}.mp4")) as container:
+                    for place, frame in enumerate(container.decode(video=0)):
+                        (folder / f"{place}.png").write_bytes(encode_png(frame.to_ndarray(format="rgb24")))
+    ran = vcycle("check", "frames", "data.frame_rate=12", "--workers", "1")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    for line in ("6 files: 0 bad, 0 damaged", "length        1.00 s; 6.0 s in all", "codec         png 6"):
+        assert line in lines
+    assert "vcycle plan videos/small data=frames data.frame_rate=12" in ran.out
+    ran = vcycle(
+        "train", "tiny.yaml", "data=frames", "data.frame_rate=12", "training.steps=2", "training.decay=constant"
+    )
+    assert ran.code == 0, ran.err
+    ran = vcycle("prepare", "frames", "fast", "--short-side", "16", "data.frame_rate=12", "--workers", "1")
+    assert "6 of 6 files, 0 failed" in ran.out
+    assert vcycle("plan", "tiny.yaml", "data=fast").code == 0

@@ -33,9 +33,10 @@ class Beside:
     Entries without a video's name are classified from the folder listing alone, without further system calls.
     """
 
-    def __init__(self, root: Location, kind: Kind = VIDEOS) -> None:
-        """Start with a folder of class folders."""
+    def __init__(self, root: Location, kind: Kind = VIDEOS, *, frames: bool = False) -> None:
+        """Start with a folder of class folders; with ``frames``, a folder in one is a video, too."""
         self.root = root
+        self._frames = frames
         self.kind = kind
         self.outside: list[str] = []
         """Files of the kind outside class folders."""
@@ -54,11 +55,11 @@ class Beside:
             names, below = _listed(folder, self.kind)
         except OSError as error:
             raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
-        for inner in below:
+        for inner in () if self._frames else below:
             self._look(f"{name}/{inner}", _DEPTH)
         strange = (other for other in names if not self.kind.holds(other))
         self._others += [f"{name}/{other}" for other in strange if suffix_of(other) not in _COMPANIONS]
-        return self.kind.among(names)
+        return sorted([*self.kind.among(names), *below]) if self._frames else self.kind.among(names)
 
     def told(self) -> str:
         """Describe the unused files in one line; empty if there are none worth mentioning."""

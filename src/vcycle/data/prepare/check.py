@@ -13,6 +13,7 @@ from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.files import PICTURES, suffix_of
 from vcycle.data.locations import is_url
+from vcycle.data.pictures import holds_pictures
 from vcycle.data.prepare.decoding import open_whole, whole_of
 from vcycle.data.prepare.extents import Extent, compare_extents
 from vcycle.data.prepare.index import PreparedIndex
@@ -137,7 +138,7 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
         VideoError: If the video cannot be read.
     """
     path, frame_rate, quick = payload
-    if frame_rate is None:
+    if frame_rate is None or not holds_pictures(path):
         index = probe(path, on_packet=lambda: tell(0.0))
         whole, codec, keyframes = whole_of(index), index.codec, index.keyframe_seconds
     else:

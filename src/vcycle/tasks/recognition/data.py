@@ -152,7 +152,7 @@ def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool =
     path = location(recipe.data.path or "")
     layout, splits, read = _reader(recipe, check_files=False, vanished=vanished)
     if layout == "folder" and not cut and not folder_splits(path):
-        return {"train": read_folder(path, "train", val_fraction=0)}
+        return {"train": read_folder(path, "train", val_fraction=0, frame_rate=recipe.data.frame_rate)}
     return {split: read(split) for split in splits or ("train",)}  # where there is none, that says why
 
 
@@ -175,7 +175,7 @@ def _reader(
     path = location(data.path or "")
     root = None if data.root is None else location(data.root)
     if is_prepared(path):
-        for key in ("val", "test", "root", "fold"):
+        for key in ("val", "test", "root", "fold", "frame_rate"):
             if getattr(data, key) is not None:
                 raise RecipeError(
                     f"data.{key} has no use for {data.path}, which is prepared and has its splits in it: leave it out, "
@@ -189,18 +189,23 @@ def _reader(
         return (
             "list",
             named,
-            _confined(lambda split: read_list(path, root, split=split, check_files=check_files), root),
+            _confined(
+                lambda split: read_list(path, root, split=split, check_files=check_files, frame_rate=data.frame_rate),
+                root,
+            ),
         )
     if path.is_file():
         lists = {"train": path} | {
             split: location(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None
         }
-        train = read_list(path, root, check_files=check_files)
+        train = read_list(path, root, check_files=check_files, frame_rate=data.frame_rate)
 
         def read_one(split: str) -> VideoList:
             if split == "train":
                 return train
-            return read_list(lists[split], root, classes=train.classes, check_files=check_files)
+            return read_list(
+                lists[split], root, classes=train.classes, check_files=check_files, frame_rate=data.frame_rate
+            )
 
         return "list", tuple(lists), _confined(read_one, root)
     layout = _layout(recipe, path)
@@ -214,6 +219,7 @@ def _reader(
             fold=data.fold,
             val_fraction=data.val_fraction,
             check_files=check_files or (LAYOUTS[layout].incomplete and not vanished),
+            frame_rate=data.frame_rate,
         )
 
     return layout, splits_of(path, layout, videos=root), _confined(read, root)
