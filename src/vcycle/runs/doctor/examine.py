@@ -49,7 +49,12 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
         found = _data(recipe, location(place))
         findings += [found] if found.level == "stop" else [found, disk.data_disk(location(place))]
     findings += [*machine.memory(), *(machine.compute(recipe) if torch.level == "ok" else [])]
-    findings += [*disk.spaces(), *disk.shared_memory(), *machine.limits(), *installed.optional()]
+    findings += [
+        *disk.spaces(),
+        *disk.shared_memory(),
+        *machine.limits(),
+        *installed.optional(torch_works=torch.level == "ok"),
+    ]
     ordered = sorted(findings, key=lambda finding: LEVELS.index(finding.level))  # stable
     return Examination(findings=tuple(ordered), about=_about(torch.level == "ok"))
 

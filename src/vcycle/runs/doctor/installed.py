@@ -44,10 +44,10 @@ def decoders() -> list[Finding]:
     return [Finding(level="ok", about="decoder", found=f"PyAV decodes {have}")]
 
 
-def optional() -> list[Finding]:
+def optional(*, torch_works: bool) -> list[Finding]:
     """What is not installed and would add something, and torchvision where it does not suit torch."""
     findings = []
-    if find_spec("torchvision") is not None:
+    if torch_works and find_spec("torchvision") is not None:
         try:
             require("torchvision", "torchvision's models need")
         except NotInstalledError as error:
