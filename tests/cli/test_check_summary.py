@@ -149,7 +149,13 @@ def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here
         assert line in lines
     assert "vcycle plan videos/small data=frames data.frame_rate=12" in ran.out
     ran = vcycle(
-        "train", "tiny.yaml", "data=frames", "data.frame_rate=12", "training.steps=2", "training.decay=constant"
+        "train",
+        "tiny.yaml",
+        "data=frames",
+        "data.frame_rate=12",
+        "plan=constant",
+        "training.steps=2",
+        "training.decay=constant",
     )
     assert ran.code == 0, ran.err
     ran = vcycle("prepare", "frames", "fast", "--short-side", "16", "data.frame_rate=12", "--workers", "1")

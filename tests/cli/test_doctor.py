@@ -56,7 +56,9 @@ def test_what_makes_training_impossible_comes_first_and_ends_with_1(vcycle: Any,
     stops = [line for line in ran.out.splitlines() if line.startswith("STOP")]
     assert stops == [line for line in ran.out.splitlines() if not line.startswith(" ")][: len(stops)]
     assert [line.split()[1] for line in stops] == ["device", "data"]
-    assert f"{here}/nowhere: no such folder or list file" in ran.out
+    words = " ".join(ran.out.split())
+    assert "run.device is cuda, but " in words
+    assert f"{here}/nowhere: no such folder or list file" in words
 
 
 def test_a_missing_torch_or_decoder_is_reported_not_raised() -> None:

@@ -18,6 +18,7 @@ _LEAST_MEMORY = 2e9
 _TIGHT_MEMORY = 8e9
 _MOST_WORKERS = 8
 _GPU_FILES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd")
+_NONE = "there is no GPU"
 _THREADS = "OMP_NUM_THREADS"
 
 
@@ -28,8 +29,10 @@ def device(recipe: RecipeBase | None) -> list[Finding]:
     if torch.cuda.is_available():
         return [*_gpus(), *_precision(recipe, "cuda")]
     if recipe is not None and recipe.run.device == "cuda":
-        return [Finding(level="stop", about="device", found=f"run.device is cuda: {_no_gpu()}", change=_how_to_gpu())]
-    return [Finding(level="slow", about="device", found=_no_gpu(), change=_how_to_gpu()), *_precision(recipe, "cpu")]
+        change = "set run.device=auto to train on the CPU" if _no_gpu() == _NONE else _how_to_gpu()
+        return [Finding(level="stop", about="device", found=f"run.device is cuda, but {_no_gpu()}", change=change)]
+    slow = Finding(level="slow", about="device", found=f"CPU: {_no_gpu()}", change=_how_to_gpu())
+    return [slow, *_precision(recipe, "cpu")]
 
 
 def _no_gpu() -> str:
@@ -39,13 +42,13 @@ def _no_gpu() -> str:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     built = torch.version.cuda or getattr(torch.version, "hip", None)
     if hidden is not None and hidden.strip() in ("", "-1"):
-        return f"CPU: CUDA_VISIBLE_DEVICES={hidden!r} hides all GPUs"
+        return f"CUDA_VISIBLE_DEVICES={hidden!r} hides all GPUs"
     if any(Path(file).exists() for file in _GPU_FILES):
         cause = f"its driver does not suit torch for CUDA {built}" if built else "this torch is built without CUDA"
-        return f"CPU: there is a GPU, but {cause}"
+        return f"there is a GPU which torch cannot use: {cause}"
     if torch.backends.mps.is_available():
-        return "CPU: training does not use this machine's MPS device"
-    return "CPU: no GPU"
+        return "training does not use this machine's MPS device"
+    return _NONE
 
 
 def _how_to_gpu() -> str:
