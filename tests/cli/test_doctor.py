@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import torch
 
 import vcycle as package
 from vcycle.runs.doctor.disk import reading_speed
-from vcycle.runs.doctor.machine import limits
+from vcycle.runs.doctor.machine import device, limits
 from vcycle.utils.cores import cores
 from vcycle.utils.memory import free_memory
 
@@ -90,6 +91,27 @@ def test_wrong_arguments_are_refused(vcycle: Any, here: Path, arguments: list[st
     ran = vcycle("doctor", *arguments)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("free", "capability", "level", "words"),
+    [(70e9, (9, 0), "ok", "Big, 70 GB of 80 GB free, bf16, torch for "), (9e9, (7, 5), "slow", "no fast bf16")],
+)
+def test_a_gpu_is_named_with_its_memory_and_whether_it_has_bf16(
+    monkeypatch: pytest.MonkeyPatch, free: float, capability: tuple[int, int], level: str, words: str
+) -> None:
+    properties = SimpleNamespace(name="Big", major=capability[0], minor=capability[1])
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_properties": lambda _: properties,
+        "mem_get_info": lambda _: (int(free), int(80e9)),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    (found,) = device(None)
+    assert (found.level, found.about) == (level, "GPU 0")
+    assert words in found.found
+    assert ("nvidia-smi" in found.change) == (level == "slow")
 
 
 def test_files_are_read_whole_until_the_time_is_over(tmp_path: Path) -> None:
