@@ -126,6 +126,14 @@ def test_the_clips_of_a_folder_are_counted_and_not_taken_from_the_recipe(vcycle,
     assert "16 training videos in 2 classes" in ran.err
 
 
+def test_many_epochs_of_few_clips_are_told_in_a_line_without_the_clips_too(vcycle):
+    ran = vcycle("plan", "videos/finetune", "data.clips=17")
+    assert ran.code == 0
+    assert ran.err.startswith("training.min_steps=1000: the baseline is 470.6 epochs long, each of 17 clips as often, ")
+    assert ran.err.count("\n") == 1
+    assert vcycle("plan", "videos/finetune", "data.clips=4000").err == ""
+
+
 def test_a_recipe_without_videos_or_their_number_has_no_plan(vcycle):
     ran = vcycle("plan", "videos/small")
     assert ran.code == 2

@@ -98,7 +98,7 @@ def test_the_estimate_is_near_what_is_written(vcycle, here, videos):
 def test_check_lists_bad_files_and_ends_with_1(vcycle, here, spoilt):
     ran = vcycle("check", "data")
     assert ran.code == 1
-    assert ran.out.splitlines() == [
+    assert ran.out.splitlines()[:3] == [
         f"bad: {spoilt / 'train/left/empty.mp4'}: an empty file",
         *[line for line in ran.out.splitlines() if "text.mp4" in line],
         "34 files: 2 bad, 0 damaged",
@@ -108,9 +108,16 @@ def test_check_lists_bad_files_and_ends_with_1(vcycle, here, spoilt):
 
 
 def test_check_of_good_videos_and_of_what_was_prepared(vcycle, here, videos):
-    assert vcycle("check", videos).out == "32 files: 0 bad, 0 damaged\n"
+    assert vcycle("check", videos).out.startswith("32 files: 0 bad, 0 damaged\n")
     assert vcycle("prepare", videos, "fast", "--short-side", "16").code == 0
-    assert vcycle("check", "fast").code == 0
+    ran = vcycle("check", "fast")
+    assert ran.code == 0
+    for line in (
+        "videos        32: train 16, val 8, test 8",
+        "length        1.00 s; 32.0 s in all",
+        "codec         h264 32",
+    ):
+        assert line in ran.out.splitlines()
     refused(vcycle("check", "fast", "data.val=x"), "KEY=VALUE does not apply to prepared data")
     (here / "fast/16px/val/left/0.mp4").write_bytes(b"other")
     ran = vcycle("check", "fast")
@@ -150,10 +157,11 @@ def test_check_names_every_video_that_has_vanished_from_kinetics_and_prepare_lea
     ]
     ran = vcycle("check", "kinetics")
     assert ran.code == 1
-    assert ran.out.splitlines() == [
+    assert ran.out.splitlines()[:4] == [
         *(f"bad: {path}: No such file or directory" for path in gone),
         "16 files: 3 bad, 0 damaged",
     ]
+    assert "vcycle plan kinetics/slowfast_8x8_r50 data=kinetics" in ran.out
     ran = vcycle("prepare", "kinetics", "fast", "--short-side", "16")
     assert ran.code == 0
     assert "kinetics/train.csv: 2 of 8 videos have no file and are left out" in ran.err
@@ -194,7 +202,7 @@ def test_check_and_prepare_tell_of_every_file_that_an_official_list_misses(vcycl
 def test_a_set_too_small_for_validation_can_be_checked(vcycle, here, videos):
     (here / "one/left").mkdir(parents=True)
     shutil.copy(videos / "train/left/0.mp4", here / "one/left")
-    assert vcycle("check", "one").out == "1 file: 0 bad, 0 damaged\n"
+    assert vcycle("check", "one").out.startswith("1 file: 0 bad, 0 damaged\n")
 
 
 @pytest.mark.parametrize(

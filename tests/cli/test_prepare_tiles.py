@@ -120,7 +120,7 @@ def test_a_folder_without_clips_is_refused(vcycle, here):
 def test_check_compares_a_store_with_what_was_written(vcycle, here, videos):
     assert vcycle("prepare", videos / "train", "tiles", "--to", "tiles").code == 0
     for recipe in ([], ["--recipe", "reds/basicvsr"]):
-        assert vcycle("check", "tiles", *recipe).out == "16 clips: 0 bad, 0 damaged\n"
+        assert vcycle("check", "tiles", *recipe).out.startswith("16 clips: 0 bad, 0 damaged\n")
     file = TileStore(Path("tiles")).high.path(3)
     file.write_bytes(file.read_bytes()[:-1] + b"x")
     ran = vcycle("check", "tiles", "--json")
@@ -137,7 +137,10 @@ def test_check_reads_every_split_of_a_recipe_of_super_resolution(vcycle, here, v
     (here / "clips/val/text.mp4").write_text("no video")
     asked = ["--recipe", "reds/basicvsr", "--layout", "auto"]
     ran = vcycle("check", "clips", *asked)
-    assert (ran.code, ran.out.splitlines()[-1]) == (1, "3 clips: 1 bad, 0 damaged")
+    assert (ran.code, ran.out.splitlines()[1]) == (1, "3 clips: 1 bad, 0 damaged")
+    assert "clips         3: train 1, val 2" in ran.out.splitlines()
+    assert "frames        12; 24 in all" in ran.out.splitlines()
+    assert "vcycle prepare clips clips-prepared --to tiles --degradation bicubic" in ran.out
     assert "bad: " in ran.out
     assert "val/text.mp4" in ran.out
     refused = vcycle("check", "clips", *asked, "--quick")
@@ -158,7 +161,8 @@ def test_splits_stay_apart_and_are_trained_and_validated_on(vcycle, here, videos
         "val": 8,
         "test": 8,
     }
-    assert vcycle("check", "tiles").out == "32 clips: 0 bad, 0 damaged\n"
+    ran = vcycle("check", "tiles")
+    assert ran.out.startswith("32 clips: 0 bad, 0 damaged\nclips         32: train 16, val 8, test 8\n")
     found = every_clip(load_recipe("demo/superresolution", ["data=tiles"]))
     assert {split: len(pairs) for split, pairs in found.items()} == {"train": 16, "val": 8, "test": 8}
 

@@ -212,10 +212,25 @@ def test_a_longer_training_is_told_with_its_cause():
     said = lengthened(recipe, 40)
     assert said == (
         "training.min_steps=600: the baseline is 60 epochs long, because training.epochs=10 gives fewer steps with so "
-        "little data"
+        "little data; training.min_steps=null keeps 10 epochs"
     )
     assert lengthened(recipe, 240) is None
     assert lengthened(load_recipe(DEMO), 40) is None
+
+
+def test_many_epochs_of_few_videos_are_told_with_their_number_their_cause_and_what_to_change():
+    said = lengthened(load_recipe("videos/finetune"), 17)
+    assert said.startswith("training.min_steps=1000: the baseline is 470.6 epochs long, each of 17 clips as often, ")
+    assert said.endswith("; training.min_steps=null keeps 20 epochs")
+    for keys in (["training.epochs=150"], ["training.epochs=null", "training.steps=750", "training.warmup=null"]):
+        said = lengthened(load_recipe("videos/small", keys), 20)
+        assert said.startswith(
+            f"{keys[-2] if keys[1:] else keys[0]}: the baseline is 150 epochs long, each of 20 clips"
+        )
+        assert "init=FILE" in said
+    assert lengthened(load_recipe("videos/small", ["training.epochs=150"]), 1000) is None
+    assert lengthened(load_recipe("videos/small"), 20) is None
+    assert lengthened(load_recipe("kinetics/slowfast_8x8_r50"), 240_000) is None
 
 
 def test_a_length_in_steps_is_as_it_is_given():

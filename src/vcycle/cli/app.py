@@ -10,6 +10,7 @@ from vcycle.cli import (
     checking,
     comparing,
     demonstrating,
+    doctoring,
     evaluating,
     exporting,
     importing,
@@ -20,6 +21,7 @@ from vcycle.cli import (
 )
 from vcycle.console import process
 from vcycle.console.arguments import Json, RecipeArgument
+from vcycle.console.completion import sources
 from vcycle.console.output import print_json, result
 from vcycle.errors import RecipeError
 from vcycle.utils.ranks import launched_world
@@ -31,7 +33,6 @@ app = typer.Typer(
     help="Train video models on a schedule of coarse-to-fine sampling grids: few frames and small pictures in large "
     "batches first, the full clip last. What that saves depends on the data; `vcycle compare` measures it.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: flags show no type
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -40,6 +41,28 @@ recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_with
 app.add_typer(recipes, name="recipes")
 app.add_typer(planning.plan, name="plan")
 app.add_typer(benching.bench, name="bench")
+
+
+def _recipe_names() -> list[str]:
+    from vcycle.tasks.recipes import recipe_names
+
+    return list(recipe_names())
+
+
+def _recipe_keys(recipe: str) -> list[str]:
+    from vcycle.tasks.recipes import dotted_keys, load_recipe
+
+    return list(dotted_keys(type(load_recipe(recipe))))
+
+
+def _plan_names(recipe: str) -> list[str]:
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.recipes import load_recipe
+
+    return list(tasks[load_recipe(recipe).task].plans)
+
+
+sources.recipes, sources.keys, sources.plans = _recipe_names, _recipe_keys, _plan_names
 
 
 def main() -> None:
@@ -82,6 +105,7 @@ app.command()(demonstrating.demo)
 app.command("eval")(evaluating.evaluate)
 app.command()(preparing.prepare)
 app.command()(checking.check)
+app.command()(doctoring.doctor)
 app.command()(exporting.export)
 app.command("import")(importing.import_)
 app.command()(reporting.report)

@@ -20,6 +20,7 @@ from vcycle.console.datasets import (
 )
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
+from vcycle.console.summary import summary_lines
 
 __all__ = ["check"]
 
@@ -41,10 +42,10 @@ def check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Decode every file of a dataset and list the bad ones.
+    """Decode every file of a dataset, list the bad ones, and show the dataset in numbers.
 
-    For a prepared dataset, checksums are compared. With --recipe, the data is read as the recipe's task reads it.
-    Nothing is written. The exit code is 1 if a file is bad.
+    The last lines say what to run next. For a prepared dataset, checksums are compared. With --recipe, the data is
+    read as the recipe's task reads it. Nothing is written. The exit code is 1 if a file is bad.
     """
     from vcycle.data import check_prepared, is_prepared, load_index
     from vcycle.data.locations import given_location
@@ -71,7 +72,13 @@ def check(
             else:
                 refuse(PREPARED, of_recipes)
             options = CheckOptions(
-                folder=folder, quick=quick, workers=workers, timeout=timeout, patience=timeout or PATIENCE
+                folder=folder,
+                recipe=recipe,
+                overrides=[*([] if layout is None else [f"data.layout={layout}"]), *(overrides or ())],
+                quick=quick,
+                workers=workers,
+                timeout=timeout,
+                patience=timeout or PATIENCE,
             )
             report, kind = task.check_files(loaded, options, shown.count, message)
     if json:
@@ -82,5 +89,7 @@ def check(
         for path, cause in report.damaged.items():
             result(f"damaged: {path}: {cause}")
         result(f"{files(report.videos, kind)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
+        for line in summary_lines(report.summary):
+            result(line)
     if report.bad:
         raise typer.Exit(1)

@@ -15,9 +15,16 @@ class RecipeOrCommand(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the hidden recipe command before a recipe's name, or alone, so that it misses the recipe."""
+        if not args and ctx.resilient_parsing:  # the shell completes the first argument
+            return super().parse_args(ctx, args)
         if not args or args[0] not in (*self.commands, *ctx.help_option_names):
             args = [RECIPE, *args]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Subcommands and recipes that start with the text."""
+        recipe = next(each for each in self.commands[RECIPE].params if each.name == "recipe")
+        return [*super().shell_complete(ctx, incomplete), *recipe.shell_complete(ctx, incomplete)]
 
 
 class OfRecipe(TyperCommand):

@@ -62,14 +62,16 @@ def plan_recipe(
     if loaded.data.path is None:
         planned = task.plan(loaded, task.length(loaded))
         task.check_plan(loaded, planned)
+        notes = task.plan_notices(loaded, planned, task.length(loaded))
     else:
         experiment = Experiment(loaded, Path())
         planned = experiment.plan()
         experiment.check_init()
         outputs = len(experiment.classes)
         message(task.describe(loaded, experiment.splits))
-        for note in task.notices(loaded, experiment.splits, planned):
-            message(note)
+        notes = task.notices(loaded, experiment.splits, planned)
+    for note in notes:
+        message(note)
     cost = None
     if flops:
         cost = _counted(loaded, outputs)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vcycle.console.completion import complete_overrides, complete_recipes
 from vcycle.errors import RecipeError
 
 __all__ = [
@@ -20,12 +21,18 @@ __all__ = [
 RecipeArgument = Annotated[
     str,
     typer.Argument(
-        metavar="RECIPE", help="A shipped recipe (see `vcycle recipes`), a YAML file, or the folder of a run."
+        metavar="RECIPE",
+        help="A shipped recipe (see `vcycle recipes`), a YAML file, or the folder of a run.",
+        autocompletion=complete_recipes,
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as training.batch=16 or data=videos/."),
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Changes to the recipe, such as training.batch=16 or data=videos/.",
+        autocompletion=complete_overrides,
+    ),
 ]
 Out = Annotated[Path | None, typer.Option("--out", "-o", help="Output folder.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Use the raw weights rather than their EMA (training.ema).")]

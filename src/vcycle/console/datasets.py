@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vcycle.console.completion import complete_overrides, complete_recipes
 from vcycle.errors import DataError
 
 __all__ = [
@@ -32,9 +33,16 @@ Data = Annotated[
 ]
 DataOverrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="KEY=VALUE", help="Changes to the recipe, such as data.val=val.csv."),
+    typer.Argument(
+        metavar="KEY=VALUE",
+        help="Changes to the recipe, such as data.val=val.csv.",
+        autocompletion=complete_overrides,
+    ),
 ]
-RecipeOption = Annotated[str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe to train.")]
+RecipeOption = Annotated[
+    str | None,
+    typer.Option("--recipe", metavar="RECIPE", help="The recipe to train.", autocompletion=complete_recipes),
+]
 Layout = Annotated[str | None, typer.Option("--layout", help="Folder layout, as data.layout in a recipe.")]
 Workers = Annotated[int | None, typer.Option("--workers", min=1, help="Processes; by default one per core.")]
 EngineOption = Annotated[

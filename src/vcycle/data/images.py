@@ -1,11 +1,14 @@
-"""Videos stored as folders of pictures, or single pictures: a frame source that decodes only what a clip needs."""
+"""Videos stored as folders of pictures, or single pictures: a frame source that decodes only what a clip needs.
+
+Video files among them are decoded as such, so a list may have both.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -15,15 +18,17 @@ from torch import Tensor
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.locations import local_path
-from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture, picture_size
+from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture, holds_pictures, picture_size
 from vcycle.data.recent import Recent
-from vcycle.data.source import Box, Frames, resample
+from vcycle.data.source import Box, FileSource, Frames, resample
 from vcycle.data.video import VideoError
 from vcycle.data.video.scaling import Scaler
 from vcycle.errors import DataError
 
 if TYPE_CHECKING:
     from av import VideoFrame
+
+    from vcycle.data.video.kept import KeptIndexes
 
 __all__ = ["ImageSource"]
 
@@ -43,11 +48,16 @@ class ImageSource:
     """Decodes frames from folders of pictures, one folder per video; a picture file is a video of one frame.
 
     Pictures are ordered by the numbers in their names and shown at ``frame_rate`` of the list. All are shown at the
-    size of the first. A picture that cannot be decoded repeats the one before it.
+    size of the first. A picture that cannot be decoded repeats the one before it. A video file is decoded as by
+    ``FileSource``.
     """
 
-    def __init__(self, videos: VideoList) -> None:
+    def __init__(self, videos: VideoList, *, kept: KeptIndexes | None = None) -> None:
         """Create the source of a list of folders.
+
+        Args:
+            videos: The folders, pictures and files.
+            kept: Persistent store of the files' indexes; none by default.
 
         Raises:
             DataError: If the list has no frame rate.
@@ -57,14 +67,22 @@ class ImageSource:
         self.videos = videos
         self._rate = videos.frame_rate
         self._folders = Recent(self._look_into)
+        self._files = FileSource(videos, kept=kept)
 
     def info(self, item: int) -> VideoInfo:
         """Return the times and size of a video."""
-        return self._folders(item).info
+        found = self._folders(item)
+        return self._files.info(item) if found is None else found.info
 
-    def read(
+    def read(self, item: int, frames: NDArray[np.int64], **how: Any) -> Frames:
+        """Decode frames by number; see ``FileSource.read``."""
+        found = self._folders(item)
+        return self._files.read(item, frames, **how) if found is None else self._read(item, found, frames, **how)
+
+    def _read(
         self,
         item: int,
+        found: _Folder,
         frames: NDArray[np.int64],
         *,
         resized: tuple[int, int],
@@ -72,8 +90,7 @@ class ImageSource:
         antialias: bool,
         out: Tensor | None = None,
     ) -> Frames:
-        """Decode frames by number; see ``FileSource.read``."""
-        names, info = self._folders(item)
+        names, info = found
         folder = self._folder(item)
         size = resized if antialias else (info.height, info.width)
         wanted, places = np.unique(frames, return_inverse=True)
@@ -102,7 +119,10 @@ class ImageSource:
     def _folder(self, item: int) -> Path:
         return local_path(str(self.videos.path(item)), "a folder of pictures")
 
-    def _look_into(self, item: int) -> _Folder:
+    def _look_into(self, item: int) -> _Folder | None:
+        """Return the pictures of a video; None for a video file."""
+        if not holds_pictures(str(self.videos.path(item))):
+            return None
         return _look_into(self._folder(item), self._rate)
 
 

@@ -5,6 +5,7 @@ No demuxer is used: it would double the time.
 
 from __future__ import annotations
 
+import os
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -13,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.layouts.files import PICTURES
+from vcycle.data.locations import is_url
 from vcycle.data.video import VideoError
 
 # After vcycle.data.video, whose import error says how to install PyAV.
 import av  # isort: skip
 from av import CodecContext, Packet, VideoCodecContext, VideoFrame  # isort: skip
 
-__all__ = ["PICTURE_SUFFIXES", "decode_picture", "encode_png", "picture_size", "read_picture"]
+__all__ = ["PICTURE_SUFFIXES", "decode_picture", "encode_png", "holds_pictures", "picture_size", "read_picture"]
 
 PICTURE_SUFFIXES = PICTURES.suffixes
 
@@ -29,6 +31,11 @@ _SIGNATURES = {_PNG: "png", _JPEG: "mjpeg", b"RIFF": "webp", b"BM": "bmp"}
 _JPEG_END = b"\xff\xd9"
 _JPEG_HEAD = 1 << 16  # beyond it lie only pictures with large profiles
 _JPEG_TAIL = 4096  # some writers append a few bytes
+
+
+def holds_pictures(path: str) -> bool:
+    """Return whether a video is a folder of pictures or a single picture, rather than a video file."""
+    return os.path.splitext(path)[1].lower() in PICTURE_SUFFIXES or (not is_url(path) and os.path.isdir(path))
 
 
 def decode_picture(path: Path) -> VideoFrame:

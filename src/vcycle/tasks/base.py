@@ -322,6 +322,10 @@ class CheckOptions:
     """Options of `vcycle check`."""
 
     folder: "Location"
+    recipe: str | None
+    """The recipe's name, if one is given."""
+    overrides: Sequence[str]
+    """Changes to the recipe's section `data`, among them the layout."""
     quick: bool
     """Whether to read packets without decoding."""
     workers: int | None
@@ -524,8 +528,18 @@ class Task(ABC, Generic[R, F]):
         return None
 
     def notices(self, recipe: R, splits: Splits[F], plan: Plan | None) -> list[str]:
-        """Notes for the user before the training starts."""
-        del recipe, splits, plan
+        """Notes for the user before the training starts: on the data, then those of `plan_notices`."""
+        return [] if plan is None else self.plan_notices(recipe, plan, len(splits.train))
+
+    def plan_notices(self, recipe: R, plan: Plan, samples: int | None) -> list[str]:
+        """Notes on a plan that need no data.
+
+        Args:
+            recipe: The recipe.
+            plan: Its plan.
+            samples: Length of the training set; None if only the recipe states it.
+        """
+        del recipe, plan, samples
         return []
 
     # Training and evaluation.

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -24,6 +24,7 @@ from vcycle.utils.reading import LONGEST, read_yaml
 
 __all__ = [
     "RUN_RECIPE",
+    "dotted_keys",
     "dump_recipe",
     "load_recipe",
     "parse_recipe",
@@ -289,6 +290,22 @@ def _keys(kind: type[BaseModel], path: Sequence[str]) -> list[str]:
         if inner is not None:
             model = inner
     return [field.alias or name for name, field in ordered_fields(model).items()]
+
+
+def dotted_keys(kind: type[BaseModel], path: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the keys of a schema, such as `training.batch`.
+
+    Args:
+        kind: The schema.
+        path: The section to begin with; the whole schema by default.
+    """
+    for name, field in ordered_fields(kind).items():
+        key = (*path, field.alias or name)
+        inner = _model_in(field.annotation)
+        if inner is None or key[-1] in MAIN_KEYS:
+            yield ".".join(key)
+        if inner is not None:
+            yield from dotted_keys(inner, key)
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

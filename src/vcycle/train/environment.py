@@ -6,14 +6,16 @@ import platform
 import shlex
 import sys
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from vcycle import __version__
-from vcycle.train.run import RunFolder
 from vcycle.utils.cores import cores
 from vcycle.utils.jsonl import JsonLines
+
+if TYPE_CHECKING:  # versions and machine answer without torch, for `vcycle doctor`
+    import torch
+
+    from vcycle.train.run import RunFolder
 
 __all__ = ["command", "environment", "machine", "record_environment", "versions"]
 
@@ -41,8 +43,10 @@ def versions() -> dict[str, str]:
     return found | {"libavcodec": f"{major}.{minor}"}
 
 
-def environment(device: torch.device) -> dict[str, Any]:
+def environment(device: "torch.device") -> dict[str, Any]:
     """Device, threads, machine and versions."""
+    import torch
+
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     return {"device": name, "threads": torch.get_num_threads(), **machine(), **versions()}
 
@@ -58,7 +62,7 @@ def command(world: int = 1) -> str:
     return f"{name} {shlex.join(sys.argv[1:])}".strip()
 
 
-def record_environment(run: RunFolder, step: int, device: torch.device, *, world: int) -> None:
+def record_environment(run: "RunFolder", step: int, device: "torch.device", *, world: int) -> None:
     """Append the current environment to the run's record.
 
     Args:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["cores", "idle_cores"]
+__all__ = ["control_groups", "cores", "idle_cores"]
 
 _LOOK = 0.2
 """Seconds over which CPU usage is sampled."""
@@ -61,20 +61,28 @@ def _times(file: Path = Path("/proc/stat")) -> Mapping[int, tuple[int, int]] | N
 
 def _quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
     """Return the container's CPU quota in cores; None without a quota."""
-    quotas = [value for folder in _groups(root, own) for value in _quotas(folder)]
+    quotas = [value for folder in control_groups("cpu", root, own) for value in _quotas(folder)]
     return min(quotas, default=None)
 
 
-def _groups(root: Path, own: Path) -> list[Path]:
-    """Return this process's control groups, from its own to the root, as mounted here."""
+def control_groups(
+    controller: str, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+) -> list[Path]:
+    """Return this process's control groups, from its own to the root, as mounted here.
+
+    Args:
+        controller: Name of the controller in version 1, such as ``cpu``; version 2 has one tree for all.
+        root: Where control groups are mounted.
+        own: The file that names this process's.
+    """
     try:
         paths = [line.split(":", 2)[2] for line in own.read_text(encoding="utf-8").splitlines() if line.count(":") >= 2]
     except (OSError, UnicodeDecodeError):
         paths = []
-    groups = [root, root / "cpu"]  # cgroup v2, and the controller of v1
+    groups = [root, root / controller]  # of version 2 and of version 1
     for path in paths:
         inner = Path(path.lstrip("/"))
-        groups += [top / part for top in (root, root / "cpu") for part in (inner, *inner.parents)]
+        groups += [top / part for top in (root, root / controller) for part in (inner, *inner.parents)]
     return list(dict.fromkeys(groups))
 
 

@@ -11,7 +11,19 @@ from vcycle.utils.versions import pip_torchvision
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["NotInstalledError", "check_installed", "new_figure", "require"]
+__all__ = ["OPTIONAL", "NotInstalledError", "check_installed", "new_figure", "require"]
+
+OPTIONAL = {
+    "torchvision": "torchvision's models, augmentation, EDVR",
+    "matplotlib": "figures and pages",
+    "sklearn": "the demo",
+    "fsspec": "videos at URLs",
+    "lightning": "Lightning",
+    "transformers": "Hugging Face's models and Trainer",
+    "tensorboard": "a log for TensorBoard",
+    "ray": "preparing and predicting on a cluster",
+}
+"""What optional libraries are for."""
 
 _USES = {
     "fsspec": "URLs need",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from vcycle.data.layouts.files import VIDEOS, Kind, printable, suffix_of
+from vcycle.data.layouts.files import VIDEOS, Kind, is_folder, printable, suffix_of
 from vcycle.data.locations import Location, Url
 from vcycle.errors import DataError
 
@@ -33,9 +33,10 @@ class Beside:
     Entries without a video's name are classified from the folder listing alone, without further system calls.
     """
 
-    def __init__(self, root: Location, kind: Kind = VIDEOS) -> None:
-        """Start with a folder of class folders."""
+    def __init__(self, root: Location, kind: Kind = VIDEOS, *, frames: bool = False) -> None:
+        """Start with a folder of class folders; with ``frames``, a folder in one is a video, too."""
         self.root = root
+        self._frames = frames
         self.kind = kind
         self.outside: list[str] = []
         """Files of the kind outside class folders."""
@@ -54,11 +55,11 @@ class Beside:
             names, below = _listed(folder, self.kind)
         except OSError as error:
             raise DataError(f"{folder}: cannot be read: {error.strerror or error}") from error
-        for inner in below:
+        for inner in () if self._frames else below:
             self._look(f"{name}/{inner}", _DEPTH)
         strange = (other for other in names if not self.kind.holds(other))
         self._others += [f"{name}/{other}" for other in strange if suffix_of(other) not in _COMPANIONS]
-        return self.kind.among(names)
+        return sorted([*self.kind.among(names), *below]) if self._frames else self.kind.among(names)
 
     def told(self) -> str:
         """Describe the unused files in one line; empty if there are none worth mentioning."""
@@ -94,19 +95,12 @@ def _listed(folder: Location, kind: Kind) -> tuple[list[str], list[str]]:
     """Return the visible names in a folder, sorted: files and everything of the kind by its name, and folders."""
     names, below = list[str](), list[str]()
     if isinstance(folder, Url):
-        for name, is_folder in folder.entries().items():
+        for name, inner in folder.entries().items():
             if not name.startswith("."):
-                (below if not kind.holds(name) and is_folder else names).append(name)
+                (below if not kind.holds(name) and inner else names).append(name)
         return names, below
     with os.scandir(folder) as entries:
         for entry in entries:
             if not entry.name.startswith("."):
-                (below if not kind.holds(entry.name) and _is_folder(entry) else names).append(entry.name)
+                (below if not kind.holds(entry.name) and is_folder(entry) else names).append(entry.name)
     return sorted(names), sorted(below)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a circular link
-        return False

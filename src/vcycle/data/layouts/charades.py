@@ -38,7 +38,14 @@ def charades_splits(root: Path) -> tuple[str, ...]:
     return tuple(split for split, name in _LISTS.items() if _file(root, name) is not None)
 
 
-def read_charades(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
+def read_charades(
+    root: Path,
+    split: str,
+    *,
+    videos: Path | None = None,
+    check_files: bool = True,
+    frame_rate: float | None = None,
+) -> VideoList:
     """Find the videos of a split of Charades: a multi-label list with the times of each action.
 
     Args:
@@ -46,18 +53,19 @@ def read_charades(root: Path, split: str, *, videos: Path | None = None, check_f
         split: ``train`` or ``val``.
         videos: Folder of the videos or of the folders of frames; found under ``root`` by default.
         check_files: Whether to check that each listed file exists.
+        frame_rate: Frames per second of folders of frames; the set's own by default.
 
     Raises:
         DataError: If a list is missing or malformed, or a checked file is missing.
     """
     classes = classes_in_lines(_needed(root, _CLASSES), first=0)
     path = _needed(root, _LISTS[split])
-    folder, frame_rate = _folder(root, videos)
-    files = {name: name for name in names_in(folder)} if frame_rate else stems(folder)
+    folder, usual_rate = _folder(root, videos)
+    files = {name: name for name in names_in(folder)} if usual_rate else stems(folder)
     paths, lines = list[str](), array("i")
     labels, starts, spans = array("i"), array("q", [0]), array("d")
     for line, row in read_table(path, ("id", "actions")):
-        usual = row["id"] if frame_rate else f"{row['id']}.mp4"
+        usual = row["id"] if usual_rate else f"{row['id']}.mp4"
         if check_files and row["id"] not in files:
             raise DataError(f"{path}, line {line}: no such video: {folder / usual}")
         paths.append(files.get(row["id"], usual))
@@ -77,7 +85,7 @@ def read_charades(root: Path, split: str, *, videos: Path | None = None, check_f
         lines=lines,
         label_starts=starts,
         label_spans=spans,
-        frame_rate=frame_rate,
+        frame_rate=frame_rate or usual_rate,
     )
 
 

@@ -26,17 +26,21 @@ if TYPE_CHECKING:
     from vcycle.data.layouts.videos import VideoList
 
 __all__ = [
+    "FRAMES_HINT",
     "PICTURES",
     "VIDEOS",
     "VIDEO_SUFFIXES",
     "Kind",
+    "accepted",
     "check_file",
     "check_files",
     "classes_in_lines",
     "cut_groups",
     "first_file",
     "first_folder",
+    "folder_of_frames",
     "folders",
+    "is_folder",
     "is_video",
     "key_of",
     "label_in",
@@ -65,6 +69,7 @@ VIDEO_SUFFIXES = frozenset(
 
 _BLOCK = 1 << 20
 _MOST_CHECKED = 1_000_000
+_LOOKED_AT = 16  # names in a folder of frames, among which there may be a list or a thumbnail cache
 
 
 @dataclass(frozen=True)
@@ -89,8 +94,20 @@ class Kind:
         return [name for name in found if name not in previews or os.path.splitext(name)[0] not in stems]
 
 
+FRAMES_HINT = "data.frame_rate=25 takes each folder of frames as a video of 25 frames per second"
+"""For messages about folders where videos are expected."""
+
 VIDEOS = Kind("video", VIDEO_SUFFIXES)
 PICTURES = Kind("image", frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp"}))
+
+
+def accepted(kind: Kind = VIDEOS) -> str:
+    """Return which folders are accepted as a dataset, for a message."""
+    one = kind.name.upper()
+    folders = f"accepted: CLASS/{one}, or train/CLASS/{one} and val/CLASS/{one}"
+    if kind is not VIDEOS:
+        return folders
+    return f"{folders}, or train.csv and val.csv with lines path,label, or a public dataset as distributed"
 
 
 def read_text(path: Location) -> str:
@@ -204,7 +221,24 @@ def folders(root: Location) -> Sequence[Location]:
     return [root / name for name in names_in(root) if os.path.isdir(root / name)]
 
 
-def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
+def folder_of_frames(video: str) -> bool:
+    """Return whether a path is a folder that directly holds pictures, or a link to one; looks at its first names."""
+    try:
+        with os.scandir(video) as entries:
+            return any(PICTURES.holds(entry.name) for entry in islice(entries, _LOOKED_AT))
+    except OSError:
+        return False
+
+
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether a listed entry is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a circular link
+        return False
+
+
+def stems(folder: Path, *, depth: int = 1, frames: bool = False) -> dict[str, str]:
     """Return the paths of everything with a video's name in a folder, by that name without suffix.
 
     If several have the same name, the first in folder order is used.
@@ -212,6 +246,7 @@ def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
     Args:
         folder: Where to look.
         depth: 1 searches only the folder, 2 its subfolders too.
+        frames: Whether folders of frames count as videos, by their whole name.
     """
     found: dict[str, str] = {}
     names = names_in(folder)
@@ -219,8 +254,10 @@ def stems(folder: Path, *, depth: int = 1) -> dict[str, str]:
     for name in names:
         if name in videos:
             found.setdefault(os.path.splitext(name)[0], name)
+        elif frames and folder_of_frames(os.path.join(folder, name)):
+            found.setdefault(name, name)
         elif depth > 1 and os.path.isdir(folder / name):
-            for inner, path in stems(folder / name, depth=depth - 1).items():
+            for inner, path in stems(folder / name, depth=depth - 1, frames=frames).items():
                 found.setdefault(inner, f"{name}/{path}")
     return found
 
@@ -235,8 +272,8 @@ def first_folder(parent: Path, names: Sequence[str]) -> Path:
     return next((parent / name for name in names if os.path.isdir(parent / name)), parent)
 
 
-def _why_no_file(path: Path) -> str | None:
-    """Return why a path is not a file, in words; None if it is one."""
+def _why_no_file(path: Path, *, frames: bool) -> str | None:
+    """Return why a path is not a file, or with ``frames`` a folder, in words; None if it is one."""
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -245,9 +282,12 @@ def _why_no_file(path: Path) -> str | None:
         return (error.strerror or "cannot be read").lower()
     except ValueError:  # NUL
         return "not a valid file name"
-    if stat.S_ISREG(mode):
+    if stat.S_ISREG(mode) or (frames and stat.S_ISDIR(mode)):
         return None
-    return "a folder, not a file" if stat.S_ISDIR(mode) else "not a regular file"
+    if not stat.S_ISDIR(mode):
+        return "not a regular file"
+    hint = f" ({FRAMES_HINT})" if folder_of_frames(str(path)) else ""
+    return f"a folder, not a file{hint}"
 
 
 def check_files(videos: VideoList) -> None:
@@ -263,18 +303,24 @@ def check_files(videos: VideoList) -> None:
     step = -(-len(videos) // _MOST_CHECKED)
     for number, name in enumerate(islice(videos.paths, 0, None, step)):
         if not os.path.isfile(os.path.join(videos.root, name)):
-            check_file(videos.origin(number * step), videos.path(number * step))
+            frames = videos.frame_rate is not None
+            check_file(videos.origin(number * step), videos.path(number * step), frames=frames)
 
 
-def check_file(origin: str, path: Location) -> None:
+def check_file(origin: str, path: Location, *, frames: bool = False) -> None:
     """Refuse a listed video that is not a file. A URL is not looked up, which may take as long as a clip.
+
+    Args:
+        origin: Where it is listed.
+        path: The video.
+        frames: Whether it may be a folder of frames.
 
     Raises:
         DataError: names where the video is listed.
     """
     if isinstance(path, Url):
         return
-    if (why := _why_no_file(path)) is not None:
+    if (why := _why_no_file(path, frames=frames)) is not None:
         raise DataError(f"{origin}: {why}: {path}")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from vcycle.data.layouts.charades import charades_splits, read_charades
+from vcycle.data.layouts.files import accepted
 from vcycle.data.layouts.folder import folder_splits, read_folder
 from vcycle.data.layouts.folds import hmdb51_splits, read_hmdb51, read_ucf101, ucf101_splits
 from vcycle.data.layouts.kinetics import kinetics_splits, read_kinetics
@@ -46,7 +49,7 @@ def layout_of(path: Location) -> str:
     if isinstance(path, Url) and (path / INDEX).is_file():
         raise DataError(f"{path}: prepared data, which is read from a local disk: copy the folder here first")
     if not path.is_dir():
-        raise DataError(f"{path}: no such folder or list file{_why(path)}")
+        raise DataError(f"{path}: no such folder or list file{_why(path)}; {accepted()}")
     return LAYOUTS.recognised(path) or "folder"
 
 
@@ -87,6 +90,7 @@ def read_videos(
     fold: int | None = None,
     val_fraction: float = 0.2,
     check_files: bool = True,
+    frame_rate: float | None = None,
 ) -> VideoList:
     """Find the videos of a split.
 
@@ -106,6 +110,8 @@ def read_videos(
         val_fraction: Share of each class that is kept for ``val`` where the dataset has no split of its own.
         check_files: Whether to look for each listed file now: one that is not there is an error, or left out and
             counted where sets lose videos (Kinetics).
+        frame_rate: Frames per second of folders of frames, which are then accepted wherever a file is; by default only
+            where the layout has them, at its own rate.
 
     Raises:
         RecipeError: If there is no such layout.
@@ -125,10 +131,10 @@ def read_videos(
     if path.is_file():
         if found != "list":
             raise DataError(f"{path}: a file, but the layout {found} needs a folder")
-        return read_list(path, videos, split=split, check_files=check_files)
+        return read_list(path, videos, split=split, check_files=check_files, frame_rate=frame_rate)
     if videos is not None and not known.takes("videos"):
         raise DataError(f"{path}: with layout {found}, videos cannot be in another folder: {videos}")
-    return LAYOUTS.read(
+    listed = LAYOUTS.read(
         VideoList,
         found,
         path,
@@ -137,4 +143,6 @@ def read_videos(
         fold=fold or 1,
         val_fraction=val_fraction,
         check_files=check_files,
+        frame_rate=frame_rate,
     )
+    return listed if frame_rate is None else replace(listed, frame_rate=frame_rate)  # of any layout

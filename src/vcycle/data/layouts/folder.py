@@ -14,7 +14,17 @@ from array import array
 from collections.abc import Sequence
 
 from vcycle.data.layouts.beside import Beside
-from vcycle.data.layouts.files import PICTURES, VIDEOS, Kind, folders, key_of, names_in
+from vcycle.data.layouts.files import (
+    FRAMES_HINT,
+    PICTURES,
+    VIDEOS,
+    Kind,
+    accepted,
+    folder_of_frames,
+    folders,
+    key_of,
+    names_in,
+)
 from vcycle.data.layouts.splits import SPLITS, names_of_splits, split_called, splits_among
 from vcycle.data.layouts.videos import Strings, VideoList
 from vcycle.data.locations import Location, location
@@ -39,12 +49,21 @@ def folder_splits(root: Location) -> dict[str, Location]:
     return {}
 
 
-def read_folder(root: Location, split: str, *, val_fraction: float = 0.2, kind: Kind = VIDEOS) -> VideoList:
+def read_folder(
+    root: Location, split: str, *, val_fraction: float = 0.2, kind: Kind = VIDEOS, frame_rate: float | None = None
+) -> VideoList:
     """Find the videos of a split, or files of another kind, in folders named after their classes.
 
     The layout is ``root/train/CLASS/*``, ``root/val/CLASS/*`` and ``root/test/CLASS/*``, or ``root/CLASS/*``. In the
     latter, each class is ordered by a hash of its files' paths and cut at the fraction: the split is the same on any
     machine, and adding a file moves at most one other file across the cut.
+
+    Args:
+        root: The folder.
+        split: ``train``, ``val`` or ``test``.
+        val_fraction: Share of each class that is kept for ``val`` where there are no splits.
+        kind: What the class folders hold.
+        frame_rate: With a rate, a folder in a class folder is a video too: frames, so many per second.
 
     Raises:
         DataError: For the reasons of ``read_videos``.
@@ -56,13 +75,13 @@ def read_folder(root: Location, split: str, *, val_fraction: float = 0.2, kind: 
             raise DataError(f"{root}: no folder {split}; it has {has}")
         base = splits[split]
         classes = [folder.name for folder in folders(splits["train"])]
-        by_class, beside = _files_by_class(base, kind)
+        by_class, beside = _files_by_class(base, kind, frames=frame_rate is not None)
         if strangers := sorted(set(by_class) - set(classes)):
             raise DataError(f"{base / strangers[0]}: unknown class: there is no such class in {splits['train']}")
     else:
         base = root
         _check_fraction(val_fraction)
-        whole, beside = _files_by_class(root, kind)
+        whole, beside = _files_by_class(root, kind, frames=frame_rate is not None)
         by_class = {name: _keyed_part(name, files, split, val_fraction) for name, files in whole.items()}
         classes = list(by_class)
         if not any(by_class.values()):
@@ -77,14 +96,14 @@ def read_folder(root: Location, split: str, *, val_fraction: float = 0.2, kind: 
         labels=array("i", (label_of[name] for name, files in by_class.items() for _ in files)),
         classes=tuple(classes),
         source=base,
-        frame_rate=1.0 if kind is PICTURES else None,
+        frame_rate=1.0 if kind is PICTURES else frame_rate,
         beside=beside.told(),
     )
 
 
-def _files_by_class(root: Location, kind: Kind) -> tuple[dict[str, list[str]], Beside]:
+def _files_by_class(root: Location, kind: Kind, *, frames: bool) -> tuple[dict[str, list[str]], Beside]:
     """Return the files of a kind in each class folder, all sorted, and a record of unused files."""
-    beside = Beside(root, kind)
+    beside = Beside(root, kind, frames=frames)
     found = {folder.name: beside.files_in(folder.name) for folder in folders(root)}
     empty = next((name for name, files in found.items() if not files), None)
     if empty is not None:
@@ -93,6 +112,8 @@ def _files_by_class(root: Location, kind: Kind) -> tuple[dict[str, list[str]], B
                 f"{root / empty}: not a class, as it has no {kind.name}s, and not a split, or not next to a train "
                 f"split: splits are called {names_of_splits()}"
             )
+        if kind is VIDEOS and any(folder_of_frames(str(below)) for below in folders(root / empty)[:1]):
+            raise DataError(f"{root / empty}: the class has no videos, but folders of pictures: {FRAMES_HINT}")
         if (meant := _deeper(root, kind)) is not None:
             raise DataError(
                 f"{root / empty}: the class has no {kind.name}s, but its subfolders have: did you mean {meant}?"
@@ -106,7 +127,7 @@ def _files_by_class(root: Location, kind: Kind) -> tuple[dict[str, list[str]], B
         )
     if not found:
         lists = f", no {', '.join(s + '.csv' for s in SPLITS)}" if kind is VIDEOS else ""
-        raise DataError(f"{root}: no class folders with {kind.name}s{lists}")
+        raise DataError(f"{root}: no class folders with {kind.name}s{lists}; {accepted(kind)}")
     return found, beside
 
 

@@ -15,6 +15,7 @@ share of the training clips is kept for it, by whole films: clips cut from one f
 ``April_09_brush_hair_...``) would leak between splits.
 """
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -74,6 +75,7 @@ def read_ucf101(
     fold: int = 1,
     val_fraction: float = 0.2,
     check_files: bool = True,
+    frame_rate: float | None = None,
 ) -> VideoList:
     """Find the videos of a split of UCF101.
 
@@ -84,6 +86,7 @@ def read_ucf101(
         fold: Official fold, from 1 to 3.
         val_fraction: Share of each class's training clips to keep for ``val``.
         check_files: Whether to check that each listed file exists.
+        frame_rate: With a rate, folders of frames are videos too, named without suffix: so many frames per second.
 
     Raises:
         DataError: If a list is missing or malformed, or a checked file is missing.
@@ -92,7 +95,7 @@ def read_ucf101(
     classes = classes_in_lines(lists / "classInd.txt", first=1)
     path = lists / f"{'test' if split == 'test' else 'train'}list{fold:02}.txt"
     rows = _of_split(_ucf101_rows(path, classes), split, _GROUP, val_fraction, path)
-    return _videos(rows, classes, path, videos or first_folder(root, _UCF101_FOLDERS), check_files)
+    return _videos(rows, classes, path, videos or first_folder(root, _UCF101_FOLDERS), check_files, frame_rate)
 
 
 def read_hmdb51(
@@ -103,6 +106,7 @@ def read_hmdb51(
     fold: int = 1,
     val_fraction: float = 0.2,
     check_files: bool = True,
+    frame_rate: float | None = None,
 ) -> VideoList:
     """Find the videos of a split of HMDB51; arguments and errors are those of ``read_ucf101``."""
     lists = first_folder(root, _HMDB51_LISTS)
@@ -115,7 +119,7 @@ def read_hmdb51(
         row for label, name in enumerate(classes) for row in _hmdb51_rows(label, name, lists / f"{name}{end}", use)
     )
     rows = _of_split(listed, split, _FILM, val_fraction, lists)
-    return _videos(rows, classes, lists, videos or first_folder(root, _HMDB51_FOLDERS), check_files)
+    return _videos(rows, classes, lists, videos or first_folder(root, _HMDB51_FOLDERS), check_files, frame_rate)
 
 
 def _ucf101_rows(path: Path, classes: Sequence[str]) -> Iterator[_Row]:
@@ -163,15 +167,27 @@ def _of_split(
     return rows
 
 
-def _videos(rows: Sequence[_Row], classes: tuple[str, ...], source: Path, folder: Path, check_files: bool) -> VideoList:
+def _videos(
+    rows: Sequence[_Row],
+    classes: tuple[str, ...],
+    source: Path,
+    folder: Path,
+    check_files: bool,
+    frame_rate: float | None,
+) -> VideoList:
+    paths = [row.video for row in rows]
+    if frame_rate is not None:
+        whole = [os.path.splitext(path)[0] for path in paths]
+        paths = [one if (folder / one).is_dir() else path for one, path in zip(whole, paths, strict=True)]
     if check_files:
-        for row in rows:
-            check_file(row.origin, folder / row.video)
+        for row, path in zip(rows, paths, strict=True):
+            check_file(row.origin, folder / path, frames=frame_rate is not None)
     return VideoList(
         root=folder,
-        paths=[row.video for row in rows],
+        paths=paths,
         labels=[row.label for row in rows],
         classes=classes,
         source=source,
         lines=[row.line for row in rows] if source.is_file() else (),  # HMDB51 has a list per class
+        frame_rate=frame_rate,
     )

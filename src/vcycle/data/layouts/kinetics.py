@@ -42,7 +42,14 @@ def kinetics_splits(root: Path, videos: Path | None = None) -> tuple[str, ...]:
     )
 
 
-def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
+def read_kinetics(
+    root: Path,
+    split: str,
+    *,
+    videos: Path | None = None,
+    check_files: bool = True,
+    frame_rate: float | None = None,
+) -> VideoList:
     """Find the videos of a split of Kinetics that have a file; ``missing`` counts those that have none.
 
     The classes are those of the training list, sorted by name.
@@ -52,6 +59,7 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_f
         split: ``train``, ``val`` or ``test``.
         videos: Folder of the videos; ``root`` by default.
         check_files: Whether to leave out videos without a file; else all are listed by their usual name.
+        frame_rate: With a rate, folders of frames are videos too: so many frames per second.
 
     Raises:
         DataError: If a row is malformed, its class is not in the training list, or more than half of the
@@ -63,7 +71,7 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_f
     label_of = {name: label for label, name in enumerate(classes)}
     base = root if videos is None else videos
     folder = _folder(base, split) or base
-    files = stems(folder, depth=2)
+    files = stems(folder, depth=2, frames=frame_rate is not None)
     paths, labels, lines, spans = list[str](), array("i"), array("i"), array("d")
     absent: list[str] = []
     for line, row in read_table(path, _COLUMNS):
@@ -98,6 +106,7 @@ def read_kinetics(root: Path, split: str, *, videos: Path | None = None, check_f
         lines=lines,
         spans=spans if any(end < inf for end in spans[1::2]) else (),
         missing=len(absent),
+        frame_rate=frame_rate,
     )
 
 

@@ -20,6 +20,7 @@ from vcycle.errors import DataError
 
 __all__ = ["ListFile", "has_splits"]
 
+_FRAMES_COUNTED = re.compile(r"[\s,]+\d+$")
 _SEPARATORS = ("\t", ",", " ")
 _MOST_CLASSES = 1_000_000  # a larger number is a time or an id in place of the label
 _COLUMNS = {
@@ -248,8 +249,13 @@ class ListFile:
             raise DataError(f"{self.path}, line {names[largest]}: bad label {largest}: must be below {_MOST_CLASSES:,}")
         return tuple(str(number) for number in range(int(largest) + 1))
 
-    def videos_in(self, root: Location, classes: Sequence[str], *, check_files: bool) -> VideoList:
+    def videos_in(
+        self, root: Location, classes: Sequence[str], *, check_files: bool, frame_rate: float | None = None
+    ) -> VideoList:
         """Return the videos, whose paths start from a folder.
+
+        With a frame rate, folders of frames are videos too. Lists of them usually have the number of frames between
+        folder and label, which is left out if every line has one.
 
         Raises:
             DataError: If a label is none of the classes, or a checked file is missing.
@@ -261,13 +267,15 @@ class ListFile:
             for item, number in enumerate(self._labels):
                 if labels[number] < 0:
                     self._refuse_label(self._lines[item], names[number], classes)
+        counted = frame_rate is not None and self.videos and all(map(_FRAMES_COUNTED.search, self.videos))
         found = VideoList(
             root=root,
-            paths=self.videos,
+            paths=[_FRAMES_COUNTED.sub("", path) for path in self.videos] if counted else self.videos,
             labels=array("i", (labels[number] for number in self._labels)),
             classes=tuple(classes),
             source=self.path,
             lines=self._lines,
+            frame_rate=frame_rate,
         )
         if check_files:
             files.check_files(found)

@@ -51,7 +51,14 @@ def splits_in_list(path: Location) -> tuple[str, ...]:
     return tuple(split for split in SPLITS if split in named)
 
 
-def read_lists(root: Location, split: str, *, videos: Location | None = None, check_files: bool = True) -> VideoList:
+def read_lists(
+    root: Location,
+    split: str,
+    *,
+    videos: Location | None = None,
+    check_files: bool = True,
+    frame_rate: float | None = None,
+) -> VideoList:
     """Read the list of a split in a folder of lists; labels are consistent across splits.
 
     Args:
@@ -59,6 +66,7 @@ def read_lists(root: Location, split: str, *, videos: Location | None = None, ch
         split: The split to read.
         videos: Folder that relative paths start from; ``root`` by default.
         check_files: Whether to check that each listed file exists.
+        frame_rate: See ``read_list``.
 
     Raises:
         DataError: If there is no such list, or for the reasons of ``read_list``.
@@ -76,7 +84,9 @@ def read_lists(root: Location, split: str, *, videos: Location | None = None, ch
     if not classes:
         others = {name: found if name == split else ListFile(other, ()) for name, other in lists.items()}
         classes = _classes_of(list(others.values()))
-    return found.videos_in(path.parent if videos is None else videos, classes, check_files=check_files)
+    return found.videos_in(
+        path.parent if videos is None else videos, classes, check_files=check_files, frame_rate=frame_rate
+    )
 
 
 def read_list(
@@ -86,6 +96,7 @@ def read_list(
     classes: Sequence[str] | None = None,
     split: str | None = None,
     check_files: bool = True,
+    frame_rate: float | None = None,
 ) -> VideoList:
     """Read a list of ``path label`` lines, as commonly used for Kinetics.
 
@@ -102,6 +113,8 @@ def read_list(
         split: Use only the lines of this split, if the list has a column ``split``; all by default.
         check_files: Whether to check that the listed files exist: all of a list of up to a million, and as many, evenly
             spaced, of a longer one.
+        frame_rate: With a rate, folders of frames are videos too: so many frames per second. Their number, between
+            folder and label, is ignored.
 
     Raises:
         DataError: If the list cannot be read, or a line has no label, a bad label or a missing file, or no line is
@@ -114,7 +127,8 @@ def read_list(
     names = tuple(classes) if classes is not None else _read_classes(path.parent / _CLASSES) or found.classes()
     if not found.videos:
         raise DataError(f"{path}: no lines of the {split} split")
-    return found.videos_in(path.parent if root is None else location(root), names, check_files=check_files)
+    base = path.parent if root is None else location(root)
+    return found.videos_in(base, names, check_files=check_files, frame_rate=frame_rate)
 
 
 def _classes_of(lists: Sequence[ListFile]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from vcycle.data.locations import Location
 from vcycle.errors import DataError
 
-__all__ = ["SPLITS", "SPLIT_NAMES", "folders_of_splits", "names_of_splits", "split_called", "splits_among"]
+__all__ = ["SPLITS", "SPLIT_NAMES", "WHOLE", "folders_of_splits", "names_of_splits", "split_called", "splits_among"]
 
 SPLIT_NAMES = {
     "train": ("train", "training"),
@@ -19,6 +19,9 @@ SPLIT_NAMES = {
 """Names of each split, the usual one first; case is ignored."""
 
 SPLITS = tuple(SPLIT_NAMES)
+
+WHOLE = "all"
+"""What a report calls a dataset that has no splits of its own."""
 
 _SPLIT_OF = {name: split for split, names in SPLIT_NAMES.items() for name in names}
 

@@ -36,7 +36,14 @@ def ssv2_splits(root: Path) -> tuple[str, ...]:
     return tuple(split for split, name in _LISTS.items() if _file(root, name) is not None)
 
 
-def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files: bool = True) -> VideoList:
+def read_ssv2(
+    root: Path,
+    split: str,
+    *,
+    videos: Path | None = None,
+    check_files: bool = True,
+    frame_rate: float | None = None,
+) -> VideoList:
     """Find the videos of a split of Something-Something V2.
 
     Args:
@@ -44,6 +51,7 @@ def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files
         split: ``train`` or ``val``.
         videos: Folder of the videos or of the folders of frames; found under ``root`` by default.
         check_files: Whether to check that each listed file exists.
+        frame_rate: Frames per second of folders of frames; the set's own by default.
 
     Raises:
         DataError: If a list is missing or malformed, or a checked file is missing.
@@ -74,7 +82,7 @@ def read_ssv2(root: Path, split: str, *, videos: Path | None = None, check_files
         labels=labels,
         classes=classes,
         source=path,
-        frame_rate=_FRAME_RATE if as_frames else None,
+        frame_rate=frame_rate or (_FRAME_RATE if as_frames else None),
     )
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from math import inf
+from pathlib import Path
 from typing import Any, overload
 
 from vcycle.data.locations import Location, inside, is_url, joined
@@ -174,6 +176,16 @@ class VideoList:
     def path(self, item: int) -> Location:
         """Return the full path of one video."""
         return joined(self.root, self.paths[item])
+
+    def absolute_paths(self) -> Iterator[str]:
+        """Yield what identifies each file: its absolute path without ``..``, or its URL. No file is looked at."""
+        root = os.path.abspath(self.root) if isinstance(self.root, Path) else None
+        for item, path in enumerate(self.paths):
+            plain = not (path.startswith("/") or "//" in path or "./" in path)  # most, at half the time
+            if root is None or is_url(path):
+                yield str(self.path(item))
+            else:
+                yield f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
 
     def labels_of(self, item: int) -> tuple[int, ...]:
         """Return the labels of one video: one, or any number for a multi-label set, including repeats."""

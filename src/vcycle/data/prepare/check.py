@@ -1,16 +1,25 @@
 """Verification: opens and decodes every file of a dataset in full, without writing anything."""
 
+import os
 import time
-from collections.abc import Callable, Mapping
+from array import array
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from vcycle.data.engines.jobs import PATIENCE, Job, Progress, each
 from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
-from vcycle.data.prepare.decoding import open_whole
+from vcycle.data.layouts.files import PICTURES, suffix_of
+from vcycle.data.locations import is_url
+from vcycle.data.pictures import holds_pictures
+from vcycle.data.prepare.decoding import open_whole, whole_of
 from vcycle.data.prepare.extents import Extent, compare_extents
 from vcycle.data.prepare.index import PreparedIndex
-from vcycle.data.prepare.sources import find_sources, look_at
+from vcycle.data.prepare.sources import Source, find_sources, look_at
+from vcycle.data.prepare.summary import Duplicates, FileFacts, Summary, Tally, content_hash, duplicates_among
+from vcycle.data.video import probe
 from vcycle.utils.cores import cores
 
 __all__ = ["CheckReport", "check_prepared", "check_videos"]
@@ -28,6 +37,9 @@ class CheckReport:
     """Files with missing or undecodable frames: their number by path."""
 
     seconds: float
+
+    summary: Summary
+    """The dataset in numbers."""
 
 
 def check_videos(
@@ -47,20 +59,42 @@ def check_videos(
         patience: Seconds without progress before a file is abandoned; longer for large files.
         progress: Called with the current activity, the MB done and the total MB.
     """
-    files = list({file.path: file for file in find_sources(splits).files}.values())
+    sources = find_sources(splits).files
+    files = list({file.path: file for file in sources}.values())
     start = time.monotonic()
     look_at(files)
+    tally, contents = Tally.of(splits), array("q", bytes(8 * len(files)))
     jobs = [Job(payload=(file.path, file.frame_rate, quick), size=file.size) for file in files]
+    tally.bytes = sum(job.size for job in jobs)
     bad: dict[str, str] = {}
     damaged: dict[str, str] = {}
-    paths = [file.path for file in files]
     with ProcessPool(min(workers or cores(), max(1, len(jobs))), patience=patience) as engine:
         for number, outcome in each(engine, check_file, jobs, "checking, MB", progress):
             if outcome.cause:
-                bad[paths[number]] = outcome.cause
-            elif outcome.result:
-                damaged[paths[number]] = outcome.result
-    return _report(len(jobs), bad, damaged, start)
+                bad[files[number].path] = outcome.cause
+                continue
+            facts: FileFacts = outcome.result
+            tally.add(facts)
+            contents[number] = facts.content
+            if facts.fault:
+                damaged[files[number].path] = facts.fault
+    return _report(len(jobs), bad, damaged, start, tally.summary(_duplicates(sources, list(splits), contents)))
+
+
+def _duplicates(sources: Sequence[Source], splits: Sequence[str], contents: Sequence[int]) -> list[Duplicates]:
+    """Find files with the same content, in one split or two.
+
+    Args:
+        sources: The files of every split.
+        splits: The splits.
+        contents: The content's hash of each path, in the order of the paths' first sources.
+    """
+    hash_of: dict[str, int] = {}
+    hashes, numbers = np.zeros(len(sources), dtype=np.int64), np.zeros(len(sources), dtype=np.int8)
+    for row, source in enumerate(sources):
+        hashes[row] = contents[hash_of.setdefault(source.path, len(hash_of))]
+        numbers[row] = splits.index(source.name.partition("/")[0])
+    return duplicates_among(hashes, splits, numbers, lambda row: sources[row].path)
 
 
 def check_prepared(
@@ -80,24 +114,57 @@ def check_prepared(
         str(index.folder / name): f"{frames} frames could not be decoded when it was prepared"
         for name, frames in index.damaged().items()
     }
-    return _report(len(jobs), bad, damaged, start)
+    return _report(len(jobs), bad, damaged, start, _summary_of(index))
 
 
-def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], None]) -> str:
-    """Return what is damaged in a video, in words; empty if nothing is.
+def _summary_of(index: PreparedIndex) -> Summary:
+    """Count what an index records."""
+    tally = Tally.of({split: index.videos(split) for split in index.splits if (index.rows(split) >= 0).any()})
+    columns, settings = index.columns, index.settings
+    tally.bytes = int(columns["bytes"].sum())
+    for frames, (height, width), seconds in zip(
+        columns["frames"].tolist(), columns["displayed"].tolist(), columns["duration"].tolist(), strict=True
+    ):
+        interval = seconds / frames * settings.group if settings.to == "video" else 0.0
+        codec = "h264" if settings.to == "video" else "array"
+        tally.add(FileFacts(frames, seconds, height, width, codec, interval))
+    return tally.summary()
+
+
+def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], None]) -> FileFacts:
+    """Decode a video; return what it is, and what is damaged in it.
 
     Raises:
         VideoError: If the video cannot be read.
     """
     path, frame_rate, quick = payload
-    whole = open_whole(path, frame_rate, tell)
-    damaged = 0
+    if frame_rate is None or not holds_pictures(path):
+        index = probe(path, on_packet=lambda: tell(0.0))
+        whole, codec, keyframes = whole_of(index), index.codec, index.keyframe_seconds
+    else:
+        whole, codec, keyframes = open_whole(path, frame_rate, tell), _suffix(path), 0.0
+    damaged, info = 0, whole.info
     if not quick:
         for number, (frame, missing) in enumerate(whole.frames, 1):
             damaged += missing or frame.is_corrupt
-            tell(number / whole.info.frames)
-    frames = f"{damaged} of {whole.info.frames} frames cannot be decoded" if damaged else ""
-    return "; ".join(part for part in (whole.info.incomplete, frames) if part)
+            tell(number / info.frames)
+    told = f"{damaged} of {info.frames} frames cannot be decoded" if damaged else ""
+    return FileFacts(
+        frames=info.frames,
+        seconds=info.duration if info.frames > 1 else 0.0,
+        height=info.height,
+        width=info.width,
+        codec=codec,
+        keyframes=keyframes,
+        content=0 if is_url(path) else content_hash(path),
+        fault="; ".join(part for part in (info.incomplete, told) if part),
+    )
+
+
+def _suffix(path: str) -> str:
+    """Return the suffix of a picture, or of a picture in a folder, as ``jpg``."""
+    names = sorted(os.listdir(path)) if os.path.isdir(path) else [path]
+    return next((suffix_of(name)[1:] for name in names if PICTURES.holds(name)), "")
 
 
 def _part(index: PreparedIndex, row: int, level: int) -> Extent:
@@ -111,10 +178,13 @@ def _part(index: PreparedIndex, row: int, level: int) -> Extent:
     )
 
 
-def _report(videos: int, bad: Mapping[str, str], damaged: Mapping[str, str], start: float) -> CheckReport:
+def _report(
+    videos: int, bad: Mapping[str, str], damaged: Mapping[str, str], start: float, summary: Summary
+) -> CheckReport:
     return CheckReport(
         videos=videos,
         bad=dict(sorted(bad.items())),
         damaged=dict(sorted(damaged.items())),
         seconds=time.monotonic() - start,
+        summary=summary,
     )

@@ -14,6 +14,7 @@ from av.video.frame import VideoFrame
 from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
+from vcycle.data.pictures import holds_pictures
 from vcycle.data.video import VideoIndex, every_frame, probe
 from vcycle.data.video.orientation import UPRIGHT, Orientation
 from vcycle.data.video.scaling import Scaler
@@ -42,17 +43,17 @@ class Whole:
 
 
 def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float], None] = lambda _: None) -> Whole:
-    """Open a file; or with a frame rate, a folder of pictures or a single one.
+    """Open a file; or with a frame rate, a folder of pictures or a single one, too.
 
     Args:
         path: The file or folder.
-        frame_rate: Pictures per second of a folder; None for a file.
+        frame_rate: Pictures per second of a folder; None accepts files alone.
         tell: Progress callback; called with 0 while a file is decoded to index it.
 
     Raises:
         VideoError: If the video cannot be read; iterating over the frames may raise it too.
     """
-    if frame_rate is not None:
+    if frame_rate is not None and holds_pictures(path):
         return _folder(path, frame_rate)
     return whole_of(probe(path, on_packet=lambda: tell(0.0)))
 

@@ -18,6 +18,7 @@ from av.video.stream import VideoStream
 
 from vcycle.data.engines.jobs import OutputError
 from vcycle.data.locations import location
+from vcycle.data.pictures import holds_pictures
 from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
@@ -54,7 +55,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
     """
     _check_names(task)
     whole = open_whole(task.source, task.frame_rate, tell)
-    appearance = appearance_of(task.source) if task.frame_rate is None else PICTURES
+    appearance = PICTURES if task.frame_rate is not None and holds_pictures(task.source) else appearance_of(task.source)
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
     with ExitStack() as files:

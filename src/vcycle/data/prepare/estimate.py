@@ -1,6 +1,5 @@
 """Estimates the disk space and time of a preparation from a few files."""
 
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -21,9 +20,9 @@ from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.prepare.sources import Source
 from vcycle.errors import DataError
 from vcycle.utils.cores import cores
-from vcycle.utils.reading import resolved
+from vcycle.utils.folders import free_bytes, nearest_folder
 
-__all__ = ["Estimate", "check_space", "estimate_of", "free_bytes"]
+__all__ = ["Estimate", "check_space", "estimate_of"]
 
 _FILES = 8
 _SHARE = 4  # of few files, so that the estimate does not take as long as the run
@@ -85,14 +84,9 @@ def _folder_near(near: Location) -> tempfile.TemporaryDirectory[str]:
     if isinstance(near, Url):
         return tempfile.TemporaryDirectory(prefix=TRIED)
     try:
-        return tempfile.TemporaryDirectory(prefix=TRIED, dir=_existing(near))
+        return tempfile.TemporaryDirectory(prefix=TRIED, dir=nearest_folder(near))
     except OSError:  # not writable, which is reported later
         return tempfile.TemporaryDirectory(prefix=TRIED)
-
-
-def _existing(folder: Path) -> Path:
-    """Return a folder, or its nearest existing parent."""
-    return next(parent for parent in (resolved(folder), *resolved(folder).parents) if parent.is_dir())
 
 
 def try_file(payload: tuple[Source, PrepareSettings, str, int], tell: Callable[[float], None]) -> tuple[float, float]:
@@ -132,11 +126,6 @@ def _range(sizes: Any, values: Any, total: float) -> tuple[float, float]:
         error = np.sqrt(((values - ratio * sizes) ** 2).sum() / (len(sizes) - 1) / len(sizes)) / sizes.mean()
         spread = min(max(_LEAST_SPREAD, float(2 * error / ratio)), _MOST_SPREAD)
     return float(ratio * total / (1 + spread)), float(ratio * total * (1 + spread))
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the free space on the disk of a folder, which need not exist."""
-    return shutil.disk_usage(_existing(folder)).free
 
 
 def check_space(out: Path, estimate: Estimate) -> None:

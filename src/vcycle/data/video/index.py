@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +60,9 @@ class VideoIndex:
     """FFmpeg's demuxer, if header and packets suffice for decoding: reopening the file needs no detection of its format
     and no analysis. None: it needs both."""
 
+    codec: str = ""
+    """Name of the codec, such as ``h264``; empty if unknown."""
+
     size: int | None = None
     """Size of the file in bytes; a file of another size is refused. None: not checked."""
 
@@ -68,6 +72,15 @@ class VideoIndex:
     def frame_at(self, seconds: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the numbers of the frames on display at given times; see ``VideoInfo.frame_at``."""
         return self.info.frame_at(seconds)
+
+    @property
+    def keyframe_seconds(self) -> float:
+        """Longest time from a key frame to the next, or to the end; infinite if only the start can be decoded from."""
+        if self.sequential or not len(self.shown):
+            return inf
+        starts = np.sort(self.pts[self.keyframe])
+        times = self.info.times[np.searchsorted(self.pts[self.shown], starts).clip(max=self.info.frames - 1)]
+        return float(np.diff(times, append=self.info.duration).max(initial=0.0))
 
     def check(self) -> None:
         """Refuse a file that has changed since it was indexed.
@@ -179,6 +192,7 @@ def probe(path: str, *, on_packet: Callable[[], None] = lambda: None) -> VideoIn
         start=start,
         primed=primed,
         demuxer=next(iter(described), None),
+        codec=codec,
         size=stamp.size,
         modified=stamp.changed,
     )

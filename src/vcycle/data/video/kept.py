@@ -117,7 +117,7 @@ def _whole(path: str) -> str:
 
 def _encoded(index: VideoIndex) -> bytes:
     arrays = {"times": index.info.times} | {name: getattr(index, name) for name in _ARRAYS if name != "times"}
-    about = {name: getattr(index, name) for name in ("orientation", "sequential", "start", "primed", "demuxer")}
+    about = {name: getattr(index, name) for name in ("orientation", "sequential", "start", "primed", "demuxer", "codec")}
     about |= {name: getattr(index.info, name) for name in _INFO}
     about["lengths"] = [len(arrays[name]) for name in _ARRAYS]
     raw = b"".join(arrays[name].astype(kind).tobytes() for name, kind in _ARRAYS.items())

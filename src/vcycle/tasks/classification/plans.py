@@ -17,6 +17,11 @@ from vcycle.tasks.plans import PlanSpec
 
 __all__ = ["baseline_of", "lengthened", "plans_for"]
 
+_OFTEN = 100
+"""Epochs from which a training of few clips is worth a word."""
+_MANY = 1_000
+"""Number of clips from which it is not: recipes of large sets train for 200 epochs."""
+
 
 def baseline_of(recipe: ClassificationRecipe, clips: int | None = None) -> Baseline:
     """The recipe's baseline, for a training set of `clips` samples.
@@ -45,14 +50,26 @@ def baseline_of(recipe: ClassificationRecipe, clips: int | None = None) -> Basel
 
 
 def lengthened(recipe: ClassificationRecipe, clips: int | None = None) -> str | None:
-    """A note if `training.min_steps` makes the training longer; None otherwise."""
-    length = recipe.training.epochs
-    longer = _long_enough(recipe.training, _clips(recipe, clips)).epochs
-    if length is None or longer is None or longer <= length:
+    """A note if few clips are trained on for many epochs, or `training.min_steps` makes the training longer.
+
+    It says how many epochs, why, and what to change. None otherwise.
+    """
+    training, clips = recipe.training, _clips(recipe, clips)
+    longer = _long_enough(training, clips).epochs
+    epochs = longer if longer is not None else (training.steps or 0) * training.batch / clips
+    often = f", each of {clips:,} clips as often" if epochs >= _OFTEN else ""
+    if training.epochs is not None and longer is not None and longer > training.epochs:
+        return (
+            f"training.min_steps={training.min_steps}: the baseline is {longer:.4g} epochs long{often}, because "
+            f"training.epochs={training.epochs:g} gives fewer steps with so little data; training.min_steps=null keeps "
+            f"{training.epochs:g} epochs"
+        )
+    if not often or clips >= _MANY:
         return None
+    key = "epochs" if longer is not None else "steps"
     return (
-        f"training.min_steps={recipe.training.min_steps}: the baseline is {longer:.4g} epochs long, because "
-        f"training.epochs={length:g} gives fewer steps with so little data"
+        f"training.{key}={getattr(training, key):g}: the baseline is {epochs:.4g} epochs long{often}; more videos, "
+        f"augmentation or trained weights (init=FILE) help more than so many, and fewer training.{key} take less time"
     )
 
 

@@ -1,12 +1,13 @@
 """What the tasks that classify clips have in common."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.layouts.files import VIDEOS, Kind
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from vcycle.data import Balance, CheckReport, GridSampler
+    from vcycle.data.prepare.summary import NextStep, Summary
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
@@ -70,13 +72,35 @@ def chance_of(found: VideoList) -> Reference | None:
     )
 
 
-def decoded(listed: Mapping[str, VideoList], options: CheckOptions, progress: Progress) -> "CheckReport":
-    """Decode all files of each split, as `vcycle check` asks."""
-    from vcycle.data import check_videos
+def decoded(
+    listed: Mapping[str, VideoList],
+    options: CheckOptions,
+    progress: Progress,
+    advise: "Callable[[Summary], Sequence[NextStep]]",
+    *,
+    item: str = "video",
+    kind: Kind = VIDEOS,
+) -> "CheckReport":
+    """Decode all files of each split, as `vcycle check` asks, and look at what is beside them.
 
-    return check_videos(
+    Args:
+        listed: The files by split.
+        options: The options of the command.
+        progress: Called with the progress.
+        advise: Returns what to run next.
+        item: Name of one item.
+        kind: What the files are.
+    """
+    from vcycle.data import check_videos
+    from vcycle.data.layouts.ignored import ignored_in
+
+    report = check_videos(
         listed, quick=options.quick, workers=options.workers, patience=options.patience, progress=progress
     )
+    root = options.folder
+    beside = ignored_in(root, listed.values(), kind=kind) if isinstance(root, Path) and root.is_dir() else []
+    summary = replace(report.summary, item=item, ignored=beside, next=advise(report.summary))
+    return replace(report, summary=summary)
 
 
 class ClassificationTask(Task[R, VideoList]):
@@ -133,20 +157,20 @@ class ClassificationTask(Task[R, VideoList]):
         return data.model_copy(update={"path": str(work / "digits")})
 
     def notices(self, recipe: R, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
-        """Notes on a training made longer, repeated augmentation, and the strength of the regularisation by size."""
+        """How often balanced sampling draws the smallest and the largest class, then the notes on the plan."""
+        balanced = None if plan is None else balance_words(recipe, splits.train, self.item)
+        return [*([] if balanced is None else [balanced]), *super().notices(recipe, splits, plan)]
+
+    def plan_notices(self, recipe: R, plan: Plan, samples: int | None) -> list[str]:
+        """Notes on many epochs of few items, repeated augmentation, and the strength of the regularisation by size."""
         from vcycle.tasks.classification.sampling import strength_of
 
-        if plan is None:
-            return []
         notes = []
-        balanced = balance_words(recipe, splits.train, self.item)
-        if balanced is not None:
-            notes.append(balanced)
-        longer, strength = lengthened(recipe, len(splits.train)), strength_of(recipe)
+        longer, strength = lengthened(recipe, samples), strength_of(recipe)
         if longer is not None:
             notes.append(longer)
-        repeats, items = recipe.augment.repeats, len(splits.train)
-        if repeats > 1:
+        repeats, items = recipe.augment.repeats, recipe.data.clips if samples is None else samples
+        if repeats > 1 and items is not None:
             notes.append(
                 f"augment.repeats={repeats}: {repeats} clips of each {self.item}, so an epoch of {items:,} clips has "
                 f"{-(-items // repeats):,} different {self.item}s, and each {self.item} comes every {repeats} epochs"

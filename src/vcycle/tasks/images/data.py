@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vcycle.data.layouts import VideoList, read_folder
-from vcycle.data.layouts.files import PICTURES
+from vcycle.data.layouts.files import PICTURES, accepted
 from vcycle.data.layouts.folder import folder_splits
+from vcycle.data.layouts.splits import SPLITS, WHOLE
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
 from vcycle.tasks.images.recipe import ImagesRecipe
@@ -30,7 +31,7 @@ def find_images(recipe: ImagesRecipe, work: Path, progress: Progress) -> Splits[
         raise RecipeError("the recipe names no images: give a folder with data=PATH")
     root = Path(data.path)
     if not root.is_dir():
-        raise DataError(f"{root}: no such folder")
+        raise DataError(f"{root}: no such folder; {accepted(PICTURES)}")
     return Splits(
         lambda split: read_folder(root, split, val_fraction=data.val_fraction, kind=PICTURES),
         folder_splits(root) or ("train", "val"),
@@ -38,10 +39,12 @@ def find_images(recipe: ImagesRecipe, work: Path, progress: Progress) -> Splits[
     )
 
 
-def every_image(recipe: ImagesRecipe, work: Path) -> dict[str, VideoList]:
-    """The images of each split."""
-    splits = find_images(recipe, work, lambda *_: None)
-    return {split: splits[split] for split in ("train", "val", "test") if split in splits}
+def every_image(recipe: ImagesRecipe, root: Path) -> dict[str, VideoList]:
+    """The images of each split in a folder; all of them, where it has none."""
+    splits = find_images(recipe, root, lambda *_: None)
+    if recipe.data.digits is None and not folder_splits(root):
+        return {WHOLE: read_folder(root, "train", val_fraction=0, kind=PICTURES)}
+    return {split: splits[split] for split in SPLITS if split in splits}
 
 
 def check_images(recipe: ImagesRecipe, splits: Splits[VideoList]) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.data.layouts import VideoList
+from vcycle.data.layouts.files import PICTURES
 from vcycle.data.locations import local_path
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
@@ -14,6 +15,7 @@ from vcycle.tasks.classification.task import ClassificationTask, decoded, percen
 from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
 from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.images.recipe import ImagesRecipe
+from vcycle.tasks.next_steps import plan_steps
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,7 +83,9 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         listed = every_image(recipe, local_path(str(options.folder), "data"))
         for found in dict.fromkeys(images.beside for images in listed.values() if images.beside):
             on_message(found)
-        return decoded(listed, options, progress), "file"
+        name = options.recipe or "images/small"
+        steps = plan_steps(name, options, "the plan of this recipe on the data, without training")
+        return decoded(listed, options, progress, lambda _: steps, item=self.item, kind=PICTURES), "file"
 
     def notices(self, recipe: ImagesRecipe, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
         """Notes on unused files, a training made longer, and the strength of the regularisation by size."""

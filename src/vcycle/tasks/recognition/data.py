@@ -1,6 +1,5 @@
 """The videos of a recipe: location, splits and whether the task accepts them. Needs no torch."""
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -9,7 +8,7 @@ from vcycle.data.layouts.files import printable, refuse_video
 from vcycle.data.layouts.folder import folder_splits
 from vcycle.data.layouts.layout import AUTO
 from vcycle.data.layouts.lists import list_splits, splits_in_list
-from vcycle.data.locations import Location, Url, is_url, joined, location
+from vcycle.data.locations import Location, joined, location
 from vcycle.data.prepare.names import is_prepared
 from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
@@ -20,6 +19,7 @@ __all__ = [
     "check_videos",
     "every_video",
     "find_videos",
+    "layout_in",
     "left_out",
     "notes",
     "was_prepared",
@@ -84,14 +84,8 @@ def _shared(train: VideoList, others: Mapping[str, VideoList]) -> list[str]:
 
 def _identities(videos: VideoList) -> Iterator[str | tuple[str, float, float]]:
     """What each video is known by: its path, and its part where a film has several. No file is looked at."""
-    root = str(videos.root) if isinstance(videos.root, Url) else os.path.abspath(videos.root)
-    for item, path in enumerate(videos.paths):
-        plain = not (path.startswith("/") or "//" in path or "./" in path)  # as most are, and it takes half the time
-        if isinstance(videos.root, Url) or is_url(path):
-            whole = str(videos.path(item))
-        else:
-            whole = f"{root}/{path}" if plain else os.path.normpath(os.path.join(root, path))
-        yield (whole, *videos.span(item)) if videos.spans else whole
+    for item, path in enumerate(videos.absolute_paths()):
+        yield (path, *videos.span(item)) if videos.spans else path
 
 
 def find_videos(recipe: RecognitionRecipe, work: Path, progress: Progress = lambda *_: None) -> Splits[VideoList]:
@@ -158,8 +152,17 @@ def every_video(recipe: RecognitionRecipe, *, cut: bool = True, vanished: bool =
     path = location(recipe.data.path or "")
     layout, splits, read = _reader(recipe, check_files=False, vanished=vanished)
     if layout == "folder" and not cut and not folder_splits(path):
-        return {"train": read_folder(path, "train", val_fraction=0)}
+        return {"train": read_folder(path, "train", val_fraction=0, frame_rate=recipe.data.frame_rate)}
     return {split: read(split) for split in splits or ("train",)}  # where there is none, that says why
+
+
+def layout_in(recipe: RecognitionRecipe) -> str:
+    """The layout of a recipe's data.
+
+    Raises:
+        DataError: if there is no such data.
+    """
+    return _reader(recipe, check_files=False)[0]
 
 
 def _reader(
@@ -172,7 +175,7 @@ def _reader(
     path = location(data.path or "")
     root = None if data.root is None else location(data.root)
     if is_prepared(path):
-        for key in ("val", "test", "root", "fold"):
+        for key in ("val", "test", "root", "fold", "frame_rate"):
             if getattr(data, key) is not None:
                 raise RecipeError(
                     f"data.{key} has no use for {data.path}, which is prepared and has its splits in it: leave it out, "
@@ -186,18 +189,23 @@ def _reader(
         return (
             "list",
             named,
-            _confined(lambda split: read_list(path, root, split=split, check_files=check_files), root),
+            _confined(
+                lambda split: read_list(path, root, split=split, check_files=check_files, frame_rate=data.frame_rate),
+                root,
+            ),
         )
     if path.is_file():
         lists = {"train": path} | {
             split: location(given) for split, given in (("val", data.val), ("test", data.test)) if given is not None
         }
-        train = read_list(path, root, check_files=check_files)
+        train = read_list(path, root, check_files=check_files, frame_rate=data.frame_rate)
 
         def read_one(split: str) -> VideoList:
             if split == "train":
                 return train
-            return read_list(lists[split], root, classes=train.classes, check_files=check_files)
+            return read_list(
+                lists[split], root, classes=train.classes, check_files=check_files, frame_rate=data.frame_rate
+            )
 
         return "list", tuple(lists), _confined(read_one, root)
     layout = _layout(recipe, path)
@@ -211,6 +219,7 @@ def _reader(
             fold=data.fold,
             val_fraction=data.val_fraction,
             check_files=check_files or (LAYOUTS[layout].incomplete and not vanished),
+            frame_rate=data.frame_rate,
         )
 
     return layout, splits_of(path, layout, videos=root), _confined(read, root)

@@ -19,16 +19,19 @@ def dataset_of(
     recipe: RecognitionRecipe, found: VideoList, split: str, work: Path, progress: Progress = lambda *_: None
 ) -> "VideoDataset":
     """Build the dataset of a split; frames are cached under `work` if the recipe sets a cache."""
-    from vcycle.data import FileSource, FrameCache, KeptIndexes, PreparedSource, VideoDataset, load_index
+    from vcycle.data import FileSource, FrameCache, ImageSource, KeptIndexes, PreparedSource, VideoDataset, load_index
 
     grids = grids_of(recipe)
     transform = augmentation_of(recipe) if split == "train" else None
     if recipe.data.cache is None:
-        source: FrameSource | None = None  # image folders
+        kept = KeptIndexes(work / "cache" / "indexes.sqlite")
+        source: FrameSource
         if was_prepared(recipe):
             source = PreparedSource(load_index(found.root), split)
         elif found.frame_rate is None:
-            source = FileSource(found, kept=KeptIndexes(work / "cache" / "indexes.sqlite"))
+            source = FileSource(found, kept=kept)
+        else:
+            source = ImageSource(found, kept=kept)
         return VideoDataset(found, grids, source=source, transform=transform)
     cache = FrameCache.build(
         found,

@@ -26,6 +26,7 @@ from vcycle.tasks.base import PrepareOptions, tasks
 from vcycle.tasks.recipes import recipe_of_data
 from vcycle.tasks.recognition.data import every_video, left_out, without_digits
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
+from vcycle.utils.folders import free_bytes
 from vcycle.utils.units import as_size, duration
 
 if TYPE_CHECKING:
@@ -155,7 +156,6 @@ def _settings(
 def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
     if estimate is None:
         return "nothing left to do, or no file can be read"
-    from vcycle.data.prepare.estimate import free_bytes
 
     tried = "" if estimate.sampled == estimate.files else f" (from {estimate.sampled} of them)"
     disk = f"{as_size(estimate.bytes[0])} to {as_size(estimate.bytes[1])} of disk"

@@ -92,6 +92,10 @@ class DataSection(LoadingSection):
     """A list file of test videos, if `path` is a list file."""
     root: str | None = None
     """The folder or URL of the videos in list files; by default the folder of the list file."""
+    frame_rate: PositiveFloat | None = None
+    """Frames per second of videos that are folders of frames (`CLASS/VIDEO/000001.jpg`), in any layout; they are then
+    accepted wherever a file is. By default only where the layout has them: 12 in Something-Something, 24 in
+    Charades."""
     digits: DigitsSection | None = None
     """Generate the embedded demo dataset instead."""
     clips: PositiveInt | None = None

@@ -5,12 +5,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.data.layouts import LAYOUTS, VideoList
+from vcycle.data.layouts.splits import WHOLE
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
 from vcycle.tasks.classification.balance import check_balance
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
-from vcycle.tasks.recognition.data import check_videos, every_video, find_videos, left_out, without_digits
+from vcycle.tasks.recognition.advice import next_steps
+from vcycle.tasks.recognition.data import (
+    check_videos,
+    every_video,
+    find_videos,
+    layout_in,
+    left_out,
+    without_digits,
+)
 from vcycle.tasks.recognition.models import MODELS
 from vcycle.tasks.recognition.notices import notices
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
@@ -115,7 +124,10 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         listed = every_video(without_digits(recipe), cut=False, vanished=True)
         for note in left_out(listed.values()):
             on_message(note)
-        return decoded(listed, options, progress), "file"
+        layout = layout_in(recipe)
+        if list(listed) == ["train"] and layout == "folder":
+            listed = {WHOLE: listed["train"]}  # of which training keeps a part for validation
+        return decoded(listed, options, progress, lambda found: next_steps(found, recipe, layout, options)), "file"
 
     def video_files(self, recipe: RecognitionRecipe) -> Mapping[str, VideoList]:
         """The videos, whether or not their files exist."""

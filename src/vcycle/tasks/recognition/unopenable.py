@@ -22,7 +22,7 @@ def unopenable(
 ) -> dict[str, str]:
     """Training videos that cannot be opened: maps their paths in the list to the reason.
 
-    Only headers are read. Image folders, prepared datasets and datasets of more than 2,000 videos are not checked:
+    Only headers are read. Folders of frames, prepared datasets and datasets of more than 2,000 videos are not checked:
     unreadable videos there are replaced during training. Evaluation videos are not checked either: an evaluation leaves
     unreadable ones out.
 
@@ -31,18 +31,21 @@ def unopenable(
     """
     train = splits.train
     made = recipe.data.digits is not None or splits.layout == "prepared"
-    if made or train.frame_rate is not None:
+    if made:
         return {}
     names: dict[str, None] = {}
     for name in train.paths:
         names[name] = None
         if len(names) > _MOST_OPENED:
             return {}
+    from vcycle.data.pictures import holds_pictures
     from vcycle.data.video.container import VideoError, file_stamp, opened
 
     dead: dict[str, str] = {}
     for done, name in enumerate(names, 1):
         path = str(joined(train.root, name))
+        if train.frame_rate is not None and holds_pictures(path):
+            continue
         try:
             file_stamp(path)
             with opened(path):

@@ -2,13 +2,19 @@
 
 import math
 import time
-from pathlib import Path
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 
 from vcycle.data import CheckReport
+from vcycle.data.locations import local_path
+from vcycle.data.prepare.summary import FileFacts, NextStep, Tally
+from vcycle.data.stamp import stamp_of
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Plan
-from vcycle.tasks.base import SPLITS, Progress, Splits
+from vcycle.tasks.base import SPLITS, CheckOptions, Progress, Splits
+from vcycle.tasks.next_steps import command, prepared_folder
 from vcycle.tasks.superres.data import every_clip
 from vcycle.tasks.superres.metrics import SMALLEST
 from vcycle.tasks.superres.pairs.check import SAME_DEGRADATION, agreement, survey
@@ -16,6 +22,7 @@ from vcycle.tasks.superres.pairs.check import check_clips as read_clips
 from vcycle.tasks.superres.pairs.clips import ClipInfo
 from vcycle.tasks.superres.pairs.journal import stores_in
 from vcycle.tasks.superres.pairs.layouts import ClipPairs, read_pairs
+from vcycle.tasks.superres.pairs.store import TiledClips
 from vcycle.tasks.superres.plans import raw_frames
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
@@ -51,20 +58,44 @@ def check_clips(recipe: SuperresRecipe, splits: Splits[ClipPairs]) -> list[str]:
     return [f"{told}: replaced by other clips"]
 
 
-def check_every(recipe: SuperresRecipe | None, folder: Path, progress: Progress) -> CheckReport:
-    """Read every clip of a recipe's data, or of the tile stores in a folder.
+def check_every(recipe: SuperresRecipe | None, options: CheckOptions, progress: Progress) -> CheckReport:
+    """Read every clip of a recipe's data, or of the tile stores in a folder, and count them.
 
     Raises:
         DataError: if a store is incomplete.
     """
+    folder = local_path(str(options.folder), "data")
     stores = stores_in(folder) if recipe is None else []
-    splits = {str(store): read_pairs(store) for store in stores} if recipe is None else every_clip(recipe)
+    splits = {store.name: read_pairs(store) for store in stores} if recipe is None else every_clip(recipe)
     bad: dict[str, str] = {}
-    started, clips = time.monotonic(), 0
+    started, tally = time.monotonic(), Tally(splits={split: len(pairs) for split, pairs in splits.items()})
     for pairs in splits.values():
         bad |= {fault.path: fault.cause for fault in read_clips(pairs, lambda *done: progress("checking", *done))}
-        clips += len(pairs)
-    return CheckReport(videos=clips, bad=bad, damaged={}, seconds=time.monotonic() - started)
+        for item in range(len(pairs)):
+            tally.bytes += stamp_of(pairs.high.path(item)).size
+            with suppress(VideoError):
+                info = pairs.info(item)
+                tally.add(FileFacts(info.frames, 0.0, info.height, info.width, "", 0.0))
+    summary = replace(tally.summary(), item="clip", next=_next_steps(recipe, splits, options))
+    return CheckReport(
+        videos=sum(map(len, splits.values())), bad=bad, damaged={}, seconds=time.monotonic() - started, summary=summary
+    )
+
+
+def _next_steps(
+    recipe: SuperresRecipe | None, splits: Mapping[str, ClipPairs], options: CheckOptions
+) -> list[NextStep]:
+    """Preparing clips that are not, and planning with the recipe."""
+    name = options.recipe or "reds/basicvsr_m"
+    why = "the plan of this recipe on the clips, without training"
+    steps = [
+        NextStep(command=command("plan", name, f"data={options.folder}", *options.overrides), why=why),
+    ]
+    if recipe is None or all(isinstance(pairs.high, TiledClips) for pairs in splits.values()):
+        return steps
+    given = ["--to", "tiles", "--degradation", recipe.data.degradation]
+    into = command("prepare", str(options.folder), prepared_folder(options), *given)
+    return [NextStep(command=into, why="a crop then reads its tiles alone, not whole frames"), *steps]
 
 
 def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:

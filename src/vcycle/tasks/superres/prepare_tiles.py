@@ -13,6 +13,7 @@ from vcycle.console.progress import progress
 from vcycle.data.locations import local_path
 from vcycle.errors import DataError
 from vcycle.tasks.base import SPLITS, PrepareOptions
+from vcycle.utils.folders import free_bytes
 from vcycle.utils.reading import resolved
 from vcycle.utils.units import as_size, duration
 
@@ -50,7 +51,6 @@ def prepare_tiles(
         DataError: as in `vcycle.tasks.superres.pairs.prepare.write_store`, or if an option is out of range.
     """
     from vcycle.data.layouts.splits import folders_of_splits
-    from vcycle.data.prepare.estimate import free_bytes
     from vcycle.tasks.superres.pairs.degrade import Degradation
     from vcycle.tasks.superres.pairs.layouts import read_pairs, splits_in
     from vcycle.tasks.superres.pairs.prepare import store_needs, write_store

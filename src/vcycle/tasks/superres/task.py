@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.console.datasets import refuse
-from vcycle.data.locations import local_path
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
 from vcycle.tasks.reference import Reference
@@ -146,10 +145,16 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
     def notices(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", plan: Plan | None) -> list[str]:
         """Warnings about low-resolution frames of another degradation, and parts that stay frozen."""
-        from vcycle.tasks.superres.notices import never_learning, notices
+        from vcycle.tasks.superres.notices import notices
 
-        found = [*notices(splits), *([] if plan is None else never_learning(recipe, plan))]
-        return [f"warning: {note}" for note in found]
+        return [*(f"warning: {note}" for note in notices(splits)), *super().notices(recipe, splits, plan)]
+
+    def plan_notices(self, recipe: SuperresRecipe, plan: Plan, samples: int | None) -> list[str]:
+        """Warnings about parts that stay frozen."""
+        from vcycle.tasks.superres.notices import never_learning
+
+        del samples
+        return [f"warning: {note}" for note in never_learning(recipe, plan)]
 
     def reference(self, recipe: SuperresRecipe, found: "ClipPairs", measured: float | None) -> Reference | None:
         """The PSNR of bicubic interpolation."""
@@ -182,7 +187,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         del on_message
         of_videos = {"--quick": options.quick, "--timeout": options.timeout, "--workers": options.workers}
         refuse("applies to videos only; this data is clips for super-resolution", of_videos)
-        return check_every(recipe, local_path(str(options.folder), "data"), progress), "clip"
+        return check_every(recipe, options, progress), "clip"
 
     def dataset(
         self,

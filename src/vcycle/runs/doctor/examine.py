@@ -1,0 +1,84 @@
+"""Looks at everything that a training needs of a machine."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vcycle.config.recipe import RecipeBase
+from vcycle.data.locations import Location, location
+from vcycle.errors import VcycleError
+from vcycle.runs.doctor import disk, installed, machine
+from vcycle.runs.doctor.finding import LEVELS, Finding
+from vcycle.tasks.base import Task, tasks
+from vcycle.train.environment import machine as machine_of
+from vcycle.train.environment import versions
+
+__all__ = ["Examination", "examine"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """What was found."""
+
+    findings: tuple[Finding, ...]
+    """The most important first."""
+    about: Mapping[str, object]
+    """Versions and machine, for an issue."""
+
+    @property
+    def can_train(self) -> bool:
+        """Whether nothing makes training impossible."""
+        return all(finding.level != "stop" for finding in self.findings)
+
+
+def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
+    """Examine the machine for a training; takes two or three seconds.
+
+    Args:
+        recipe: The recipe to train; without it, only what every training needs is looked at.
+        data: Where the data is; by default the recipe's.
+    """
+    torch = installed.torch_works()
+    findings = [torch]
+    if torch.level == "ok":
+        findings += machine.device(recipe)
+    findings += installed.decoders()
+    place = data if data is not None else None if recipe is None else recipe.data.path
+    if place is not None:
+        found = _data(recipe, location(place))
+        findings += [found] if found.level == "stop" else [found, disk.data_disk(location(place))]
+    findings += [*machine.memory(), *(machine.compute(recipe) if torch.level == "ok" else [])]
+    findings += [
+        *disk.spaces(),
+        *disk.shared_memory(),
+        *machine.limits(),
+        *installed.optional(torch_works=torch.level == "ok"),
+    ]
+    ordered = sorted(findings, key=lambda finding: LEVELS.index(finding.level))  # stable
+    return Examination(findings=tuple(ordered), about=_about(torch.level == "ok"))
+
+
+def _data(recipe: RecipeBase | None, place: Location) -> Finding:
+    """Whether the data is there, and the recipe's task can read it."""
+    try:
+        if recipe is None:
+            if not (place.is_dir() or place.is_file()):
+                raise VcycleError(f"{place}: no such folder or list file")
+            return Finding(level="ok", about="data", found=str(place))
+        task: Task[Any, Any] = tasks[recipe.task]
+        splits = task.find(recipe, Path())
+        return Finding(level="ok", about="data", found=f"{place}: {task.describe(recipe, splits)}")
+    except VcycleError as error:
+        return Finding(level="stop", about="data", found=str(error), change="give another folder: data=FOLDER")
+
+
+def _about(torch_works: bool) -> dict[str, object]:
+    """Versions and machine, and the GPUs."""
+    about: dict[str, object] = {**versions(), **machine_of()}
+    if torch_works:
+        import torch
+
+        gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
+        about["device"] = ", ".join(gpus) or "CPU"
+    return about

@@ -1,0 +1,149 @@
+"""`vcycle doctor` says what holds a training back on this machine, and what to change."""
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import vcycle as package
+from vcycle.runs.doctor.disk import reading_speed
+from vcycle.runs.doctor.machine import device, limits
+from vcycle.utils.cores import cores
+from vcycle.utils.memory import free_memory
+
+LEVELS = ["stop", "slow", "note", "ok"]
+
+
+def test_a_machine_that_can_train_is_described_most_important_first(
+    vcycle: Any, here: Path, videos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", str(cores() + 1))
+    ran = vcycle("doctor", "tiny.yaml", f"data={videos}", f"data.workers={cores() + 1}", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["can_train"]
+    by = {finding["about"]: finding for finding in found["findings"]}
+    levels = [LEVELS.index(finding["level"]) for finding in found["findings"]]
+    assert levels == sorted(levels)
+    assert {"torch", "decoder", "data", "data disk", "cores", "threads", "data workers", "run folder"} <= set(by)
+    assert by["data"]["found"].endswith("16 training videos in 2 classes and 8 validation videos")
+    assert by["threads"]["found"].startswith(f"OMP_NUM_THREADS={cores() + 1} on {cores()} cores")
+    assert (by["data workers"]["level"], by["data workers"]["found"]) == (
+        "slow",
+        f"data.workers={cores() + 1} on {cores()} cores",
+    )
+    assert found["about"]["vcycle"] == package.__version__
+    assert found["about"]["torch"].split("+")[0] == torch.__version__.split("+")[0]
+
+
+def test_a_page_fits_100_columns_and_ends_with_what_to_paste(vcycle: Any, here: Path) -> None:
+    ran = vcycle("doctor")
+    assert ran.code == 0
+    assert max(map(len, ran.out.splitlines())) <= 100
+    assert f"paste this into an issue:\nvcycle {package.__version__}, python " in ran.out
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has the GPU that the recipe asks for")
+def test_what_makes_training_impossible_comes_first_and_ends_with_1(vcycle: Any, here: Path) -> None:
+    ran = vcycle("doctor", "tiny.yaml", "data=nowhere", "run.device=cuda")
+    assert ran.code == 1
+    stops = [line for line in ran.out.splitlines() if line.startswith("STOP")]
+    assert stops == [line for line in ran.out.splitlines() if not line.startswith(" ")][: len(stops)]
+    assert [line.split()[1] for line in stops] == ["device", "data"]
+    words = " ".join(ran.out.split())
+    assert "run.device is cuda, but " in words
+    assert f"{here}/nowhere: no such folder or list file" in words
+
+
+def test_a_missing_torch_or_decoder_is_reported_not_raised() -> None:
+    script = "import sys; sys.modules[sys.argv.pop(1)] = None; from vcycle.__main__ import main; main()"
+    environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
+    for library, line in (("torch", "STOP  torch "), ("av", "STOP  decoder ")):
+        ran = subprocess.run(
+            [sys.executable, "-c", script, library, "doctor"],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+            env=environment,
+        )
+        assert (ran.returncode, ran.stderr) == (1, "")
+        assert ran.stdout.startswith(line)
+        assert "cannot be imported" in ran.stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tiny.yaml", "other.yaml"], "one recipe or run is accepted"),
+        (["training.batch=2"], "without a recipe, only data=FOLDER is accepted"),
+        (["nothing/here"], "no recipe 'nothing/here'"),
+    ],
+)
+def test_wrong_arguments_are_refused(vcycle: Any, here: Path, arguments: list[str], words: str) -> None:
+    ran = vcycle("doctor", *arguments)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert words in ran.err
+
+
+@pytest.mark.parametrize(
+    ("free", "capability", "level", "words"),
+    [(70e9, (9, 0), "ok", "Big, 70 GB of 80 GB free, bf16, torch for "), (9e9, (7, 5), "slow", "no fast bf16")],
+)
+def test_a_gpu_is_named_with_its_memory_and_whether_it_has_bf16(
+    monkeypatch: pytest.MonkeyPatch, free: float, capability: tuple[int, int], level: str, words: str
+) -> None:
+    properties = SimpleNamespace(name="Big", major=capability[0], minor=capability[1])
+    for name, value in {
+        "is_available": lambda: True,
+        "device_count": lambda: 1,
+        "get_device_properties": lambda _: properties,
+        "mem_get_info": lambda _: (int(free), int(80e9)),
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, value)
+    (found,) = device(None)
+    assert (found.level, found.about) == (level, "GPU 0")
+    assert words in found.found
+    assert ("nvidia-smi" in found.change) == (level == "slow")
+
+
+def test_files_are_read_whole_until_the_time_is_over(tmp_path: Path) -> None:
+    assert reading_speed(tmp_path) is None
+    (tmp_path / "a/b").mkdir(parents=True)
+    for name in ("a/one.mp4", "a/b/two.mp4"):
+        (tmp_path / name).write_bytes(bytes(100_000))
+    (tmp_path / "a/list.csv").write_text("small")
+    speed = reading_speed(tmp_path, seconds=60)
+    assert speed is not None
+    assert (speed.files, speed.bytes) == (2, 200_000)
+
+
+def test_a_low_limit_on_open_files_is_named_with_its_command() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+        (found,) = [finding for finding in limits() if finding.about == "open files"]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (found.level, found.found, found.change) == ("slow", "at most 256", "ulimit -n 1024")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_the_memory_of_a_container_is_its_limit_less_what_cannot_be_freed(tmp_path: Path, version: int) -> None:
+    folder = tmp_path / ("memory/docker/x" if version == 1 else "docker/x")
+    folder.mkdir(parents=True)
+    names = ("memory.limit_in_bytes", "memory.usage_in_bytes") if version == 1 else ("memory.max", "memory.current")
+    for name, text in zip(
+        (*names, "memory.stat"), ("1000", "700", "anon 400\ninactive_file 200\nactive_file 100"), strict=True
+    ):
+        (folder / name).write_text(text)
+    own = tmp_path / "cgroup"
+    own.write_text("4:memory:/docker/x\n" if version == 1 else "0::/docker/x\n")
+    assert free_memory(tmp_path, own) == 600
