@@ -297,7 +297,7 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     axis, ends = figure.axes
     assert [line.get_label() for line in axis.get_lines() if not line.get_label().startswith("_")] == list(ARMS)
     assert axis.get_xlabel() == ends.get_xlabel() == "training time (s), by steps timed in turns"
-    assert [axis.get_ylabel(), ends.get_ylabel()] == ["accuracy on validation (%)", "accuracy on test (%)"]
+    assert [axis.get_ylabel(), ends.get_ylabel()] == ["top-1 accuracy on validation (%)", "top-1 accuracy on test (%)"]
     bounds = figure.bbox
     texts = [axis.xaxis.label, axis.yaxis.label, axis.title, axis._left_title, *axis.get_legend().get_texts()]
     texts += [ends.xaxis.label, ends.yaxis.label]
@@ -392,12 +392,12 @@ def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
 
 
 def test_chance_is_a_line_on_each_split():
-    def dashed(data):
-        lines = [line for axis in comparison_figure(data).axes for line in axis.get_lines() if line.get_ls() == "--"]
+    def lines_of(data):
+        lines = [line for axis in comparison_figure(data).axes for line in axis.get_lines() if line.get_ls() == "-."]
         return [(line.get_label(), line.get_ydata()[0]) for line in lines]
 
-    assert dashed(at_chance()) == [("chance", pytest.approx(100 / 6))] * 2
-    assert dashed(DATA) == []
+    assert lines_of(at_chance()) == [("chance", pytest.approx(100 / 6))] * 2
+    assert lines_of(DATA) == []
 
 
 POINT = interval(0.0667, 0.0)

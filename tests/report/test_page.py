@@ -172,7 +172,7 @@ def test_runs_of_other_measures_are_drawn_apart(page):
     with drawn(accuracy([digits, clips, fresh])) as figure:
         first, second = figure.axes
         labels = [axis.get_ylabel() for axis in figure.axes]
-        assert labels == ["top-1 on validation (%)", "PSNR on validation (dB)"]
+        assert labels == ["top-1 accuracy on validation (%)", "PSNR on validation (dB)"]
         assert [line.get_label() for line in first.get_lines()] == ["digits"]
         assert second.get_lines()[0].get_ydata() == pytest.approx([20.0, 21.0, 22.0])
     with drawn(accuracy([fresh])) as figure:

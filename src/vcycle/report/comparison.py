@@ -5,6 +5,7 @@ from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from vcycle.plan.colors import plan_styles
 from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["clock_of", "comparison_figure", "comparison_table", "failed", "reference_line", "statements"]
+__all__ = ["clock_of", "comparison_figure", "comparison_table", "failed", "label_of", "reference_line", "statements"]
 
 
 def clock_of(data: Mapping[str, Any]) -> str:
@@ -164,32 +165,29 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     ratios = (2, 1) if tested else (1,)
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     curves, ends = axes[0], axes[-1]
-    colors = ("tab:gray", "tab:olive", "tab:orange", "tab:blue", "tab:green", "tab:purple", "tab:brown", "tab:pink")
-    for (name, arm), color in zip(data["arms"].items(), colors * (len(data["arms"]) // len(colors) + 1), strict=False):
+    for (name, arm), style in zip(data["arms"].items(), plan_styles(data["arms"]), strict=True):
         points = _common([r for r in data["runs"] if r["arm"] == name])
         seconds = [fmean([taken for taken, _ in column]) for column in points]
         values = [[scale * value for _, value in column] for column in points]
         width = 2.5 if name == data["plan"] else 1.3
         lost = sum(f["arm"] == name for f in data["failures"])
         label = f"{name} ({lost} run{'s' * (lost > 1)} failed)" if lost else name
-        single = "o" if len(seconds) == 1 else None  # a line through one point is not seen
-        curves.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, marker=single, label=label)
-        curves.fill_between(
-            seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0
-        )
+        middle, low, high = ([of(column) for column in values] for of in (fmean, min, max))
+        curves.plot(seconds, middle, linewidth=width, markersize=4, label=label, **style.line)
+        band = 0.07 if style.is_control else 0.15
+        curves.fill_between(seconds, low, high, color=style.color, alpha=band, linewidth=0)
         ends.errorbar(
             [arm["train_seconds"]],
             [scale * arm["value"]],
             yerr=[scale * arm["value_std"]],
-            color=color,
-            marker="o",
             capsize=3,
+            **style.line,
         )
     longest = max(arm["train_seconds"] for arm in data["arms"].values())
     splits = {curves: "validation", ends: "test" if tested else "validation"}
     for axis, split in splits.items():
         axis.set_xlabel(f"training time (s), {clock_of(data)}")
-        axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
+        axis.set_ylabel(label_of(measure, split))
         axis.set_xlim(0, max(axis.get_xlim()[1], 1.05 * longest))  # autoscaling leaves half a dot outside
         axis.grid(alpha=0.3)
     reference_line(curves, data, "val")
@@ -209,11 +207,17 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     return figure
 
 
+def label_of(measure: Mapping[str, Any], split: str) -> str:
+    """The label of an axis: `top-1 accuracy on test (%)`."""
+    words = measure["words"] if measure["name"] in measure["words"] else f"{measure['name']} {measure['words']}"
+    return f"{words} on {split} ({measure['unit']})"
+
+
 def reference_line(axis: "Axes", data: Mapping[str, Any], split: str) -> None:
-    """Draw what a split gives without training as a dashed line, if the task knows."""
+    """Draw what a split gives without training as a dash-dotted line, if the task knows."""
     if (reference := (data.get("references") or {}).get(split)) is not None:
         value = data["measure"]["scale"] * reference["value"]
-        axis.axhline(value, color="grey", linestyle="--", linewidth=1, label=reference["name"])
+        axis.axhline(value, color="grey", linestyle="-.", linewidth=1, label=reference["name"])
 
 
 def _in_short(data: Mapping[str, Any]) -> list[str]:
