@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["clock_of", "comparison_figure", "comparison_table", "failed", "label_of", "reference_line", "statements"]
+__all__ = [
+    "clock_of",
+    "comparison_figure",
+    "comparison_note",
+    "comparison_rows",
+    "comparison_table",
+    "draw_comparison",
+    "failed",
+    "label_of",
+    "reference_line",
+    "statements",
+]
 
 
 def clock_of(data: Mapping[str, Any]) -> str:
@@ -34,39 +45,55 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    head, *rows = comparison_rows(data)
+    for place, column in enumerate(head):
+        table.add_column(column, no_wrap=not place, justify="right" if place else "left")
+    for name, *cells in rows:
+        best = name == data["plan"] and _learned(data["arms"][name])
+        table.add_row(f"[bold]{name}[/bold]" if best else name, *cells)
+    table.caption = comparison_note(data)
+    return table
+
+
+def comparison_rows(data: Mapping[str, Any]) -> list[list[str]]:
+    """A header row and a row for each arm: times, steps, samples, the value with its deviation, and the speed-ups."""
     measure, target = data["measure"], data["target"]
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD)
-    table.add_column("plan", no_wrap=True)
-    columns = ["train time", "wall clock", "steps", "samples", f"{measure['words']} ({data['split']})"]
-    columns += ["vs constant", "vs its control"]
+    head = ["plan", "train time", "wall clock", "steps", "samples", f"{measure['words']} ({data['split']})"]
+    head += ["vs constant", "vs its control"]
     if target is not None:
-        columns.append(f"to {_text(measure, target)} (val)")
-    for column in columns:
-        table.add_column(column, justify="right")
+        head.append(f"to {_text(measure, target)} (val)")
+    rows = [head]
     for name, arm in data["arms"].items():
-        table.add_row(
-            f"[bold]{name}[/bold]" if name == data["plan"] and _learned(arm) else name,
-            f"{arm['train_seconds']:.1f} s",
-            f"{arm['wall_seconds']:.1f} s",
-            f"{arm['steps']:,}",
-            f"{arm['samples']:,}",
-            _ended(data, arm),
-            _speedup(arm.get("over_constant")),
-            _speedup(arm.get("over_control")),
-            *([] if target is None else [_soon(arm["to_target"])]),
+        rows.append(
+            [
+                name,
+                f"{arm['train_seconds']:.1f} s",
+                f"{arm['wall_seconds']:.1f} s",
+                f"{arm['steps']:,}",
+                f"{arm['samples']:,}",
+                _ended(data, arm),
+                _speedup(arm.get("over_constant")),
+                _speedup(arm.get("over_control")),
+                *([] if target is None else [_soon(arm["to_target"])]),
+            ]
         )
     if (reference := _reference(data)) is not None:
-        table.add_row(reference["name"], "", "", "", "", _text(measure, reference["value"]))
+        value = _text(measure, reference["value"])
+        rows.append([reference["name"], *[""] * 4, value, *[""] * (len(head) - 6)])
+    return rows
+
+
+def comparison_note(data: Mapping[str, Any]) -> str:
+    """What the numbers of the table are: means, deviations, clocks."""
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
-    table.caption = (
-        f"{over}; 2× means half the training time, {clock_of(data)}; wall clock: of the trainings themselves"
-    )
+    note = f"{over}; 2× means half the training time, {clock_of(data)}; wall clock: of the trainings themselves"
     gains = [arm.get(key) for arm in data["arms"].values() for key in ("over_constant", "over_control")]
     if any(gain is not None and gain["clocks_disagree"] for gain in gains):
-        table.caption += "; *: which disagrees by more than 10%"
-    return table
+        note += "; *: which disagrees by more than 10%"
+    return note
 
 
 def _ended(data: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
@@ -159,11 +186,27 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
 
     Final values are on the test split if there is one, in a separate panel: the two splits may differ in difficulty.
     """
-    measure, tested = data["measure"], data["split"] == "test"
-    scale = measure["scale"]
+    tested = data["split"] == "test"
     figure = new_figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
     ratios = (2, 1) if tested else (1,)
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
+    draw_comparison(data, axes, where="right")
+    # Matplotlib does not wrap titles; a long one would be cut off.
+    said = [line for text in _in_short(data) for line in wrap(text, 94)]
+    axes[0].set_title("\n".join(said), fontsize=8, loc="left")
+    return figure
+
+
+def draw_comparison(data: Mapping[str, Any], axes: "Sequence[Axes]", *, where: str) -> None:
+    """Draw the curves of a comparison on the first axes, and the final values on the last, as `comparison_figure`.
+
+    Args:
+        data: The comparison.
+        axes: Two axes if the values are on the test split, else one.
+        where: Where the last one is: `right`, `below`.
+    """
+    measure, tested = data["measure"], data["split"] == "test"
+    scale = measure["scale"]
     curves, ends = axes[0], axes[-1]
     for (name, arm), style in zip(data["arms"].items(), plan_styles(data["arms"]), strict=True):
         points = _common([r for r in data["runs"] if r["arm"] == name])
@@ -195,16 +238,12 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         reference_line(ends, data, "test")
     curves.legend(
         loc="lower right",
-        title=f"range over seeds\n{'right' if tested else 'dot'}: at the end, ± sd",
+        title=f"range over seeds\n{where if tested else 'dot'}: at the end, ± sd",
         fontsize=8,
         title_fontsize=7,
     )
     if data["target"] is not None:
         curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
-    # Matplotlib does not wrap titles; a long one would be cut off.
-    said = [line for text in _in_short(data) for line in wrap(text, 94)]
-    curves.set_title("\n".join(said), fontsize=8, loc="left")
-    return figure
 
 
 def label_of(measure: Mapping[str, Any], split: str) -> str:

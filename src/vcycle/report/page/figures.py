@@ -3,19 +3,20 @@
 import io
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from vcycle.plan.colors import color_of, plan_styles
 from vcycle.report.comparison import label_of
 from vcycle.report.page.runs import RunData, measure, points, reference, time_split
+from vcycle.tasks.details import Drawing
 from vcycle.utils.extras import new_figure, require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Picture", "accuracy", "drawn", "loss", "schedule", "split", "svgs"]
+__all__ = ["accuracy", "drawn", "loss", "schedule", "split", "svgs"]
 
 _THEMES = {"light": ("#1b1f24", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}
 """Colors of text and of grid lines. Those of plans are readable on either."""
@@ -23,20 +24,11 @@ _COMPUTING, _WAITING = "#3d8bd0", "#d55e00"
 _MOST_POINTS = 1500
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure to draw in any theme."""
-
-    draw: "Callable[[Figure], None]"
-    height: float
-    """Height in inches; the width is 6, so that text stays readable on a narrow page."""
-
-
 _UNKNOWN = "measure on validation"
 """Axis label if no validation has a measure of the task."""
 
 
-def accuracy(runs: Sequence[RunData]) -> Picture:
+def accuracy(runs: Sequence[RunData]) -> Drawing:
     """The measure on validation against training time: a panel per measure, a line per run.
 
     A dash-dotted line marks what was measured without training, if it was.
@@ -67,10 +59,10 @@ def accuracy(runs: Sequence[RunData]) -> Picture:
             if (len(runs) > 1 and own) or lines:
                 axis.legend(fontsize=8, frameon=False)
 
-    return Picture(draw, height=2.8 * len(panels))
+    return Drawing(draw=draw, height=2.8 * len(panels))
 
 
-def loss(run: RunData) -> Picture:
+def loss(run: RunData) -> Drawing:
     """The training loss against the step."""
 
     def draw(axis: "Axes") -> None:
@@ -85,7 +77,7 @@ def loss(run: RunData) -> Picture:
     return _alone(draw, height=2.2)
 
 
-def schedule(run: RunData) -> Picture:
+def schedule(run: RunData) -> Drawing:
     """LR, frames, side and batch of every step."""
 
     def draw(figure: "Figure") -> None:
@@ -100,10 +92,10 @@ def schedule(run: RunData) -> Picture:
             axis.set_ylim(0, None)
         axes[-1].set_xlabel("training step")
 
-    return Picture(draw, height=4)
+    return Drawing(draw=draw, height=4)
 
 
-def split(run: RunData) -> Picture:
+def split(run: RunData) -> Drawing:
     """Time by batch shape: waiting for data, and the rest."""
     rows = time_split(run)
 
@@ -119,7 +111,7 @@ def split(run: RunData) -> Picture:
     return _alone(draw, height=1.2 + 0.28 * max(1, len(rows)))
 
 
-def svgs(picture: Picture) -> dict[str, str]:
+def svgs(picture: Drawing) -> dict[str, str]:
     """A figure as inline SVG, by theme."""
     made = {}
     for theme in _THEMES:
@@ -133,7 +125,7 @@ def svgs(picture: Picture) -> dict[str, str]:
 
 
 @contextmanager
-def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
+def drawn(picture: Drawing, theme: str = "light") -> "Iterator[Figure]":
     """Draw a figure; save it inside the block."""
     rc_context = require("matplotlib").rc_context
     text, line = _THEMES[theme]
@@ -146,10 +138,11 @@ def drawn(picture: Picture, theme: str = "light") -> "Iterator[Figure]":
         picture.draw(figure)
         for axis in figure.axes:
             axis.patch.set_alpha(0)
-            axis.grid(color=line, linewidth=0.5, alpha=0.6)
+            if picture.grid:
+                axis.grid(color=line, linewidth=0.5, alpha=0.6)
             axis.set_axisbelow(True)
         yield figure
 
 
-def _alone(draw: "Callable[[Axes], None]", height: float) -> Picture:
-    return Picture(lambda figure: draw(figure.subplots()), height)
+def _alone(draw: "Callable[[Axes], None]", height: float) -> Drawing:
+    return Drawing(draw=lambda figure: draw(figure.subplots()), height=height)
