@@ -99,7 +99,7 @@ def test_letters_come_from_any_installed_font_that_has_them(squares):
 
 
 def test_letters_that_no_font_has_are_drawn_without_a_warning(monkeypatch):
-    monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if "DejaVu Sans" == font.name])
+    monkeypatch.setattr(fontManager, "ttflist", [font for font in fontManager.ttflist if font.name == "DejaVu Sans"])
     plain_figure._fonts_with.cache_clear()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -87,6 +87,10 @@ def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
             f"{name}-loss": figures.loss(run),
             f"{name}-time": figures.split(run),
         }
+        for evaluated in run.shown:
+            for detail in evaluated.details:
+                if detail.drawing is not None:
+                    pictures["-".join([name, evaluated.split, *detail.title.lower().split()])] = detail.drawing
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
@@ -218,6 +222,7 @@ def _shown(
         frames = {}
         if items and clips:
             try:
+                _check_present(recipe, folder.parent)
                 splits, split = experiment.splits, str(evaluation["split"])
                 frames = dict(task.frames(recipe, splits, split, items, count=_FRAMES, side=_SIDE))
             except (VcycleError, OSError) as error:
@@ -226,6 +231,21 @@ def _shown(
             yield ShownEvaluation(
                 split=str(evaluation["split"]), protocol=str(evaluation["protocol"]), details=details, frames=frames
             )
+
+
+def _check_present(recipe: "RecipeBase", work: Path) -> None:
+    """Refuse data that is no longer where the run found it: a report generates none.
+
+    Raises:
+        VcycleError: if it is gone.
+    """
+    from vcycle.data.locations import is_url
+    from vcycle.tasks.base import tasks
+
+    path = getattr(getattr(recipe, "data", None), "path", None)
+    gone = path is not None and not is_url(str(path)) and not Path(path).exists()
+    if gone or tasks[recipe.task].embedded_data(recipe, work) is not None:
+        raise VcycleError(f"its data is not there any more{'' if path is None else f': {path}'}")
 
 
 def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]") -> list[dict[str, Any]]:

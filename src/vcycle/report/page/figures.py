@@ -134,7 +134,8 @@ def drawn(picture: Drawing, theme: str = "light") -> "Iterator[Figure]":
     style |= {key: text for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
     style |= {"axes.spines.top": False, "axes.spines.right": False, "font.family": "sans-serif"}
     with rc_context(style):
-        figure = new_figure(figsize=(6, picture.height), layout="constrained")
+        layout = "constrained" if picture.grid else "compressed"  # pictures keep their aspect ratio
+        figure = new_figure(figsize=(6, picture.height), layout=layout)
         picture.draw(figure)
         for axis in figure.axes:
             axis.patch.set_alpha(0)

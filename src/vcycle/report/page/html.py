@@ -49,6 +49,8 @@ details.run > summary { font-size: 1.1rem; font-weight: 600; color: var(--text);
 figure.strip { margin: 0 0 1rem } figure.strip img { max-width: 100%; height: auto; display: block }
 """
 _MOST_BAD = 50
+_LEAST_SIDE = 96
+"""Height of a strip of frames in pixels, about; smaller frames are enlarged."""
 _MOST_ROWS = 24
 """Rows of a table that are shown; longer ones are folded."""
 
@@ -176,7 +178,8 @@ def _jpeg(frames: "NDArray[uint8]") -> str:
     import numpy as np
 
     file = io.BytesIO()
-    row = np.concatenate(list(frames), axis=1)
+    larger = max(1, _LEAST_SIDE // frames.shape[1])
+    row = np.concatenate(list(frames), axis=1).repeat(larger, axis=0).repeat(larger, axis=1)
     require("matplotlib.image").imsave(file, row, format="jpeg", pil_kwargs={"quality": 88})
     return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
 

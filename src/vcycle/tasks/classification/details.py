@@ -66,7 +66,7 @@ def _class_rows(classes: Sequence[Mapping[str, Any]], item: str) -> list[list[st
     for row in known:
         other = row.get("taken_for")
         confused = f"{other['class']} ({other[f'{item}s']:,})" if other else "–"
-        value = "–" if row[measure] is None else f"{row[measure]:.1%}".replace("%", " %")
+        value = "–" if row[measure] is None else f"{row[measure]:.1%}"
         rows.append([str(row["class"]), f"{row[f'{item}s']:,}", value, *[confused] * (measure == "accuracy")])
     return rows
 
