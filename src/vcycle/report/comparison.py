@@ -6,7 +6,9 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from vcycle.plan.colors import plan_styles
+from vcycle.report.spread import GAP, narrow
 from vcycle.utils.extras import new_figure
+from vcycle.utils.units import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,10 +47,11 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=GAP)
     head, *rows = comparison_rows(data)
     for place, column in enumerate(head):
-        table.add_column(column, no_wrap=not place, justify="right" if place else "left")
+        # Words of a header stand below each other; the cells of a row stay on one line.
+        table.add_column(narrow(column), no_wrap=True, justify="right" if place else "left")
     for name, *cells in rows:
         best = name == data["plan"] and _learned(data["arms"][name])
         table.add_row(f"[bold]{name}[/bold]" if best else name, *cells)
@@ -68,8 +71,8 @@ def comparison_rows(data: Mapping[str, Any]) -> list[list[str]]:
         rows.append(
             [
                 name,
-                f"{arm['train_seconds']:.1f} s",
-                f"{arm['wall_seconds']:.1f} s",
+                duration(arm["train_seconds"]),
+                duration(arm["wall_seconds"]),
                 f"{arm['steps']:,}",
                 f"{arm['samples']:,}",
                 _ended(data, arm),
@@ -243,7 +246,7 @@ def draw_comparison(data: Mapping[str, Any], axes: "Sequence[Axes]", *, where: s
         title_fontsize=7,
     )
     if data["target"] is not None:
-        curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
+        curves.axhline(scale * data["target"], color="grey", linewidth=1.2, linestyle=":")
 
 
 def label_of(measure: Mapping[str, Any], split: str) -> str:
@@ -359,7 +362,7 @@ def _soon(reach: Mapping[str, Any]) -> str:
     if not reach["reached"]:
         return "never"
     part = "" if reach["reached"] == reach["runs"] else f"{reach['reached']} of {reach['runs']}"
-    return part if reach["median"] is None else f"{reach['median']:.1f} s{f' ({part})' * bool(part)}"
+    return part if reach["median"] is None else duration(reach["median"]) + f" ({part})" * bool(part)
 
 
 def _soon_in_words(reach: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.plan import BatchShape
 from vcycle.plan.colors import plan_styles
-from vcycle.report.spread import number, spread
+from vcycle.report.spread import GAP, number, spread
 from vcycle.utils.extras import new_figure
 from vcycle.utils.units import duration
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
-    "GAP",
     "plans_table",
     "realised_of",
     "shape_cells",
@@ -26,10 +25,6 @@ __all__ = [
     "steps_figure",
     "steps_notes",
 ]
-
-
-GAP = (0, 1, 0, 0)
-"""Padding of cells: with it, the tables of a large network fit into 100 columns."""
 
 
 def shape_columns(found: Mapping[str, Any]) -> tuple[str, str]:

@@ -132,7 +132,12 @@ def drawn(picture: Drawing, theme: str = "light") -> "Iterator[Figure]":
     # Text stays text: it can be searched, and takes the page's font.
     style: Any = {"svg.fonttype": "none", "svg.hashsalt": theme, "font.size": 9, "axes.edgecolor": line}
     style |= {key: text for key in ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")}
-    style |= {"axes.spines.top": False, "axes.spines.right": False, "font.family": "sans-serif"}
+    style |= {
+        "legend.framealpha": 0.0,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "font.family": "sans-serif",
+    }
     with rc_context(style):
         layout = "constrained" if picture.grid else "compressed"  # pictures keep their aspect ratio
         figure = new_figure(figsize=(6, picture.height), layout=layout)

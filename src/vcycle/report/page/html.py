@@ -37,7 +37,7 @@ h1 { font-size: 1.6rem; margin: 0 0 .3rem } h2 { font-size: 1.2rem; margin: 2.5r
 h3 { font-size: 1rem; margin: 1.5rem 0 .3rem }
 p.quiet, figcaption { color: var(--quiet); font-size: .9em }
 .wide { overflow-x: auto } table { border-collapse: collapse; font-variant-numeric: tabular-nums }
-th, td { padding: .3rem .8rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
+th, td { padding: .3rem .55rem .3rem 0; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap }
 th:first-child, td:first-child { text-align: left }
 th.long, td.long { white-space: normal; overflow-wrap: anywhere; text-align: left; min-width: 7rem }
 code { background: var(--code); padding: 0 .25em; border-radius: 4px }
@@ -68,14 +68,15 @@ def page(
     Args:
         runs: At least one run.
         versions: Software versions by name.
-        title: By default the run's name, or the number of runs.
+        title: By default the name of the run or of the study, or the number of runs.
         studies: Comparisons by name; they come first.
         of_studies: Names of the runs that belong to them: these are folded, and not drawn once more.
     """
-    name = title or (runs[0].name if len(runs) == 1 else f"{len(runs)} runs")
+    names = [run.name for run in runs if run.name not in of_studies] + list(studies or ())
+    name = title or (names[0] if len(names) == 1 else f"{len(runs)} runs")
     parts = [f"<h1>{escape(name)}</h1>"]
     for study, found in (studies or {}).items():
-        parts += _study(study, found)
+        parts += _study(study, found, alone=study == name)
     parts += ["<h2>Runs</h2>"] * bool(studies) + [_summary(runs)]
     if apart := [run for run in runs if run.name not in of_studies]:
         parts.append("<h2>Validation against training time</h2>")
@@ -96,11 +97,11 @@ def page(
     )
 
 
-def _study(name: str, study: Study) -> list[str]:
+def _study(name: str, study: Study, *, alone: bool) -> list[str]:
     """The verdict of a comparison, its table and its figure."""
     head, *rows = study.rows
     return [
-        f"<h2>{escape(name)}</h2>",
+        f"<h2>{'Verdict' if alone else escape(name)}</h2>",
         *(f"<p>{escape(line)}</p>" for line in study.said),
         _table(head, rows),
         f'<p class="quiet">{escape(study.note)}.</p>',

@@ -37,7 +37,7 @@ def study_of(data: Mapping[str, Any]) -> Study:
     tested = data["split"] == "test"
 
     def draw(figure: "Figure") -> None:
-        draw_comparison(data, figure.subplots(1 + tested, 1, squeeze=False)[:, 0], where="below")
+        draw_comparison(data, list(figure.subplots(1 + tested, 1, squeeze=False)[:, 0]), where="below")
 
     return Study(
         said=[*statements(data), *failed(data)],
