@@ -424,8 +424,8 @@ def test_a_studys_table_and_figure_come_first_and_its_runs_are_folded(tmp_path):
     tags = Tags()
     tags.feed(text)
     assert (tags.open, tags.fetched) == ([], [])
-    order = ["<h1>study</h1>", "<h2>Verdict</h2>", statements(data)[0].split(";")[0], "vs its control", "<svg", "<h2>Runs</h2>",
-             '<details class="run"><summary>cascade-seed0</summary>']  # fmt: skip
+    order = ["<h1>study</h1>", "<h2>Verdict</h2>", statements(data)[0].split(";")[0], "vs its control", "<svg",
+             "<h2>Runs</h2>", '<details class="run"><summary>cascade-seed0</summary>']  # fmt: skip
     places = [text.index(words) for words in order]
     assert places == sorted(places)
     assert "± standard deviation" in text
