@@ -1,7 +1,8 @@
 """What the pages show of the study of a demo: its table, its verdicts, and the numbers of its row in docs/expect.md.
 
 python -m benchmarks.demos DEMO STUDY takes the comparison from the folder of a study into that of the demo's log, demo
-or images, without the trainings, which study.jsonl has.
+or images, without the trainings, which study.jsonl has. python -m benchmarks.demos DEMO draws comparison.png again from
+the two.
 """
 
 import json
@@ -10,10 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.logs import HERE, interval, load, over, percent, signed, table, times
+from benchmarks.logs import HERE, interval, lines, load, over, percent, signed, table, times
 
-__all__ = ["comparison", "expected", "results"]
+__all__ = ["comparison", "draw", "expected", "results"]
 
+RECIPES = {"demo": "demo/digits", "images": "demo/images"}
 AGAINST = {"over_constant": "the constant shape", "over_control": "its control"}
 
 
@@ -65,9 +67,36 @@ def _range(found: Mapping[str, float]) -> str:
     return interval(100 * found["low"], 100 * found["high"])
 
 
-if __name__ == "__main__":
-    demo, study = sys.argv[1:]
+def draw(demo: str) -> None:
+    """Draw the comparison from its log: as `vcycle compare` draws it after the trainings."""
+    from vcycle.bench.steps.turns import StepTimes
+    from vcycle.report.comparison import comparison_figure
+    from vcycle.tasks.base import tasks
+    from vcycle.tasks.recipes import load_recipe
+
+    found = comparison(demo)
+    recipe = load_recipe(RECIPES[demo])
+    task, times_of = tasks[recipe.task], StepTimes.from_data(found["clock"])
+    plans = {arm: task.plan(recipe, task.length(recipe), arm) for arm in found["arms"]}
+    if changed := [arm for arm, plan in plans.items() if plan.fingerprint != found["arms"][arm]["fingerprint"]]:
+        raise SystemExit(f"{demo}: the recipe's plans are no longer those of the study: {', '.join(changed)}")
+    runs = [
+        run | {"curve_seconds": [times_of.of(plans[run["arm"]], samples) for _, samples, _ in run["curve"]]}
+        for run in lines(f"{demo}/study.jsonl")
+    ]
+    comparison_figure(found | {"runs": runs}).savefig(HERE / demo / "comparison.png", dpi=150)
+
+
+def _take(demo: str, study: str) -> None:
+    """Write the comparison of a study without its trainings."""
     taken = json.loads((Path(study) / "comparison.json").read_text(encoding="utf-8"))
     del taken["runs"]
     text = json.dumps(taken, indent=1, ensure_ascii=False) + "\n"
     (HERE / demo / "comparison.json").write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        draw(sys.argv[1])
+    else:
+        _take(*sys.argv[1:])

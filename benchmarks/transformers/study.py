@@ -298,7 +298,7 @@ def picture(out: Path) -> None:
     for name in ARMS:
         arms = {}
         for arm, own in read(HERE / f"{name}.jsonl").items():
-            plan, _, length = arm.partition(", ")
+            plan, _, length = arm.replace("control", "control:cascade").partition(", ")
             values = [run["test"] for run in own]
             arms[f"{plan}@{ {'half': 0.5, 'double': 2}.get(length, 1) }"] = {
                 "cpu_seconds": fmean(run["cpu_seconds"] for run in own),

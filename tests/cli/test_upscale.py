@@ -1,6 +1,7 @@
 """`vcycle upscale`: a real file in, a real file out."""
 
 import json
+import re
 from fractions import Fraction
 
 import av
@@ -72,7 +73,11 @@ def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
     large = read_frames(probe(str(out)), last).pixels[0].astype(float)
     averaged = large.reshape(before.height, 4, before.width, 4, 3).mean((1, 3))
     assert np.abs(averaged - small).mean() < 6
-    assert imread(tmp_path / "pictures/c.png").shape[:2] == (4 * before.height, 8 * before.width)
+    title, larger = 24, -(-260 // (4 * before.width))  # a small picture is enlarged by a whole number
+    size = (title + larger * 4 * before.height, larger * 8 * before.width)
+    picture = imread(tmp_path / "pictures/c.png")[..., :3]
+    assert picture.shape[:2] == size
+    assert all((half[:title] < 0.5).any() for half in np.split(picture, 2, axis=1))  # both have a title
 
 
 def write_video(path, *, size=(32, 48), pixels="yuv420p", colours=(2, 2, 2), aspect=None, rotation=0, mirrored=False):
@@ -178,8 +183,28 @@ def test_a_folder_of_pictures_is_restored_at_a_rate(model, tmp_path, capsys, rat
     assert np.allclose(index.info.times, np.arange(5) / rate)
     means = read_frames(index, range(5)).pixels.mean((1, 2, 3))
     assert np.abs(means - (20 + 40 * np.arange(5))).max() < 6
-    assert imread(tmp_path / "c.png").shape[:2] == (64, 192)
+    halves = np.split(imread(tmp_path / "c.png")[24:, :, :3], 2, axis=1)
+    assert [half.shape for half in halves] == [(3 * 64, 3 * 96, 3)] * 2
+    assert np.abs(halves[0] - 100 / 255).max() < 0.01
     assert described(out)[1] == (1, 1, 1, ColorRange.MPEG)
+
+
+def test_the_original_is_shown_beside_with_the_psnr_of_both(model, tmp_path, capsys):
+    draw = np.random.default_rng(0)
+    for number in range(3):
+        large = draw.integers(0, 256, size=(64, 96, 3), dtype=np.uint8)
+        for name, pixels in (("in", large[::4, ::4]), ("original", large)):
+            (tmp_path / name).mkdir(exist_ok=True)
+            imsave(tmp_path / f"{name}/{number}.png", pixels)
+    given = (model, tmp_path / "in", "-o", tmp_path / "out.mp4", "--frame-rate", 5)
+    upscale(*given, "--compare", tmp_path / "c.png", "--reference", tmp_path / "original")
+    assert re.search(r"the middle frame: bicubic, \d+\.\d\d dB; model, \d+\.\d\d dB; original", capsys.readouterr().err)
+    shown = np.split(imread(tmp_path / "c.png")[24:, :, :3], 3, axis=1)[2][1::3, 1::3]
+    assert np.abs(shown - imread(tmp_path / "original/1.png")[..., :3]).max() < 0.01
+    with pytest.raises(VcycleError, match="give its name with --compare FILE"):
+        upscale(*given, "--reference", tmp_path / "original")
+    with pytest.raises(VcycleError, match=r"has 3 frames of 24 × 16; the original of .* has 3 of 96 × 64"):
+        upscale(*given, "--compare", tmp_path / "c.png", "--reference", tmp_path / "in")
 
 
 def test_a_folder_without_a_rate_and_a_rate_of_a_file_are_refused(model, video, tmp_path):

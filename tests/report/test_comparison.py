@@ -89,9 +89,20 @@ def test_the_table_has_a_row_per_plan_with_its_gains():
     for part in ("25.0 s", "47.5 s", "1,234", "56,789", "89.5 % ± 1.2", "4.00×", "2.50×"):
         assert part in rows["cascade"]
     assert "×" not in rows["constant"]
-    assert "accuracy (test)" in text
+    assert re.search(r"accuracy +vs +vs its", text)
+    assert re.search(r"\(test\) +constant +control", text)
     assert "mean over 2 seeds, ± standard deviation" in text
     assert "tiny" in text
+
+
+def test_a_row_of_the_table_is_one_line_of_100_columns():
+    control = {**ARMS["control:cascade"], "to_target": reach(2, 9.5, 1.0, None, runs=5)}
+    output = io.StringIO()
+    Console(file=output, width=100).print(comparison_table({**DATA, "arms": {**ARMS, "control:cascade": control}}, "x"))
+    lines = output.getvalue().splitlines()
+    (row,) = (line for line in lines if line.split()[:1] == ["control:cascade"])
+    assert " ".join(row.split()[1:]) == "62.5 s 118.8 s 1,234 56,789 88.5 % ± 1.2 1.60× 9.5 s (2 of 5)"
+    assert max(map(len, lines)) <= 100
 
 
 def test_a_title_is_shown_as_it_is():
@@ -179,7 +190,7 @@ def test_a_restoration_is_told_of_in_decibels():
     restored["cascade"] |= {"over_control": gain(2.0, 0.012, None, "shown")}
     data = {**DATA, "arms": restored, "measure": asdict(measures()["PSNR"]), "margin": 0.05, "target": 27.9}
     assert "28.02 dB ± 0.01" in shown(comparison_table(data, "tiny"))
-    assert "PSNR (test)" in shown(comparison_table(data, "tiny"))
+    assert re.search(r" PSNR .*\n.* \(test\) ", shown(comparison_table(data, "tiny")))
     assert statements(data)[0] == (
         "cascade trains 2.00× faster (1.80 to 2.40; wall clock 2.00×) than its LR-matched control; "
         "PSNR +0.01 dB (95% interval +0.00 to +0.02, Welch); non-inferior (margin 0.05 dB) on these clips only: shown"
@@ -297,7 +308,7 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     axis, ends = figure.axes
     assert [line.get_label() for line in axis.get_lines() if not line.get_label().startswith("_")] == list(ARMS)
     assert axis.get_xlabel() == ends.get_xlabel() == "training time (s), by steps timed in turns"
-    assert [axis.get_ylabel(), ends.get_ylabel()] == ["accuracy on validation (%)", "accuracy on test (%)"]
+    assert [axis.get_ylabel(), ends.get_ylabel()] == ["top-1 accuracy on validation (%)", "top-1 accuracy on test (%)"]
     bounds = figure.bbox
     texts = [axis.xaxis.label, axis.yaxis.label, axis.title, axis._left_title, *axis.get_legend().get_texts()]
     texts += [ends.xaxis.label, ends.yaxis.label]
@@ -392,12 +403,12 @@ def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
 
 
 def test_chance_is_a_line_on_each_split():
-    def dashed(data):
-        lines = [line for axis in comparison_figure(data).axes for line in axis.get_lines() if line.get_ls() == "--"]
+    def lines_of(data):
+        lines = [line for axis in comparison_figure(data).axes for line in axis.get_lines() if line.get_ls() == "-."]
         return [(line.get_label(), line.get_ydata()[0]) for line in lines]
 
-    assert dashed(at_chance()) == [("chance", pytest.approx(100 / 6))] * 2
-    assert dashed(DATA) == []
+    assert lines_of(at_chance()) == [("chance", pytest.approx(100 / 6))] * 2
+    assert lines_of(DATA) == []
 
 
 POINT = interval(0.0667, 0.0)

@@ -25,7 +25,7 @@ def test_a_plan_of_several_lengths_is_a_line_from_the_shortest_on():
     assert [x for x, _ in found["cascade"]] == [10.0, 30.0, 40.0]
     assert [y for _, y in found["cascade"]] == pytest.approx([50.0, 70.0, 80.0])
     assert axis.get_xlabel() == "training time (s), by steps timed in turns"
-    assert axis.get_ylabel() == "accuracy on test (%)"
+    assert axis.get_ylabel() == "top-1 accuracy on test (%)"
 
 
 def test_several_comparisons_stand_side_by_side_with_one_colour_for_a_plan(tmp_path):
@@ -35,7 +35,7 @@ def test_several_comparisons_stand_side_by_side_with_one_colour_for_a_plan(tmp_p
     left, right = figure.axes
     assert [axis.get_title() for axis in figure.axes] == ["digits", "clips"]
     assert right.get_ylabel() == "PSNR on test (dB)"
-    assert left.get_xlabel() == "processor time of training (s)"
+    assert left.get_xlabel() == "processor time (s)"
     colors = [{box.get_label(): box.lines[0].get_color() for box in axis.containers} for axis in figure.axes]
     assert colors[0]["short"] == colors[1]["short"] != colors[0]["constant"]
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["constant", "short"]
@@ -46,7 +46,7 @@ def test_only_a_study_of_several_lengths_has_such_a_picture():
     assert not has_lengths(comparison("constant", "cascade", "control:cascade@2"))
 
 
-def test_chance_is_a_dashed_line():
+def test_chance_is_a_dash_dotted_line():
     data = {**comparison("constant", "constant@2"), "references": {"test": {"name": "chance", "value": 0.25}}}
     (axis,) = lengths_figure({"tiny": data}).axes
-    assert [line.get_ydata()[0] for line in axis.get_lines() if line.get_ls() == "--"] == [25.0]
+    assert [line.get_ydata()[0] for line in axis.get_lines() if line.get_ls() == "-."] == [25.0]

@@ -1,7 +1,9 @@
 """The page of `vcycle report`: made from a run's folder, self-contained, and viewed in a browser."""
 
+import base64
 import contextlib
 import dataclasses
+import io
 import json
 import os
 import re
@@ -9,7 +11,9 @@ import signal
 import subprocess
 from html import escape
 from html.parser import HTMLParser
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from matplotlib.image import imread
@@ -18,7 +22,9 @@ from vcycle.cli.app import app
 from vcycle.cli.reporting import _file_names, _read
 from vcycle.errors import VcycleError
 from vcycle.plan import Plan
+from vcycle.report.comparison import statements
 from vcycle.report.page.figures import accuracy, drawn
+from vcycle.report.page.html import page as page_of
 from vcycle.report.page.summary import summary_rows
 from vcycle.tasks.recipes import dump_recipe, load_recipe
 from vcycle.tasks.recognition.task import RECOGNITION
@@ -27,6 +33,7 @@ from vcycle.train.environment import record_environment
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 BROWSER = os.environ.get("VCYCLE_TEST_BROWSER")
 
 
@@ -67,6 +74,12 @@ def write_run(folder, *, plan="cascade", steps=None, bad=0):
     return planned
 
 
+def fetched(attributes):
+    """The addresses outside of the page."""
+    links = [value for name, value in attributes if name in ("src", "href")]
+    return [link for link in links if not link.startswith(("#", "data:"))]
+
+
 class Tags(HTMLParser):
     """What a document is made of: every tag closed, and nothing fetched."""
 
@@ -75,12 +88,12 @@ class Tags(HTMLParser):
         self.open, self.fetched = [], []
 
     def handle_starttag(self, tag, attributes):
-        if tag not in ("meta", "path", "use", "line", "rect", "br", "link", "circle"):
+        if tag not in ("meta", "path", "use", "line", "rect", "br", "link", "circle", "img", "image"):
             self.open.append(tag)
-        self.fetched += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+        self.fetched += fetched(attributes)
 
     def handle_startendtag(self, tag, attributes):
-        self.fetched += [value for name, value in attributes if name in ("src", "href") and not value.startswith("#")]
+        self.fetched += fetched(attributes)
 
     def handle_endtag(self, tag):
         if self.open and tag == self.open[-1]:
@@ -172,7 +185,7 @@ def test_runs_of_other_measures_are_drawn_apart(page):
     with drawn(accuracy([digits, clips, fresh])) as figure:
         first, second = figure.axes
         labels = [axis.get_ylabel() for axis in figure.axes]
-        assert labels == ["top-1 on validation (%)", "PSNR on validation (dB)"]
+        assert labels == ["top-1 accuracy on validation (%)", "PSNR on validation (dB)"]
         assert [line.get_label() for line in first.get_lines()] == ["digits"]
         assert second.get_lines()[0].get_ydata() == pytest.approx([20.0, 21.0, 22.0])
     with drawn(accuracy([fresh])) as figure:
@@ -311,6 +324,112 @@ def test_a_run_records_what_it_was_carried_out_by(tmp_path, monkeypatch):
         torch.__version__.split("+")[0],
     )
     assert line["folder"] == os.getcwd()
+
+
+def evaluated(folder, **given):
+    """Add what `vcycle eval` writes of 5 videos in 3 classes, two of which are mistaken."""
+    rows = [
+        ("打球", "打球", 0.9),
+        ("打球", "run", 0.6),
+        ("run", "run", 0.8),
+        ("walk", "run", 0.95),
+        ("walk", "walk", 0.7),
+    ]
+    videos = [
+        {"video": f"/data/{true}/{number}.mp4", "class": true, "right": true == predicted,
+         "scores": {predicted: score, **({} if true == predicted else {true: 0.03})}}
+        for number, (true, predicted, score) in enumerate(rows)
+    ]  # fmt: skip
+    classes = [
+        {"class": "打球", "videos": 2, "accuracy": 0.5, "taken_for": {"class": "run", "videos": 1}},
+        {"class": "run", "videos": 1, "accuracy": 1.0},
+        {"class": "walk", "videos": 2, "accuracy": 0.5, "taken_for": {"class": "run", "videos": 1}},
+    ]
+    found = {"split": "val", "top1": 0.6, "map": None, "protocol": "1 center clip"}
+    found |= {"per_class": classes, "videos": videos} | given
+    (folder / "eval-val-1x1.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def test_the_page_shows_classes_confusions_and_the_most_confident_mistakes_of_an_evaluation(tmp_path, capsys):
+    write_run(tmp_path / "run", steps=2)
+    evaluated(tmp_path / "run")
+    (run,) = [_read(tmp_path / "run", "run")]
+    assert "no frames of the worst mistakes: its data is not there any more" in capsys.readouterr().err
+    (shown,) = run.shown
+    matrix, classes, mistakes = shown.details
+    with drawn(matrix.drawing) as figure:
+        axis = figure.axes[0]
+        assert (axis.get_xlabel(), axis.get_ylabel()) == ("predicted class", "true class")
+        counts = {text.get_position(): text.get_text() for text in axis.texts}
+        assert counts == {(0, 0): "1", (1, 0): "1", (1, 1): "1", (1, 2): "1", (2, 2): "1"}
+    assert classes.rows[1:] == [
+        ["打球", "2", "50.0%", "run (1)"], ["walk", "2", "50.0%", "run (1)"], ["run", "1", "100.0%", "–"]
+    ]  # fmt: skip
+    assert [strip.caption for strip in mistakes.strips] == [
+        "true: walk (3%), predicted: run (95%)", "true: 打球 (3%), predicted: run (60%)"
+    ]  # fmt: skip
+    frames = np.zeros((4, 32, 32, 3), dtype=np.uint8)
+    shown = dataclasses.replace(shown, frames={"/data/walk/3.mp4": frames})
+    text = page_of([dataclasses.replace(run, shown=[shown])], versions={})
+    tags = Tags()
+    tags.feed(text)
+    assert (tags.open, tags.fetched) == ([], [])
+    (encoded,) = re.findall(r'<img alt="walk/3.mp4" src="data:image/jpeg;base64,([^"]+)"', text)
+    assert imread(io.BytesIO(base64.b64decode(encoded)), format="jpeg").shape == (96, 4 * 96, 3)
+    assert "true: 打球 (3%), predicted: run (60%) · 打球/1.mp4" in text
+
+
+def test_several_labels_a_video_have_a_table_and_no_matrix(tmp_path):
+    write_run(tmp_path / "run", steps=2)
+    videos = [{"video": "a.mp4", "classes": ["x", "y"], "right": True, "scores": {"x": 0.9}}]
+    classes = [
+        {"class": "x", "videos": 1, "average_precision": 0.75},
+        {"class": "y", "videos": 0, "average_precision": None},
+    ]
+    evaluated(tmp_path / "run", videos=videos, per_class=classes)
+    (shown,) = _read(tmp_path / "run", "run").shown
+    assert [list(detail.rows) for detail in shown.details] == [
+        [["class", "videos", "AP"], ["x", "1", "75.0%"], ["y", "0", "–"]]
+    ]
+
+
+def test_details_of_another_version_are_left_out_with_a_word(tmp_path, capsys):
+    write_run(tmp_path / "run", steps=2)
+    evaluated(tmp_path / "run", videos=[{"class": "run"}])
+    assert _read(tmp_path / "run", "run").shown == []
+    assert "the evaluation on val is damaged, or of another version" in capsys.readouterr().err
+
+
+def test_clips_of_a_restoration_are_listed_by_their_gain():
+    clips = [
+        {"clip": "b", "psnr": 30.0, "bicubic_psnr": 28.0, "ssim": 0.9},
+        {"clip": "a", "psnr": 27.0, "bicubic_psnr": 27.5, "ssim": 0.8},
+        {"clip": "same", "psnr": None, "bicubic_psnr": None, "ssim": 1.0},
+    ]
+    (detail,) = SUPERRESOLUTION.details({"clips": clips})
+    assert [row[:4] for row in detail.rows[1:]] == [
+        ["a", "27.00", "27.50", "-0.50"], ["b", "30.00", "28.00", "+2.00"], ["same", "–", "–", "–"]
+    ]  # fmt: skip
+    assert SUPERRESOLUTION.details({}) == []
+
+
+def test_a_studys_table_and_figure_come_first_and_its_runs_are_folded(tmp_path):
+    study = tmp_path / "study"
+    write_run(study / "runs/cascade-seed0", steps=2)
+    data = json.loads((BENCHMARKS / "demo/comparison.json").read_text(encoding="utf-8"))
+    data["runs"] = [{"arm": arm, "curve": [[1.0, 1, 0.5]], "curve_seconds": [1.0]} for arm in data["arms"]]
+    (study / "comparison.json").write_text(json.dumps(data), encoding="utf-8")
+    app(["report", str(study), "-o", str(tmp_path / "x.html")], standalone_mode=False)
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(text)
+    assert (tags.open, tags.fetched) == ([], [])
+    order = ["<h1>study</h1>", "<h2>Verdict</h2>", statements(data)[0].split(";")[0], "vs its control", "<svg",
+             "<h2>Runs</h2>", '<details class="run"><summary>cascade-seed0</summary>']  # fmt: skip
+    places = [text.index(words) for words in order]
+    assert places == sorted(places)
+    assert "± standard deviation" in text
+    assert "<h2>Validation against training time</h2>" not in text
 
 
 def test_a_study_stands_for_all_its_runs(tmp_path):

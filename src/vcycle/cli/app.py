@@ -35,7 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain help: flags show no type
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
 recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
 app.add_typer(recipes, name="recipes")

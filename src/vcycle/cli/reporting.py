@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,10 +16,15 @@ from vcycle.utils.reading import LONGEST, read_text, read_yaml, resolved
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-    from vcycle.report.page.runs import RunData
+    from vcycle.config.recipe import RecipeBase
+    from vcycle.report.page.runs import RunData, ShownEvaluation
+    from vcycle.report.page.studies import Study
     from vcycle.tasks.base import Measure
 
 __all__ = ["report"]
+
+_FRAMES, _SIDE = 6, 112
+"""Frames of each of the worst mistakes, and their side in pixels at most."""
 
 
 def report(
@@ -33,8 +38,14 @@ def report(
     figures: Annotated[
         Path | None, typer.Option("--figures", help="Folder to save the page's figures in, as PNG and SVG.")
     ] = None,
+    clips: Annotated[
+        bool, typer.Option("--clips/--no-clips", help="Show frames of the worst mistakes, read from the run's data.")
+    ] = True,
 ) -> None:
-    """Write a self-contained HTML page about runs; it opens offline."""
+    """Write a self-contained HTML page about runs; it opens offline.
+
+    It shows the results of `vcycle eval` in the run's folder: by class, by clip, and the worst mistakes.
+    """
     from vcycle.report.page.html import page
     from vcycle.report.page.markdown import markdown_summary
     from vcycle.train.environment import versions
@@ -44,9 +55,10 @@ def report(
     require("matplotlib")
     held = [run for folder in runs for run in _held(folder)]
     folders = list({resolved(run): run for run in held}.values())
-    found = [_read(folder, _name(folder, folders)) for folder in folders]
-    verdicts = {_name(folder, runs): said for folder in runs if (said := _verdict(folder))}
-    text = page(found, versions=versions(), verdicts=verdicts)
+    found = [_read(folder, _name(folder, folders), clips=clips) for folder in folders]
+    studies = {_name(folder, runs): study for folder in runs if (study := _study(folder)) is not None}
+    of_studies = [run.name for run in found if Path(run.folder).parent.parent in runs and studies]
+    text = page(found, versions=versions(), studies=studies, of_studies=of_studies)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(out) as file:
@@ -57,7 +69,7 @@ def report(
     if figures is not None:
         _save_figures(found, figures)
     if markdown:
-        print(markdown_summary(found, verdicts), end="")
+        print(markdown_summary(found, {name: study.said for name, study in studies.items()}), end="")
 
 
 def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
@@ -75,6 +87,10 @@ def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:
             f"{name}-loss": figures.loss(run),
             f"{name}-time": figures.split(run),
         }
+        for evaluated in run.shown:
+            for detail in evaluated.details:
+                if detail.drawing is not None:
+                    pictures["-".join([name, evaluated.split, *detail.title.lower().split()])] = detail.drawing
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, picture in pictures.items():
@@ -108,20 +124,19 @@ def _held(folder: Path) -> list[Path]:
     return [folder] if own.is_file() or not held else held
 
 
-def _verdict(folder: Path) -> list[str]:
-    """The statements of a study's comparison; empty if the folder has none, or another version of vcycle wrote it.
+def _study(folder: Path) -> "Study | None":
+    """A study's comparison; None if the folder has none, or another version of vcycle wrote it.
 
     Raises:
         VcycleError: if the file cannot be read.
     """
-    from vcycle.report.comparison import failed, statements
+    from vcycle.report.page.studies import study_of
 
     file = folder / "comparison.json"
     if not file.is_file():
-        return []
+        return None
     try:
-        data = json.loads(read_text(file))
-        return [*statements(data), *failed(data)]
+        return study_of(json.loads(read_text(file)))
     except (OSError, ValueError, RecursionError) as error:
         raise VcycleError(f"{file} cannot be read: {error}") from None
     except (LookupError, TypeError, AttributeError, ArithmeticError):
@@ -129,10 +144,10 @@ def _verdict(folder: Path) -> list[str]:
             f"{file} is damaged, or another version of vcycle wrote it: the page leaves its verdict out; the same "
             "`vcycle compare` writes it again from its trainings"
         )
-        return []
+        return None
 
 
-def _read(folder: Path, name: str) -> "RunData":
+def _read(folder: Path, name: str, *, clips: bool = True) -> "RunData":
     """Read a run's folder.
 
     Raises:
@@ -152,30 +167,85 @@ def _read(folder: Path, name: str) -> "RunData":
     steps = [line for line in log if line["event"] == "step"]
     if not steps:
         raise VcycleError(f"{folder} has taken no step yet: there is nothing to report")
+    written, recipe = _recipe(run.recipe), _checked_recipe(folder)
+    evaluations = [_evaluation(file) for file in sorted(folder.glob("eval-*.json")) if "." not in file.stem]
     return RunData(
         name=name,
         folder=str(folder),
-        recipe=_recipe(run.recipe),
-        measures=_measures(folder),
+        recipe=written,
+        measures=_measures(recipe),
         **_plan(run.plan),
         steps=steps,
         validations=[line for line in log if line["event"] == "validation"],
         notes=[line["message"] for line in log if line["event"] == "slow_data"],
         bad=[line for file in run.all_bad_samples for line in _lines(file, lambda _: lines.Replaced)],
-        evaluations=[_evaluation(file) for file in sorted(folder.glob("eval-*.json")) if "." not in file.stem],
+        evaluations=evaluations,
+        shown=[] if recipe is None else list(_shown(recipe, folder, evaluations, clips=clips)),
         environments=_lines(run.environment, lambda _: lines.Environment),
     )
 
 
-def _measures(folder: Path) -> "Sequence[Measure]":
-    """The measures of a run's task, or of all tasks if this version cannot read the run's recipe."""
-    from vcycle.tasks.base import measures, tasks
+def _checked_recipe(folder: Path) -> "RecipeBase | None":
+    """The recipe of a run; None if this version cannot read it."""
     from vcycle.tasks.recipes import load_recipe
 
     try:
-        return tasks[load_recipe(str(folder)).task].measures
+        return load_recipe(str(folder))
     except RecipeError:
-        return tuple(measures().values())
+        return None
+
+
+def _measures(recipe: "RecipeBase | None") -> "Sequence[Measure]":
+    """The measures of a run's task, or of all tasks if its recipe is unknown."""
+    from vcycle.tasks.base import measures, tasks
+
+    return tuple(measures().values()) if recipe is None else tasks[recipe.task].measures
+
+
+def _shown(
+    recipe: "RecipeBase", folder: Path, evaluations: Sequence[Mapping[str, Any]], *, clips: bool
+) -> "Iterator[ShownEvaluation]":
+    """What the task shows of each evaluation, with frames of the run's data unless they cannot be read."""
+    from vcycle.report.page.runs import ShownEvaluation
+    from vcycle.runs.experiment import Experiment
+    from vcycle.tasks.base import tasks
+
+    task = tasks[recipe.task]
+    experiment = Experiment(recipe, folder.parent)
+    for evaluation in evaluations:
+        try:
+            details = task.details(evaluation)
+        except (LookupError, TypeError, AttributeError, ValueError):
+            message(f"{folder}: the evaluation on {evaluation['split']} is damaged, or of another version: no details")
+            continue
+        items = [strip.item for detail in details for strip in detail.strips]
+        frames = {}
+        if items and clips:
+            try:
+                _check_present(recipe, folder.parent)
+                splits, split = experiment.splits, str(evaluation["split"])
+                frames = dict(task.frames(recipe, splits, split, items, count=_FRAMES, side=_SIDE))
+            except (VcycleError, OSError) as error:
+                message(f"{folder}: no frames of the worst mistakes: {error}")
+        if details:
+            yield ShownEvaluation(
+                split=str(evaluation["split"]), protocol=str(evaluation["protocol"]), details=details, frames=frames
+            )
+
+
+def _check_present(recipe: "RecipeBase", work: Path) -> None:
+    """Refuse data that is no longer where the run found it: a report generates none.
+
+    Raises:
+        VcycleError: if it is gone.
+    """
+    from vcycle.data.locations import is_url
+    from vcycle.tasks.base import tasks
+
+    path = getattr(getattr(recipe, "data", None), "path", None)
+    gone = path is not None and not is_url(str(path)) and not Path(path).exists()
+    if gone or tasks[recipe.task].embedded_data(recipe, work) is not None:
+        raise VcycleError(f"its data is not there any more{'' if path is None else f': {path}'}")
 
 
 def _lines(file: Path, kind_of: "Callable[[Mapping[str, Any]], type[BaseModel]]") -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from vcycle.console.output import message
 from vcycle.errors import VcycleError
@@ -37,8 +37,13 @@ def check_figure(path: Path) -> None:
         raise VcycleError(f"figure {path} cannot be written: a folder has that name")
 
 
-def save_figure(figure: "Figure", path: Path) -> None:
+def save_figure(figure: "Figure", path: Path, *, dpi: float | Literal["figure"] = 150) -> None:
     """Save a figure and print its path.
+
+    Args:
+        figure: The figure.
+        path: The file.
+        dpi: Dots per inch; by `figure` those of the figure, for one that is made of pixels.
 
     Raises:
         VcycleError: if it cannot be written, or as `check_figure`.
@@ -46,7 +51,7 @@ def save_figure(figure: "Figure", path: Path) -> None:
     check_figure(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        figure.savefig(path, dpi=dpi)
     except OSError as error:
         raise VcycleError(f"figure {path} cannot be written: {error.strerror or error}") from error
     message(f"figure: {path}")

@@ -48,10 +48,13 @@ def result(content: Any) -> None:
     if not is_heard():
         return
     if isinstance(content, Table):
-        for column in content.columns:
-            column.overflow = "fold"  # an ellipsis would hide numbers
         known = sys.stdout.isatty() or "COLUMNS" in os.environ
         console = Console(highlight=False, width=None if known else _WIDE)
+        for column in content.columns:
+            column.overflow = "fold"  # an ellipsis would hide numbers
+            if column.no_wrap:  # a cell that does not fit would be cut
+                cells = (console.measure(cell).maximum for cell in (column.header, *column.cells))
+                column.min_width = max(cells)
         # On a narrow terminal, no word is folded and no column dropped: the terminal wraps the lines.
         least = Measurement.get(console, console.options.update(max_width=_WIDE), content).minimum
         console.width = max(console.width, least)

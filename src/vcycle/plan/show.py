@@ -8,6 +8,7 @@ from itertools import accumulate
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from vcycle.plan.colors import color_of
 from vcycle.plan.shape import BatchShape
 from vcycle.utils.extras import new_figure
 
@@ -110,6 +111,8 @@ def plan_rows(plan: "Plan") -> Iterator[dict[str, int | float | str]]:
 def plan_figure(plan: "Plan", cost: Cost | None = None) -> "Figure":
     """Shapes, batch and LR over samples, as in Wu et al. 2020, figure 2; the title has the savings.
 
+    A plan has its own color, as in every figure: see `vcycle.plan.colors`.
+
     Args:
         plan: The plan.
         cost: Work of one step at a batch shape, as in `plan_text`.
@@ -120,11 +123,11 @@ def plan_figure(plan: "Plan", cost: Cost | None = None) -> "Figure":
     figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
     subtitle = f"{_length(plan)}; baseline {_baseline(plan)}"
     rows[0].set_title(subtitle, loc="left", fontsize=9, color="0.35")
-    _draw_stages(rows[0], plan, "frames", "tab:blue", lambda cell: cell.frames)
-    _draw_stages(rows[1], plan, "size (pixels)", "tab:green", lambda cell: cell.size)
-    _draw_stages(rows[2], plan, "batch (clips)", "tab:red", lambda cell: cell.batch)
+    _draw_stages(rows[0], plan, "frames", lambda cell: cell.frames)
+    _draw_stages(rows[1], plan, "size (pixels)", lambda cell: cell.size)
+    _draw_stages(rows[2], plan, "batch (clips)", lambda cell: cell.batch)
     if plan.drops_tokens:
-        _draw_stages(rows[3], plan, "tokens (%)", "tab:orange", lambda cell: round(100 * cell.tokens))
+        _draw_stages(rows[3], plan, "tokens (%)", lambda cell: round(100 * cell.tokens))
     _draw_lr(rows[-1], plan)
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     for axis in rows:
@@ -164,8 +167,9 @@ def _edges(plan: "Plan") -> list[int]:
     return list(accumulate((stage.steps for stage in plan.stages), initial=0))
 
 
-def _draw_stages(axis: "Axes", plan: "Plan", label: str, color: str, value: Callable[[BatchShape], int]) -> None:
+def _draw_stages(axis: "Axes", plan: "Plan", label: str, value: Callable[[BatchShape], int]) -> None:
     """Draw a line at each stage's base shape, and a band over the range of its short cycle."""
+    color = color_of(plan.name)
     edges = [plan.epochs_before(step) for step in _edges(plan)]
     base = [value(stage.base) for stage in plan.stages]
     least = [min(map(value, stage.pattern)) for stage in plan.stages]
@@ -180,7 +184,7 @@ def _draw_stages(axis: "Axes", plan: "Plan", label: str, color: str, value: Call
         axis.set_ylim(values[0] / 1.3, values[-1] * 1.3)
     else:
         axis.set_ylim(0, values[-1] * 1.15)
-    axis.set_yticks(_apart(values), [str(v) for v in _apart(values)], minor=False)
+    axis.set_yticks(_apart(values), [f"{v:,}" for v in _apart(values)], minor=False)
     axis.minorticks_off()
 
 
@@ -193,7 +197,7 @@ def _draw_lr(axis: "Axes", plan: "Plan", points: int = 300) -> None:
     rates = [plan[step].lr for step in steps]
     epochs = [plan.epochs_before(step) for step in steps]
     # The LR of a step holds until the next step, that of the last step until the end.
-    axis.stairs(rates, [*epochs, plan.epochs], baseline=None, color="tab:purple", linewidth=1.5)
+    axis.stairs(rates, [*epochs, plan.epochs], baseline=None, color=color_of(plan.name), linewidth=1.8)
     axis.set_ylabel("learning rate")
     # Only the LRs of stages decide the axis: warmup and the tail of a cosine are near 0 in every plan.
     peaks = [peak for stage in plan.stages if (peak := stage.rate.at(0.0)) > 0] or [max(rates)]

@@ -5,14 +5,28 @@ from statistics import fmean
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from vcycle.plan.colors import plan_styles
+from vcycle.report.spread import GAP, narrow
 from vcycle.utils.extras import new_figure
+from vcycle.utils.units import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["clock_of", "comparison_figure", "comparison_table", "failed", "reference_line", "statements"]
+__all__ = [
+    "clock_of",
+    "comparison_figure",
+    "comparison_note",
+    "comparison_rows",
+    "comparison_table",
+    "draw_comparison",
+    "failed",
+    "label_of",
+    "reference_line",
+    "statements",
+]
 
 
 def clock_of(data: Mapping[str, Any]) -> str:
@@ -33,39 +47,56 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=GAP)
+    head, *rows = comparison_rows(data)
+    for place, column in enumerate(head):
+        # Words of a header stand below each other; the cells of a row stay on one line.
+        table.add_column(narrow(column), no_wrap=True, justify="right" if place else "left")
+    for name, *cells in rows:
+        best = name == data["plan"] and _learned(data["arms"][name])
+        table.add_row(f"[bold]{name}[/bold]" if best else name, *cells)
+    table.caption = comparison_note(data)
+    return table
+
+
+def comparison_rows(data: Mapping[str, Any]) -> list[list[str]]:
+    """A header row and a row for each arm: times, steps, samples, the value with its deviation, and the speed-ups."""
     measure, target = data["measure"], data["target"]
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD)
-    table.add_column("plan", no_wrap=True)
-    columns = ["train time", "wall clock", "steps", "samples", f"{measure['words']} ({data['split']})"]
-    columns += ["vs constant", "vs its control"]
+    head = ["plan", "train time", "wall clock", "steps", "samples", f"{measure['words']} ({data['split']})"]
+    head += ["vs constant", "vs its control"]
     if target is not None:
-        columns.append(f"to {_text(measure, target)} (val)")
-    for column in columns:
-        table.add_column(column, justify="right")
+        head.append(f"to {_text(measure, target)} (val)")
+    rows = [head]
     for name, arm in data["arms"].items():
-        table.add_row(
-            f"[bold]{name}[/bold]" if name == data["plan"] and _learned(arm) else name,
-            f"{arm['train_seconds']:.1f} s",
-            f"{arm['wall_seconds']:.1f} s",
-            f"{arm['steps']:,}",
-            f"{arm['samples']:,}",
-            _ended(data, arm),
-            _speedup(arm.get("over_constant")),
-            _speedup(arm.get("over_control")),
-            *([] if target is None else [_soon(arm["to_target"])]),
+        rows.append(
+            [
+                name,
+                duration(arm["train_seconds"]),
+                duration(arm["wall_seconds"]),
+                f"{arm['steps']:,}",
+                f"{arm['samples']:,}",
+                _ended(data, arm),
+                _speedup(arm.get("over_constant")),
+                _speedup(arm.get("over_control")),
+                *([] if target is None else [_soon(arm["to_target"])]),
+            ]
         )
     if (reference := _reference(data)) is not None:
-        table.add_row(reference["name"], "", "", "", "", _text(measure, reference["value"]))
+        value = _text(measure, reference["value"])
+        rows.append([reference["name"], *[""] * 4, value, *[""] * (len(head) - 6)])
+    return rows
+
+
+def comparison_note(data: Mapping[str, Any]) -> str:
+    """What the numbers of the table are: means, deviations, clocks."""
     seeds = {arm["seeds"] for arm in data["arms"].values()}
     most = max(seeds)
     over = f"mean over {'up to ' * (len(seeds) > 1)}{most} seeds, ± standard deviation" if most > 1 else "one seed"
-    table.caption = (
-        f"{over}; 2× means half the training time, {clock_of(data)}; wall clock: of the trainings themselves"
-    )
+    note = f"{over}; 2× means half the training time, {clock_of(data)}; wall clock: of the trainings themselves"
     gains = [arm.get(key) for arm in data["arms"].values() for key in ("over_constant", "over_control")]
     if any(gain is not None and gain["clocks_disagree"] for gain in gains):
-        table.caption += "; *: which disagrees by more than 10%"
-    return table
+        note += "; *: which disagrees by more than 10%"
+    return note
 
 
 def _ended(data: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
@@ -158,38 +189,51 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
 
     Final values are on the test split if there is one, in a separate panel: the two splits may differ in difficulty.
     """
-    measure, tested = data["measure"], data["split"] == "test"
-    scale = measure["scale"]
+    tested = data["split"] == "test"
     figure = new_figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
     ratios = (2, 1) if tested else (1,)
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
+    draw_comparison(data, axes, where="right")
+    # Matplotlib does not wrap titles; a long one would be cut off.
+    said = [line for text in _in_short(data) for line in wrap(text, 94)]
+    axes[0].set_title("\n".join(said), fontsize=8, loc="left")
+    return figure
+
+
+def draw_comparison(data: Mapping[str, Any], axes: "Sequence[Axes]", *, where: str) -> None:
+    """Draw the curves of a comparison on the first axes, and the final values on the last, as `comparison_figure`.
+
+    Args:
+        data: The comparison.
+        axes: Two axes if the values are on the test split, else one.
+        where: Where the last one is: `right`, `below`.
+    """
+    measure, tested = data["measure"], data["split"] == "test"
+    scale = measure["scale"]
     curves, ends = axes[0], axes[-1]
-    colors = ("tab:gray", "tab:olive", "tab:orange", "tab:blue", "tab:green", "tab:purple", "tab:brown", "tab:pink")
-    for (name, arm), color in zip(data["arms"].items(), colors * (len(data["arms"]) // len(colors) + 1), strict=False):
+    for (name, arm), style in zip(data["arms"].items(), plan_styles(data["arms"]), strict=True):
         points = _common([r for r in data["runs"] if r["arm"] == name])
         seconds = [fmean([taken for taken, _ in column]) for column in points]
         values = [[scale * value for _, value in column] for column in points]
         width = 2.5 if name == data["plan"] else 1.3
         lost = sum(f["arm"] == name for f in data["failures"])
         label = f"{name} ({lost} run{'s' * (lost > 1)} failed)" if lost else name
-        single = "o" if len(seconds) == 1 else None  # a line through one point is not seen
-        curves.plot(seconds, [fmean(v) for v in values], color=color, linewidth=width, marker=single, label=label)
-        curves.fill_between(
-            seconds, [min(v) for v in values], [max(v) for v in values], color=color, alpha=0.15, linewidth=0
-        )
+        middle, low, high = ([of(column) for column in values] for of in (fmean, min, max))
+        curves.plot(seconds, middle, linewidth=width, markersize=4, label=label, **style.line)
+        band = 0.07 if style.is_control else 0.15
+        curves.fill_between(seconds, low, high, color=style.color, alpha=band, linewidth=0)
         ends.errorbar(
             [arm["train_seconds"]],
             [scale * arm["value"]],
             yerr=[scale * arm["value_std"]],
-            color=color,
-            marker="o",
             capsize=3,
+            **style.line,
         )
     longest = max(arm["train_seconds"] for arm in data["arms"].values())
     splits = {curves: "validation", ends: "test" if tested else "validation"}
     for axis, split in splits.items():
         axis.set_xlabel(f"training time (s), {clock_of(data)}")
-        axis.set_ylabel(f"{measure['words']} on {split} ({measure['unit']})")
+        axis.set_ylabel(label_of(measure, split))
         axis.set_xlim(0, max(axis.get_xlim()[1], 1.05 * longest))  # autoscaling leaves half a dot outside
         axis.grid(alpha=0.3)
     reference_line(curves, data, "val")
@@ -197,23 +241,25 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
         reference_line(ends, data, "test")
     curves.legend(
         loc="lower right",
-        title=f"range over seeds\n{'right' if tested else 'dot'}: at the end, ± sd",
+        title=f"range over seeds\n{where if tested else 'dot'}: at the end, ± sd",
         fontsize=8,
         title_fontsize=7,
     )
     if data["target"] is not None:
-        curves.axhline(scale * data["target"], color="black", linewidth=0.8, linestyle=":")
-    # Matplotlib does not wrap titles; a long one would be cut off.
-    said = [line for text in _in_short(data) for line in wrap(text, 94)]
-    curves.set_title("\n".join(said), fontsize=8, loc="left")
-    return figure
+        curves.axhline(scale * data["target"], color="grey", linewidth=1.2, linestyle=":")
+
+
+def label_of(measure: Mapping[str, Any], split: str) -> str:
+    """The label of an axis: `top-1 accuracy on test (%)`."""
+    words = measure["words"] if measure["name"] in measure["words"] else f"{measure['name']} {measure['words']}"
+    return f"{words} on {split} ({measure['unit']})"
 
 
 def reference_line(axis: "Axes", data: Mapping[str, Any], split: str) -> None:
-    """Draw what a split gives without training as a dashed line, if the task knows."""
+    """Draw what a split gives without training as a dash-dotted line, if the task knows."""
     if (reference := (data.get("references") or {}).get(split)) is not None:
         value = data["measure"]["scale"] * reference["value"]
-        axis.axhline(value, color="grey", linestyle="--", linewidth=1, label=reference["name"])
+        axis.axhline(value, color="grey", linestyle="-.", linewidth=1, label=reference["name"])
 
 
 def _in_short(data: Mapping[str, Any]) -> list[str]:
@@ -316,7 +362,7 @@ def _soon(reach: Mapping[str, Any]) -> str:
     if not reach["reached"]:
         return "never"
     part = "" if reach["reached"] == reach["runs"] else f"{reach['reached']} of {reach['runs']}"
-    return part if reach["median"] is None else f"{reach['median']:.1f} s{f' ({part})' * bool(part)}"
+    return part if reach["median"] is None else duration(reach["median"]) + f" ({part})" * bool(part)
 
 
 def _soon_in_words(reach: Mapping[str, Any]) -> str:

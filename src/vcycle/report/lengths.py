@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from vcycle.report.comparison import clock_of, reference_line
+from vcycle.plan.colors import PlanStyle, plan_styles
+from vcycle.report.comparison import clock_of, label_of, reference_line
 from vcycle.utils.extras import new_figure
 
 if TYPE_CHECKING:
@@ -11,8 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["has_lengths", "lengths_figure"]
-
-_COLORS = ("tab:gray", "tab:olive", "tab:blue", "tab:orange", "tab:green", "tab:purple", "tab:brown", "tab:pink")
 
 
 def has_lengths(data: Mapping[str, Any]) -> bool:
@@ -27,16 +26,16 @@ def lengths_figure(
 
     Args:
         comparisons: Data from `Comparison.as_data` by title, drawn side by side. Reads `measure`, `split`, `chance` if
-            present (a dashed line), and the times, `value` and `value_std` of each of the `arms`.
+            present (a dash-dotted line), and the times, `value` and `value_std` of each of the `arms`.
         time: The time that speed-ups are of, or the CPU time of the trainings.
     """
     figure = new_figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
-    colors = {plan: _COLORS[place % len(_COLORS)] for place, plan in enumerate(plans)}
+    styles = dict(zip(plans, plan_styles(plans), strict=True))
     for axis, (title, data) in zip(
         figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons.items(), strict=True
     ):
-        _draw(axis, data, time, colors)
+        _draw(axis, data, time, styles)
         axis.set_title(title, fontsize=10)
     handles = {plan: line for axis in figure.axes for line, plan in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(
@@ -50,9 +49,7 @@ def lengths_figure(
     return figure
 
 
-def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str, str]) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
-
+def _draw(axis: "Axes", data: Mapping[str, Any], time: str, styles: Mapping[str, PlanStyle]) -> None:
     measure = data["measure"]
     scale = measure["scale"]
     for plan, names in _lengths(data).items():
@@ -61,19 +58,15 @@ def _draw(axis: "Axes", data: Mapping[str, Any], time: str, colors: Mapping[str,
             [arm[time] for arm in arms],
             [scale * arm["value"] for arm in arms],
             yerr=[scale * arm["value_std"] for arm in arms],
-            color=colors[plan],
-            marker="o",
-            markersize=4,
+            markersize=5,
             capsize=2,
             label=plan,
+            **styles[plan].line,
         )
     reference_line(axis, data, data["split"])
     axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    words = "processor time of training (s)" if time == "cpu_seconds" else f"training time (s), {clock_of(data)}"
-    axis.set(xlabel=words, ylabel=f"{measure['words']} on {data['split']} ({measure['unit']})")
+    words = "processor time (s)" if time == "cpu_seconds" else f"training time (s), {clock_of(data)}"
+    axis.set(xlabel=words, ylabel=label_of(measure, data["split"]))
     axis.grid(alpha=0.3)
     axis.margins(y=0.15)
 

@@ -1,8 +1,22 @@
-"""Formats measured values: the median, with the range in parentheses."""
+"""Formats measured values for tables: the median, with the range in parentheses; headers in short lines."""
 
 from collections.abc import Mapping
+from textwrap import wrap
 
-__all__ = ["number", "spread"]
+__all__ = ["GAP", "narrow", "number", "spread"]
+
+GAP = (0, 1, 0, 0)
+"""Padding of cells: with it, wide tables fit into 100 columns."""
+
+
+def narrow(header: str) -> str:
+    """A header in short lines, one below the other.
+
+    Example:
+        >>> narrow("of workers").splitlines()
+        ['of', 'workers']
+    """
+    return "\n".join(wrap(header, max(9, *map(len, header.split())), break_on_hyphens=False))
 
 
 def spread(measured: Mapping[str, float | None]) -> str:

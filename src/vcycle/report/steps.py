@@ -5,7 +5,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from vcycle.plan import BatchShape
-from vcycle.report.spread import number, spread
+from vcycle.plan.colors import plan_styles
+from vcycle.report.spread import GAP, number, spread
 from vcycle.utils.extras import new_figure
 from vcycle.utils.units import duration
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 __all__ = [
-    "GAP",
     "plans_table",
     "realised_of",
     "shape_cells",
@@ -25,10 +25,6 @@ __all__ = [
     "steps_figure",
     "steps_notes",
 ]
-
-
-GAP = (0, 1, 0, 0)
-"""Padding of cells: with it, the tables of a large network fit into 100 columns."""
 
 
 def shape_columns(found: Mapping[str, Any]) -> tuple[str, str]:
@@ -132,7 +128,7 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     figure = new_figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in shapes]
-    _bars(left, names, [row[realised_of(found)] for row in shapes], "tab:blue")
+    _bars(left, names, [row[realised_of(found)] for row in shapes], color="#56789a")
     left.axvline(1, color="black", linewidth=0.8)
     left.set_xlabel("realised speed-up / work ratio")
     _split(middle, shapes)
@@ -140,7 +136,9 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     time, speedup = _plan_keys(found)
     unit, scale = _unit(max(row[time]["high"] for row in plans))
     times = [{key: value * scale for key, value in row[time].items()} for row in plans]
-    bars = _bars(right, [row["plan"] for row in plans], times, "tab:orange")
+    bars = _bars(right, [row["plan"] for row in plans], times)
+    for bar, style in zip(bars, plan_styles(row["plan"] for row in plans), strict=True):
+        bar.set(**style.bar)
     right.bar_label(bars, [f"  {row[speedup]['median']:.2f}×" for row in plans], fontsize=9)
     right.margins(x=0.18)
     right.set_xlabel(f"predicted training time ({unit})\n× faster than constant")
@@ -151,24 +149,24 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     return figure
 
 
-def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float]], colour: str) -> Any:
+def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float]], **how: Any) -> Any:
     """Draw a bar for each median, with its range."""
     medians = [each["median"] for each in found]
     ranges = [[m - each["low"] for m, each in zip(medians, found, strict=True)]]
     ranges += [[each["high"] - m for m, each in zip(medians, found, strict=True)]]
-    return axis.barh(names, medians, xerr=ranges, color=colour, alpha=0.75, capsize=3)
+    return axis.barh(names, medians, xerr=ranges, capsize=3, **how)
 
 
 def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
     """Draw the milliseconds of a step by part."""
     start = [0.0] * len(shapes)
-    for part, colour in zip(("forward", "backward", "optimizer"), ("#4c78a8", "#9ecae9", "#54a24b"), strict=True):
+    for part, colour in zip(("forward", "backward", "optimizer"), ("#0072b2", "#56b4e9", "#009e73"), strict=True):
         widths = [(row["parts_ms"] or {}).get(part, 0.0) for row in shapes]
         axis.barh(range(len(shapes)), widths, left=start, color=colour, label=part)
         start = [a + b for a, b in zip(start, widths, strict=True)]
     waits = [row["wait_ms"]["median"] if row["wait_ms"] else 0.0 for row in shapes]
     if any(row["wait_ms"] for row in shapes):
-        axis.barh(range(len(shapes)), waits, left=start, color="#e45756", label="waiting for data")
+        axis.barh(range(len(shapes)), waits, left=start, color="#d55e00", label="waiting for data")
     axis.margins(x=0.05)
     axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / len(shapes)), ncols=4)
     axis.set_xlabel("step time by part (ms)")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from vcycle.report.spread import spread
+from vcycle.report.spread import GAP, narrow, number, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,9 +21,10 @@ def readers_table(measured: Mapping[str, Any]) -> "Table":
         title=f"{measured['name']} videos: {measured['files']} of {size}, {measured['seconds']:.0f} s and "
         f"{measured['megabytes']:.1f} MB each",
         box=box.SIMPLE_HEAD,
+        padding=GAP,
     )
-    table.add_column("clip")
-    table.add_column("reader")
+    table.add_column("clip", no_wrap=True)
+    table.add_column("reader", no_wrap=True)
     for column in ("clips/s per core", "CPU ms per clip", "vs plain loop (×)"):
         table.add_column(column, justify="right")
     for grid in measured["grids"]:
@@ -50,9 +51,11 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
     from rich.table import Table
 
     table = Table(
-        title=f"through the loader, {rows[0]['frames']}x{rows[0]['size']}x{rows[0]['size']}", box=box.SIMPLE_HEAD
+        title=f"through the loader, {rows[0]['frames']}x{rows[0]['size']}x{rows[0]['size']}",
+        box=box.SIMPLE_HEAD,
+        padding=GAP,
     )
-    table.add_column("source")
+    table.add_column("source", no_wrap=True)
     for column in (
         "workers",
         "bare loop, ms per clip",
@@ -62,19 +65,19 @@ def loader_table(rows: list[dict[str, Any]]) -> "Table":
         "of workers x with batches",
         "of parallel bare loops",
     ):
-        table.add_column(column, justify="right")
+        table.add_column(narrow(column), justify="right", no_wrap=True)
+    medians = ("bare_ms", "batches_ms", "loader_ms", "share", "share_of_batches")
     for row in rows:
         table.add_row(
             row["source"],
             str(row["workers"]),
-            spread(row["bare_ms"]),
-            spread(row["batches_ms"]),
-            spread(row["loader_ms"]),
-            spread(row["share"]),
-            spread(row["share_of_batches"]),
+            *(number(row[key]["median"]) for key in medians),
             spread(row["share_of_beside"]),
         )
-    table.caption = "wall-clock time; other load on the machine affects it"
+    table.caption = (
+        "median over repeats, in the last column with the lowest and the highest; wall-clock time, which other load on "
+        "the machine affects"
+    )
     return table
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vcycle.report.spread import number, spread
-from vcycle.report.steps import GAP, realised_of, shape_cells, shape_columns, step_of
+from vcycle.report.spread import GAP, number, spread
+from vcycle.report.steps import realised_of, shape_cells, shape_columns, step_of
 
 if TYPE_CHECKING:
     from rich.table import Table

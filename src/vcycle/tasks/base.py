@@ -18,6 +18,7 @@ from vcycle.errors import RecipeError, VcycleError
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
+from vcycle.tasks.details import Detail
 from vcycle.tasks.plans import PlanSpec, build_plan
 from vcycle.tasks.reference import Reference
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     import torch
     from matplotlib.figure import Figure
+    from numpy import uint8
+    from numpy.typing import NDArray
     from rich.table import Table
     from torch import Tensor, nn
 
@@ -611,6 +614,33 @@ class Task(ABC, Generic[R, F]):
             VcycleError: if the task enlarges nothing.
         """
         raise VcycleError(f"a {self.name} model does not enlarge videos")
+
+    # The page of a run.
+
+    def details(self, evaluation: Mapping[str, Any]) -> Sequence[Detail]:
+        """What the page of a run shows of an evaluation beside its numbers. Imports no torch.
+
+        Args:
+            evaluation: What `vcycle eval` has written: the numbers, and `Evaluator.details`.
+        """
+        del evaluation
+        return ()
+
+    def frames(
+        self, recipe: R, splits: Splits[F], split: str, items: Sequence[str], *, count: int, side: int
+    ) -> "Mapping[str, NDArray[uint8]]":
+        """Frames of some items, to show on a page: uint8 `(frames, height, width, 3)`, without those that are missing.
+
+        Args:
+            recipe: The recipe.
+            splits: Its data.
+            split: The split that the items are in.
+            items: The items, as an evaluation names them.
+            count: The number of frames of each.
+            side: The largest side in pixels.
+        """
+        del recipe, splits, split, items, count, side
+        return {}
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: R) -> None:
         """Load a trained model's weights, in place.

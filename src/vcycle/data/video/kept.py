@@ -32,6 +32,7 @@ _MOST_BYTES = 2 << 30  # of the file: about a million videos of ten seconds
 _PATIENCE = 0.5  # seconds to wait for other writers
 _ARRAYS = {"times": "<f8", "pts": "<i8", "keyframe": "?", "droppable": "?", "shown": "<i8"}
 _INFO = ("duration", "height", "width", "tolerance", "incomplete")
+_ABOUT = ("orientation", "sequential", "start", "primed", "demuxer", "codec")
 _TABLE = """
 CREATE TABLE IF NOT EXISTS indexes (
     path TEXT PRIMARY KEY, size INTEGER, modified INTEGER, maker TEXT, content BLOB
@@ -117,7 +118,7 @@ def _whole(path: str) -> str:
 
 def _encoded(index: VideoIndex) -> bytes:
     arrays = {"times": index.info.times} | {name: getattr(index, name) for name in _ARRAYS if name != "times"}
-    about = {name: getattr(index, name) for name in ("orientation", "sequential", "start", "primed", "demuxer", "codec")}
+    about = {name: getattr(index, name) for name in _ABOUT}
     about |= {name: getattr(index.info, name) for name in _INFO}
     about["lengths"] = [len(arrays[name]) for name in _ARRAYS]
     raw = b"".join(arrays[name].astype(kind).tobytes() for name, kind in _ARRAYS.items())

@@ -3,11 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vcycle.tasks.base import Measure
+from vcycle.tasks.details import Detail
 
-__all__ = ["RunData", "Waits", "measure", "points", "reference", "shown", "time_split"]
+if TYPE_CHECKING:
+    from numpy import uint8
+    from numpy.typing import NDArray
+
+__all__ = ["RunData", "ShownEvaluation", "Waits", "measure", "points", "reference", "shown", "time_split"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +43,8 @@ class RunData:
     """The journal of replaced samples."""
     evaluations: Sequence[Mapping[str, Any]]
     """Results of `vcycle eval`: split, protocol, numbers."""
+    shown: "Sequence[ShownEvaluation]" = ()
+    """What the task shows of the evaluations beside their numbers."""
     environments: Sequence[Mapping[str, Any]] = ()
     """Its environment at each start and resume: step, command, machine, versions."""
 
@@ -50,6 +57,17 @@ class RunData:
     def finished(self) -> bool:
         """Whether the last step is done."""
         return bool(self.steps) and self.steps[-1]["step"] + 1 >= self.planned_steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownEvaluation:
+    """What a page shows of an evaluation beside its numbers."""
+
+    split: str
+    protocol: str
+    details: Sequence[Detail]
+    frames: "Mapping[str, NDArray[uint8]]"
+    """Frames of the items in `details`, as far as they could be read: uint8 `(frames, height, width, 3)`."""
 
 
 @dataclass(frozen=True, kw_only=True)

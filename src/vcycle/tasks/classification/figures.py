@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.table import Table
 
-__all__ = ["confusion_figure", "weakest_table"]
+__all__ = ["confusion_figure", "draw_confusion", "weakest_table"]
 
 _NUMBERED = 16
 """Maximum number of classes for which the cells of a confusion matrix show their counts."""
@@ -62,14 +62,39 @@ def confusion_figure(
         title: The title above the figure.
         item: What a class has: `video`.
     """
+    side = min(max(3.2, 1.2 + 0.42 * len(classes)), 9.0)
+    figure = new_figure(figsize=(side + 3.2, side + 2.2), layout="compressed")
+    draw_confusion(figure, matrix, classes, side=side, item=item)
+    # matplotlib does not wrap titles.
+    figure.axes[0].set_title("\n".join(wrap(title, round(13 * side))), fontsize=9, loc="left")
+    return figure
+
+
+def draw_confusion(
+    figure: "Figure",
+    matrix: Sequence[Sequence[int]],
+    classes: Sequence[str],
+    *,
+    side: float,
+    item: str = "video",
+    longest: int = _LONG,
+) -> None:
+    """Draw the confusion matrix on an empty figure, as `confusion_figure`.
+
+    Args:
+        figure: The figure.
+        matrix: The confusion matrix; rows are true classes, columns are predictions.
+        classes: Class names, in the order of rows and columns.
+        side: Side of the matrix in inches, about.
+        item: What a class has: `video`.
+        longest: Characters of a class name; longer ones are cut.
+    """
     import numpy as np
 
     counts = np.asarray(matrix, dtype=np.float64)
     totals = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, totals, out=np.full_like(counts, np.nan), where=totals > 0)
     number = len(classes)
-    side = min(max(3.2, 1.2 + 0.42 * number), 9.0)
-    figure = new_figure(figsize=(side + 3.2, side + 2.2), layout="compressed")
     axis = figure.subplots()
     # The color follows the square root of the share: with many classes, a tenth in one other class is much.
     picture = axis.imshow(
@@ -77,9 +102,9 @@ def confusion_figure(
     )
     bar = figure.colorbar(picture, ax=axis, fraction=0.046, pad=0.03, ticks=[0, 0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 1])
     bar.ax.set_yticklabels(["0", "1 %", "5 %", "10 %", "25 %", "50 %", "75 %", "100 %"], fontsize=8)
-    bar.set_label(f"share of the class's {item}s")
+    bar.set_label(f"share of the true class's {item}s")
     if number <= _NAMED:
-        names = [name if len(name) <= _LONG else f"{name[: _LONG - 1]}…" for name in classes]
+        names = [name if len(name) <= longest else f"{name[: longest - 1]}…" for name in classes]
         size = min(9.0, 0.6 * 72 * side / number)
         axis.set_xticks(range(number), names, rotation=90, fontsize=size)
         axis.set_yticks(range(number), names, fontsize=size)
@@ -96,6 +121,3 @@ def confusion_figure(
     unit = "" if number <= _NAMED else " (index)"
     axis.set_xlabel(f"predicted class{unit}")
     axis.set_ylabel(f"true class{unit}")
-    # matplotlib does not wrap titles.
-    axis.set_title("\n".join(wrap(title, round(13 * side))), fontsize=9, loc="left")
-    return figure

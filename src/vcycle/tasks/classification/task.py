@@ -14,11 +14,14 @@ from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
 from vcycle.tasks.classification.balance import balance_of, balance_words, class_weights_of
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
+from vcycle.tasks.details import Detail
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.models import models_of
 from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:
+    from numpy import uint8
+    from numpy.typing import NDArray
     from torch import nn
 
     from vcycle.data import Balance, CheckReport, GridSampler
@@ -202,6 +205,21 @@ class ClassificationTask(Task[R, VideoList]):
         from vcycle.tasks.classification.evaluate import VideoEvaluator
 
         return VideoEvaluator(recipe, dataset, classes, final=final)
+
+    def details(self, evaluation: Mapping[str, Any]) -> Sequence[Detail]:
+        """The confusion matrix, the classes and the most confident mistakes."""
+        from vcycle.tasks.classification.details import evaluation_details
+
+        return evaluation_details(evaluation, self.item)
+
+    def frames(
+        self, recipe: R, splits: Splits[VideoList], split: str, items: Sequence[str], *, count: int, side: int
+    ) -> "Mapping[str, NDArray[uint8]]":
+        """Frames of the center clips; a picture is one frame."""
+        from vcycle.tasks.classification.details import frames_of
+
+        count, side = min(count, recipe.shape.frames), min(side, recipe.training.size)
+        return frames_of(splits[split], self.grids(recipe), items, count=count, side=side)
 
     def result(self, **fields: Any) -> "RecognitionMetrics":
         """An evaluation from its fields."""

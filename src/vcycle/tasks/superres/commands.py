@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from vcycle.console.arguments import Json
-from vcycle.console.figures import check_figure
+from vcycle.console.figures import check_figure, save_figure
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import VcycleError
+from vcycle.tasks.superres.scale import SCALE
 from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from vcycle.data.info import VideoInfo
     from vcycle.tasks.superres.models.clips import Restorer
-
-    pass
 
 __all__ = ["upscale"]
 
@@ -43,7 +43,11 @@ def upscale(
         int, typer.Option("--crf", min=0, max=51, help="H.264 quality: 17 looks lossless, 23 is smaller.")
     ] = 17,
     compare: Annotated[
-        Path | None, typer.Option("--compare", help="Save the middle frame as an image: bicubic next to restored.")
+        Path | None, typer.Option("--compare", help="Save the middle frame as an image: bicubic next to the model.")
+    ] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option("--reference", help="The original in full size, shown in --compare, with PSNR (Y) in dB."),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="cpu, cuda, or auto: a GPU if available.")] = "auto",
     json: Json = False,
@@ -60,11 +64,14 @@ def upscale(
     _check_rate(video, frame_rate)
     if compare is not None:
         check_figure(compare)  # before the long part
+    elif reference is not None:
+        raise VcycleError("--reference is shown in the image of --compare: give its name with --compare FILE")
 
     import torch
 
     from vcycle.data.prepare.decoding import open_whole
-    from vcycle.tasks.superres.restoring import restore_video
+    from vcycle.tasks.superres.figures import compared_panels, restored_figure
+    from vcycle.tasks.superres.restoring import middle_frame, restore_video
     from vcycle.train.threads import use_threads
 
     if device == "cuda" and not torch.cuda.is_available():
@@ -77,8 +84,13 @@ def upscale(
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} per second")
     if info.incomplete:
         message(f"warning: {video}: {info.incomplete}; the readable part is restored")
+    truth = None
+    if reference is not None:
+        rate = frame_rate if reference.is_dir() else None
+        _check_reference(reference, open_whole(str(reference), rate).info, video, info)
+        truth = middle_frame(str(reference), rate)
     with progress() as shown:
-        missing, compared = restore_video(
+        missing, bicubic, restored = restore_video(
             cast("Restorer", network.to(where)),
             str(video),
             out,
@@ -93,14 +105,9 @@ def upscale(
     if missing:
         message(f"{missing:,} frames of {video} cannot be decoded and repeat the previous frame")
     if compare is not None:
-        from matplotlib.image import imsave
-
-        try:
-            compare.parent.mkdir(parents=True, exist_ok=True)
-            imsave(compare, compared)
-        except (OSError, ValueError) as error:
-            raise VcycleError(f"image {compare} cannot be written: {error}") from error
-        message(f"image: {compare} (bicubic, restored)")
+        panels = compared_panels(bicubic, restored, truth)
+        save_figure(restored_figure(panels), compare, dpi="figure")
+        message(f"the middle frame: {'; '.join(title for title, _ in panels)}")
     if json:
         print_json(
             {
@@ -114,6 +121,17 @@ def upscale(
         )
         return
     result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")
+
+
+def _check_reference(reference: Path, original: "VideoInfo", video: Path, info: "VideoInfo") -> None:
+    """Refuse an original that is not the video in full size."""
+    expected = (info.frames, SCALE * info.width, SCALE * info.height)
+    found = (original.frames, original.width, original.height)
+    if found != expected:
+        raise VcycleError(
+            f"--reference {reference} has {found[0]:,} frames of {found[1]} × {found[2]}; the original of {video} has "
+            f"{expected[0]:,} of {expected[1]} × {expected[2]}"
+        )
 
 
 def _check_rate(video: Path, frame_rate: float | None) -> None:

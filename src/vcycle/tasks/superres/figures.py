@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy.ndimage import uniform_filter
+from torch import Tensor
 
 from vcycle.tasks.loaded_model import load_model
-from vcycle.tasks.superres.metrics import Protocol, check_restored, clip_quality, to_uint8
+from vcycle.tasks.superres.metrics import Protocol, check_restored, clip_quality, psnr, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, restore
 from vcycle.tasks.superres.objective import video_of
 from vcycle.tasks.superres.pairs.degrade import imresize
@@ -18,9 +20,13 @@ from vcycle.utils.extras import new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["restored_crops", "restored_figure"]
+__all__ = ["compared_panels", "restored_crops", "restored_figure"]
 
-_INCHES = 2.6
+_LEAST = 260
+"""Width of a panel in pixels, at least: smaller pictures are enlarged by a whole number."""
+_TITLE = 24
+"""Height of the titles in pixels."""
+_DPI = 100
 _LUMA = Protocol(channels="y")
 
 
@@ -68,15 +74,42 @@ def restored_crops(runs: Mapping[str, Path], *, clip: int = 0, side: int = 64) -
     ]
 
 
+def compared_panels(
+    bicubic: NDArray[np.uint8], restored: NDArray[np.uint8], truth: NDArray[np.uint8] | None = None
+) -> list[tuple[str, NDArray[np.uint8]]]:
+    """A frame enlarged by bicubic interpolation and by a model, with titles; with the ground truth, also their PSNR.
+
+    Args:
+        bicubic: uint8 `(H, W, 3)`.
+        restored: Of the same shape.
+        truth: Of the same shape.
+    """
+    panels = {"bicubic": bicubic, "model": restored}
+    if truth is None:
+        return [*panels.items()]
+    target = _as_clip(truth)
+    found = {name: psnr(_as_clip(pixels), target, channels="y").item() for name, pixels in panels.items()}
+    return [*((f"{name}, {found[name]:.2f} dB", pixels) for name, pixels in panels.items()), ("original", truth)]
+
+
+def _as_clip(picture: NDArray[np.uint8]) -> Tensor:
+    """A picture `(H, W, 3)` as a clip `(1, 3, H, W)`."""
+    return torch.from_numpy(picture).permute(2, 0, 1)[None]
+
+
 def restored_figure(crops: Sequence[tuple[str, NDArray[np.uint8]]]) -> "Figure":
-    """Draw crops of equal size side by side, with titles.
+    """Draw pictures of equal size side by side, pixel by pixel, with titles.
 
     Args:
         crops: Titles and pixels, uint8 `(H, W, 3)`.
     """
-    figure = new_figure(figsize=(_INCHES * len(crops), _INCHES + 0.3), layout="constrained")
-    for axis, (title, pixels) in zip(figure.subplots(1, len(crops), squeeze=False)[0], crops, strict=True):
-        axis.imshow(pixels, interpolation="nearest")
-        axis.set_title(title, fontsize=9)
+    height, width = crops[0][1].shape[:2]
+    larger = -(-_LEAST // width)
+    size = (larger * width * len(crops), larger * height + _TITLE)
+    figure = new_figure(figsize=(size[0] / _DPI, size[1] / _DPI), dpi=_DPI)
+    for number, (title, pixels) in enumerate(crops):
+        axis = figure.add_axes((number / len(crops), 0, 1 / len(crops), 1 - _TITLE / size[1]))
+        axis.imshow(pixels, interpolation="nearest", aspect="auto")
+        axis.set_title(title, fontsize=9, pad=4)
         axis.set_axis_off()
     return figure

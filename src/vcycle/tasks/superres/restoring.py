@@ -20,7 +20,7 @@ from vcycle.tasks.superres.metrics import check_restored, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, chunked
 from vcycle.tasks.superres.scale import SCALE
 
-__all__ = ["Restored", "restore_video"]
+__all__ = ["Restored", "middle_frame", "restore_video"]
 
 
 class Restored(NamedTuple):
@@ -29,8 +29,11 @@ class Restored(NamedTuple):
     missing: int
     """Number of frames that could not be decoded and were replaced by another."""
 
-    compared: NDArray[np.uint8]
-    """The middle frame, uint8 ``(4H, 8W, 3)``: bicubic interpolation next to the restored frame."""
+    bicubic: NDArray[np.uint8]
+    """The middle frame enlarged by bicubic interpolation, uint8 ``(4H, 4W, 3)``."""
+
+    restored: NDArray[np.uint8]
+    """The middle frame as restored, of the same shape."""
 
 
 def restore_video(
@@ -94,7 +97,25 @@ def restore_video(
             )
             progress(number + 1, whole.info.frames)
     enlarged = functional.interpolate(frames.kept[None], scale_factor=SCALE, mode="bicubic", align_corners=False)
-    return Restored(frames.missing, np.concatenate([_picture(to_uint8(enlarged)[0]), restored], axis=1))
+    return Restored(frames.missing, _picture(to_uint8(enlarged)[0]), restored)
+
+
+def middle_frame(source: str, frame_rate: float | None = None) -> NDArray[np.uint8]:
+    """The middle frame of a video, uint8 ``(H, W, 3)``; it is the one that `restore_video` compares.
+
+    Args:
+        source: A video file, or an image folder.
+        frame_rate: Frame rate of an image folder.
+
+    Raises:
+        VideoError: if the source cannot be read.
+    """
+    whole = open_whole(source, frame_rate)
+    frames = _Frames(whole, PICTURES if frame_rate is not None else appearance_of(source), torch.device("cpu"))
+    for number, frame in enumerate(frames):
+        if number == frames.middle:
+            return _picture(to_uint8(frame))
+    raise VideoError(source, "has no frames")
 
 
 class _Frames:

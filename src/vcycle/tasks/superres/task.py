@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vcycle.console.datasets import refuse
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
+from vcycle.tasks.details import Detail
 from vcycle.tasks.reference import Reference
 from vcycle.tasks.superres import plans
 from vcycle.tasks.superres.layouts import LAYOUTS
@@ -205,6 +206,19 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         return PairedDataset(
             splits[split], mirrored=sampling.mirrored, flip=sampling.flip, transpose=sampling.transpose
         )
+
+    def details(self, evaluation: Mapping[str, Any]) -> Sequence[Detail]:
+        """A table of the clips, those that gain least over bicubic interpolation first."""
+        rows = [["clip", "PSNR (dB)", "bicubic (dB)", "gain (dB)", "SSIM"]]
+        known = []
+        for clip in evaluation.get("clips", ()):
+            values = [clip["psnr"], clip["bicubic_psnr"]]
+            gain = None if None in values else values[0] - values[1]
+            cells = ["–" if value is None else f"{value:.2f}" for value in values]
+            cells += ["–" if gain is None else f"{gain:+.2f}", f"{clip['ssim']:.4f}"]
+            known.append((float("inf") if gain is None else gain, [str(clip["clip"]), *cells]))
+        rows += [cells for _, cells in sorted(known, key=lambda pair: pair[0])]
+        return [Detail(title="Clips", rows=rows)] if known else []
 
     def build_model(self, recipe: SuperresRecipe, classes: int, *, download: bool = True) -> "nn.Module":
         """The recipe's model."""
