@@ -176,7 +176,7 @@ def test_every_step_is_a_row_of_a_file(vcycle, here):
     assert "steps: new/steps.csv" in ran.err
     lines = (here / "new/steps.csv").read_text().splitlines()
     assert lines[0] == "step,epoch,stage,frames,height,width,batch,bn_batch,lr,first_sample,samples"
-    assert lines[1] == "0,0.0,T·S/2,12,16,16,32,8,0.002,0,32"
+    assert lines[1] == "0,0.0,T·S/2,12,24,24,20,8,0.002,0,20"
     rows = list(csv.DictReader(lines))
     printed = json.loads(ran.out)
     assert [int(row["step"]) for row in rows] == list(range(printed["steps"]))

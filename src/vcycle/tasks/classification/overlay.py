@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.video.colours import appearance_of, check_convertible
+from vcycle.data.video.scaling import Scaler
 from vcycle.data.video.writing import written_video
 from vcycle.tasks.prediction import Prediction
 from vcycle.utils.extras import new_figure, require
@@ -73,14 +74,14 @@ def write_overlay(
     require("matplotlib.figure", "an overlay needs")
     appearance = appearance_of(source)
     check_convertible(source, appearance.colours)
-    whole = open_whole(source)
+    whole, scale = open_whole(source), Scaler()
     info, deep = whole.info, appearance.colours.is_hdr
     size = (info.height // 2 * 2, info.width // 2 * 2)  # H.264 takes even sizes
     label_at = labels_of(windows)
     matrix = appearance.colours.matrix if appearance.guessed else None
     with written_video(out, size=size, clock=whole.clock, rate=info.fps, appearance=appearance, crf=crf) as writer:
         for number, (frame, _) in enumerate(whole.frames):
-            shown = to_rgb(frame, whole.orientation, (info.height, info.width), deep=deep, matrix=matrix)
+            shown = to_rgb(frame, whole.orientation, (info.height, info.width), scale, deep=deep, matrix=matrix)
             pixels = cast("NDArray[np.uint8] | NDArray[np.uint16]", shown.to_ndarray())
             picture = pixels[: size[0], : size[1]].copy()
             if label := label_at(float(info.times[number])):
