@@ -120,4 +120,4 @@ def test_the_figure_has_a_row_for_tokens_and_names_six_of_many_batches() -> None
         "tokens (%)",
         "learning rate",
     ]
-    assert [label.get_text() for label in axes[3].get_yticklabels()] == ["10", "20", "40", "50", "60", "100"]
+    assert [label.get_text() for label in axes[3].get_yticklabels()] == ["10", "20", "30", "50", "60", "100"]
