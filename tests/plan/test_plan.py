@@ -8,7 +8,18 @@ import sys
 import pytest
 
 from vcycle.data import PlanBatchSampler
-from vcycle.plan import Baseline, CosineDecay, Plan, RampWarmup, Role, StepDecay, constant, multigrid
+from vcycle.plan import (
+    Baseline,
+    BatchShape,
+    CosineDecay,
+    Plan,
+    RampWarmup,
+    Role,
+    StepDecay,
+    cascade,
+    constant,
+    multigrid,
+)
 
 ALONE = """
 import sys
@@ -144,6 +155,26 @@ def test_a_step_knows_its_samples_and_the_plan_its_epochs(kinetics: Baseline) ->
     assert plan[1].samples == range(1024, 1536)
     assert plan.epochs_before(2) == 1536 / 240_000
     assert plan.samples_before(len(plan)) == plan.samples
+
+
+def test_a_step_has_a_batch_shape_and_can_be_tried_at_another(kinetics: Baseline) -> None:
+    plan = cascade(kinetics, shapes=[(1, 1, 0.5), (0.5, 0.5), (1, 1)])
+    step, last = plan[0], plan[-1]
+    assert step.cell == plan.shapes[0] == BatchShape(frames=32, size=224, batch=128, bn_batch=8, tokens=0.5)
+    tried = step.at(last.cell)
+    assert tried.cell == last.cell
+    assert (tried.index, tried.lr, tried.first_sample) == (step.index, step.lr, step.first_sample)
+
+
+def test_shapes_that_no_step_before_has_used_count_zero(kinetics: Baseline) -> None:
+    plan = multigrid(kinetics)
+    assert list(plan.counts_before(2).values()) == [1, 1] + [0] * (len(plan.shapes) - 2)
+
+
+def test_without_fine_tuning_a_long_cycle_runs_through_each_stage_of_the_lr(kinetics: Baseline) -> None:
+    plan = multigrid(kinetics, fine_tune=False)
+    assert [stage.name.partition(",")[0] for stage in plan.stages] == [f"cycle {k // 4 + 1}" for k in range(16)]
+    assert plan.stages[-1].base == plan.baseline_shape
 
 
 def test_work_can_be_counted_in_anything(kinetics: Baseline) -> None:

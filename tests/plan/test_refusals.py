@@ -30,6 +30,7 @@ from vcycle.plan import (
     control,
     large_minibatch,
     multigrid,
+    rank_slice,
     superresolution,
 )
 
@@ -148,6 +149,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: Scale.of(NAN, 1), "grid scale [nan, 1] is not a pair of finite numbers"),
     (lambda: multigrid(base(frames=1)), "grid T/4·S/2 of a 1×64² baseline is 0 frames of 32 pixels"),
     (lambda: superresolution(video(), nesting="random"), "nesting 'random' is unknown: hierarchical, synchronous"),
+    (lambda: superresolution(video(), epoch_factor=0), "epoch_factor 0 is out of range: a number above 0 is needed"),
     (lambda: superresolution(video(), batch="huge"), "batch 'huge' is unknown: constant or scaled"),
     (lambda: superresolution(video(decay=NoDecay())), "restarts a cosine; the baseline's decay is NoDecay()"),
     (
@@ -238,6 +240,13 @@ def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: S
         multigrid(base()).require(needs, "net")
 
 
+def test_a_model_of_a_fixed_window_takes_no_other_number_of_frames() -> None:
+    needs = ShapeConstraints(window=8)
+    assert needs.violation(Shape(8, 16, 16)) is None
+    for frames in (7, 9, 16):
+        assert needs.violation(Shape(frames, 16, 16)) == f"{frames} frames, the model takes a window of 8"
+
+
 def test_both_sides_of_a_shape_are_a_multiple() -> None:
     needs = ShapeConstraints(size_multiple=8)
     assert needs.violation(Shape(4, 16, 24)) is None
@@ -264,6 +273,12 @@ def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
 
 def test_a_plan_within_a_models_needs_is_accepted() -> None:
     multigrid(base()).require(ShapeConstraints(min_frames=4, frames_multiple=4, min_size=32), "net")
+
+
+@pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0)])
+def test_a_rank_that_there_is_not_is_refused(rank: int, world: int) -> None:
+    with pytest.raises(PlanError, match=re.escape(f"rank {rank} is not one of {world} ranks: 0 to {world - 1} are")):
+        rank_slice(8, 4, rank, world)
 
 
 def test_an_unknown_parameter_role_is_refused_with_those_known() -> None:

@@ -107,3 +107,17 @@ def test_an_lr_curve_that_rises_and_falls_shows_its_peak() -> None:
     plan = constant(Baseline(batch=8, frames=8, size=32, clips=100, epochs=10, lr=0.1, decay=curve))
     assert "0→0.1→0" in str(plan)
     plan.figure()
+
+
+def test_the_figure_has_a_row_for_tokens_and_names_six_of_many_batches() -> None:
+    shapes = [(1, 1, tokens) for tokens in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1)]
+    plan = cascade(Baseline(batch=8, frames=8, size=32, clips=800, epochs=10, lr=0.1), shapes=shapes)
+    axes = plan.figure().axes
+    assert [axis.get_ylabel() for axis in axes] == [
+        "frames",
+        "size (pixels)",
+        "batch (clips)",
+        "tokens (%)",
+        "learning rate",
+    ]
+    assert [label.get_text() for label in axes[3].get_yticklabels()] == ["10", "20", "30", "50", "60", "100"]
