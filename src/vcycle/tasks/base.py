@@ -706,6 +706,11 @@ class Task(ABC, Generic[R, F]):
         del model
         return None
 
+    def input_facts(self, recipe: R) -> Mapping[str, Any]:
+        """What the network's input must be, for a program that runs without vcycle: JSON, such as `mean` and `std`."""
+        del recipe
+        return {}
+
     def flop_counts(self) -> Mapping[Any, Callable[..., int]]:
         """FLOP counts of operators that PyTorch's FLOP counter does not support."""
         return {}

@@ -34,7 +34,7 @@ _USES = {
     "transformers": "vcycle.integrations.transformers needs",
 }
 _PACKAGES = {"sklearn": "scikit-learn"}
-_EXTRAS = {"matplotlib": "plots", "sklearn": "demo"}
+_EXTRAS = {"matplotlib": "plots", "onnxscript": "onnx", "sklearn": "demo"}
 """The extra that installs a library, if it has another name."""
 
 

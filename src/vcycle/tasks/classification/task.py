@@ -250,6 +250,19 @@ class ClassificationTask(Task[R, VideoList]):
         for video in videos:
             yield from predictor.predict_windows(video, top, window=window, stride=stride, frame_rate=frame_rate)
 
+    def input_facts(self, recipe: R) -> Mapping[str, Any]:
+        """How clips are sampled and normalised for an evaluation; `short_side` is that of the frame before the crop."""
+        shape, sampling = recipe.shape, recipe.sampling.model_dump(mode="json")
+        field = sampling.get("field")
+        short_side = shape.size / field[1] if field else (sampling.get("short_side") or [shape.size])[0]
+        return {
+            "layout": "BCTHW, RGB, (value / 255 - mean) / std",
+            "frames": shape.frames,
+            "size": shape.size,
+            "short_side": round(short_side),
+            **{key: sampling[key] for key in ("mean", "std", "stride", "fps", "span") if sampling.get(key) is not None},
+        }
+
     def prepare_model(self, model: "nn.Module", recipe: R) -> "nn.Module":
         """Freeze BatchNorm or the backbone."""
         from vcycle.nn import freeze
