@@ -1,5 +1,7 @@
 """Verification: opens and decodes every file of a dataset in full, without writing anything."""
 
+from __future__ import annotations
+
 import os
 import time
 from array import array
@@ -60,7 +62,7 @@ def check_videos(
         progress: Called with the current activity, the MB done and the total MB.
     """
     sources = find_sources(splits).files
-    files = list({file.path: file for file in sources}.values())
+    files, rows = _each_once(sources)
     start = time.monotonic()
     look_at(files)
     tally, contents = Tally.of(splits), array("q", bytes(8 * len(files)))
@@ -78,22 +80,34 @@ def check_videos(
             contents[number] = facts.content
             if facts.fault:
                 damaged[files[number].path] = facts.fault
-    return _report(len(jobs), bad, damaged, start, tally.summary(_duplicates(sources, list(splits), contents)))
+    return _report(len(jobs), bad, damaged, start, tally.summary(_duplicates(sources, rows, list(splits), contents)))
 
 
-def _duplicates(sources: Sequence[Source], splits: Sequence[str], contents: Sequence[int]) -> list[Duplicates]:
+def _each_once(sources: Sequence[Source]) -> tuple[list[Source], array[int]]:
+    """Return the sources without those of a path that came before, and for each of all its place among them."""
+    files, rows, numbers = list[Source](), array("q"), dict[str, int]()
+    for source in sources:
+        number = numbers.setdefault(source.path, len(files))
+        if number == len(files):
+            files.append(source)
+        rows.append(number)
+    return files, rows
+
+
+def _duplicates(
+    sources: Sequence[Source], rows: array[int], splits: Sequence[str], contents: array[int]
+) -> list[Duplicates]:
     """Find files with the same content, in one split or two.
 
     Args:
         sources: The files of every split.
+        rows: The number of each one's path.
         splits: The splits.
-        contents: The content's hash of each path, in the order of the paths' first sources.
+        contents: The content's hash by number.
     """
-    hash_of: dict[str, int] = {}
-    hashes, numbers = np.zeros(len(sources), dtype=np.int64), np.zeros(len(sources), dtype=np.int8)
-    for row, source in enumerate(sources):
-        hashes[row] = contents[hash_of.setdefault(source.path, len(hash_of))]
-        numbers[row] = splits.index(source.name.partition("/")[0])
+    names = (source.name.partition("/")[0] for source in sources)
+    numbers = np.fromiter((splits.index(name) for name in names), dtype=np.int8, count=len(sources))
+    hashes = np.asarray(contents, dtype=np.int64)[np.asarray(rows, dtype=np.int64)]
     return duplicates_among(hashes, splits, numbers, lambda row: sources[row].path)
 
 
