@@ -47,7 +47,7 @@ def comparison_table(data: Mapping[str, Any], title: str) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=GAP)
+    table = Table(title=escape(title), box=box.SIMPLE_HEAD, padding=GAP, pad_edge=False)
     head, *rows = comparison_rows(data)
     for place, column in enumerate(head):
         # Words of a header stand below each other; the cells of a row stay on one line.
@@ -250,7 +250,7 @@ def draw_comparison(data: Mapping[str, Any], axes: "Sequence[Axes]", *, where: s
 
 
 def label_of(measure: Mapping[str, Any], split: str) -> str:
-    """The label of an axis: `top-1 accuracy on test (%)`."""
+    """The label of an axis: the measure in full, the split and the unit."""
     words = measure["words"] if measure["name"] in measure["words"] else f"{measure['name']} {measure['words']}"
     return f"{words} on {split} ({measure['unit']})"
 
