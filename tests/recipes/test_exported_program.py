@@ -18,7 +18,7 @@ from vcycle.tasks.saved_weights import Provenance, SavedWeights
 
 TINY = [
     *("model=r3d_tiny", "model.options.widths=[4, 8, 8]", "training.frames=4", "training.size=16"),
-    *("training.warmup=null", "sampling.short_side=[20, 24]", "sampling.mean=[0.4, 0.5, 0.6]"),
+    *("training.warmup=null", "sampling.field=null", "sampling.short_side=[20, 24]", "sampling.mean=[0.4, 0.5, 0.6]"),
 ]
 ALONE = """
 import json, sys, numpy, torch
