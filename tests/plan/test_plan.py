@@ -175,6 +175,9 @@ def test_without_fine_tuning_a_long_cycle_runs_through_each_stage_of_the_lr(kine
     plan = multigrid(kinetics, fine_tune=False)
     assert [stage.name.partition(",")[0] for stage in plan.stages] == [f"cycle {k // 4 + 1}" for k in range(16)]
     assert plan.stages[-1].base == plan.baseline_shape
+    smooth = multigrid(kinetics.with_(decay=CosineDecay()), fine_tune=False, cycles=2)
+    assert [stage.name.partition(",")[0] for stage in smooth.stages] == ["cycle 1"] * 4 + ["cycle 2"] * 4
+    assert smooth[-1].lr < 1e-5 * smooth[0].lr
 
 
 def test_work_can_be_counted_in_anything(kinetics: Baseline) -> None:
