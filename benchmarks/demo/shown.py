@@ -126,6 +126,8 @@ def sentences() -> dict[str, list[str]]:
             equal_time,
         ],
         "docs/expect.md": [
+            f"none on gestures, {100 * (arms[CONTROL]['value'] - arms[CONSTANT]['value']):.1f} of "
+            f"{100 * (arms[PLAN]['value'] - arms[CONSTANT]['value']):.1f} points of accuracy on the demo",
             f"{_former_times(CONTROL, CONSTANT)} of {_former_times(PLAN, CONSTANT)} where the demo's constant shape "
             "decayed in the paper's steps.",
             f"holds on the demo (margin {margin} points)" if shown else "is inconclusive on the demo",
