@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
-from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, Sampler, WeightedRandomSampler
 
 import vcycle
 from vcycle.data import ResampledDataset, SampleStream
@@ -86,13 +86,13 @@ def test_a_coarse_clip_has_the_frames_in_the_middle_of_equal_parts_antialiased()
 
 def test_a_wide_picture_is_cut_at_its_center() -> None:
     wide = torch.arange(24.0).expand(2, 3, FRAMES, SIZE, 24)
-    _, clips = next(vcycle.follow([wide], PLAN, start=len(PLAN) - 1))
+    _, clips = next(vcycle.follow([wide], PLAN, start=len(PLAN) - 1, moved=True))
     assert clips.shape == (3, 3, FRAMES, SIZE, SIZE)
     assert clips[0, 0, 0, 0].tolist() == list(range(4, 20))
 
 
 def test_a_stream_may_have_more_frames_and_pixels_than_the_full_shape() -> None:
-    step, clips = next(vcycle.follow([torch.zeros(3, 3, 2 * FRAMES, 40, 40)], PLAN, start=len(PLAN) - 1))
+    step, clips = next(vcycle.follow([torch.zeros(3, 3, 2 * FRAMES, 40, 40)], PLAN, start=len(PLAN) - 1, moved=True))
     assert clips.shape[2:] == step.shape
 
 
@@ -233,13 +233,33 @@ def test_a_stream_that_counts_epochs_itself_is_told_once() -> None:
     assert stream.told == list(range(1, -(-PLAN.samples // 24)))
 
 
-def test_a_resumed_loop_begins_at_its_steps_shape_with_the_stream_as_given() -> None:
+def test_a_resumed_loop_goes_on_as_if_it_had_never_stopped() -> None:
+    class Shuffled(Sampler[int]):
+        epoch = 0
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epoch = epoch
+
+        def __iter__(self) -> Iterator[int]:
+            return iter(torch.randperm(CLIPS, generator=torch.Generator().manual_seed(self.epoch)).tolist())
+
+    def labels(start: int) -> list[list[int]]:
+        stream = DataLoader(Numbered(), batch_size=5, sampler=Shuffled())
+        return [batch[1].tolist() for _, batch in vcycle.follow(stream, PLAN, start=start)]
+
+    whole = labels(0)
+    assert PLAN[len(PLAN) - 4].first_sample > CLIPS  # the stream has started again before
+    for start in (1, len(PLAN) - 4, len(PLAN)):
+        assert labels(start) == whole[start:]
+
+
+def test_a_stream_that_was_moved_is_taken_as_given() -> None:
     start = len(PLAN) - 4
     stream = DataLoader(Numbered(), batch_size=5)
-    steps = list(vcycle.follow(stream, PLAN, start=start))
+    steps = list(vcycle.follow(stream, PLAN, start=start, moved=True))
     assert [step for step, _ in steps] == list(PLAN.iterate(start))
     assert steps[0][1][1].tolist() == list(range(PLAN[start].batch))
-    assert list(vcycle.follow(stream, PLAN, start=len(PLAN))) == []
+    assert list(vcycle.follow(stream, PLAN, start=len(PLAN), moved=True)) == []
 
 
 def test_iterable_datasets_and_weighted_samplers_keep_their_order() -> None:

@@ -27,6 +27,7 @@ def follow(
     plan: Plan,
     *,
     start: int = 0,
+    moved: bool = False,
     rank: int | None = None,
     world: int | None = None,
     key: Key | None = None,
@@ -56,8 +57,9 @@ def follow(
     What it cannot do:
 
     - save decoding: the stream makes each clip at full size. The plan saves the network's work only;
-    - resume beyond what the stream can: with ``start=k`` it begins at step k's shape, batch and LR, with the stream
-      as given. Move the stream there yourself (its ``state_dict``, ``sampler.set_epoch``);
+    - resume without decoding: with ``start=k`` the clips of the steps before are drawn again and discarded, pass by
+      pass. A stream whose order depends on the epoch alone then goes on as if it had never stopped. To save the time,
+      move the stream there yourself (its ``state_dict``, ``sampler.set_epoch``), and say ``moved=True``;
       ``plan[k].first_sample`` is the number of clips that all ranks have used before;
     - order, replace or augment samples: that is the stream's.
 
@@ -69,6 +71,7 @@ def follow(
             each time.
         plan: The plan: shapes and batch sizes.
         start: First step.
+        moved: Whether the stream begins at the clips of that step, and not at those of the first one.
         rank: This rank, found by default, as ``loader`` does.
         world: Number of ranks, found by default.
         key: Where the clips are in a batch: a name in a mapping, dataclass or named tuple (``"pixel_values"``), or a
@@ -92,19 +95,24 @@ def follow(
     check_plan(plan, "vcycle.follow(stream, plan)")
     check_steps(plan, start, len(plan))
     fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
-    shares = _shares(plan, start, *rank_and_world(rank, world))
-    return _steps(_Supply(stream, plan, key), fitted, shares)
+    shares = _shares(plan, start if moved else 0, *rank_and_world(rank, world))
+    return _steps(_Supply(stream, plan, key), fitted, shares, start)
 
 
-def _shares(plan: Plan, start: int, rank: int, world: int) -> Iterator[tuple[Step, int]]:
+def _shares(plan: Plan, first: int, rank: int, world: int) -> Iterator[tuple[Step, int]]:
     """Return each step and this rank's number of clips."""
     check_ranks(plan, rank, world)
-    return ((step, len(rank_slice(step.batch, step.bn_batch, rank, world))) for step in plan.iterate(start))
+    return ((step, len(rank_slice(step.batch, step.bn_batch, rank, world))) for step in plan.iterate(first))
 
 
-def _steps(supply: _Supply, fitted: _Fitted, shares: Iterator[tuple[Step, int]]) -> Iterator[tuple[Step, Any]]:
+def _steps(
+    supply: _Supply, fitted: _Fitted, shares: Iterator[tuple[Step, int]], start: int
+) -> Iterator[tuple[Step, Any]]:
     joined = Joiner(fitted.device)
     for step, share in shares:
+        if step.index < start:
+            supply.skip(share, step)
+            continue
         parts = supply.take(share, step)
         # Resized before they are joined: the coarse clips of a large batch take far less memory.
         yield step, joined(parts, supply.clips_at, [fitted(clips_in(part, supply.clips_at), step) for part in parts])
@@ -130,6 +138,16 @@ class _Supply:
     def clips_at(self) -> tuple[Key, ...]:
         """The place of the clips in every batch."""
         return self._clips_at or ()
+
+    def skip(self, clips: int, step: Step) -> None:
+        """Draw the next clips and discard them, a batch at a time."""
+        while clips:
+            clips -= sum(part.stop - part.start for part in self.take(min(clips, self._ready(step)), step))
+
+    def _ready(self, step: Step) -> int:
+        """The number of clips that are there without another batch, or those of the next batch."""
+        self._rest = self._rest or self._next(step)
+        return self._rest.stop - self._rest.start
 
     def take(self, clips: int, step: Step) -> list[BatchPart]:
         """Return the next clips, in parts of batches."""
@@ -165,7 +183,9 @@ class _Supply:
     def _restart(self, step: Step) -> None:
         where = f"the stream ended at step {step.index} of {len(self._plan)}, after {self._used:,} clips"
         if self._fresh:
-            raise DataError(f"{where}: its epoch {self._epoch} has no clips: it must give a new iterator for each pass")
+            raise DataError(
+                f"{where}: its epoch {self._epoch} has no clips: it must give a new iterator, with clips, for each pass"
+            )
         if self._once:
             raise DataError(
                 f"{where}: a {type(self._stream).__name__} can be iterated once; give what can be iterated again, such "
