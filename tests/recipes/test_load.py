@@ -286,3 +286,11 @@ def test_of_a_key_that_is_given_twice_neither_value_is_lost_in_silence(tmp_path,
     (tmp_path / "own.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(RecipeError, match=message):
         load_recipe(str(tmp_path / "own.yaml"))
+
+
+def test_a_refused_value_of_a_mapping_says_what_is_accepted():
+    with pytest.raises(
+        RecipeError, match=r"is \{'漢字': 0\}: input should be 'balanced', or input should be greater than 0"
+    ):
+        load_recipe("videos/small", ["training.class_weights={漢字: 0}"])
+    assert load_recipe("videos/small", ["training.class_weights={7: 2}"]).training.class_weights == {"7": 2.0}

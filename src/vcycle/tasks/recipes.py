@@ -242,7 +242,7 @@ def _explain(error: ValidationError, source: str, origins: Mapping[str, str], ki
     # A misspelt key is also reported as missing under its right name: report the misspelling.
     fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     where = _keys_in(fault["loc"])
-    alternatives = [other for other in error.errors() if _keys_in(other["loc"]) == where]  # of a union
+    alternatives = [other for other in error.errors() if _keys_in(other["loc"])[: len(where)] == where]  # of a union
     key = ".".join(where)
     unknown = fault["type"] == "extra_forbidden"
     set_by = [start for start in origins if start.startswith(f"{key}.")]  # a key with sub-keys

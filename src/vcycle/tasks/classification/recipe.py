@@ -6,7 +6,7 @@ An image is a clip of one frame. What only videos have (frames, time, several la
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveInt
+from pydantic import AfterValidator, BeforeValidator, Field, NonNegativeFloat, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from vcycle.config.recipe import RecipeBase
@@ -38,6 +38,8 @@ def _ascending(pair: tuple[float, float]) -> tuple[float, float]:
 
 
 Views = Annotated[int, Field(ge=1, le=1000)]
+ClassName = Annotated[str, BeforeValidator(lambda name: str(name) if type(name) is int else name)]
+"""YAML reads the name of a class of digits as a number."""
 ClassWeight = Annotated[PositiveFloat, Field(le=1e6)]
 Amount = Annotated[float, Field(ge=0, le=10)]
 BetaShape = Annotated[float, Field(ge=1e-3, le=1e3)]
@@ -115,7 +117,7 @@ class TrainingBase(Section):
     """Clips over which BatchNorm computes its statistics."""
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Label smoothing of the cross-entropy, for single-label clips."""
-    class_weights: Literal["balanced"] | dict[str, ClassWeight] | None = None
+    class_weights: Literal["balanced"] | dict[ClassName, ClassWeight] | None = None
     """Weights of classes in the training loss, by name; 1 for those not named. `balanced` gives a class of n items a
     weight proportional to 1 / n, on average 1 per item. Evaluations are not weighted."""
     freeze: Literal["none", "batchnorm", "backbone"] = "none"

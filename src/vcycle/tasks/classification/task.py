@@ -11,7 +11,7 @@ from vcycle.data.layouts.files import VIDEOS, Kind
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
 from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
-from vcycle.tasks.classification.balance import balance_of, balance_words, class_weights_of
+from vcycle.tasks.classification.balance import balance_of, balance_words, check_balance, class_weights_of
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.details import Detail
@@ -161,6 +161,7 @@ class ClassificationTask(Task[R, VideoList]):
 
     def notices(self, recipe: R, splits: Splits[VideoList], plan: Plan | None) -> list[str]:
         """How often balanced sampling draws the smallest and the largest class, then the notes on the plan."""
+        check_balance(recipe, splits.train)
         balanced = None if plan is None else balance_words(recipe, splits.train, self.item)
         return [*([] if balanced is None else [balanced]), *super().notices(recipe, splits, plan)]
 
