@@ -107,7 +107,7 @@ def agrees(path, *, fault=""):
         read = read_frames(index, wanted)
         assert not read.filled.any()
         assert np.array_equal(read.pixels, expected[np.asarray(wanted)])
-    assert check_file((str(path), None, False), lambda _: None) == fault
+    assert check_file((str(path), None, False), lambda _: None).fault == fault
     return index
 
 
@@ -239,7 +239,7 @@ def test_a_frame_whose_packet_is_overwritten_is_reported(coded, tmp_path, kind, 
     path = tmp_path / f"a.{suffix}"
     path.write_bytes(content.replace(data, bytes(len(data))))
     index = probe(str(path))
-    told = check_file((str(path), None, False), lambda _: None)
+    told = check_file((str(path), None, False), lambda _: None).fault
     if len(index.pts):
         assert index.info.frames == FRAMES
         assert read_frames(index, range(FRAMES)).filled.any()
@@ -427,7 +427,7 @@ def test_a_cut_file_with_sound_is_called_cut(sounding, tmp_path, suffix):
     assert float(words[2]) == pytest.approx(info.duration, abs=0.06)
     assert float(words[4]) == pytest.approx(8, abs=0.15)
     assert 3 < info.duration < 5
-    assert check_file((str(tmp_path / f"a.{suffix}"), None, True), lambda _: None) == info.incomplete
+    assert check_file((str(tmp_path / f"a.{suffix}"), None, True), lambda _: None).fault == info.incomplete
 
 
 @pytest.mark.parametrize("suffix", SOUNDS)
@@ -439,7 +439,7 @@ def test_a_cut_file_with_sound_is_called_cut(sounding, tmp_path, suffix):
 def test_a_whole_file_is_called_healthy_whatever_its_sound(tmp_path, suffix, lengths):
     path = write_with_sound(tmp_path / f"a.{suffix}", **lengths)
     assert probe(str(path)).info.incomplete == ""
-    assert check_file((str(path), None, False), lambda _: None) == ""
+    assert check_file((str(path), None, False), lambda _: None).fault == ""
 
 
 def heard(path):

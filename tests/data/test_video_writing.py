@@ -8,15 +8,16 @@ import pytest
 
 from vcycle.data.prepare.decoding import open_whole, to_rgb
 from vcycle.data.video import probe, read_frames
+from vcycle.data.video.scaling import Scaler
 from vcycle.data.video.writing import written_video
 from vcycle.errors import DataError
 
 
 def rewritten(source, out, size=(64, 96), **options):
-    whole = open_whole(str(source))
+    whole, scale = open_whole(str(source)), Scaler()
     with written_video(out, size=size, clock=whole.clock, rate=whole.info.fps, **options) as writer:
         for number, (frame, _) in enumerate(whole.frames):
-            writer.put(to_rgb(frame, whole.orientation, size).to_ndarray(), int(whole.pts[number]))
+            writer.put(to_rgb(frame, whole.orientation, size, scale).to_ndarray(), int(whole.pts[number]))
     return probe(str(source)), probe(str(out))
 
 

@@ -42,7 +42,7 @@ def check(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Decode every file of a dataset, list the bad ones, and show the dataset in numbers.
+    """Decode every file of a dataset: which are bad, and what it is.
 
     The last lines say what to run next. For a prepared dataset, checksums are compared. With --recipe, the data is
     read as the recipe's task reads it. Nothing is written. The exit code is 1 if a file is bad.

@@ -31,7 +31,7 @@ def doctor(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Say what will hold a training back on this machine, and what to change.
+    """Say what holds a training back on this machine.
 
     Looks at versions, devices, decoders, data, disks, memory, cores and limits: most important first. The exit code is
     1 if something makes training impossible.

@@ -152,7 +152,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
     def plan_notices(self, recipe: SuperresRecipe, plan: Plan, samples: int | None) -> list[str]:
         """Warnings about parts that stay frozen."""
-        from vcycle.tasks.superres.notices import never_learning
+        from vcycle.tasks.superres.plans import never_learning
 
         del samples
         return [f"warning: {note}" for note in never_learning(recipe, plan)]
