@@ -133,6 +133,25 @@ def test_what_is_ignored_is_counted_once_through_links_and_whatever_its_order(tm
     assert all(earlier.files >= later.files for earlier, later in pairwise(ignored_in(root, [])))
 
 
+@pytest.mark.parametrize(
+    ("most", "ignored"),
+    [
+        (5, {"not a video": 4}),  # all are looked at: a folder and its four files
+        (4, {"not a video": 3, "not looked at": 1}),
+        (1, {"not looked at": 1}),
+    ],
+)
+def test_a_large_folder_is_looked_at_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, ignored: dict[str, int]
+) -> None:
+    monkeypatch.setattr("vcycle.data.layouts.ignored._MOST", most)
+    (tmp_path / "set/flat").mkdir(parents=True)
+    for number in range(4):
+        (tmp_path / f"set/flat/{number}.txt").touch()
+    found = ignored_in(tmp_path / "set", [])
+    assert {one.why.partition(" by ")[0].partition(":")[0]: one.files for one in found} == ignored
+
+
 def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here: Path, videos: Path) -> None:
     for split, count in (("train", 2), ("val", 1)):
         for name in ("left", "right"):
