@@ -13,8 +13,9 @@ from vcycle.tasks.base import Splits
 from vcycle.tasks.recipes import load_recipe, parse_recipe
 from vcycle.tasks.superres import prepare_frames
 from vcycle.tasks.superres.data import find_clips
-from vcycle.tasks.superres.notices import check_clips, described, never_learning, notices
+from vcycle.tasks.superres.notices import check_clips, described, notices
 from vcycle.tasks.superres.pairs.degrade import Degradation
+from vcycle.tasks.superres.plans import never_learning
 from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 TEXT = "task: superresolution\nmodel: basicvsr\ntraining: {batch: 2, frames: 4, size: 16, steps: 9, lr: 1e-3}\n"

@@ -12,7 +12,6 @@ from vcycle.data.prepare.summary import FileFacts, NextStep, Tally
 from vcycle.data.stamp import stamp_of
 from vcycle.data.video import VideoError
 from vcycle.errors import DataError, RecipeError
-from vcycle.plan import Plan
 from vcycle.tasks.base import SPLITS, CheckOptions, Progress, Splits
 from vcycle.tasks.next_steps import command, prepared_folder
 from vcycle.tasks.superres.data import every_clip
@@ -26,7 +25,7 @@ from vcycle.tasks.superres.pairs.store import TiledClips
 from vcycle.tasks.superres.plans import raw_frames
 from vcycle.tasks.superres.recipe import SuperresRecipe
 
-__all__ = ["check_clips", "check_every", "described", "never_learning", "notices"]
+__all__ = ["check_clips", "check_every", "described", "notices"]
 
 
 def check_clips(recipe: SuperresRecipe, splits: Splits[ClipPairs]) -> list[str]:
@@ -96,16 +95,6 @@ def _next_steps(
     given = ["--to", "tiles", "--degradation", recipe.data.degradation]
     into = command("prepare", str(options.folder), prepared_folder(options), *given)
     return [NextStep(command=into, why="a crop then reads its tiles alone, not whole frames"), *steps]
-
-
-def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
-    """Warn about parts of the model that are frozen for all steps of a plan."""
-    return [
-        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} covers all {len(plan):,} steps of "
-        f"plan {plan.name}: this part is never trained"
-        for name, role in plan.baseline.roles.items()
-        if role.frozen_until * plan.baseline.batch >= plan.samples
-    ]
 
 
 def _refuse_frozen(recipe: SuperresRecipe) -> None:

@@ -13,7 +13,7 @@ from vcycle.tasks.superres.models import MODELS
 from vcycle.tasks.superres.recipe import FactorWarmupSection, MinibatchSection, StagePlan, SuperresRecipe
 from vcycle.tasks.superres.scale import SCALE
 
-__all__ = ["PLANS", "baseline_of", "check_plan", "raw_frames"]
+__all__ = ["PLANS", "baseline_of", "check_plan", "never_learning", "raw_frames"]
 
 PLANS: Registry[PlanSpec] = Registry("plan", "vcycle.plans.superresolution")
 
@@ -125,6 +125,16 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
             f"model {recipe.model.name!r} takes windows of {wanted.window} frames and does not support mirrored clips: "
             "set sampling.mirrored=false"
         )
+
+
+def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
+    """Warn about parts of the model that are frozen for all steps of a plan."""
+    return [
+        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} covers all {len(plan):,} steps of "
+        f"plan {plan.name}: this part is never trained"
+        for name, role in plan.baseline.roles.items()
+        if role.frozen_until * plan.baseline.batch >= plan.samples
+    ]
 
 
 def raw_frames(recipe: SuperresRecipe) -> int:
