@@ -75,8 +75,8 @@ def test_check_says_what_a_dataset_is_and_what_to_run_next(vcycle: Any, here: Pa
     assert summary["splits"] == {"train": 4, "val": 3}
     assert summary["sizes"] == {"64x32": 5, "128x64": 2}
     assert summary["classes"]["without"] == 0
-    assert summary["seconds"] == pytest.approx({"shortest": 0.4, "median": 2.1, "longest": 3.0, "total": 12.8})
-    assert summary["keyframe_seconds"]["longest"] == pytest.approx(3.0)
+    assert summary["seconds"] == pytest.approx({"min": 0.4, "median": 2.1, "max": 3.0, "total": 12.8})
+    assert summary["keyframe_seconds"]["max"] == pytest.approx(3.0)
     assert summary["bytes"] == sum(
         (mixed / split / "left" / file).stat().st_size
         for split, file in [("train", f"{n}.mp4") for n in range(3)] + [("val", "0.mp4"), ("val", "same.mp4")]
@@ -131,6 +131,25 @@ def test_what_is_ignored_is_counted_once_through_links_and_whatever_its_order(tm
     lists = [read_videos(root, "train"), read_videos(root, "val")]
     assert [one.files for one in ignored_in(root, lists)] == [1]
     assert all(earlier.files >= later.files for earlier, later in pairwise(ignored_in(root, [])))
+
+
+@pytest.mark.parametrize(
+    ("most", "ignored"),
+    [
+        (5, {"not a video": 4}),  # all are looked at: a folder and its four files
+        (4, {"not a video": 3, "not looked at": 1}),
+        (1, {"not looked at": 1}),
+    ],
+)
+def test_a_large_folder_is_looked_at_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int, ignored: dict[str, int]
+) -> None:
+    monkeypatch.setattr("vcycle.data.layouts.ignored._MOST", most)
+    (tmp_path / "set/flat").mkdir(parents=True)
+    for number in range(4):
+        (tmp_path / f"set/flat/{number}.txt").touch()
+    found = ignored_in(tmp_path / "set", [])
+    assert {one.why.partition(" by ")[0].partition(":")[0]: one.files for one in found} == ignored
 
 
 def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here: Path, videos: Path) -> None:

@@ -13,12 +13,18 @@ import pytest
 import torch
 
 import vcycle as package
-from vcycle.runs.doctor.disk import reading_speed
+from vcycle.runs.doctor.disk import reading_speed, spaces
 from vcycle.runs.doctor.machine import device, limits
 from vcycle.utils.cores import cores
 from vcycle.utils.memory import free_memory
 
 LEVELS = ["stop", "slow", "note", "ok"]
+
+
+@pytest.fixture(autouse=True)
+def free_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Disks with space, whatever this machine's have."""
+    monkeypatch.setattr("vcycle.runs.doctor.disk.free_bytes", lambda _: 10**12)
 
 
 def test_a_machine_that_can_train_is_described_most_important_first(
@@ -46,7 +52,8 @@ def test_a_machine_that_can_train_is_described_most_important_first(
 def test_a_page_fits_100_columns_and_ends_with_what_to_paste(vcycle: Any, here: Path) -> None:
     ran = vcycle("doctor")
     assert ran.code == 0
-    assert max(map(len, ran.out.splitlines())) <= 100
+    # Words are not broken: a longer line is one path.
+    assert all(len(line) <= 100 or " " not in line[20:] for line in ran.out.splitlines())
     assert f"paste this into an issue:\nvcycle {package.__version__}, python " in ran.out
 
 
@@ -125,14 +132,37 @@ def test_files_are_read_whole_until_the_time_is_over(tmp_path: Path) -> None:
     assert (speed.files, speed.bytes) == (2, 200_000)
 
 
-def test_a_low_limit_on_open_files_is_named_with_its_command() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-        (found,) = [finding for finding in limits() if finding.about == "open files"]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert (found.level, found.found, found.change) == ("slow", "at most 256", "ulimit -n 1024")
+@pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, 1024), (4096, 1024), (512, 512)])
+def test_a_low_limit_on_open_files_is_named_with_its_command(
+    monkeypatch: pytest.MonkeyPatch, hard: int, most: int
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, hard))
+    (found,) = [finding for finding in limits() if finding.about == "open files"]
+    assert (found.level, found.found, found.change) == ("slow", "at most 256", f"ulimit -n {most}")
+
+
+@pytest.mark.parametrize(("free", "level"), [(50 * 10**6, "stop"), (10**9, "slow"), (10**10, "ok")])
+def test_a_full_disk_makes_training_impossible(monkeypatch: pytest.MonkeyPatch, free: int, level: str) -> None:
+    monkeypatch.setattr("vcycle.runs.doctor.disk.free_bytes", lambda _: free)
+    assert [found.level for found in spaces()] == [level, level]
+
+
+def test_the_disk_of_the_videos_is_measured_where_a_list_names_them_elsewhere(
+    vcycle: Any, here: Path, videos: Path
+) -> None:
+    (here / "list").mkdir()
+    for split in ("train", "val"):
+        files = sorted((videos / split).glob("*/*.mp4"))
+        lines = [f"{file.relative_to(videos)} {file.parent.name}\n" for file in files]
+        (here / f"list/{split}.txt").write_text("".join(lines))
+    (here / "elsewhere").mkdir()
+    for split in ("train", "val"):
+        (here / "elsewhere" / split).symlink_to(videos / split)
+    (here / "elsewhere/large.bin").write_bytes(bytes(100_000))
+    ran = vcycle("doctor", "tiny.yaml", "data=list", "data.root=elsewhere", "--json")
+    (disk,) = [one for one in json.loads(ran.out)["findings"] if one["about"] == "data disk"]
+    assert "elsewhere" in disk["found"]
+    assert "/s over 1 files" in disk["found"]  # links to folders are not followed
 
 
 @pytest.mark.parametrize("version", [1, 2])

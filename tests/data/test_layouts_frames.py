@@ -157,3 +157,21 @@ def test_folders_of_frames_without_a_rate_are_refused_with_the_key_that_takes_th
     lay_out(tmp_path / "set", frames)
     with pytest.raises(DataError, match=r"data\.frame_rate=25 takes each folder of frames as a video of 25 frames"):
         read_videos(tmp_path / "set", "train")
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("take 1,0\ntake 2,1\n", ["take 1", "take 2"]),
+        ("path\tlabel\ntake 1\t0\ntake 2\t1\n", ["take 1", "take 2"]),
+        ("take 1 6 0\ntake 2 6 1\n", ["take 1", "take 2"]),
+        ("take,6,0\n", ["take"]),
+    ],
+)
+def test_a_number_at_the_end_of_a_name_is_no_number_of_frames(
+    tmp_path: Path, frames: Path, text: str, names: list[str]
+) -> None:
+    for name in ("take 1", "take 2", "take"):
+        (tmp_path / name).symlink_to(frames)
+    (tmp_path / "list.txt").write_text(text)
+    assert list(read_list(tmp_path / "list.txt", frame_rate=RATE).paths) == names

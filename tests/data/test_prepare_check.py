@@ -3,6 +3,7 @@ import os
 import random
 import re
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import av
@@ -139,6 +140,16 @@ def test_of_a_prepared_folder_the_bytes_are_compared(root, tmp_path, to):
     bad = {Path(path).name: cause for path, cause in report.bad.items()}
     assert bad.pop("good") == "its content has changed since it was written"
     assert bad == ({"old": "No such file or directory"} if to == "video" else {})
+
+
+def test_a_file_of_one_frame_has_no_length_before_and_after_preparation(root, write_video, tmp_path):
+    write_video(root / "run/still.mp4", 1)
+    videos = {"train": read_videos(root, "train", val_fraction=0)}
+    prepare_videos(videos, tmp_path / "out", PrepareSettings(levels=(24,)))
+    files, prepared = check_videos(videos, quick=True).summary, check_prepared(load_index(tmp_path / "out")).summary
+    assert (prepared.frames, prepared.frame_rates) == (files.frames, files.frame_rates)
+    assert asdict(prepared.seconds) == pytest.approx(asdict(files.seconds))
+    assert (prepared.frames.min, prepared.seconds.min) == (1, pytest.approx(9 / 25))
 
 
 def test_real_odd_files_are_all_readable(shared_data, tmp_path):

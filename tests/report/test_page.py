@@ -432,6 +432,21 @@ def test_a_studys_table_and_figure_come_first_and_its_runs_are_folded(tmp_path):
     assert "<h2>Validation against training time</h2>" not in text
 
 
+def test_runs_of_a_study_without_a_comparison_are_shown_as_runs(tmp_path):
+    for name in ("whole", "cut"):
+        write_run(tmp_path / name / "runs" / f"{name}-seed0", steps=2)
+    data = json.loads((BENCHMARKS / "demo/comparison.json").read_text(encoding="utf-8"))
+    data["runs"] = []
+    (tmp_path / "whole/comparison.json").write_text(json.dumps(data), encoding="utf-8")
+    folders = [str(tmp_path / name) for name in ("whole", "cut")]
+    app(["report", *folders, "-o", str(tmp_path / "x.html")], standalone_mode=False)
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert text.count('<details class="run">') == 1
+    assert "<summary>whole-seed0</summary>" in text
+    assert "<h2>cut-seed0</h2>" in text
+    assert "<h2>Validation against training time</h2>" in text
+
+
 def test_a_study_stands_for_all_its_runs(tmp_path):
     for name in ("b", "a"):
         write_run(tmp_path / "study/runs" / name, steps=2)

@@ -57,7 +57,8 @@ def report(
     folders = list({resolved(run): run for run in held}.values())
     found = [_read(folder, _name(folder, folders), clips=clips) for folder in folders]
     studies = {_name(folder, runs): study for folder in runs if (study := _study(folder)) is not None}
-    of_studies = [run.name for run in found if Path(run.folder).parent.parent in runs and studies]
+    compared = [folder for folder in runs if _name(folder, runs) in studies]
+    of_studies = [run.name for run in found if Path(run.folder).parent.parent in compared]
     text = page(found, versions=versions(), studies=studies, of_studies=of_studies)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)

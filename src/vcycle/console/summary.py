@@ -29,7 +29,7 @@ def summary_lines(summary: "Summary") -> list[str]:
         found.append(("classes", _classes(summary)))
     if summary.seconds is not None:
         found.append(("length", _spread(summary.seconds, "{:.2f} s") + f"; {duration(summary.seconds.total)} in all"))
-    if summary.frames is not None and summary.frames.longest > 1:
+    if summary.frames is not None and summary.frames.max > 1:
         found.append(("frames", _spread(summary.frames, "{:,.0f}") + f"; {summary.frames.total:,.0f} in all"))
     found += [
         (name, _listed(counts, unit))
@@ -85,8 +85,8 @@ def _classes(summary: "Summary") -> str:
 
 
 def _spread(spread: "Spread", unit: str) -> str:
-    """The shortest, median and longest; once if all are equal."""
-    shown = [unit.format(value) for value in (spread.shortest, spread.median, spread.longest)]
+    """The minimum, maximum and median; once if all are equal."""
+    shown = [unit.format(value) for value in (spread.min, spread.median, spread.max)]
     return shown[0] if len(set(shown)) == 1 else f"{shown[0]} to {shown[2]}, median {shown[1]}"
 
 

@@ -83,9 +83,12 @@ def ignored_in(root: Path, lists: Collection[VideoList], *, kind: Kind = VIDEOS)
     waiting, seen, left = [top], {os.path.realpath(top)}, _MOST
     while waiting:
         folder, empty = waiting.pop(), True
+        if not left:
+            found.add("rest", folder)
+            break
         try:
             with os.scandir(folder) as entries:
-                while batch := list(islice(entries, _BATCH)):
+                while batch := list(islice(entries, min(_BATCH, left))):
                     empty, left = False, left - len(batch)
                     mine = _among([hash(entry.path) for entry in batch], used)
                     others = [entry for entry, is_used in zip(batch, mine, strict=True) if not is_used]
@@ -95,14 +98,14 @@ def ignored_in(root: Path, lists: Collection[VideoList], *, kind: Kind = VIDEOS)
                         if real not in seen:
                             seen.update(() if real is None else (real,))
                             waiting.append(entry.path)
+                if not left and next(entries, None) is not None:
+                    found.add("rest", folder)
+                    break
         except OSError:
             found.add("unread", folder)
             continue
         if empty:
             found.add("empty", folder)
-        if left < 0:
-            found.add("rest", folder)
-            break
     return found.told(kind)
 
 

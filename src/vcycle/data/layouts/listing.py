@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from vcycle.errors import DataError
 __all__ = ["ListFile", "has_splits"]
 
 _FRAMES_COUNTED = re.compile(r"[\s,]+\d+$")
+_LOOKED_UP = 100
+"""Number of names that end in a number to look for, to tell whether the number counts frames."""
 _SEPARATORS = ("\t", ",", " ")
 _MOST_CLASSES = 1_000_000  # a larger number is a time or an id in place of the label
 _COLUMNS = {
@@ -255,7 +258,8 @@ class ListFile:
         """Return the videos, whose paths start from a folder.
 
         With a frame rate, folders of frames are videos too. Lists of them usually have the number of frames between
-        folder and label, which is left out if every line has one.
+        folder and label, which is left out if every line has one. If a file or folder has the name with the number,
+        such as ``take 1``, the number is part of the name.
 
         Raises:
             DataError: If a label is none of the classes, or a checked file is missing.
@@ -268,6 +272,9 @@ class ListFile:
                 if labels[number] < 0:
                     self._refuse_label(self._lines[item], names[number], classes)
         counted = frame_rate is not None and self.videos and all(map(_FRAMES_COUNTED.search, self.videos))
+        if counted:
+            whole = (os.path.join(str(root), name) for name in islice(self.videos, _LOOKED_UP))
+            counted = not any(map(os.path.exists, whole))
         found = VideoList(
             root=root,
             paths=[_FRAMES_COUNTED.sub("", path) for path in self.videos] if counted else self.videos,

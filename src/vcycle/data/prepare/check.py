@@ -139,9 +139,16 @@ def _summary_of(index: PreparedIndex) -> Summary:
     for frames, (height, width), seconds in zip(
         columns["frames"].tolist(), columns["displayed"].tolist(), columns["duration"].tolist(), strict=True
     ):
-        interval = seconds / frames * settings.group if settings.to == "video" else 0.0
-        codec = "h264" if settings.to == "video" else "array"
-        tally.add(FileFacts(frames, seconds, height, width, codec, interval))
+        tally.add(
+            FileFacts(
+                frames=frames,
+                seconds=seconds if frames > 1 else 0.0,
+                height=height,
+                width=width,
+                codec="h264" if settings.to == "video" else "array",
+                keyframe_seconds=seconds / frames * min(settings.group, frames) if settings.to == "video" else 0.0,
+            )
+        )
     return tally.summary()
 
 
@@ -154,9 +161,9 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
     path, frame_rate, quick = payload
     if frame_rate is None or not holds_pictures(path):
         index = probe(path, on_packet=lambda: tell(0.0))
-        whole, codec, keyframes = whole_of(index), index.codec, index.keyframe_seconds
+        whole, codec, between = whole_of(index), index.codec, index.keyframe_seconds
     else:
-        whole, codec, keyframes = open_whole(path, frame_rate, tell), _suffix(path), 0.0
+        whole, codec, between = open_whole(path, frame_rate, tell), _suffix(path), 0.0
     damaged, info = 0, whole.info
     if not quick:
         for number, (frame, missing) in enumerate(whole.frames, 1):
@@ -169,7 +176,7 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
         height=info.height,
         width=info.width,
         codec=codec,
-        keyframes=keyframes,
+        keyframe_seconds=between,
         content=0 if is_url(path) else content_hash(path),
         fault="; ".join(part for part in (info.incomplete, told) if part),
     )

@@ -1,4 +1,4 @@
-"""A dataset in numbers: counted file by file, so that memory does not grow with the files but for 16 bytes each."""
+"""A dataset in numbers: counted file by file, of which only a few numbers each stay in memory."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class FileFacts(NamedTuple):
     width: int
     codec: str
     """The codec, or the suffix of pictures; empty if unknown."""
-    keyframes: float
+    keyframe_seconds: float
     """Longest time between frames that can be decoded without others, in seconds; infinite if a file can only be read
     from its start, 0 if each frame can be read alone."""
     content: int = 0
@@ -48,9 +48,9 @@ class FileFacts(NamedTuple):
 class Spread:
     """Distribution of a value over files."""
 
-    shortest: float
+    min: float
     median: float
-    longest: float
+    max: float
     total: float
 
 
@@ -157,7 +157,7 @@ class Tally:
     bytes: int = 0
     _frames: array[float] = field(default_factory=lambda: array("f"))
     _seconds: array[float] = field(default_factory=lambda: array("f"))
-    _keyframes: array[float] = field(default_factory=lambda: array("f"))
+    _keyframe_seconds: array[float] = field(default_factory=lambda: array("f"))
     _sizes: _Kinds = field(default_factory=_Kinds)
     _rates: _Kinds = field(default_factory=_Kinds)
     _codecs: _Kinds = field(default_factory=_Kinds)
@@ -179,10 +179,10 @@ class Tally:
         if facts.seconds > 0:
             self._seconds.append(facts.seconds)
             self._rates.add(f"{facts.frames / facts.seconds:.2f}".rstrip("0").rstrip("."))
-        if facts.keyframes == inf:
+        if facts.keyframe_seconds == inf:
             self._from_start += 1
-        elif facts.keyframes > 0:
-            self._keyframes.append(facts.keyframes)
+        elif facts.keyframe_seconds > 0:
+            self._keyframe_seconds.append(facts.keyframe_seconds)
 
     def summary(self, duplicates: Sequence[Duplicates] = ()) -> Summary:
         """Return the numbers of all files so far."""
@@ -194,7 +194,7 @@ class Tally:
             sizes=self._sizes.ordered(),
             frame_rates=self._rates.ordered(),
             codecs=self._codecs.ordered(),
-            keyframe_seconds=_spread(self._keyframes),
+            keyframe_seconds=_spread(self._keyframe_seconds),
             from_start=self._from_start,
             bytes=self.bytes,
             duplicates=duplicates,
@@ -206,8 +206,8 @@ def _spread(values: array[float]) -> Spread | None:
         return None
     numbers = np.frombuffer(values, dtype=np.float32)
     found = (numbers.min(), np.median(numbers), numbers.max(), numbers.sum(dtype=np.float64))
-    shortest, median, longest, total = (float(value) for value in found)
-    return Spread(shortest=shortest, median=median, longest=longest, total=total)
+    least, median, most, total = (float(value) for value in found)
+    return Spread(min=least, median=median, max=most, total=total)
 
 
 def _classes_of(videos: VideoList) -> Classes:

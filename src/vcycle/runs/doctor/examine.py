@@ -47,7 +47,8 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
     place = data if data is not None else None if recipe is None else recipe.data.path
     if place is not None:
         found = _data(recipe, location(place))
-        findings += [found] if found.level == "stop" else [found, disk.data_disk(location(place))]
+        root = None if recipe is None else getattr(recipe.data, "root", None)  # of the files that a list names
+        findings += [found] if found.level == "stop" else [found, disk.data_disk(location(root or place))]
     findings += [*machine.memory(), *(machine.compute(recipe) if torch.level == "ok" else [])]
     findings += [
         *disk.spaces(),

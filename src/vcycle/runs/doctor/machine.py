@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import VcycleError
-from vcycle.runs.doctor.finding import Finding
+from vcycle.runs.doctor.finding import Finding, Level
 from vcycle.utils.cores import cores, idle_cores
 from vcycle.utils.memory import free_memory
 from vcycle.utils.units import as_size
@@ -153,9 +153,9 @@ def memory() -> list[Finding]:
     if free < _LEAST_MEMORY:
         change = "end other programs, or raise the container's limit; data.prefetch and data.workers save some"
         return [Finding(level="slow", about="memory", found=found, change=change)]
-    level = "note" if free < _TIGHT_MEMORY else "ok"
+    level: Level = "note" if free < _TIGHT_MEMORY else "ok"
     change = "if a process is killed, lower data.workers, data.prefetch or training.batch" if level == "note" else ""
-    return [Finding(level="note" if level == "note" else "ok", about="memory", found=found, change=change)]
+    return [Finding(level=level, about="memory", found=found, change=change)]
 
 
 def limits() -> list[Finding]:
@@ -163,7 +163,7 @@ def limits() -> list[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     findings = []
     if soft != resource.RLIM_INFINITY and soft < _LEAST_FILES:
-        change = f"ulimit -n {_LEAST_FILES if hard in (resource.RLIM_INFINITY,) or hard >= _LEAST_FILES else hard}"
+        change = f"ulimit -n {_LEAST_FILES if hard == resource.RLIM_INFINITY or hard >= _LEAST_FILES else hard}"
         findings.append(Finding(level="slow", about="open files", found=f"at most {soft}", change=change))
     else:
         words = "no limit" if soft == resource.RLIM_INFINITY else f"at most {soft:,}"

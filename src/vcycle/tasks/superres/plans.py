@@ -127,6 +127,16 @@ def check_plan(recipe: SuperresRecipe, plan: Plan) -> None:
         )
 
 
+def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
+    """Warn about parts of the model that are frozen for all steps of a plan."""
+    return [
+        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} covers all {len(plan):,} steps of "
+        f"plan {plan.name}: this part is never trained"
+        for name, role in plan.baseline.roles.items()
+        if role.frozen_until * plan.baseline.batch >= plan.samples
+    ]
+
+
 def raw_frames(recipe: SuperresRecipe) -> int:
     """Number of source frames per clip at the full shape."""
     return recipe.training.frames // (2 if recipe.sampling.mirrored else 1)

@@ -152,10 +152,8 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
     def plan_notices(self, recipe: SuperresRecipe, plan: Plan, samples: int | None) -> list[str]:
         """Warnings about parts that stay frozen."""
-        from vcycle.tasks.superres.plans import never_learning
-
         del samples
-        return [f"warning: {note}" for note in never_learning(recipe, plan)]
+        return [f"warning: {note}" for note in plans.never_learning(recipe, plan)]
 
     def reference(self, recipe: SuperresRecipe, found: "ClipPairs", measured: float | None) -> Reference | None:
         """The PSNR of bicubic interpolation."""
