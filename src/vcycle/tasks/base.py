@@ -605,7 +605,7 @@ class Task(ABC, Generic[R, F]):
         *,
         chunk: int,
         overlap: int,
-        crf: int,
+        crf: int | None,
         frame_rate: float | None,
     ) -> "Tensor | None":
         """Enlarge a video; the arguments are those of `LoadedModel.upscale`.

@@ -145,7 +145,7 @@ class LoadedModel:
         *,
         chunk: int = 15,
         overlap: int = 4,
-        crf: int = 17,
+        crf: int | None = None,
         frame_rate: float | None = None,
     ) -> Tensor | None:
         """Enlarge a video, as `vcycle upscale` does.
@@ -155,11 +155,14 @@ class LoadedModel:
             out: The video file to write; needed for a path, whose frames may not fit into memory.
             chunk: Frames restored at a time; fewer need less memory.
             overlap: Extra frames on either side of a chunk, as context for the model.
-            crf: H.264 quality of the file: 17 looks lossless, 23 is smaller.
-            frame_rate: Frames per second of an image folder.
+            crf: H.264 quality of the file, by default 17, which looks lossless; 23 is smaller.
+            frame_rate: Frames per second of an image folder, which needs it.
 
         Returns:
             For frames, the enlarged ones, uint8 `(T, s·H, s·W, 3)` on the CPU; None for a file.
+
+        Warns:
+            UserWarning: if a file is damaged: its readable part is enlarged.
 
         Raises:
             VideoError: if the video cannot be read.

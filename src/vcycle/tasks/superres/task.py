@@ -255,7 +255,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         *,
         chunk: int,
         overlap: int,
-        crf: int,
+        crf: int | None,
         frame_rate: float | None,
     ) -> "Tensor | None":
         """Every frame of a video, four times as large."""
