@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError, RecipeError, VcycleError, summary
 from vcycle.tasks.base import Task, tasks
-from vcycle.tasks.prediction import Clip, Prediction
+from vcycle.tasks.prediction import Prediction, VideoInput
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.saved_weights import read_saved, refuse_untrained, run_meant, run_of
 
@@ -44,7 +44,7 @@ class LoadedModel:
     @overload
     def predict(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
         self,
-        videos: Clip,
+        videos: VideoInput,
         *,
         top: int = 5,
         views: tuple[int, int] | None = None,
@@ -54,7 +54,7 @@ class LoadedModel:
     @overload
     def predict(
         self,
-        videos: Sequence[Clip],
+        videos: Sequence[VideoInput],
         *,
         top: int = 5,
         views: tuple[int, int] | None = None,
@@ -63,7 +63,7 @@ class LoadedModel:
     ) -> list[Prediction]: ...
     def predict(
         self,
-        videos: Clip | Sequence[Clip],
+        videos: VideoInput | Sequence[VideoInput],
         *,
         top: int = 5,
         views: tuple[int, int] | None = None,
@@ -99,7 +99,7 @@ class LoadedModel:
 
     def predict_windows(
         self,
-        video: Clip,
+        video: VideoInput,
         *,
         window: float,
         stride: float | None = None,
@@ -119,7 +119,8 @@ class LoadedModel:
             top: This and the arguments below are those of `predict`.
             views: Clips per window and crops per clip.
             frame_rate: Frames per second of an array.
-            workers: Processes that decode.
+            workers: Processes that decode. The length of a file is always read in this process, which a broken file may
+                end.
 
         Raises:
             VideoError: if the video cannot be read. A window that cannot be read has an `error` instead.
@@ -131,7 +132,7 @@ class LoadedModel:
             found[0].checked()
         return found
 
-    def _predictions(self, videos: Sequence[Clip], **options: Any) -> list[Prediction]:
+    def _predictions(self, videos: Sequence[VideoInput], **options: Any) -> list[Prediction]:
         training = self.model.training
         try:
             return list(self.task.predict(self, videos, **options))
@@ -140,7 +141,7 @@ class LoadedModel:
 
     def upscale(
         self,
-        video: Clip,
+        video: VideoInput,
         out: str | Path | None = None,
         *,
         chunk: int = 15,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vcycle.data import CheckReport
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.loaded_model import LoadedModel
-    from vcycle.tasks.prediction import Clip
+    from vcycle.tasks.prediction import VideoInput
     from vcycle.tasks.superres.measuring import Quality
     from vcycle.tasks.superres.objective import Restoration
     from vcycle.tasks.superres.pairs.layouts import ClipPairs
@@ -250,7 +250,7 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
     def upscale(
         self,
         loaded: "LoadedModel",
-        video: "Clip",
+        video: "VideoInput",
         out: Path | None,
         *,
         chunk: int,

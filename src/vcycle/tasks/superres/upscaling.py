@@ -12,7 +12,7 @@ from vcycle.data.given import frames_of
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.loaded_model import LoadedModel
-from vcycle.tasks.prediction import Clip
+from vcycle.tasks.prediction import VideoInput
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, chunked
 from vcycle.tasks.superres.restoring import restore_video
@@ -24,7 +24,7 @@ __all__ = ["upscale"]
 
 def upscale(
     loaded: LoadedModel,
-    video: Clip,
+    video: VideoInput,
     out: Path | None,
     *,
     chunk: int,
