@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import av
@@ -244,6 +245,18 @@ def test_windows_of_an_array_are_those_of_its_file(vcycle, trained, here):
     assert [(one.start, one.end) for one in rows] == [(one.start, one.end) for one in of_file]
     assert all(torch.equal(one.scores, other.scores) for one, other in zip(rows, of_file, strict=True))
     assert len(rows) == 4
+
+
+def test_the_windows_of_an_array_share_its_frames(trained):
+    frames = np.broadcast_to(np.arange(120, dtype=np.uint8)[:, None, None, None], (120, 128, 128, 3))  # is copied
+    tracemalloc.start()
+    try:
+        rows = load(trained[0], device="cpu").predict_windows(frames, window=1.0, frame_rate=12)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(rows) == 10
+    assert peak < 3 * frames.nbytes  # of frames, arrays alone are traced
 
 
 @pytest.mark.parametrize(

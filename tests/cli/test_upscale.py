@@ -14,7 +14,11 @@ from matplotlib.image import imread, imsave
 from vcycle.cli.app import app
 from vcycle.data.video import probe, read_frames
 from vcycle.errors import DataError, VcycleError
+from vcycle.tasks.loaded_model import LoadedModel
+from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.superres.models.basicvsr.network import BasicVSR
+from vcycle.tasks.superres.restoring import middle_frame
+from vcycle.tasks.superres.task import SUPERRESOLUTION
 
 
 @pytest.fixture(scope="module")
@@ -212,9 +216,9 @@ def test_a_folder_without_a_rate_and_a_rate_of_a_file_are_refused(model, video, 
     out = ("-o", tmp_path / "out.mp4")
     with pytest.raises(VcycleError, match=r"in is a folder: give the frame rate of its images with --frame-rate FPS"):
         upscale(model, tmp_path / "in", *out)
-    with pytest.raises(VcycleError, match=r"--frame-rate 25 applies to image folders only; .* is a file"):
+    with pytest.raises(VcycleError, match=r"frame rate 25 applies to image folders only; .* is a file"):
         upscale(model, video, *out, "--frame-rate", 25)
-    with pytest.raises(VcycleError, match=r"--frame-rate 0: must be above 0 and at most 1000 frames per second"):
+    with pytest.raises(VcycleError, match=r"frame rate 0: must be above 0 and at most 1000 frames per second"):
         upscale(model, tmp_path / "in", *out, "--frame-rate", 0)
     with pytest.raises(DataError, match=r"in: no pictures; supported: "):
         upscale(model, tmp_path / "in", *out, "--frame-rate", 25)
@@ -276,3 +280,42 @@ def test_a_cut_file_is_restored_and_called_cut(model, write_cut_video, tmp_path,
     assert f"warning: {cut}: {info.incomplete}; the readable part is restored" in said.err.replace("\n", " ")
     assert json.loads(said.out)["incomplete"] == info.incomplete
     assert probe(str(tmp_path / "out.mp4")).info.frames == info.frames
+
+
+@pytest.fixture(scope="module")
+def loaded():
+    network = BasicVSR(blocks=1, channels=8, head_channels=8).eval()
+    recipe = load_recipe("reds/basicvsr_m")
+    return LoadedModel(model=network, task=SUPERRESOLUTION, recipe=recipe, classes=(), origin="", step=0)
+
+
+def test_in_python_too_a_cut_file_is_called_cut(loaded, write_cut_video, tmp_path):
+    cut = write_cut_video(tmp_path / "cut.mkv")
+    with pytest.warns(UserWarning, match=r"cut\.mkv: ends after 2\..* s; the readable part is restored"):
+        loaded.upscale(cut, tmp_path / "out.mp4")
+    assert probe(str(tmp_path / "out.mp4")).info.frames == probe(str(cut)).info.frames
+
+
+def test_in_python_too_what_cannot_be_is_refused_in_a_line(loaded, video, tmp_path):
+    (tmp_path / "pictures").mkdir()
+    (tmp_path / "link.mp4").symlink_to(video)
+    before, frames, out = video.read_bytes(), np.zeros((2, 16, 24, 3), np.uint8), tmp_path / "out.mp4"
+    for message, given, options in (
+        ("is the video itself: choose another file", (video, video), {}),
+        ("is the video itself: choose another file", (str(video), tmp_path / "link.mp4"), {}),
+        ("frame rate 25 applies to image folders only; .* is a file", (video, out), {"frame_rate": 25}),
+        ("pictures is a folder: give the frame rate .*frame_rate=FPS", (tmp_path / "pictures", out), {}),
+        ("frame rate 0: must be above 0", (tmp_path / "pictures", out), {"frame_rate": 0}),
+        ("out=.*: for a video at a path", (frames, out), {}),
+        ("crf=23: for a video at a path", (frames,), {"crf": 23}),
+        ("frame_rate=25: for a video at a path", (frames,), {"frame_rate": 25}),
+    ):
+        with pytest.raises(DataError, match=message):
+            loaded.upscale(*given, **options)
+    assert video.read_bytes() == before
+    assert not out.exists()
+
+
+def test_a_file_has_its_own_colours_whatever_the_rate(tmp_path):
+    video = write_video(tmp_path / "in.mp4", size=(16, 1280))  # no matrix is named: that of BT.709
+    assert np.array_equal(middle_frame(str(video), frame_rate=25), middle_frame(str(video)))

@@ -53,7 +53,7 @@ def test_an_export_holds_weights_recipe_plan_classes_and_evaluation(vcycle, trai
     run, printed = trained
     told = json.loads(vcycle("export", run, "-o", "new/folder/x.safetensors", "--json").out)
     assert told["step"] == 6
-    assert told["file"] == "new/folder/x.safetensors"
+    assert (told["file"], told["format"]) == ("new/folder/x.safetensors", "safetensors")
     with safetensors.safe_open("new/folder/x.safetensors", framework="pt") as file:
         metadata, names = file.metadata(), set(file.keys())
     assert len(names) == told["tensors"]

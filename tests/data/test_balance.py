@@ -32,7 +32,7 @@ def test_an_item_comes_again_only_when_all_of_its_class_have_come():
     for label in (0, 1, 3):
         times = np.bincount(found, minlength=100)[label == LABELS]
         assert times.max() - times.min() <= 1
-    assert Balance(LABELS).most == 7  # 33 samples of 5 items
+    assert Balance(LABELS).max_repeats == 7  # 33 samples of 5 items
     first = of_epoch(stream, 0)
     assert (np.diff(LABELS[first]) != 0).sum() > 40  # classes are mixed
 
@@ -74,6 +74,8 @@ def test_a_loader_of_ones_own_draws_the_same_and_refuses_the_state_of_another_or
     plain = vcycle.loader(Numbers(), PLAN, seed=1)
     state = vcycle.loader(Numbers(), PLAN, seed=1, balance=balance).state_dict()
     vcycle.loader(Numbers(), PLAN, seed=1, balance=Balance(list(LABELS))).load_state_dict(state)
+    for same in (1, np.float64(1)):
+        vcycle.loader(Numbers(), PLAN, seed=1, balance=Balance(LABELS, same)).load_state_dict(state)
     for other in (Balance(LABELS, 0.5), Balance(LABELS[::-1])):
         with pytest.raises(CheckpointError, match=r"with balance .* its batches would differ"):
             vcycle.loader(Numbers(), PLAN, seed=1, balance=other).load_state_dict(state)

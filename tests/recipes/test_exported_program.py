@@ -71,7 +71,7 @@ def test_a_program_runs_by_torch_alone_on_any_batch(trained, tmp_path):
 
 @pytest.mark.skipif(
     not all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime"))),
-    reason="onnx, onnxscript and onnxruntime are not installed; nothing depends on them",
+    reason="onnx, onnxscript and onnxruntime are not installed",
 )
 def test_an_onnx_program_gives_the_same_on_any_batch(trained, tmp_path):
     import onnx

@@ -136,4 +136,4 @@ def test_what_does_not_fit_the_classes_is_refused(make_training, digit_videos, o
 def test_the_mean_over_classes_counts_each_class_once():
     scores = torch.eye(3, dtype=torch.float64)[[0, 0, 0, 1, 0, 0]]
     found = evaluate(Scores(videos=torch.arange(6), scores=scores, labels=torch.tensor([0, 0, 0, 1, 1, 0])), "")
-    assert (found.top1, found.mean_class) == (pytest.approx(5 / 6), pytest.approx((1 + 0.5) / 2))
+    assert (found.top1, found.mean_class_accuracy) == (pytest.approx(5 / 6), pytest.approx((1 + 0.5) / 2))

@@ -22,7 +22,7 @@ def export(
             "--out", "-o", metavar="FILE", help="Output file; by default RUN/model.safetensors (.pt2, .onnx)."
         ),
     ] = None,
-    form: Annotated[
+    file_format: Annotated[
         str,
         typer.Option(
             "--format",
@@ -43,14 +43,14 @@ def export(
     recipe, the plan and the class names. Every command that takes a model, and `init=FILE`, reads it from any folder.
     A program takes clips of the baseline's shape in batches of any size; PyTorch or an ONNX runtime runs it.
     """
-    if form not in _ENDINGS:
+    if file_format not in _ENDINGS:
         known = list(_ENDINGS)
-        raise RecipeError(f"--format {form!r} is unknown: {', '.join(known[:-1])} or {known[-1]}")
-    ending = _ENDINGS[form]
+        raise RecipeError(f"--format {file_format!r} is unknown: {', '.join(known[:-1])} or {known[-1]}")
+    ending = _ENDINGS[file_format]
     if out is not None and out.suffix != ending:
         raise RecipeError(f"--out {out}: a name that ends in {ending} is accepted")
-    if to is not None and form != "safetensors":
-        raise RecipeError(f"--to {to} names tensors of safetensors; --format {form} writes a program")
+    if to is not None and file_format != "safetensors":
+        raise RecipeError(f"--to {to} names tensors of safetensors; --format {file_format} writes a program")
     from vcycle.runs.export import OWN, namings
     from vcycle.tasks.saved_weights import read_saved, run_meant, run_of
 
@@ -63,8 +63,8 @@ def export(
         raise RecipeError(f"{run} is not the folder of a run{run_meant(run)}")
     saved = read_saved(run, message, raw=raw)
     step = 0 if saved.trained is None else saved.trained.step
-    about = {"run": str(run), "file": str(file), "step": step}
-    if form == "safetensors":
+    about = {"run": str(run), "file": str(file), "format": file_format, "step": step}
+    if file_format == "safetensors":
         from vcycle.runs.export import export as write
 
         tensors = write(saved, file, naming=to or OWN)
@@ -76,9 +76,9 @@ def export(
     else:
         from vcycle.runs.export_program import export_program
 
-        facts = export_program(saved, file, form, message)
-        about |= {"format": form, **facts}
-        said = f"{form} program after step {step:,} for inputs {' × '.join(facts['input'])}"
+        facts = export_program(saved, file, file_format, message)
+        about |= facts
+        said = f"{file_format} program after step {step:,} for inputs {' × '.join(facts['input'])}"
     if json:
         print_json(about)
     else:

@@ -49,7 +49,7 @@ class Balance:
             raise DataError(f"Balance: groups are {found.dtype} {found.shape}: one whole number per item, from 0")
         if not 0 <= strength <= 1:
             raise DataError(f"Balance: strength={strength!r}: must be from 0 to 1")
-        self.strength = strength
+        self.strength = strength = float(strength)  # 1 is the same order as 1.0
         self._size = size = len(found)
         self._counts = counts = np.bincount(found)
         weights = np.where(counts > 0, np.rint(counts ** (1.0 - strength) * _FINE), 0.0).astype(np.int64)
@@ -79,7 +79,7 @@ class Balance:
         return self._counts
 
     @property
-    def most(self) -> int:
+    def max_repeats(self) -> int:
         """The most samples of one item in an epoch."""
         return int((-(-self.quotas // np.maximum(self._counts, 1))).max())
 

@@ -14,7 +14,7 @@ from vcycle.data.info import VideoInfo
 from vcycle.data.source import Box, Frames, FrameSource, resample
 from vcycle.errors import DataError
 
-__all__ = ["GivenSource", "frames_of"]
+__all__ = ["ArraySource", "frames_of"]
 
 
 def frames_of(given: Tensor | NDArray[np.uint8], name: str) -> Tensor:
@@ -38,7 +38,7 @@ def frames_of(given: Tensor | NDArray[np.uint8], name: str) -> Tensor:
     return frames[None] if frames.ndim == 3 else frames
 
 
-class GivenSource:
+class ArraySource:
     """Reads frames of some videos from memory, of the others from another source."""
 
     def __init__(self, given: Mapping[int, Tensor], others: FrameSource, frame_rate: float) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.loaded_model import LoadedModel
     from vcycle.tasks.models import ModelRegistry
-    from vcycle.tasks.prediction import Clip, Prediction
+    from vcycle.tasks.prediction import Prediction, VideoInput
     from vcycle.train.log import Watched
     from vcycle.train.objective import Objective
     from vcycle.train.outcome import EvalResult
@@ -578,7 +578,7 @@ class Task(ABC, Generic[R, F]):
     def predict(
         self,
         loaded: "LoadedModel",
-        videos: "Sequence[Clip]",
+        videos: "Sequence[VideoInput]",
         *,
         top: int,
         views: tuple[int, int] | None,
@@ -600,12 +600,12 @@ class Task(ABC, Generic[R, F]):
     def upscale(
         self,
         loaded: "LoadedModel",
-        video: "Clip",
+        video: "VideoInput",
         out: "Path | None",
         *,
         chunk: int,
         overlap: int,
-        crf: int,
+        crf: int | None,
         frame_rate: float | None,
     ) -> "Tensor | None":
         """Enlarge a video; the arguments are those of `LoadedModel.upscale`.

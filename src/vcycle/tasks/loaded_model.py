@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError, RecipeError, VcycleError, summary
 from vcycle.tasks.base import Task, tasks
-from vcycle.tasks.prediction import Clip, Prediction
+from vcycle.tasks.prediction import Prediction, VideoInput
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.saved_weights import read_saved, refuse_untrained, run_meant, run_of
 
@@ -44,7 +44,7 @@ class LoadedModel:
     @overload
     def predict(  # type: ignore[overload-overlap]  # a str is a sequence of str, too
         self,
-        videos: Clip,
+        videos: VideoInput,
         *,
         top: int = 5,
         views: tuple[int, int] | None = None,
@@ -54,7 +54,7 @@ class LoadedModel:
     @overload
     def predict(
         self,
-        videos: Sequence[Clip],
+        videos: Sequence[VideoInput],
         *,
         top: int = 5,
         views: tuple[int, int] | None = None,
@@ -63,7 +63,7 @@ class LoadedModel:
     ) -> list[Prediction]: ...
     def predict(
         self,
-        videos: Clip | Sequence[Clip],
+        videos: VideoInput | Sequence[VideoInput],
         *,
         top: int = 5,
         views: tuple[int, int] | None = None,
@@ -99,7 +99,7 @@ class LoadedModel:
 
     def predict_windows(
         self,
-        video: Clip,
+        video: VideoInput,
         *,
         window: float,
         stride: float | None = None,
@@ -119,7 +119,8 @@ class LoadedModel:
             top: This and the arguments below are those of `predict`.
             views: Clips per window and crops per clip.
             frame_rate: Frames per second of an array.
-            workers: Processes that decode.
+            workers: Processes that decode. The length of a file is always read in this process, which a broken file may
+                end.
 
         Raises:
             VideoError: if the video cannot be read. A window that cannot be read has an `error` instead.
@@ -131,7 +132,7 @@ class LoadedModel:
             found[0].checked()
         return found
 
-    def _predictions(self, videos: Sequence[Clip], **options: Any) -> list[Prediction]:
+    def _predictions(self, videos: Sequence[VideoInput], **options: Any) -> list[Prediction]:
         training = self.model.training
         try:
             return list(self.task.predict(self, videos, **options))
@@ -140,12 +141,12 @@ class LoadedModel:
 
     def upscale(
         self,
-        video: Clip,
+        video: VideoInput,
         out: str | Path | None = None,
         *,
         chunk: int = 15,
         overlap: int = 4,
-        crf: int = 17,
+        crf: int | None = None,
         frame_rate: float | None = None,
     ) -> Tensor | None:
         """Enlarge a video, as `vcycle upscale` does.
@@ -155,11 +156,14 @@ class LoadedModel:
             out: The video file to write; needed for a path, whose frames may not fit into memory.
             chunk: Frames restored at a time; fewer need less memory.
             overlap: Extra frames on either side of a chunk, as context for the model.
-            crf: H.264 quality of the file: 17 looks lossless, 23 is smaller.
-            frame_rate: Frames per second of an image folder.
+            crf: H.264 quality of the file, by default 17, which looks lossless; 23 is smaller.
+            frame_rate: Frames per second of an image folder, which needs it.
 
         Returns:
             For frames, the enlarged ones, uint8 `(T, s·H, s·W, 3)` on the CPU; None for a file.
+
+        Warns:
+            UserWarning: if a file is damaged: its readable part is enlarged.
 
         Raises:
             VideoError: if the video cannot be read.

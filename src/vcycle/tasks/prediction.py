@@ -11,9 +11,9 @@ from torch import Tensor
 
 from vcycle.data.video import VideoError
 
-__all__ = ["Clip", "Prediction"]
+__all__ = ["Prediction", "VideoInput"]
 
-Clip: TypeAlias = str | Path | Tensor | NDArray[np.uint8]
+VideoInput: TypeAlias = str | Path | Tensor | NDArray[np.uint8]
 """A video: a path or URL, or its frames, uint8 `(T, H, W, 3)`, RGB; a single picture `(H, W, 3)`."""
 
 

@@ -124,7 +124,7 @@ def open_journal(
     *,
     start: int,
     repeats: int,
-    often: int,
+    max_draws_per_epoch: int,
     limit: float,
     on_message: Callable[[str], None],
     ranks: Ranks,
@@ -138,7 +138,7 @@ def open_journal(
         first=state.plan.samples_before(start),
         clips=state.plan.baseline.clips,
         repeats=repeats,
-        often=often,
+        max_draws_per_epoch=max_draws_per_epoch,
         limit=limit,
         on_message=on_message,
     )

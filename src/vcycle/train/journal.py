@@ -36,7 +36,7 @@ class Journal:
         first: int,
         clips: int,
         repeats: int = 1,
-        often: int = 1,
+        max_draws_per_epoch: int = 1,
         limit: float,
         on_message: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -49,7 +49,7 @@ class Journal:
             first: Position in the sample stream at which the run starts or resumes.
             clips: Length of the training set.
             repeats: Samples of each item in succession.
-            often: The most times that an item comes in a pass over the training set.
+            max_draws_per_epoch: The most times that an item is drawn in an epoch, repeats in succession not counted.
             limit: The share of replaced samples above which the run stops.
             on_message: Called once for each bad video.
 
@@ -59,7 +59,7 @@ class Journal:
         self._lines = JsonLines(path)
         self._lines.keep({})
         self._totals = totals
-        self._clips, self._repeats, self._often = clips, repeats, often
+        self._clips, self._repeats, self._max_draws = clips, repeats, max_draws_per_epoch
         self._enough = min(_FEW, clips)
         self._resume = f"vcycle train {shlex.quote(str(path.parent))} --resume"
         self._limit = limit
@@ -114,7 +114,7 @@ class Journal:
         """
         seen, replaced = self._totals.seen, self._totals.replaced
         by_one_file = (
-            self._often * self._repeats * math.ceil(seen / (self._repeats * self._clips)) if self._limit else 0
+            self._max_draws * self._repeats * math.ceil(seen / (self._repeats * self._clips)) if self._limit else 0
         )
         if seen >= self._enough and replaced > max(self._limit * seen, by_one_file):
             files = "1 bad file" if len(self._bad) == 1 else f"{len(self._bad):,} bad files"

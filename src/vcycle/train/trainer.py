@@ -155,7 +155,7 @@ def fit(
                 state,
                 start=start,
                 repeats=config.repeats,
-                often=1 if balance is None else balance.most,
+                max_draws_per_epoch=1 if balance is None else balance.max_repeats,
                 limit=options.bad_limit,
                 on_message=on_any_rank,
                 ranks=ranks,

@@ -20,6 +20,10 @@ OPTIONAL = {
     "fsspec": "videos at URLs",
     "lightning": "Lightning",
     "transformers": "Hugging Face's models and Trainer",
+    "accelerate": "Hugging Face's Trainer",
+    "onnxscript": "export to ONNX",
+    "onnx": "export to ONNX",
+    "onnxruntime": "checking the export to ONNX",
     "tensorboard": "a log for TensorBoard",
     "ray": "preparing and predicting on a cluster",
 }

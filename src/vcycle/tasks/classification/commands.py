@@ -3,7 +3,7 @@
 import io
 import re
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -140,12 +140,13 @@ def predict(
     refuse("needs --out FOLDER", of_runs | {"--part": part, "--merge": merge})
     predictor = open_predictor(model, changes, len(paths), message)
     rows: list[dict[str, Any]] = []
+    failed = False
     windows: list[Prediction] = []
 
     def show(part: Prediction) -> None:
         """Show a window as soon as it is predicted: a video may have thousands."""
         if overlay is not None:
-            windows.append(part)
+            windows.append(replace(part, scores=None))
         name = f"{part.source} {part.start:.2f}-{part.end:.2f} s"
         if part.error is not None:
             message(f"error: {name}: {part.error}")
@@ -157,17 +158,19 @@ def predict(
             message(f"error: {row[predictor.item]}: {row['error']}")
         elif not json and window is None:
             result(f"{row[predictor.item]}: {_listed_classes(row['classes'])}")
-        rows.append(row)
+        failed |= has_failed(row)
+        if json:
+            rows.append(row)
+    if json:  # before the overlay, which may fail
+        about = {"model": str(model), "weights": predictor.loaded.origin, "protocol": predictor.protocol}
+        print_json(about | {f"{predictor.item}s": rows})
     if overlay is not None and windows:
         from vcycle.tasks.classification.overlay import write_overlay
 
         with progress() as shown:
             write_overlay(paths[0], windows, overlay, progress=lambda *done: shown.count("writing frames", *done))
         message(f"overlay: {overlay}")
-    if json:
-        about = {"model": str(model), "weights": predictor.loaded.origin, "protocol": predictor.protocol}
-        print_json(about | {f"{predictor.item}s": rows})
-    if any(map(has_failed, rows)):
+    if failed:
         raise typer.Exit(2)
 
 

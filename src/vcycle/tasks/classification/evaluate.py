@@ -185,8 +185,9 @@ def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int, it
     """Format the main metric, the number of videos, and the protocol."""
     if evaluation.map is None:
         numbers = f"top-1 {evaluation.top1:.1%}"
-        if evaluation.mean_class is not None and f"{evaluation.mean_class:.1%}" != f"{evaluation.top1:.1%}":
-            numbers += f", mean per class {evaluation.mean_class:.1%}"
+        mean = evaluation.mean_class_accuracy
+        if mean is not None and f"{mean:.1%}" != f"{evaluation.top1:.1%}":
+            numbers += f", mean per class {mean:.1%}"
         numbers += f", top-5 {evaluation.top5:.1%}" if classes > 5 else ""  # with 5 or fewer it is 100 %
     else:
         numbers = f"mAP {evaluation.map:.1%}"

@@ -32,7 +32,7 @@ class RecognitionMetrics:
     """For multi-label videos: mean average precision over classes, in 0..1."""
     map_classes: int | None = None
     """Number of classes in that mean: those with at least one video."""
-    mean_class: float | None = None
+    mean_class_accuracy: float | None = None
     """For single-label videos: mean over classes of the top-1 accuracy, in 0..1, of those with at least one video."""
 
     @property
@@ -92,7 +92,7 @@ def evaluate(scores: Scores, protocol: str) -> RecognitionMetrics:
         protocol=protocol,
         map=None if counted is None else float(counted.mean()) if len(counted) else 0.0,
         map_classes=None if counted is None else len(counted),
-        mean_class=None if multi_label else _mean_class(scores),
+        mean_class_accuracy=None if multi_label else _mean_class(scores),
     )
 
 

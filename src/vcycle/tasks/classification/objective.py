@@ -91,8 +91,10 @@ class Recognition:
     def loss(self, model: nn.Module, clips: Tensor, labels: Tensor, *, block: int | None = None) -> Tensor:
         """The training loss, the mean over the clips of a batch.
 
-        Class weights multiply the loss of each clip. The mean is over the number of clips, not over their weights, so
-        that it does not depend on how a batch is split into micro-batches and over ranks.
+        Class weights multiply the cross-entropy term of each target class: with hard labels, the loss of each clip.
+        With label smoothing or mixup, a clip has several target classes, each with its own weight. The mean is over the
+        number of clips, not over their weights, so that it does not depend on how a batch is split into micro-batches
+        and over ranks.
 
         Args:
             model: Maps `(B, C, T, H, W)` to logits `(B, classes)`.

@@ -8,14 +8,14 @@ import numpy as np
 from torch import Tensor
 
 from vcycle.data import Replacement, VideoDataset, VideoError, VideoList
-from vcycle.data.given import GivenSource, frames_of
+from vcycle.data.given import ArraySource, frames_of
 from vcycle.errors import DataError
 from vcycle.tasks.classification.eval_report import top_classes
 from vcycle.tasks.classification.evaluate import views_of
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.classification.sampling import grids_of
 from vcycle.tasks.loaded_model import LoadedModel
-from vcycle.tasks.prediction import Clip, Prediction
+from vcycle.tasks.prediction import Prediction, VideoInput
 from vcycle.tasks.recipes import override_trained
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Predictor:
 
     def predict(
         self,
-        videos: Sequence[Clip],
+        videos: Sequence[VideoInput],
         top: int,
         *,
         frame_rate: float | None = None,
@@ -104,7 +104,7 @@ class Predictor:
 
     def predict_windows(
         self,
-        video: Clip,
+        video: VideoInput,
         top: int,
         *,
         window: float,
@@ -113,6 +113,8 @@ class Predictor:
         on_fault: Callable[[str], None] = lambda _: None,
     ) -> Iterator[Prediction]:
         """Predict the classes of each window of a video; a single prediction with an error if it cannot be read.
+
+        Its length is read in this process, not in a worker.
 
         Args:
             video: A path, a URL or an array.
@@ -130,8 +132,10 @@ class Predictor:
             raise DataError(f"window={window:g}, stride={stride:g}: both are seconds, above 0")
         if self._frame_rate is not None:
             raise DataError(f"window={window:g} s: an {self.item} has no time windows; give whole {self.item}s")
-        if frame_rate is None and not isinstance(video, str | Path):
-            raise DataError(f"window={window:g} s of an array: give its frame_rate")
+        if not isinstance(video, str | Path):
+            if frame_rate is None:
+                raise DataError(f"window={window:g} s of an array: give its frame_rate")
+            video = frames_of(video, "array 0")  # once, because it may copy them: all windows share the frames
         whole = self._dataset([video], frame_rate)
         try:
             duration = whole.source.info(0).duration
@@ -177,7 +181,7 @@ class Predictor:
             yield row
 
     def _dataset(
-        self, videos: Sequence[Clip], frame_rate: float | None, spans: Sequence[tuple[float, float]] = ()
+        self, videos: Sequence[VideoInput], frame_rate: float | None, spans: Sequence[tuple[float, float]] = ()
     ) -> VideoDataset:
         """The dataset of videos, or of parts of them in seconds."""
         given: dict[int, Tensor] = {}
@@ -206,7 +210,7 @@ class Predictor:
                 )
             if frame_rate is not None and not 0 < frame_rate < np.inf:
                 raise DataError(f"frame_rate={frame_rate:g}: must be above 0")
-            dataset.source = GivenSource(given, dataset.source, frame_rate or 1.0)
+            dataset.source = ArraySource(given, dataset.source, frame_rate or 1.0)
         return dataset
 
     def _scored(self, dataset: VideoDataset, top: int, on_fault: Callable[[str], None]) -> Iterator[Prediction]:
@@ -218,7 +222,7 @@ class Predictor:
             path, _, what = fault.removeprefix(f"damaged {self.item} ").rpartition(": ")
             damaged[path] = what
 
-        # At most one process per clip; but at least one, because a broken file may kill the process that reads it.
+        # At most one process per clip.
         workers = min(self.recipe.data.workers, len(dataset) * views_of(self.recipe).clips)
         recipe = self.recipe.model_copy(update={"data": self.recipe.data.model_copy(update={"workers": workers})})
         made = loaded.task.evaluator(recipe, dataset, loaded.classes, final=True)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
     from vcycle.tasks.loaded_model import LoadedModel
-    from vcycle.tasks.prediction import Clip, Prediction
+    from vcycle.tasks.prediction import Prediction, VideoInput
 
 __all__ = ["ClassificationTask", "chance_of", "decoded", "percentage"]
 
@@ -231,7 +231,7 @@ class ClassificationTask(Task[R, VideoList]):
     def predict(
         self,
         loaded: "LoadedModel",
-        videos: "Sequence[Clip]",
+        videos: "Sequence[VideoInput]",
         *,
         top: int,
         views: tuple[int, int] | None,

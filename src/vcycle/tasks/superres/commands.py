@@ -10,7 +10,7 @@ from vcycle.console.figures import check_figure, save_figure
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import VcycleError
-from vcycle.tasks.superres.scale import SCALE
+from vcycle.tasks.superres.scale import CRF, SCALE
 from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from vcycle.tasks.superres.models.clips import Restorer
 
 __all__ = ["upscale"]
-
-_FASTEST = 1000
 
 
 def upscale(
@@ -41,7 +39,7 @@ def upscale(
     ] = 4,
     crf: Annotated[
         int, typer.Option("--crf", min=0, max=51, help="H.264 quality: 17 looks lossless, 23 is smaller.")
-    ] = 17,
+    ] = CRF,
     compare: Annotated[
         Path | None, typer.Option("--compare", help="Save the middle frame as an image: bicubic next to the model.")
     ] = None,
@@ -61,7 +59,6 @@ def upscale(
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
     if resolved(out) == resolved(video):
         raise VcycleError(f"--out {out} is the video itself: choose another file")
-    _check_rate(video, frame_rate)
     if compare is not None:
         check_figure(compare)  # before the long part
     elif reference is not None:
@@ -71,9 +68,10 @@ def upscale(
 
     from vcycle.data.prepare.decoding import open_whole
     from vcycle.tasks.superres.figures import compared_panels, restored_figure
-    from vcycle.tasks.superres.restoring import middle_frame, restore_video
+    from vcycle.tasks.superres.restoring import check_rate, middle_frame, restore_video
     from vcycle.train.threads import use_threads
 
+    check_rate(str(video), frame_rate)
     if device == "cuda" and not torch.cuda.is_available():
         raise VcycleError("--device is cuda, but torch finds no CUDA device: use cpu or auto")
     where = torch.device("cuda" if device != "cpu" and torch.cuda.is_available() else "cpu")
@@ -82,8 +80,6 @@ def upscale(
     message(f"{model}: {description}")
     info = open_whole(str(video), frame_rate).info
     message(f"{video}: {info.frames:,} frames of {info.width} × {info.height}, {info.fps:.5g} per second")
-    if info.incomplete:
-        message(f"warning: {video}: {info.incomplete}; the readable part is restored")
     truth = None
     if reference is not None:
         rate = frame_rate if reference.is_dir() else None
@@ -101,9 +97,8 @@ def upscale(
             frame_rate=frame_rate,
             precision=precision if where.type == "cuda" else "fp32",
             progress=lambda done, total: shown.count("restoring frames", done, total),
+            on_fault=lambda fault: message(f"warning: {fault}"),
         )
-    if missing:
-        message(f"{missing:,} frames of {video} cannot be decoded and repeat the previous frame")
     if compare is not None:
         panels = compared_panels(bicubic, restored, truth)
         save_figure(restored_figure(panels), compare, dpi="figure")
@@ -113,14 +108,14 @@ def upscale(
             {
                 "out": str(out),
                 "frames": info.frames,
-                "width": 4 * info.width,
-                "height": 4 * info.height,
+                "width": SCALE * info.width,
+                "height": SCALE * info.height,
                 "missing": missing,
             }
             | ({"incomplete": info.incomplete} if info.incomplete else {})
         )
         return
-    result(f"{out}: {info.frames:,} frames of {4 * info.width} × {4 * info.height}")
+    result(f"{out}: {info.frames:,} frames of {SCALE * info.width} × {SCALE * info.height}")
 
 
 def _check_reference(reference: Path, original: "VideoInfo", video: Path, info: "VideoInfo") -> None:
@@ -132,18 +127,6 @@ def _check_reference(reference: Path, original: "VideoInfo", video: Path, info: 
             f"--reference {reference} has {found[0]:,} frames of {found[1]} × {found[2]}; the original of {video} has "
             f"{expected[0]:,} of {expected[1]} × {expected[2]}"
         )
-
-
-def _check_rate(video: Path, frame_rate: float | None) -> None:
-    """Refuse an image folder without a frame rate, and a frame rate for a video file."""
-    if video.is_dir() and frame_rate is None:
-        raise VcycleError(f"{video} is a folder: give the frame rate of its images with --frame-rate FPS")
-    if frame_rate is None:
-        return
-    if not video.is_dir():
-        raise VcycleError(f"--frame-rate {frame_rate:g} applies to image folders only; {video} is a file")
-    if not 0 < frame_rate <= _FASTEST:
-        raise VcycleError(f"--frame-rate {frame_rate:g}: must be above 0 and at most {_FASTEST} frames per second")
 
 
 def _opened(model: Path) -> "tuple[nn.Module, str, str]":

@@ -163,13 +163,3 @@ def _roles(recipe: SuperresRecipe) -> dict[str, Role]:
 
 def _warmup(section: FactorWarmupSection | None) -> FactorWarmup | None:
     return None if section is None else FactorWarmup(steps=section.steps, law=section.law, factor=section.factor)
-
-
-def never_learning(recipe: SuperresRecipe, plan: Plan) -> list[str]:
-    """Warn about parts of the model that are frozen for all steps of a plan."""
-    return [
-        f"training.{name}.frozen_steps={getattr(recipe.training, name).frozen_steps} covers all {len(plan):,} steps of "
-        f"plan {plan.name}: this part is never trained"
-        for name, role in plan.baseline.roles.items()
-        if role.frozen_until * plan.baseline.batch >= plan.samples
-    ]

@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from vcycle.data.pictures import holds_pictures
 from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
 from vcycle.data.video import VideoError
 from vcycle.data.video.colours import PICTURES, Appearance, appearance_of, check_convertible
 from vcycle.data.video.scaling import Scaler
 from vcycle.data.video.writing import written_video
+from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, chunked
 from vcycle.tasks.superres.scale import SCALE
 
-__all__ = ["Restored", "middle_frame", "restore_video"]
+__all__ = ["Restored", "check_rate", "middle_frame", "restore_video"]
+
+_FASTEST = 1000
 
 
 class Restored(NamedTuple):
@@ -36,6 +40,25 @@ class Restored(NamedTuple):
     """The middle frame as restored, of the same shape."""
 
 
+def check_rate(source: str, frame_rate: float | None) -> None:
+    """Refuse an image folder without a frame rate, and a frame rate for a video file.
+
+    Raises:
+        DataError: if the source is such, or the rate is not above 0 and at most 1000.
+    """
+    is_folder = Path(source).is_dir()
+    if is_folder and frame_rate is None:
+        raise DataError(
+            f"{source} is a folder: give the frame rate of its images with --frame-rate FPS (in Python: frame_rate=FPS)"
+        )
+    if frame_rate is None:
+        return
+    if not is_folder:
+        raise DataError(f"frame rate {frame_rate:g} applies to image folders only; {source} is a file")
+    if not 0 < frame_rate <= _FASTEST:
+        raise DataError(f"frame rate {frame_rate:g}: must be above 0 and at most {_FASTEST} frames per second")
+
+
 def restore_video(
     model: Restorer,
     source: str,
@@ -48,6 +71,7 @@ def restore_video(
     frame_rate: float | None = None,
     precision: str = "fp32",
     progress: Callable[[int, int], None] = lambda *_: None,
+    on_fault: Callable[[str], None] = lambda _: None,
 ) -> Restored:
     """Restore a video, a chunk of frames at a time: memory does not grow with its length.
 
@@ -65,15 +89,20 @@ def restore_video(
         frame_rate: Frame rate of an image folder.
         precision: The precision of the forward pass: `fp32`, `bf16` or `fp16`.
         progress: Called with the number of frames done and the total.
+        on_fault: Called with each fault of a source that is restored in spite of it.
 
     Raises:
         VideoError: if the source cannot be read, or its colors cannot be converted.
-        DataError: if the file cannot be written or cannot hold the source's audio, or the model's output is not finite.
+        DataError: if the frame rate does not fit the source, the file cannot be written or cannot hold the source's
+            audio, or the model's output is not finite.
     """
+    check_rate(source, frame_rate)
     whole = open_whole(source, frame_rate)
     if not whole.info.frames:
         raise VideoError(source, "has no frames")
-    appearance = PICTURES if frame_rate is not None else appearance_of(source)
+    if whole.info.incomplete:
+        on_fault(f"{source}: {whole.info.incomplete}; the readable part is restored")
+    appearance = _appearance(source, frame_rate)
     check_convertible(source, appearance.colours)
     frames = _Frames(whole, appearance, device)
     with (
@@ -96,6 +125,8 @@ def restore_video(
                 _uint16(frame) if appearance.colours.is_hdr else _picture(to_uint8(frame)), int(whole.pts[number])
             )
             progress(number + 1, whole.info.frames)
+    if frames.missing:
+        on_fault(f"{source}: {frames.missing:,} frames cannot be decoded and repeat another")
     enlarged = functional.interpolate(frames.kept[None], scale_factor=SCALE, mode="bicubic", align_corners=False)
     return Restored(frames.missing, _picture(to_uint8(enlarged)[0]), restored)
 
@@ -111,11 +142,16 @@ def middle_frame(source: str, frame_rate: float | None = None) -> NDArray[np.uin
         VideoError: if the source cannot be read.
     """
     whole = open_whole(source, frame_rate)
-    frames = _Frames(whole, PICTURES if frame_rate is not None else appearance_of(source), torch.device("cpu"))
+    frames = _Frames(whole, _appearance(source, frame_rate), torch.device("cpu"))
     for number, frame in enumerate(frames):
         if number == frames.middle:
             return _picture(to_uint8(frame))
     raise VideoError(source, "has no frames")
+
+
+def _appearance(source: str, frame_rate: float | None) -> Appearance:
+    """The colors of a source; those of pictures only if it is opened as pictures."""
+    return PICTURES if frame_rate is not None and holds_pictures(source) else appearance_of(source)
 
 
 class _Frames:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vcycle.data import CheckReport
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.loaded_model import LoadedModel
-    from vcycle.tasks.prediction import Clip
+    from vcycle.tasks.prediction import VideoInput
     from vcycle.tasks.superres.measuring import Quality
     from vcycle.tasks.superres.objective import Restoration
     from vcycle.tasks.superres.pairs.layouts import ClipPairs
@@ -248,12 +248,12 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
     def upscale(
         self,
         loaded: "LoadedModel",
-        video: "Clip",
+        video: "VideoInput",
         out: Path | None,
         *,
         chunk: int,
         overlap: int,
-        crf: int,
+        crf: int | None,
         frame_rate: float | None,
     ) -> "Tensor | None":
         """Every frame of a video, four times as large."""

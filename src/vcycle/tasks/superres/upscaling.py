@@ -1,5 +1,6 @@
 """Upscales videos with a loaded model, from Python."""
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -11,22 +12,24 @@ from vcycle.data.given import frames_of
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.loaded_model import LoadedModel
-from vcycle.tasks.prediction import Clip
+from vcycle.tasks.prediction import VideoInput
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, chunked
 from vcycle.tasks.superres.restoring import restore_video
+from vcycle.tasks.superres.scale import CRF
+from vcycle.utils.reading import resolved
 
 __all__ = ["upscale"]
 
 
 def upscale(
     loaded: LoadedModel,
-    video: Clip,
+    video: VideoInput,
     out: Path | None,
     *,
     chunk: int,
     overlap: int,
-    crf: int,
+    crf: int | None,
     frame_rate: float | None,
 ) -> Tensor | None:
     """Upscale a video; see `vcycle.tasks.loaded_model.LoadedModel.upscale`."""
@@ -35,6 +38,8 @@ def upscale(
     if isinstance(video, str | Path):
         if out is None:
             raise DataError(f"{video}: give out=FILE.mp4, the video to write; frames are returned for an array alone")
+        if resolved(out) == resolved(Path(video)):
+            raise DataError(f"out={out} is the video itself: choose another file")
         restore_video(
             model,
             str(video),
@@ -42,13 +47,15 @@ def upscale(
             device=device,
             chunk=chunk,
             overlap=overlap,
-            crf=crf,
+            crf=CRF if crf is None else crf,
             frame_rate=frame_rate,
             precision=precision,
+            on_fault=lambda fault: warnings.warn(fault, stacklevel=2),
         )
         return None
-    if out is not None:
-        raise DataError(f"out={out}: for a video at a path; the frames of an array are returned")
+    for name, value in {"out": out, "crf": crf, "frame_rate": frame_rate}.items():
+        if value is not None:
+            raise DataError(f"{name}={value}: for a video at a path; the frames of an array are returned, not written")
     frames = frames_of(video, "the video")
 
     def given() -> Iterator[Tensor]:
