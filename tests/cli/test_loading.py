@@ -76,7 +76,10 @@ def test_an_unreadable_file_is_an_error_alone_and_a_row_among_others(loaded, vid
         (lambda model: model.predict(np.zeros((3, 4, 16, 16), np.uint8)), r"array 0: uint8 \(3, 4, 16, 16\): frames"),
         (lambda model: model.predict(torch.zeros(4, 16, 16, 3)), r"array 0: float32 \(4, 16, 16, 3\): frames are"),
         (lambda model: model.predict_windows(np.zeros((4, 16, 16, 3), np.uint8), window=1), "give its frame_rate"),
-        (lambda model: model.predict_windows("a.mp4", window=0), "window=0, stride=0: both are seconds, above 0"),
+        (
+            lambda model: model.predict_windows("a.mp4", window=0),
+            "window=0, stride=0: both are seconds, at least 0.001",
+        ),
         (lambda model: model.predict("a.mp4", views=(0, 1)), "evaluation.clips"),
         (lambda model: model.upscale(np.zeros((4, 16, 16, 3), np.uint8)), "does not enlarge videos"),
         (lambda _: load("no-such-run"), "no-such-run"),

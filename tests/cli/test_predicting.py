@@ -264,8 +264,8 @@ def test_the_windows_of_an_array_share_its_frames(trained):
     [
         (("--stride", "1"), "--stride needs --window SECONDS"),
         (("--overlay", "a.mp4"), "--overlay a.mp4 needs --window SECONDS"),
-        (("--window", "0"), "--window 0: seconds above 0 are accepted"),
-        (("--window", "1", "--stride", "-1"), "--stride -1: seconds above 0 are accepted"),
+        (("--window", "0"), "--window 0: at least 0.001 seconds are accepted"),
+        (("--window", "1", "--stride", "-1"), "--stride -1: at least 0.001 seconds are accepted"),
         (("--window", "1", "--overlay", "a.gif"), "a.gif: a video cannot be written as '.gif'; accepted: .mp4"),
         (("--window", "1", "--overlay", "x.mp4"), "--overlay x.mp4 is the video itself: choose another file"),
         (("--window", "1", "--overlay", "a.mp4", "y.mp4"), "--overlay a.mp4: one video is accepted, 2 are given"),

@@ -124,7 +124,7 @@ class LoadedModel:
 
         Raises:
             VideoError: if the video cannot be read. A window that cannot be read has an `error` instead.
-            DataError: if the window or stride is not above 0, or as `predict`.
+            DataError: if the window or stride is below 0.001 s, gives more than a million windows, or as `predict`.
         """
         options: dict[str, Any] = dict(top=top, views=views, frame_rate=frame_rate, workers=workers)
         found = self._predictions([video], window=window, stride=stride, **options)

@@ -14,6 +14,7 @@ from vcycle.console.output import message, print_json, result
 from vcycle.data.layouts.files import text_blocks
 from vcycle.data.locations import given_location, joined, location
 from vcycle.errors import RecipeError
+from vcycle.utils.folders import make_folder
 from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def predict(
     from vcycle.data.prepare.parts import Part
     from vcycle.tasks.classification.opening import open_predictor
     from vcycle.tasks.classification.predictions import Predictions, has_failed
+    from vcycle.tasks.classification.predictor import SHORTEST_WINDOW
     from vcycle.tasks.prediction import Prediction
 
     paths = [*(files or []), *(_listed(listed) if listed is not None else [])]
@@ -108,8 +110,8 @@ def predict(
     if window is None:
         refuse("needs --window SECONDS", {"--stride": stride, f"--overlay {overlay}": overlay})
     for name, seconds in (("--window", window), ("--stride", stride)):
-        if seconds is not None and not 0 < seconds < float("inf"):
-            raise RecipeError(f"{name} {seconds:g}: seconds above 0 are accepted")
+        if seconds is not None and not SHORTEST_WINDOW <= seconds < float("inf"):
+            raise RecipeError(f"{name} {seconds:g}: at least {SHORTEST_WINDOW:g} seconds are accepted")
     if overlay is not None:
         _check_overlay(overlay, paths, out)
     changes = eval_options(views=views)
@@ -184,7 +186,10 @@ def _check_overlay(overlay: Path, paths: list[str], out: str | None) -> None:
         raise RecipeError(f"--overlay {overlay}: one video is accepted, {len(paths)} are given")
     if resolved(overlay) == resolved(Path(paths[0])):
         raise RecipeError(f"--overlay {overlay} is the video itself: choose another file")
+    if overlay.is_dir():
+        raise RecipeError(f"--overlay {overlay} is a folder: name a file")
     check_suffix(overlay)
+    make_folder(overlay.parent)
     check_installed("matplotlib", "--overlay needs")
 
 

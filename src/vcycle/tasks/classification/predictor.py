@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.task import ClassificationTask
 
-__all__ = ["Predictor", "predictor_of", "time_windows"]
+__all__ = ["SHORTEST_WINDOW", "Predictor", "predictor_of", "time_windows"]
 
 
 def time_windows(duration: float, window: float, stride: float) -> list[tuple[float, float]]:
@@ -38,7 +38,15 @@ def time_windows(duration: float, window: float, stride: float) -> list[tuple[fl
         [(0.0, 2.0), (1.5, 3.5), (3.0, 5.0)]
         >>> time_windows(5.0, 1.0, 3.0)
         [(0.0, 1.0), (3.0, 4.0)]
+
+    Raises:
+        DataError: if there are more than a million windows.
     """
+    if duration / stride > _MOST_WINDOWS:
+        raise DataError(
+            f"a stride of {stride:g} s gives {duration / stride:,.0f} windows in {duration:,.0f} s: at most "
+            f"{_MOST_WINDOWS:,} are accepted"
+        )
     found = [(0.0, min(window, duration))]
     while found[-1][1] < duration - _MOMENT and (start := len(found) * stride) < duration - _MOMENT:
         found.append((start, min(start + window, duration)))
@@ -47,6 +55,9 @@ def time_windows(duration: float, window: float, stride: float) -> list[tuple[fl
 
 _MOMENT = 1e-6
 """Seconds that times are rounded by."""
+SHORTEST_WINDOW = 0.001
+"""Seconds of a window or stride, at least."""
+_MOST_WINDOWS = 1_000_000
 
 
 def predictor_of(loaded: LoadedModel, overrides: Sequence[str], source: str, workers: int | None = None) -> "Predictor":
@@ -125,11 +136,11 @@ class Predictor:
             on_fault: Called with each fault of a file that is used in spite of it.
 
         Raises:
-            DataError: if the window or the stride is not above 0, or as ``predict``.
+            DataError: if the window or the stride is too short, or as ``predict``.
         """
         stride = window if stride is None else stride
-        if not (0 < window < np.inf and 0 < stride < np.inf):
-            raise DataError(f"window={window:g}, stride={stride:g}: both are seconds, above 0")
+        if not (SHORTEST_WINDOW <= window < np.inf and SHORTEST_WINDOW <= stride < np.inf):
+            raise DataError(f"window={window:g}, stride={stride:g}: both are seconds, at least {SHORTEST_WINDOW:g}")
         if self._frame_rate is not None:
             raise DataError(f"window={window:g} s: an {self.item} has no time windows; give whole {self.item}s")
         if not isinstance(video, str | Path):
