@@ -31,7 +31,7 @@ ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1])}
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=ENVIRONMENT)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env=ENVIRONMENT)
 
 
 def test_help_recipes_and_plans_need_neither_torch_nor_a_decoder(videos):
