@@ -1,6 +1,7 @@
 """Classes of unequal size: weights in the loss, balanced sampling, and the mean over classes."""
 
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from vcycle.errors import CheckpointError, RecipeError
 from vcycle.tasks.classification.metrics import evaluate
 from vcycle.tasks.classification.scores import Scores
 from vcycle.tasks.recognition import Recognition
-from vcycle.utils.jsonl import JsonLines
+from vcycle.train.fetching import BatchFetcher
 
 SHORT = (
     "data.cache=24",
@@ -87,20 +88,28 @@ def test_a_resumed_run_is_the_one_that_was_not_interrupted(make_training, unequa
         make_training(*SHORT, *options, "sampling.balanced=0.25", videos=unequal).run(tmp_path / "cut", resume=True)
 
 
-def test_a_run_trains_on_the_balanced_stream_and_the_plan_stays(make_training, unequal, tmp_path):
+def test_a_run_trains_on_the_balanced_stream_and_the_plan_stays(make_training, unequal, tmp_path, monkeypatch):
     plain = make_training(*SHORT, videos=unequal)
     balanced = make_training(*SHORT, "sampling.balanced=true", videos=unequal)
     assert balanced.plan == plain.plan
-    labels = np.array(plain.experiment.splits.train.labels)
-    seen = {}
-    for name, training in (("plain", plain), ("balanced", balanced)):
-        training.run(tmp_path / name)
-        log = [line for line in JsonLines(tmp_path / name / "log.jsonl").read() if line["event"] == "step"]
-        seen[name] = [line["loss"] for line in log]
-    assert seen["plain"] != seen["balanced"]
-    stream = SampleStream(len(labels), balanced.recipe.run.seed, Balance(labels))
-    counts = np.bincount(labels[stream.indices(0, len(labels))])
-    assert np.ptp(counts) <= 1
+    names = [Path(path).parent.name for path in plain.experiment.splits.train.paths]
+    labels = np.unique(names, return_inverse=True)[1]
+    seen = []
+    take = BatchFetcher.take
+
+    def taken(fetcher):
+        batch, waited = take(fetcher)
+        seen.extend(zip(batch.positions.tolist(), batch.indices.tolist(), strict=True))
+        return batch, waited
+
+    monkeypatch.setattr(BatchFetcher, "take", taken)
+    for training, balance in ((plain, None), (balanced, Balance(labels))):
+        seen.clear()
+        training.run(tmp_path / str(len(list(tmp_path.iterdir()))))
+        expected = SampleStream(len(labels), training.recipe.run.seed, balance).indices(0, 14 * 4)
+        assert sorted(seen) == list(enumerate(expected.tolist()))
+    drawn = [labels[item] for position, item in seen if position < len(labels)]
+    assert np.ptp(np.bincount(drawn)) <= 1
     (note,) = [
         note
         for note in balanced.experiment.task.notices(balanced.recipe, balanced.experiment.splits, balanced.plan)
