@@ -247,6 +247,15 @@ def test_windows_of_an_array_are_those_of_its_file(vcycle, trained, here):
     assert len(rows) == 4
 
 
+def test_an_overlay_that_cannot_be_written_loses_no_predictions(vcycle, trained, here):
+    video = write(here / "long.mp4", 30)
+    (here / "file").write_text("no folder")
+    ran = vcycle("predict", trained[0], video, "--window", "1", "--overlay", here / "file" / "a.mp4", "--json")
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith("error: ")
+    assert len(json.loads(ran.out)["videos"][0]["windows"]) == 3
+
+
 def test_the_windows_of_an_array_share_its_frames(trained):
     frames = np.broadcast_to(np.arange(120, dtype=np.uint8)[:, None, None, None], (120, 128, 128, 3))  # is copied
     tracemalloc.start()
