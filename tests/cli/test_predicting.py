@@ -12,6 +12,7 @@ import torch
 
 from vcycle import load
 from vcycle.data.video import probe, read_frames
+from vcycle.errors import DataError
 
 
 def write(path, frames, height=24, width=32, *, noise=False):
@@ -247,12 +248,19 @@ def test_windows_of_an_array_are_those_of_its_file(vcycle, trained, here):
     assert len(rows) == 4
 
 
-def test_an_overlay_that_cannot_be_written_loses_no_predictions(vcycle, trained, here):
+def test_an_overlay_that_cannot_be_written_loses_no_predictions(vcycle, trained, here, monkeypatch):
     video = write(here / "long.mp4", 30)
     (here / "file").write_text("no folder")
-    ran = vcycle("predict", trained[0], video, "--window", "1", "--overlay", here / "file" / "a.mp4", "--json")
-    assert ran.code == 2
-    assert ran.err.splitlines()[-1].startswith("error: ")
+    into = ("predict", trained[0], video, "--window", "1", "--json", "--overlay")
+    refused = vcycle(*into, here / "file" / "a.mp4")
+    assert (refused.code, refused.out) == (2, ""), "it is refused before anything is predicted"
+
+    def full(*_, **__):
+        raise DataError("no space left")
+
+    monkeypatch.setattr("vcycle.tasks.classification.overlay.write_overlay", full)
+    ran = vcycle(*into, here / "new" / "a.mp4")
+    assert (ran.code, ran.err.splitlines()[-1]) == (2, "error: no space left")
     assert len(json.loads(ran.out)["videos"][0]["windows"]) == 3
 
 
