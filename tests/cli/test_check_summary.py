@@ -180,3 +180,17 @@ def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here
     ran = vcycle("prepare", "frames", "fast", "--short-side", "16", "data.frame_rate=12", "--workers", "1")
     assert "6 of 6 files, 0 failed" in ran.out
     assert vcycle("plan", "tiny.yaml", "data=fast").code == 0
+
+
+def test_ignored_pictures_lead_to_the_key_that_reads_them(vcycle: Any, here: Path) -> None:
+    for name in ("train/left/0.mp4", "train/right/0.mp4", "val/left/0.mp4", "val/right/0.mp4"):
+        write(here / "set" / name, 10 + len(name), rate=10, side=32)
+    (here / "set/train/left/take").mkdir()
+    for number in range(3):
+        picture = encode_png(np.full((32, 32, 3), 40 * number, np.uint8))
+        (here / f"set/train/left/take/{number}.png").write_bytes(picture)
+    asked = "vcycle check set data.frame_rate=RATE"
+    assert asked in vcycle("check", "set", "--workers", "1").out
+    read = vcycle("check", "set", "--workers", "1", "data.frame_rate=10").out
+    assert "data.frame_rate=RATE" not in read
+    assert "train 3" in read

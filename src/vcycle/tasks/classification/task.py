@@ -102,8 +102,8 @@ def decoded(
     )
     root = options.folder
     beside = ignored_in(root, listed.values(), kind=kind) if isinstance(root, Path) and root.is_dir() else []
-    summary = replace(report.summary, item=item, ignored=beside, next=advise(report.summary))
-    return replace(report, summary=summary)
+    summary = replace(report.summary, item=item, ignored=beside)
+    return replace(report, summary=replace(summary, next=advise(summary)))
 
 
 class ClassificationTask(Task[R, VideoList]):

@@ -1,5 +1,6 @@
 """What to run after `vcycle check` of videos. Imports no torch."""
 
+import re
 from typing import TYPE_CHECKING
 
 from vcycle.data.locations import Url
@@ -21,6 +22,8 @@ _MANY = 20_000
 """Number of videos from which a large network learns from scratch."""
 _FEW = 50
 """Videos of the smallest class below which trained weights are worth a word."""
+_PICTURES = re.compile(r"\.(?:jpe?g|png|webp|bmp)\b")
+"""Suffixes of frames in the reasons for which files are ignored."""
 _OF_LAYOUT = {
     "kinetics": "kinetics/slowfast_8x8_r50",
     "ssv2": "ssv2/slowfast_16x8_r50",
@@ -41,6 +44,10 @@ def next_steps(summary: "Summary", recipe: RecognitionRecipe, layout: str, optio
 
     name, why = _recipe_for(summary, layout, options)
     steps = []
+    if recipe.data.frame_rate is None and any(_PICTURES.search(entry.why) for entry in summary.ignored):
+        given = (str(options.folder), *options.overrides, "data.frame_rate=RATE")
+        why_frames = "reads folders of pictures, now ignored, as videos"
+        steps.append(NextStep(command=command("check", *given), why=why_frames))
     reasons = _slow(summary, recipe.training.size)
     if reasons:
         given = (str(options.folder), prepared_folder(options), "--recipe", name, *options.overrides)
