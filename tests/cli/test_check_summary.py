@@ -152,7 +152,7 @@ def test_a_large_folder_is_looked_at_in_part(
     assert {one.why.partition(" by ")[0].partition(":")[0]: one.files for one in found} == ignored
 
 
-def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here: Path, videos: Path) -> None:
+def test_folders_of_frames_are_checked_trained_on_predicted_and_prepared(vcycle: Any, here: Path, videos: Path) -> None:
     for split, count in (("train", 2), ("val", 1)):
         for name in ("left", "right"):
             for number in range(count):
@@ -175,8 +175,13 @@ def test_folders_of_frames_are_checked_prepared_and_trained_on(vcycle: Any, here
         "plan=constant",
         "training.steps=2",
         "training.decay=constant",
+        "--out",
+        "run",
     )
     assert ran.code == 0, ran.err
+    ran = vcycle("predict", "run", "frames/val/left/v0", "frames/val/left/none")
+    assert ran.out.startswith("frames/val/left/v0: ")
+    assert "frames/val/left/none: No such file or directory" in ran.err
     ran = vcycle("prepare", "frames", "fast", "--short-side", "16", "data.frame_rate=12", "--workers", "1")
     assert "6 of 6 files, 0 failed" in ran.out
     assert vcycle("plan", "tiny.yaml", "data=fast").code == 0

@@ -86,7 +86,9 @@ class Predictor:
         """Store the model, on its device, and the recipe."""
         self.loaded, self.recipe = loaded, recipe
         task = cast("ClassificationTask[Any]", loaded.task)
-        self._frame_rate = task.frame_rate
+        self._has_time = task.frame_rate is None
+        self._frame_rate: float | None = task.frame_rate or getattr(recipe.data, "frame_rate", None)
+        """Frames per second of folders of frames, which are then accepted wherever a file is."""
         self.item = task.item
         """What a file is called: ``video`` or ``image``."""
         self.protocol = ""
@@ -141,7 +143,7 @@ class Predictor:
         stride = window if stride is None else stride
         if not (SHORTEST_WINDOW <= window < np.inf and SHORTEST_WINDOW <= stride < np.inf):
             raise DataError(f"window={window:g}, stride={stride:g}: both are seconds, at least {SHORTEST_WINDOW:g}")
-        if self._frame_rate is not None:
+        if not self._has_time:
             raise DataError(f"window={window:g} s: an {self.item} has no time windows; give whole {self.item}s")
         if not isinstance(video, str | Path):
             if frame_rate is None:
