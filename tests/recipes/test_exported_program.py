@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import multiprocessing
 import subprocess
 import sys
 
@@ -16,6 +17,8 @@ from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.saved_weights import Provenance, SavedWeights
 
+pytestmark = pytest.mark.forked
+
 TINY = [
     *("model=r3d_tiny", "model.options.widths=[4, 8, 8]", "training.frames=4", "training.size=16"),
     *("training.warmup=null", "sampling.field=null", "sampling.short_side=[20, 24]", "sampling.mean=[0.4, 0.5, 0.6]"),
@@ -29,6 +32,31 @@ clips = torch.from_numpy(numpy.load(sys.argv[2]))
 numpy.save(sys.argv[3], program(clips).detach().numpy())
 print(facts["vcycle.json"])
 """
+
+
+def exported(saved, file, form, said=None):
+    """Export in a process of its own: PyTorch's export starts threads, after which its process cannot be forked."""
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+
+    def work():
+        told = []
+        try:
+            results.put((export_program(saved, file, form, told.append), told, None))
+        except Exception as error:  # for the test to raise
+            results.put((None, told, error))
+
+    process = context.Process(target=work)
+    process.start()
+    try:
+        facts, told, error = results.get(timeout=600)
+    finally:
+        process.join(60)
+    if error is not None:
+        raise error
+    if said is not None:
+        said += told
+    return facts
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +80,7 @@ def trained():
 def test_a_program_runs_by_torch_alone_on_any_batch(trained, tmp_path):
     saved, model = trained
     file = tmp_path / "model.pt2"
-    facts = export_program(saved, file, "torch-export")
+    facts = exported(saved, file, "torch-export")
     clips = torch.randn(5, 3, 4, 16, 16)
     np.save(tmp_path / "in.npy", clips.numpy())
     ran = subprocess.run(
@@ -79,7 +107,7 @@ def test_an_onnx_program_gives_the_same_on_any_batch(trained, tmp_path):
 
     saved, model = trained
     file, said = tmp_path / "model.onnx", []
-    facts = export_program(saved, file, "onnx", said.append)
+    facts = exported(saved, file, "onnx", said)
     assert said == []
     made = onnx.load(file)
     onnx.checker.check_model(made)
@@ -101,7 +129,7 @@ def test_a_program_that_gives_other_outputs_is_not_written(trained, tmp_path, mo
 
     monkeypatch.setitem(module.FORMATS, "torch-export", wrong)
     with pytest.raises(CheckpointError, match="output on a batch of 1 differs from the run's"):
-        export_program(trained[0], tmp_path / "model.pt2", "torch-export")
+        exported(trained[0], tmp_path / "model.pt2", "torch-export")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -69,7 +69,14 @@ def _under_a_limit(rank, world, folder, trainer, largest_difference, hungry_net)
     parted, whole = (trainer(folder / name, model=hungry_net, plan=plan) for name in ("parted", "whole"))
     warm.steps()  # what a first step allocates once for all is there before the limit is
     _, most = resource.getrlimit(resource.RLIMIT_AS)
-    room = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (320 << 20)
+
+    def size():
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+    kept, before = [], size()
+    while size() == before:  # what malloc has kept of this process's past would come on top of the room
+        kept.append(bytearray(1 << 20))
+    room = size() + (320 << 20)
     resource.setrlimit(resource.RLIMIT_AS, (room, most))  # before anything large was freed, which malloc might keep
     parted.search.try_shapes(0)
     parted.steps()

@@ -13,9 +13,9 @@ from vcycle.data.pool.worker import BEGUN, DONE, ITEM, SINCE
 
 __all__ = ["Job", "Worker", "exit_reason"]
 
-_PATIENCE, _PAUSE = 400, 0.0005
-"""Number of checks on a dying process, and the seconds before each. A process that the kernel cannot end after that is
-stuck in it, and no longer touches memory."""
+_GRACE, _PATIENCE, _PAUSE = 200, 4000, 0.0005
+"""Number of checks on a dying process before it is killed, of all checks, and the seconds before each. A process that
+the kernel cannot end after that is stuck in it, and no longer touches memory."""
 
 
 @dataclass(slots=True, eq=False)
@@ -119,7 +119,7 @@ class Worker:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
                 return os.waitstatus_to_exitcode(status)
-            if turn == _PATIENCE // 2:
+            if turn == _GRACE:
                 self.kill()
             time.sleep(_PAUSE)
         return None
@@ -127,7 +127,9 @@ class Worker:
 
 def exit_reason(status: int | None) -> str:
     """Describe how a process ended, for a message."""
-    if status is None or status >= 0:
+    if status is None:
+        return "closed its connection, and did not end when it was killed"
+    if status >= 0:
         return f"ended its process (exit code {status})"
     often = ": probably out of memory" if -status == signal.SIGKILL else ""
     return f"killed its process (signal {-status}{often})"
