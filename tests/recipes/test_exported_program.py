@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import multiprocessing
 import subprocess
 import sys
 
@@ -34,29 +33,20 @@ print(facts["vcycle.json"])
 """
 
 
-def exported(saved, file, form, said=None):
-    """Export in a process of its own: PyTorch's export starts threads, after which its process cannot be forked."""
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
+def _export(rank, world, saved, file, file_format):
+    said = []
+    return export_program(saved, file, file_format, said.append), said
 
-    def work():
-        told = []
-        try:
-            results.put((export_program(saved, file, form, told.append), told, None))
-        except Exception as error:  # for the test to raise
-            results.put((None, told, error))
 
-    process = context.Process(target=work)
-    process.start()
-    try:
-        facts, told, error = results.get(timeout=600)
-    finally:
-        process.join(60)
-    if error is not None:
-        raise error
-    if said is not None:
-        said += told
-    return facts
+@pytest.fixture
+def exported(on_ranks):
+    """Exports in a process of its own: PyTorch's export starts threads, after which a process cannot be forked."""
+
+    def run(*arguments):
+        (found,) = on_ranks(1, _export, *arguments)
+        return found
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -77,10 +67,10 @@ def trained():
     return saved, model.eval()
 
 
-def test_a_program_runs_by_torch_alone_on_any_batch(trained, tmp_path):
+def test_a_program_runs_by_torch_alone_on_any_batch(trained, exported, tmp_path):
     saved, model = trained
     file = tmp_path / "model.pt2"
-    facts = exported(saved, file, "torch-export")
+    facts, _ = exported(saved, file, "torch-export")
     clips = torch.randn(5, 3, 4, 16, 16)
     np.save(tmp_path / "in.npy", clips.numpy())
     ran = subprocess.run(
@@ -101,13 +91,13 @@ def test_a_program_runs_by_torch_alone_on_any_batch(trained, tmp_path):
     not all(map(importlib.util.find_spec, ("onnx", "onnxscript", "onnxruntime"))),
     reason="onnx, onnxscript and onnxruntime are not installed",
 )
-def test_an_onnx_program_gives_the_same_on_any_batch(trained, tmp_path):
+def test_an_onnx_program_gives_the_same_on_any_batch(trained, exported, tmp_path):
     import onnx
     import onnxruntime
 
     saved, model = trained
-    file, said = tmp_path / "model.onnx", []
-    facts = exported(saved, file, "onnx", said)
+    file = tmp_path / "model.onnx"
+    facts, said = exported(saved, file, "onnx")
     assert said == []
     made = onnx.load(file)
     onnx.checker.check_model(made)
@@ -121,7 +111,7 @@ def test_an_onnx_program_gives_the_same_on_any_batch(trained, tmp_path):
         assert np.allclose(found, model(clips).numpy(), atol=1e-4)
 
 
-def test_a_program_that_gives_other_outputs_is_not_written(trained, tmp_path, monkeypatch):
+def test_a_program_that_gives_other_outputs_is_not_written(trained, exported, tmp_path, monkeypatch):
     from vcycle.runs import export_program as module
 
     def wrong(model, example, facts):

@@ -243,7 +243,7 @@ def _check_present(recipe: "RecipeBase", work: Path) -> None:
     from vcycle.data.locations import is_url
     from vcycle.tasks.base import tasks
 
-    path = getattr(getattr(recipe, "data", None), "path", None)
+    path = recipe.data.path
     gone = path is not None and not is_url(str(path)) and not Path(path).exists()
     if gone or tasks[recipe.task].embedded_data(recipe, work) is not None:
         raise VcycleError(f"its data is not there any more{'' if path is None else f': {path}'}")

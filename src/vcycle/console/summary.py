@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 def summary_lines(summary: "Summary") -> list[str]:
-    """Describe a dataset, a subject per line; a long line goes on in indented ones."""
+    """Describe a dataset, a subject per line; long lines are wrapped and indented."""
     item = summary.item
     total = sum(summary.splits.values())
     if list(summary.splits) == [WHOLE]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -58,7 +59,7 @@ def follow(
 
     - save decoding: the stream makes each clip at full size. The plan saves the network's work only;
     - resume without decoding: with ``start=k`` the clips of the steps before are drawn again and discarded, pass by
-      pass. A stream whose order depends on the epoch alone then goes on as if it had never stopped. To save the time,
+      pass. A stream whose order depends on the epoch alone then resumes exactly. To save the time,
       move the stream there yourself (its ``state_dict``, ``sampler.set_epoch``), and say ``moved=True``;
       ``plan[k].first_sample`` is the number of clips that all ranks have used before;
     - order, replace or augment samples: that is the stream's.
@@ -110,10 +111,11 @@ def _steps(
 ) -> Iterator[tuple[Step, Any]]:
     joined = Joiner(fitted.device)
     for step, share in shares:
+        drawn = supply.take(share, step)
         if step.index < start:
-            supply.skip(share, step)
+            deque(drawn, maxlen=0)  # discarded, a batch at a time
             continue
-        parts = supply.take(share, step)
+        parts = list(drawn)
         # Resized before they are joined: the coarse clips of a large batch take far less memory.
         yield step, joined(parts, supply.clips_at, [fitted(clips_in(part, supply.clips_at), step) for part in parts])
 
@@ -139,27 +141,15 @@ class _Supply:
         """The place of the clips in every batch."""
         return self._clips_at or ()
 
-    def skip(self, clips: int, step: Step) -> None:
-        """Draw the next clips and discard them, a batch at a time."""
-        while clips:
-            clips -= sum(part.stop - part.start for part in self.take(min(clips, self._ready(step)), step))
-
-    def _ready(self, step: Step) -> int:
-        """The number of clips that are there without another batch, or those of the next batch."""
-        self._rest = self._rest or self._next(step)
-        return self._rest.stop - self._rest.start
-
-    def take(self, clips: int, step: Step) -> list[BatchPart]:
-        """Return the next clips, in parts of batches."""
-        parts: list[BatchPart] = []
+    def take(self, clips: int, step: Step) -> Iterator[BatchPart]:
+        """Yield the next clips, in parts of batches."""
         while clips:
             part = self._rest or self._next(step)
             stop = min(part.stop, part.start + clips)
-            parts.append(part._replace(stop=stop))
             clips -= stop - part.start
             self._used += stop - part.start
             self._rest = part._replace(start=stop) if stop < part.stop else None
-        return parts
+            yield part._replace(stop=stop)
 
     def _next(self, step: Step) -> BatchPart:
         """Return the next batch that has clips, of this epoch or the next."""

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.loaded_model import LoadedModel
     from vcycle.tasks.models import ModelRegistry
-    from vcycle.tasks.prediction import Prediction, VideoInput
+    from vcycle.tasks.prediction import Prediction, PredictOptions, UpscaleOptions, VideoInput
     from vcycle.train.log import Watched
     from vcycle.train.objective import Objective
     from vcycle.train.outcome import EvalResult
@@ -579,15 +579,9 @@ class Task(ABC, Generic[R, F]):
         self,
         loaded: "LoadedModel",
         videos: "Sequence[VideoInput]",
-        *,
-        top: int,
-        views: tuple[int, int] | None,
-        window: float | None,
-        stride: float | None,
-        frame_rate: float | None,
-        workers: int,
+        options: "PredictOptions",
     ) -> "Iterator[Prediction]":
-        """Predict the classes of videos; the arguments are those of `LoadedModel.predict`.
+        """Predict the classes of videos, for `LoadedModel.predict` and `predict_windows`.
 
         Yields:
             Of each video in order, its prediction or those of its windows.
@@ -602,13 +596,9 @@ class Task(ABC, Generic[R, F]):
         loaded: "LoadedModel",
         video: "VideoInput",
         out: "Path | None",
-        *,
-        chunk: int,
-        overlap: int,
-        crf: int | None,
-        frame_rate: float | None,
+        options: "UpscaleOptions",
     ) -> "Tensor | None":
-        """Enlarge a video; the arguments are those of `LoadedModel.upscale`.
+        """Enlarge a video, for `LoadedModel.upscale`.
 
         Raises:
             VcycleError: if the task enlarges nothing.

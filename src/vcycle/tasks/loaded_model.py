@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError, RecipeError, VcycleError, summary
 from vcycle.tasks.base import Task, tasks
-from vcycle.tasks.prediction import Prediction, VideoInput
+from vcycle.tasks.prediction import Prediction, PredictOptions, UpscaleOptions, VideoInput
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.saved_weights import read_saved, refuse_untrained, run_meant, run_of
 
@@ -91,11 +91,10 @@ class LoadedModel:
             RecipeError: if the model does not support the views.
             VcycleError: if the model has no classes.
         """
-        options: dict[str, Any] = dict(top=top, views=views, frame_rate=frame_rate, workers=workers)
-        options |= dict(window=None, stride=None)
+        options = PredictOptions(top=top, views=views, frame_rate=frame_rate, workers=workers)
         if isinstance(videos, str | Path | Tensor | np.ndarray):
-            return self._predictions([videos], **options)[0].checked()
-        return self._predictions(videos, **options)
+            return self._predictions([videos], options)[0].checked()
+        return self._predictions(videos, options)
 
     def predict_windows(
         self,
@@ -126,16 +125,18 @@ class LoadedModel:
             VideoError: if the video cannot be read. A window that cannot be read has an `error` instead.
             DataError: if the window or stride is below 0.001 s, gives more than a million windows, or as `predict`.
         """
-        options: dict[str, Any] = dict(top=top, views=views, frame_rate=frame_rate, workers=workers)
-        found = self._predictions([video], window=window, stride=stride, **options)
+        options = PredictOptions(
+            top=top, views=views, frame_rate=frame_rate, workers=workers, window=window, stride=stride
+        )
+        found = self._predictions([video], options)
         if len(found) == 1 and found[0].start is None:
             found[0].checked()
         return found
 
-    def _predictions(self, videos: Sequence[VideoInput], **options: Any) -> list[Prediction]:
+    def _predictions(self, videos: Sequence[VideoInput], options: PredictOptions) -> list[Prediction]:
         training = self.model.training
         try:
-            return list(self.task.predict(self, videos, **options))
+            return list(self.task.predict(self, videos, options))
         finally:
             self.model.train(training)
 
@@ -171,7 +172,8 @@ class LoadedModel:
             VcycleError: if the model enlarges nothing.
         """
         place = None if out is None else Path(out)
-        return self.task.upscale(self, video, place, chunk=chunk, overlap=overlap, crf=crf, frame_rate=frame_rate)
+        options = UpscaleOptions(chunk=chunk, overlap=overlap, crf=crf, frame_rate=frame_rate)
+        return self.task.upscale(self, video, place, options)
 
 
 def load(path: str | Path, *, device: str | torch.device = "auto", raw: bool = False) -> LoadedModel:

@@ -1,4 +1,4 @@
-"""The classes that a trained model gives a video, and the forms in which a video is given."""
+"""Use of a trained model: videos as they are given, the options, and the classes that it predicts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,42 @@ from torch import Tensor
 
 from vcycle.data.video import VideoError
 
-__all__ = ["Prediction", "VideoInput"]
+__all__ = ["PredictOptions", "Prediction", "UpscaleOptions", "VideoInput"]
 
 VideoInput: TypeAlias = str | Path | Tensor | NDArray[np.uint8]
 """A video: a path or URL, or its frames, uint8 `(T, H, W, 3)`, RGB; a single picture `(H, W, 3)`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """How classes are predicted; see `LoadedModel.predict` and `LoadedModel.predict_windows`."""
+
+    top: int
+    """Number of classes."""
+    views: tuple[int, int] | None
+    """Clips per video and crops per clip; None: the recipe's."""
+    frame_rate: float | None
+    """Frames per second of arrays."""
+    workers: int
+    """Processes that decode."""
+    window: float | None = None
+    """Seconds of a time window, if videos are cut into windows."""
+    stride: float | None = None
+    """Seconds from window to window; None: as long as a window."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpscaleOptions:
+    """How a video is enlarged; see `LoadedModel.upscale`."""
+
+    chunk: int
+    """Frames at a time."""
+    overlap: int
+    """Extra frames on either side of a chunk."""
+    crf: int | None
+    """H.264 quality of the file; None: the task's."""
+    frame_rate: float | None
+    """Frames per second of an image folder."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from vcycle.data.engines.local import ProcessPool
 from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.files import PICTURES, suffix_of
 from vcycle.data.locations import is_url
-from vcycle.data.pictures import holds_pictures
-from vcycle.data.prepare.decoding import open_whole, whole_of
+from vcycle.data.prepare.decoding import is_of_pictures, open_whole, whole_of
 from vcycle.data.prepare.extents import Extent, compare_extents
 from vcycle.data.prepare.index import PreparedIndex
 from vcycle.data.prepare.sources import Source, find_sources, look_at
@@ -159,11 +158,11 @@ def check_file(payload: tuple[str, float | None, bool], tell: Callable[[float], 
         VideoError: If the video cannot be read.
     """
     path, frame_rate, quick = payload
-    if frame_rate is None or not holds_pictures(path):
+    if is_of_pictures(path, frame_rate):
+        whole, codec, between = open_whole(path, frame_rate), _suffix(path), 0.0
+    else:
         index = probe(path, on_packet=lambda: tell(0.0))
         whole, codec, between = whole_of(index), index.codec, index.keyframe_seconds
-    else:
-        whole, codec, between = open_whole(path, frame_rate, tell), _suffix(path), 0.0
     damaged, info = 0, whole.info
     if not quick:
         for number, (frame, missing) in enumerate(whole.frames, 1):

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 from vcycle.data.info import VideoInfo
 from vcycle.data.pictures import holds_pictures
 from vcycle.data.video import VideoIndex, every_frame, probe
+from vcycle.data.video.colours import PICTURES, Appearance, appearance_of
 from vcycle.data.video.orientation import UPRIGHT, Orientation
 from vcycle.data.video.scaling import Scaler
 
-__all__ = ["Whole", "open_whole", "to_rgb", "whole_of"]
+__all__ = ["Whole", "appearance_in", "displayed", "is_of_pictures", "open_whole", "to_rgb", "whole_of"]
 
 _FINE = Fraction(1, 90_000)  # the clock for times that are not multiples of one interval
 
@@ -42,6 +43,11 @@ class Whole:
     """Every frame once, and whether it is missing and repeats another."""
 
 
+def is_of_pictures(path: str, frame_rate: float | None) -> bool:
+    """Return whether ``open_whole`` opens a path as a folder of pictures or a single one, not as a video file."""
+    return frame_rate is not None and holds_pictures(path)
+
+
 def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float], None] = lambda _: None) -> Whole:
     """Open a file; or with a frame rate, a folder of pictures or a single one, too.
 
@@ -53,7 +59,7 @@ def open_whole(path: str, frame_rate: float | None = None, tell: Callable[[float
     Raises:
         VideoError: If the video cannot be read; iterating over the frames may raise it too.
     """
-    if frame_rate is not None and holds_pictures(path):
+    if frame_rate is not None and is_of_pictures(path, frame_rate):
         return _folder(path, frame_rate)
     return whole_of(probe(path, on_packet=lambda: tell(0.0)))
 
@@ -62,6 +68,24 @@ def whole_of(index: VideoIndex) -> Whole:
     """Open an indexed file."""
     pts, clock = _stamps(index)
     return Whole(info=index.info, clock=clock, pts=pts, orientation=index.orientation, frames=every_frame(index))
+
+
+def appearance_in(path: str, frame_rate: float | None = None) -> Appearance:
+    """Return the colors of what ``open_whole`` opens.
+
+    Raises:
+        VideoError: If a file cannot be read, or no frame of it decodes.
+    """
+    return PICTURES if is_of_pictures(path, frame_rate) else appearance_of(path)
+
+
+def displayed(whole: Whole, appearance: Appearance) -> Iterator[tuple[NDArray[np.uint8] | NDArray[np.uint16], bool]]:
+    """Yield every frame in RGB as displayed, ``(H, W, 3)``, uint16 for HDR, and whether it repeats another."""
+    size, scale = (whole.info.height, whole.info.width), Scaler()
+    matrix = appearance.colours.matrix if appearance.guessed else None
+    for frame, missing in whole.frames:
+        shown = to_rgb(frame, whole.orientation, size, scale, deep=appearance.colours.is_hdr, matrix=matrix)
+        yield cast("NDArray[np.uint8] | NDArray[np.uint16]", shown.to_ndarray()), missing
 
 
 def to_rgb(

@@ -18,12 +18,11 @@ from av.video.stream import VideoStream
 
 from vcycle.data.engines.jobs import OutputError
 from vcycle.data.locations import location
-from vcycle.data.pictures import holds_pictures
-from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
+from vcycle.data.prepare.decoding import Whole, appearance_in, open_whole, to_rgb
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
-from vcycle.data.video.colours import BT709, PICTURES, Appearance, appearance_of, name_colours, to_yuv
+from vcycle.data.video.colours import BT709, Appearance, name_colours, to_yuv
 from vcycle.data.video.scaling import Scaler
 from vcycle.utils.atomic import PARTIAL, atomic_path, too_long
 
@@ -55,7 +54,7 @@ def encode_file(task: EncodeTask, tell: Callable[[float], None]) -> Record:
     """
     _check_names(task)
     whole = open_whole(task.source, task.frame_rate, tell)
-    appearance = PICTURES if task.frame_rate is not None and holds_pictures(task.source) else appearance_of(task.source)
+    appearance = appearance_in(task.source, task.frame_rate)
     sizes = task.settings.stored(whole.info.height, whole.info.width)
     count = min(whole.info.frames, task.limit or whole.info.frames)
     with ExitStack() as files:

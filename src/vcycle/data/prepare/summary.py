@@ -21,7 +21,7 @@ from vcycle.data.layouts.videos import VideoList
 __all__ = ["Classes", "Duplicates", "FileFacts", "NextStep", "Spread", "Summary", "Tally", "content_hash"]
 
 _MOST_KINDS = 10_000
-"""Maximum number of different sizes, rates and codecs that are told apart."""
+"""Maximum number of different sizes, rates and codecs to count."""
 _ENDS = 1 << 16
 """Bytes at the beginning and at the end of a file by which its content is recognised."""
 
@@ -137,7 +137,7 @@ _OTHER = "other"
 
 
 class _Kinds(Counter[str]):
-    """Counts kinds, of which there may be too many to tell apart."""
+    """Counts kinds, up to a number of different ones; the rest count as one."""
 
     def add(self, kind: str) -> None:
         """Count one."""

@@ -4,14 +4,12 @@ from bisect import bisect
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vcycle.data.prepare.decoding import open_whole, to_rgb
-from vcycle.data.video.colours import appearance_of, check_convertible
-from vcycle.data.video.scaling import Scaler
+from vcycle.data.prepare.decoding import appearance_in, displayed, open_whole
+from vcycle.data.video.colours import check_convertible
 from vcycle.data.video.writing import written_video
 from vcycle.tasks.prediction import Prediction
 from vcycle.utils.extras import new_figure, require
@@ -72,17 +70,14 @@ def write_overlay(
         DataError: if the file cannot be written.
     """
     require("matplotlib.figure", "an overlay needs")
-    appearance = appearance_of(source)
+    appearance = appearance_in(source)
     check_convertible(source, appearance.colours)
-    whole, scale = open_whole(source), Scaler()
-    info, deep = whole.info, appearance.colours.is_hdr
+    whole = open_whole(source)
+    info = whole.info
     size = (info.height // 2 * 2, info.width // 2 * 2)  # H.264 takes even sizes
     label_at = labels_of(windows)
-    matrix = appearance.colours.matrix if appearance.guessed else None
     with written_video(out, size=size, clock=whole.clock, rate=info.fps, appearance=appearance, crf=crf) as writer:
-        for number, (frame, _) in enumerate(whole.frames):
-            shown = to_rgb(frame, whole.orientation, (info.height, info.width), scale, deep=deep, matrix=matrix)
-            pixels = cast("NDArray[np.uint8] | NDArray[np.uint16]", shown.to_ndarray())
+        for number, (pixels, _) in enumerate(displayed(whole, appearance)):
             picture = pixels[: size[0], : size[1]].copy()
             if label := label_at(float(info.times[number])):
                 _draw(picture, label)

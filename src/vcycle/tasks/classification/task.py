@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from vcycle.tasks.classification.metrics import RecognitionMetrics
     from vcycle.tasks.classification.objective import Recognition
     from vcycle.tasks.loaded_model import LoadedModel
-    from vcycle.tasks.prediction import Prediction, VideoInput
+    from vcycle.tasks.prediction import Prediction, PredictOptions, VideoInput
 
 __all__ = ["ClassificationTask", "chance_of", "decoded", "percentage"]
 
@@ -232,24 +232,21 @@ class ClassificationTask(Task[R, VideoList]):
         self,
         loaded: "LoadedModel",
         videos: "Sequence[VideoInput]",
-        *,
-        top: int,
-        views: tuple[int, int] | None,
-        window: float | None,
-        stride: float | None,
-        frame_rate: float | None,
-        workers: int,
+        options: "PredictOptions",
     ) -> "Iterator[Prediction]":
         """The classes of each item, or of the time windows of videos."""
         from vcycle.tasks.classification.predictor import predictor_of
 
+        views, top, rate = options.views, options.top, options.frame_rate
         changes = [] if views is None else [f"evaluation.clips={views[0]}", f"evaluation.crops={views[1]}"]
-        predictor = predictor_of(loaded, changes, loaded.origin, workers)
-        if window is None:
-            yield from predictor.predict(videos, top, frame_rate=frame_rate)
+        predictor = predictor_of(loaded, changes, loaded.origin, options.workers)
+        if options.window is None:
+            yield from predictor.predict(videos, top, frame_rate=rate)
             return
         for video in videos:
-            yield from predictor.predict_windows(video, top, window=window, stride=stride, frame_rate=frame_rate)
+            yield from predictor.predict_windows(
+                video, top, window=options.window, stride=options.stride, frame_rate=rate
+            )
 
     def input_facts(self, recipe: R) -> Mapping[str, Any]:
         """How clips are sampled and normalised for an evaluation; `short_side` is that of the frame before the crop."""

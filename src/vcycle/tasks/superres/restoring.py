@@ -10,11 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from vcycle.data.pictures import holds_pictures
-from vcycle.data.prepare.decoding import Whole, open_whole, to_rgb
+from vcycle.data.prepare.decoding import Whole, appearance_in, displayed, open_whole
 from vcycle.data.video import VideoError
-from vcycle.data.video.colours import PICTURES, Appearance, appearance_of, check_convertible
-from vcycle.data.video.scaling import Scaler
+from vcycle.data.video.colours import Appearance, check_convertible
 from vcycle.data.video.writing import written_video
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
@@ -102,7 +100,7 @@ def restore_video(
         raise VideoError(source, "has no frames")
     if whole.info.incomplete:
         on_fault(f"{source}: {whole.info.incomplete}; the readable part is restored")
-    appearance = _appearance(source, frame_rate)
+    appearance = appearance_in(source, frame_rate)
     check_convertible(source, appearance.colours)
     frames = _Frames(whole, appearance, device)
     with (
@@ -142,16 +140,11 @@ def middle_frame(source: str, frame_rate: float | None = None) -> NDArray[np.uin
         VideoError: if the source cannot be read.
     """
     whole = open_whole(source, frame_rate)
-    frames = _Frames(whole, _appearance(source, frame_rate), torch.device("cpu"))
+    frames = _Frames(whole, appearance_in(source, frame_rate), torch.device("cpu"))
     for number, frame in enumerate(frames):
         if number == frames.middle:
             return _picture(to_uint8(frame))
     raise VideoError(source, "has no frames")
-
-
-def _appearance(source: str, frame_rate: float | None) -> Appearance:
-    """The colors of a source; those of pictures only if it is opened as pictures."""
-    return PICTURES if frame_rate is not None and holds_pictures(source) else appearance_of(source)
 
 
 class _Frames:
@@ -165,14 +158,9 @@ class _Frames:
         self.missing = 0
 
     def __iter__(self) -> Iterator[Tensor]:
-        size = (self._whole.info.height, self._whole.info.width)
-        matrix = self._appearance.colours.matrix if self._appearance.guessed else None
-        deep = self._appearance.colours.is_hdr
-        highest = 65535 if deep else 255
-        scale = Scaler()
-        for number, (frame, filled) in enumerate(self._whole.frames):
+        highest = 65535 if self._appearance.colours.is_hdr else 255
+        for number, (picture, filled) in enumerate(displayed(self._whole, self._appearance)):
             self.missing += filled
-            picture = to_rgb(frame, self._whole.orientation, size, scale, deep=deep, matrix=matrix).to_ndarray()
             pixels = torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1) / highest
             if number == self.middle:
                 self.kept = pixels

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vcycle.data import CheckReport
     from vcycle.nn.weights.files import Weights
     from vcycle.tasks.loaded_model import LoadedModel
-    from vcycle.tasks.prediction import VideoInput
+    from vcycle.tasks.prediction import UpscaleOptions, VideoInput
     from vcycle.tasks.superres.measuring import Quality
     from vcycle.tasks.superres.objective import Restoration
     from vcycle.tasks.superres.pairs.layouts import ClipPairs
@@ -250,16 +250,12 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         loaded: "LoadedModel",
         video: "VideoInput",
         out: Path | None,
-        *,
-        chunk: int,
-        overlap: int,
-        crf: int | None,
-        frame_rate: float | None,
+        options: "UpscaleOptions",
     ) -> "Tensor | None":
         """Every frame of a video, four times as large."""
         from vcycle.tasks.superres.upscaling import upscale
 
-        return upscale(loaded, video, out, chunk=chunk, overlap=overlap, crf=crf, frame_rate=frame_rate)
+        return upscale(loaded, video, out, options)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: SuperresRecipe) -> None:
         """Load weights with the parameter names of vcycle, BasicSR or mmagic."""

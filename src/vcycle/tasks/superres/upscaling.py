@@ -12,7 +12,7 @@ from vcycle.data.given import frames_of
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.loaded_model import LoadedModel
-from vcycle.tasks.prediction import VideoInput
+from vcycle.tasks.prediction import UpscaleOptions, VideoInput
 from vcycle.tasks.superres.metrics import check_restored, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, chunked
 from vcycle.tasks.superres.restoring import restore_video
@@ -22,16 +22,7 @@ from vcycle.utils.reading import resolved
 __all__ = ["upscale"]
 
 
-def upscale(
-    loaded: LoadedModel,
-    video: VideoInput,
-    out: Path | None,
-    *,
-    chunk: int,
-    overlap: int,
-    crf: int | None,
-    frame_rate: float | None,
-) -> Tensor | None:
+def upscale(loaded: LoadedModel, video: VideoInput, out: Path | None, options: UpscaleOptions) -> Tensor | None:
     """Upscale a video; see `vcycle.tasks.loaded_model.LoadedModel.upscale`."""
     model, device = cast("Restorer", loaded.model), loaded.device
     precision = loaded.recipe.run.precision if device.type == "cuda" else "fp32"
@@ -45,15 +36,15 @@ def upscale(
             str(video),
             out,
             device=device,
-            chunk=chunk,
-            overlap=overlap,
-            crf=CRF if crf is None else crf,
-            frame_rate=frame_rate,
+            chunk=options.chunk,
+            overlap=options.overlap,
+            crf=CRF if options.crf is None else options.crf,
+            frame_rate=options.frame_rate,
             precision=precision,
             on_fault=lambda fault: warnings.warn(fault, stacklevel=2),
         )
         return None
-    for name, value in {"out": out, "crf": crf, "frame_rate": frame_rate}.items():
+    for name, value in {"out": out, "crf": options.crf, "frame_rate": options.frame_rate}.items():
         if value is not None:
             raise DataError(f"{name}={value}: for a video at a path; the frames of an array are returned, not written")
     frames = frames_of(video, "the video")
@@ -64,7 +55,7 @@ def upscale(
 
     restored = []
     with at_precision(precision, device):
-        for frame in chunked(model, given(), length=chunk, overlap=overlap):
+        for frame in chunked(model, given(), length=options.chunk, overlap=options.overlap):
             check_restored(frame, "the video", precision)
             restored.append(to_uint8(frame).permute(1, 2, 0).cpu())
     return torch.stack(restored)
