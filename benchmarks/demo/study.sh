@@ -9,4 +9,4 @@ vcycle compare demo/digits seeds=0-4 --margin 1.5 --out "$out" plan=constant,con
 cp "$out/results.jsonl" study.jsonl
 cp "$out/comparison.png" "$out/environments.json" .
 cp comparison.png ../../docs/images/demo.png
-(cd ../.. && python -m benchmarks.demos demo "$out" && python -m benchmarks.pages)
+(cd ../.. && python -m benchmarks.comparisons demo "$out" && python -m benchmarks.pages)

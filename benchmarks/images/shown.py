@@ -2,7 +2,7 @@
 
 from functools import cache
 
-from benchmarks.demos import comparison, expected, results
+from benchmarks.comparisons import comparison, expected, results
 from benchmarks.logs import times
 
 __all__ = ["sentences", "tables"]

@@ -8,4 +8,4 @@ out=$(realpath -m "${OUT:-out/study}")
 vcycle compare demo/images seeds=0-4 --margin 1.5 --out "$out" plan=constant,control:cascade,cascade
 cp "$out/results.jsonl" study.jsonl
 cp "$out/comparison.png" "$out/environments.json" .
-(cd ../.. && python -m benchmarks.demos images "$out" && python -m benchmarks.pages)
+(cd ../.. && python -m benchmarks.comparisons images "$out" && python -m benchmarks.pages)

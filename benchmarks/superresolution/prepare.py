@@ -1,57 +1,46 @@
-"""The study's clips, as tiles: six scenes halved, five to train on and one to validate, and two clips of Vid4 to test.
+"""The study's clips, as tiles: six scenes and ten clips of DAVIS to train on, two to validate, eight and Vid4 to test.
 
-Usage: python prepare.py SCENES VID4 OUT   Halving takes away what the scenes' compression left in them.
+Usage: python prepare.py DATA OUT   DATA holds scenes/, davis/ and vid4/. Scenes and DAVIS are halved, which takes away
+what their compression left; Vid4's frames are as they are.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-import numpy as np
+from PIL import Image
 
-from vcycle.tasks.superres.pairs.clips import ClipInfo, ClipStore, find_clips
-from vcycle.tasks.superres.pairs.layouts import ClipPairs
-from vcycle.tasks.superres.pairs.prepare import prepare_frames, write_store
-from vcycle.tasks.superres.pairs.resized import resized_pairs
+from vcycle.tasks.superres.pairs.clips import find_clips
+from vcycle.tasks.superres.pairs.prepare import prepare_frames
+from vcycle.tasks.superres.pairs.resized import ResizedClips
 
-VALIDATED = "bedroom.mp4"
-FIRST_FRAMES, FRAMES = (20, 100, 180), 15
-
-
-class Pieces:
-    """Some frames of some clips, as a store of clips has them."""
-
-    def __init__(self, clips: ClipStore, pieces: dict[str, tuple[int, range]]) -> None:
-        self.clips = clips
-        self.names: Sequence[str] = tuple(pieces)
-        self.pieces = tuple(pieces.values())
-
-    def __len__(self) -> int:
-        return len(self.pieces)
-
-    def path(self, item: int) -> Path:
-        """File of the clip."""
-        return self.clips.path(self.pieces[item][0])
-
-    def info(self, item: int) -> ClipInfo:
-        """Length of the piece, and the clip's size."""
-        clip, frames = self.pieces[item]
-        info = self.clips.info(clip)
-        return ClipInfo(frames=len(frames), height=info.height, width=info.width)
-
-    def read(self, item: int, frames: Sequence[int], box: tuple[int, int, int, int] | None = None) -> np.ndarray:
-        """Frames by number, whole or the box of each."""
-        clip, chosen = self.pieces[item]
-        return self.clips.read(clip, [chosen[frame] for frame in frames], box)
+HALF = Fraction(1, 2)
+VALIDATED = ("drift-chicane", "libby")
+TESTED = ("camel", "car-roundabout", "cows", "dance-twirl", "goat", "parkour", "scooter-black", "soapbox")
 
 
-scenes, vid4, out = (Path(argument) for argument in sys.argv[1:])
-videos = find_clips(scenes)
-whole = {name: (item, range(videos.info(item).frames)) for item, name in enumerate(videos.names)}
-train = {name.removesuffix(".mp4"): piece for name, piece in whole.items() if name != VALIDATED}
-video, frames = whole[VALIDATED]
-validated = {f"bedroom-{first}": (video, frames[first : first + FRAMES]) for first in FIRST_FRAMES}
-for split, pieces in (("train", train), ("val", validated)):
-    write_store(resized_pairs(ClipPairs(high=Pieces(videos, pieces), source=scenes), Fraction(1, 2)), out / split)
-prepare_frames(vid4, out / "test")
+def linked(places: Iterable[Path], folder: Path) -> Path:
+    """A folder of links to clips."""
+    folder.mkdir()
+    for place in places:
+        (folder / place.name).symlink_to(place)
+    return folder
+
+
+data, out = (Path(argument).resolve() for argument in sys.argv[1:])
+davis = {place.name: place for place in sorted((data / "davis").iterdir()) if place.is_dir()}
+trained = [place for name, place in davis.items() if name not in (*VALIDATED, *TESTED)]
+with TemporaryDirectory() as made:
+    here = Path(made)
+    train = linked([*sorted((data / "scenes").glob("*.mp4")), *trained], here / "train")
+    prepare_frames(train, out / "train", resize=HALF)
+    prepare_frames(linked([davis[name] for name in VALIDATED], here / "val"), out / "val", resize=HALF)
+    halved = ResizedClips(find_clips(linked([davis[name] for name in TESTED], here / "whole")), HALF)
+    test = linked(sorted(place for place in (data / "vid4").iterdir() if place.is_dir()), here / "test")
+    for item, name in enumerate(halved.names):
+        (test / name).mkdir()
+        for number, pixels in enumerate(halved.read(item, range(halved.info(item).frames))):
+            Image.fromarray(pixels).save(test / name / f"{number:05}.png")
+    prepare_frames(test, out / "test")

@@ -72,7 +72,7 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         plans=("constant", "control:cascade", "cascade"),
         about="digits in motion",
         folder="vcycle-demo",
-        seeds=3,
+        seeds=4,
         margin=1.5,
         as_data=_demo_data,
     )

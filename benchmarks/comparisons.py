@@ -1,8 +1,8 @@
-"""What the pages show of the study of a demo: its table, its verdicts, and the numbers of its row in docs/expect.md.
+"""What the pages show of a comparison of plans: its table, its verdicts, and the numbers of its row in docs/expect.md.
 
-python -m benchmarks.demos DEMO STUDY takes the comparison from the folder of a study into that of the demo's log, demo
-or images, without the trainings, which study.jsonl has. python -m benchmarks.demos DEMO draws comparison.png again from
-the two.
+python -m benchmarks.comparisons NAME STUDY takes the comparison from the folder of a study into benchmarks/NAME (demo,
+images or superresolution), without the trainings, which study.jsonl has. python -m benchmarks.comparisons NAME draws
+comparison.png again from the two.
 """
 
 import json
@@ -11,17 +11,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.logs import HERE, interval, lines, load, over, percent, signed, table, times
+from benchmarks.logs import HERE, interval, lines, load, over, signed, table, times
 
 __all__ = ["comparison", "draw", "expected", "results"]
 
-RECIPES = {"demo": "demo/digits", "images": "demo/images"}
+RECIPES = {
+    "demo": "demo/digits",
+    "images": "demo/images",
+    "superresolution": str(HERE / "superresolution" / "superres.yaml"),
+}
 AGAINST = {"over_constant": "the constant shape", "over_control": "its control"}
 
 
-def comparison(demo: str) -> dict[str, Any]:
-    """The comparison of a demo's study."""
-    found: dict[str, Any] = load(f"{demo}/comparison.json")
+def comparison(name: str) -> dict[str, Any]:
+    """The comparison of a study."""
+    found: dict[str, Any] = load(f"{name}/comparison.json")
     return found
 
 
@@ -35,64 +39,69 @@ def expected(found: Mapping[str, Any]) -> list[str]:
     arms = found["arms"]
     gains = [arms[found["plan"]][against] for against in AGAINST]
     work = times(arms[found["constant"]]["work"] / arms[found["plan"]]["work"])
-    return [f"{work} less", *(times(gain["speedup"]) for gain in gains), *(over(gain["paired"]) for gain in gains)]
+    measure = found["measure"]
+    paired = (over(gain["paired"], measure["scale"], measure["digits"]) for gain in gains)
+    return [f"{work} less", *(times(gain["speedup"]) for gain in gains), *paired]
 
 
 def _table(found: Mapping[str, Any]) -> str:
     """A row per plan, with its time and speed-up by steps timed in turns."""
-    rows = []
+    rows, measure = [], found["measure"]
+    unit, scale, digits = (measure[key] for key in ("unit", "scale", "digits"))
     for name, arm in found["arms"].items():
         ratios = (times(arm[against]["speedup"]) if against in arm else "" for against in AGAINST)
-        value = f"{percent(arm['value'])} ± {100 * arm['value_std']:.1f}"
+        value = f"{scale * arm['value']:.{digits}f} {unit} ± {scale * arm['value_std']:.{digits}f}"
         rows.append([f"`{name}`", f"{arm['steps']:,}", f"{arm['train_seconds']:.1f} s", value, *ratios])
-    test = f"{found['measure']['name']} (test)"
+    test = f"{measure['name']} (test)"
     return table(["plan", "steps", "training time", test, "speed-up over constant shape", "over its control"], rows)
 
 
 def _verdicts(found: Mapping[str, Any]) -> list[str]:
     """A line per reference: the difference, its intervals, and whether non-inferiority is shown."""
-    arm, samples, shown = found["arms"][found["plan"]], found["measure"]["samples"], []
+    arm, measure, shown = found["arms"][found["plan"]], found["measure"], []
     for against, reference in AGAINST.items():
         gain = arm[against]
         verdict = {"shown": "shown", "not shown": "inconclusive", "shown worse": "refuted"}[gain["no_worse"]]
         shown.append(
-            f"- `{found['plan']}` minus {reference}: {signed(100 * gain['paired']['difference'])} points (95 % CI "
-            f"{_range(gain['paired'])} over seeds and {samples}, {_range(gain['difference'])} over seeds alone); "
-            f"non-inferiority (margin {100 * found['margin']:g} points): {verdict}."
+            f"- `{found['plan']}` minus {reference}: "
+            f"{signed(measure['scale'] * gain['paired']['difference'], measure['digits'])} {measure['points']} (95 % CI "
+            f"{_range(gain['paired'], measure)} over seeds and {measure['samples']}, "
+            f"{_range(gain['difference'], measure)} over seeds alone); "
+            f"non-inferiority (margin {measure['scale'] * found['margin']:g} {measure['points']}): {verdict}."
         )
     return shown
 
 
-def _range(found: Mapping[str, float]) -> str:
-    return interval(100 * found["low"], 100 * found["high"])
+def _range(found: Mapping[str, float], measure: Mapping[str, Any]) -> str:
+    return interval(measure["scale"] * found["low"], measure["scale"] * found["high"], measure["digits"])
 
 
-def draw(demo: str) -> None:
+def draw(name: str) -> None:
     """Draw the comparison from its log: as `vcycle compare` draws it after the trainings."""
     from vcycle.bench.steps.turns import StepTimes
     from vcycle.report.comparison import comparison_figure
     from vcycle.tasks.base import tasks
     from vcycle.tasks.recipes import load_recipe
 
-    found = comparison(demo)
-    recipe = load_recipe(RECIPES[demo])
+    found = comparison(name)
+    recipe = load_recipe(RECIPES[name])
     task, times_of = tasks[recipe.task], StepTimes.from_data(found["clock"])
     plans = {arm: task.plan(recipe, task.length(recipe), arm) for arm in found["arms"]}
     if changed := [arm for arm, plan in plans.items() if plan.fingerprint != found["arms"][arm]["fingerprint"]]:
-        raise SystemExit(f"{demo}: the recipe's plans are no longer those of the study: {', '.join(changed)}")
+        raise SystemExit(f"{name}: the recipe's plans are no longer those of the study: {', '.join(changed)}")
     runs = [
         run | {"curve_seconds": [times_of.of(plans[run["arm"]], samples) for _, samples, _ in run["curve"]]}
-        for run in lines(f"{demo}/study.jsonl")
+        for run in lines(f"{name}/study.jsonl")
     ]
-    comparison_figure(found | {"runs": runs}).savefig(HERE / demo / "comparison.png", dpi=150)
+    comparison_figure(found | {"runs": runs}).savefig(HERE / name / "comparison.png", dpi=150)
 
 
-def _take(demo: str, study: str) -> None:
+def _take(name: str, study: str) -> None:
     """Write the comparison of a study without its trainings."""
     taken = json.loads((Path(study) / "comparison.json").read_text(encoding="utf-8"))
     del taken["runs"]
     text = json.dumps(taken, indent=1, ensure_ascii=False) + "\n"
-    (HERE / demo / "comparison.json").write_text(text, encoding="utf-8")
+    (HERE / name / "comparison.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
