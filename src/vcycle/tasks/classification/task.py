@@ -134,7 +134,6 @@ class ClassificationTask(Task[R, VideoList]):
 
     def describe(self, recipe: R, splits: Splits[VideoList]) -> str:
         """The numbers of items and classes."""
-        del recipe
         classes = len(splits.classes)
         return (
             f"{len(splits.train):,} training {self.item}s in {classes} classes and {len(splits.val):,} validation "
@@ -149,7 +148,6 @@ class ClassificationTask(Task[R, VideoList]):
 
     def reference(self, recipe: R, found: VideoList, measured: float | None) -> Reference | None:
         """The share of the largest class; None for several labels per item."""
-        del recipe, measured
         return chance_of(found)
 
     def embedded_data(self, recipe: R, work: Path) -> Any:

@@ -65,7 +65,6 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
 
     def check(self, recipe: ImagesRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
         """Check that the images fit the recipe."""
-        del fresh
         _ = splits.val
         check_images(recipe, splits)
         check_balance(recipe, splits.train)

@@ -106,7 +106,6 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
 
     def check(self, recipe: RecognitionRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
         """Check that the videos fit the task and the cache."""
-        del fresh
         _ = splits.val
         check_videos(recipe, splits)
         check_balance(recipe, splits.train)
