@@ -21,8 +21,9 @@ from vcycle.data.video.container import Packet, open_input
 from vcycle.data.video.index import probe
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_path
+from vcycle.utils.reading import resolved
 
-__all__ = ["FORMATS", "VideoWriter", "check_suffix", "written_video"]
+__all__ = ["FORMATS", "VideoWriter", "check_other", "check_suffix", "written_video"]
 
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Supported file suffixes and their formats."""
@@ -116,6 +117,16 @@ def check_suffix(path: Path) -> str:
             f"accepted: {', '.join(FORMATS)}"
         )
     return kind
+
+
+def check_other(out: Path, video: Path, shown: str) -> None:
+    """Refuse to write a file over the video that it is made from; the message starts with `shown`, as `--out FILE`.
+
+    Raises:
+        DataError: if both are the same file.
+    """
+    if resolved(out) == resolved(video):
+        raise DataError(f"{shown} is the video itself: choose another file")
 
 
 @contextmanager
