@@ -132,6 +132,21 @@ class ClassificationTask(Task[R, VideoList]):
         views_of(recipe)
         check_extent(plan)
 
+    def check(self, recipe: R, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+        """Check that the items, their classes and balanced sampling fit the recipe."""
+        _ = splits.val
+        self.check_items(recipe, splits)
+        check_balance(recipe, splits.train)
+        return []
+
+    def check_items(self, recipe: R, splits: Splits[VideoList]) -> None:
+        """Check that the items fit the recipe.
+
+        Raises:
+            RecipeError: if they do not.
+            DataError: if the data is wrong.
+        """
+
     def describe(self, recipe: R, splits: Splits[VideoList]) -> str:
         """The numbers of items and classes."""
         classes = len(splits.classes)
@@ -183,6 +198,12 @@ class ClassificationTask(Task[R, VideoList]):
             notes.append(f"augment.strength_at_half={strength.at_half:g}: strength of the regularisation: {shown}")
         return notes
 
+    def build_model(self, recipe: R, classes: int, *, download: bool = True) -> "nn.Module":
+        """The recipe's model."""
+        from vcycle.tasks.classification.build import build_model
+
+        return build_model(recipe, classes, download=download)
+
     def objective(self, recipe: R, classes: int) -> "Recognition":
         """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
         from vcycle.tasks.classification.evaluate import objective_of
@@ -227,10 +248,7 @@ class ClassificationTask(Task[R, VideoList]):
         return RecognitionMetrics(**fields)
 
     def predict(
-        self,
-        loaded: "LoadedModel",
-        videos: "Sequence[VideoInput]",
-        options: "PredictOptions",
+        self, loaded: "LoadedModel", videos: "Sequence[VideoInput]", options: "PredictOptions"
     ) -> "Iterator[Prediction]":
         """The classes of each item, or of the time windows of videos."""
         from vcycle.tasks.classification.predictor import predictor_of

@@ -8,7 +8,6 @@ from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.data.layouts.splits import WHOLE
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
-from vcycle.tasks.classification.balance import check_balance
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.recognition.advice import next_steps
@@ -104,12 +103,9 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         """Accuracy, or mAP for multi-label videos."""
         return self.measures[1 if recipe.training.multi_label else 0]
 
-    def check(self, recipe: RecognitionRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+    def check_items(self, recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
         """Check that the videos fit the task and the cache."""
-        _ = splits.val
         check_videos(recipe, splits)
-        check_balance(recipe, splits.train)
-        return []
 
     def check_files(
         self,
@@ -154,12 +150,6 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         from vcycle.tasks.recognition.datasets import dataset_of
 
         return dataset_of(recipe, splits[split], split, work, progress)
-
-    def build_model(self, recipe: RecognitionRecipe, classes: int, *, download: bool = True) -> "nn.Module":
-        """The recipe's model."""
-        from vcycle.tasks.recognition.init_weights import build_model
-
-        return build_model(recipe, classes, download=download)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
         """Load weights with the parameter names of vcycle, PySlowFast or pytorchvideo."""
