@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from vcycle.data import Balance, CheckReport, GridSampler
+    from vcycle.data import Balance, CheckReport, FrameSource, GridSampler
     from vcycle.data.prepare.summary import NextStep, Summary
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
@@ -197,6 +197,26 @@ class ClassificationTask(Task[R, VideoList]):
             shown = ", ".join(f"{strength(side):.2g} at {side}²" for side in sides)
             notes.append(f"augment.strength_at_half={strength.at_half:g}: strength of the regularisation: {shown}")
         return notes
+
+    def source(self, recipe: R, found: VideoList, split: str, work: Path) -> "FrameSource | None":
+        """The frame source of a split without a cache; None for that of any list."""
+        return None
+
+    def dataset(
+        self, recipe: R, splits: Splits[VideoList], split: str, work: Path, progress: Progress = lambda *_: None
+    ) -> Any:
+        """A `VideoDataset` of a split; frames are cached under `work` if the recipe sets a cache."""
+        from vcycle.data import FrameCache, VideoDataset
+        from vcycle.tasks.classification.sampling import augmentation_of, grids_of
+
+        found, side, what = splits[split], recipe.data.cache, f"decoding {split} {self.item}s once"
+        source = (
+            self.source(recipe, found, split, work)
+            if side is None
+            else FrameCache.build(found, work / "cache", short_side=side, progress=lambda *done: progress(what, *done))
+        )
+        transform = augmentation_of(recipe) if split == "train" else None
+        return VideoDataset(found, grids_of(recipe), source=source, transform=transform)
 
     def build_model(self, recipe: R, classes: int, *, download: bool = True) -> "nn.Module":
         """The recipe's model."""

@@ -11,7 +11,7 @@ from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
-from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
+from vcycle.tasks.images.data import check_images, every_image, find_images
 from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.images.recipe import ImagesRecipe
 from vcycle.tasks.next_steps import plan_steps
@@ -87,17 +87,6 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         train = splits.train
         unused = [f"{train.source}: {train.beside}"] if train.beside else []
         return [*unused, *super().notices(recipe, splits, plan)]
-
-    def dataset(
-        self,
-        recipe: ImagesRecipe,
-        splits: Splits[VideoList],
-        split: str,
-        work: Path,
-        progress: Progress = lambda *_: None,
-    ) -> Any:
-        """A `VideoDataset` of a split, with clips of one frame."""
-        return dataset_of(recipe, splits[split], split, work, progress)
 
     def init_weights(
         self,

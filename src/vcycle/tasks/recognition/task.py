@@ -26,7 +26,7 @@ from vcycle.tasks.recognition.recipe import RecognitionRecipe
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcycle.data import CheckReport
+    from vcycle.data import CheckReport, FrameSource
     from vcycle.nn.weights.files import Weights
 
 __all__ = ["RECOGNITION", "RecognitionTask"]
@@ -138,18 +138,11 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         """Notes on videos left out or in two splits, frames that are too small, and a training made longer."""
         return [*notices(recipe, splits), *super().notices(recipe, splits, plan)]
 
-    def dataset(
-        self,
-        recipe: RecognitionRecipe,
-        splits: Splits[VideoList],
-        split: str,
-        work: Path,
-        progress: Progress = lambda *_: None,
-    ) -> Any:
-        """A `VideoDataset` of a split."""
-        from vcycle.tasks.recognition.datasets import dataset_of
+    def source(self, recipe: RecognitionRecipe, found: VideoList, split: str, work: Path) -> "FrameSource":
+        """Prepared copies, files or folders of frames."""
+        from vcycle.tasks.recognition.sources import source_of
 
-        return dataset_of(recipe, splits[split], split, work, progress)
+        return source_of(recipe, found, split, work)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
         """Load weights with the parameter names of vcycle, PySlowFast or pytorchvideo."""
