@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.errors import RecipeError
-from vcycle.tasks.base.part import Part, Progress, R
-from vcycle.tasks.base.splits import F
+from vcycle.tasks.base.part import F, Part, Progress, R
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from vcycle.data.layouts.layout import LayoutRegistry
 from vcycle.errors import RecipeError
 from vcycle.section import Section
-from vcycle.tasks.base.part import Part, Progress, R
-from vcycle.tasks.base.splits import F, Splits
+from vcycle.tasks.base.part import F, Part, Progress, R
+from vcycle.tasks.base.splits import Splits
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Shape
-from vcycle.tasks.base.part import Part, R
-from vcycle.tasks.base.splits import F
+from vcycle.tasks.base.part import F, Part, R
 from vcycle.tasks.reference import Reference
 
 if TYPE_CHECKING:

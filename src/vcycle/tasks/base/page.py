@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vcycle.tasks.base.part import Part, R
-from vcycle.tasks.base.splits import F, Splits
+from vcycle.tasks.base.part import F, Part, R
+from vcycle.tasks.base.splits import Splits
 from vcycle.tasks.details import Detail
 
 if TYPE_CHECKING:

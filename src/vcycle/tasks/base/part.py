@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 from vcycle.config.recipe import RecipeBase
 from vcycle.tasks.base.splits import F
 
-__all__ = ["Part", "Progress"]
+__all__ = ["F", "Part", "Progress", "R"]
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the operation, the number of items done, and the total."""

@@ -5,8 +5,8 @@ from typing import ClassVar
 
 from vcycle.plan import Baseline, Plan
 from vcycle.registry import Registry
-from vcycle.tasks.base.part import Part, R
-from vcycle.tasks.base.splits import F, Splits
+from vcycle.tasks.base.part import F, Part, R
+from vcycle.tasks.base.splits import Splits
 from vcycle.tasks.plans import PlanSpec, build_plan
 
 __all__ = ["TaskPlans"]

@@ -7,9 +7,8 @@ from vcycle.tasks.base.commands import TaskCommands
 from vcycle.tasks.base.data import TaskData
 from vcycle.tasks.base.evaluation import TaskEvaluation
 from vcycle.tasks.base.page import TaskPage
-from vcycle.tasks.base.part import R
+from vcycle.tasks.base.part import F, R
 from vcycle.tasks.base.plans import TaskPlans
-from vcycle.tasks.base.splits import F
 from vcycle.tasks.base.trained import TaskTrained
 from vcycle.tasks.base.training import TaskTraining
 
@@ -32,4 +31,4 @@ class Task(
     recipes: ClassVar[str | None] = None
     """The package with its shipped recipes, in folders."""
     free_keys: ClassVar[tuple[str, ...]] = ()
-    """Recipe keys of this task that a resume may change, beside those of every task: they do not change the result."""
+    """Recipe keys of this task that a resume may change, beside those of every task; they do not change the result."""

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vcycle.errors import VcycleError
-from vcycle.tasks.base.part import Part, R
-from vcycle.tasks.base.splits import F
+from vcycle.tasks.base.part import F, Part, R
 
 if TYPE_CHECKING:
     from pathlib import Path

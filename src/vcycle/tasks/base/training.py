@@ -4,8 +4,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from vcycle.tasks.base.part import Part, R
-from vcycle.tasks.base.splits import F, Splits
+from vcycle.tasks.base.part import F, Part, R
+from vcycle.tasks.base.splits import Splits
 
 if TYPE_CHECKING:
     from torch import nn
