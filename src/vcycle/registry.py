@@ -23,10 +23,10 @@ class Registry(Generic[T]):
     """A mapping from names to values.
 
     Example:
-        >>> colours = Registry[int]("colour", "vcycle.colours")
-        >>> colours.register("red", 0xFF0000)
+        >>> colors = Registry[int]("color", "vcycle.colors")
+        >>> colors.register("red", 0xFF0000)
         16711680
-        >>> colours["red"], colours.names()
+        >>> colors["red"], colors.names()
         (16711680, ('red',))
     """
 

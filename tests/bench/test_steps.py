@@ -58,8 +58,8 @@ class Steady:
     has_batchnorm = True
     wait = 0.0
 
-    def __init__(self, *_):
-        self.taken = []
+    def __init__(self, workload, *_):
+        self.config, self.taken = workload.config, []
 
     def make_ready(self, shape):
         pass

@@ -84,21 +84,21 @@ def test_every_frame_is_restored_in_its_time(model, video, tmp_path, capsys):
     assert all((half[:title] < 0.5).any() for half in np.split(picture, 2, axis=1))  # both have a title
 
 
-def write_video(path, *, size=(32, 48), pixels="yuv420p", colours=(2, 2, 2), aspect=None, rotation=0, mirrored=False):
-    """Four frames of a bright corner; coded by BT.2020 where the colours say so, as they are named."""
+def write_video(path, *, size=(32, 48), pixels="yuv420p", colors=(2, 2, 2), aspect=None, rotation=0, mirrored=False):
+    """Four frames of a bright corner; coded by BT.2020 where the colors say so, as they are named."""
     picture = np.full((*size, 3), (60, 90, 120), dtype=np.uint8)
     picture[: size[0] // 2, : size[1] // 4] = (200, 40, 30)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=10, options={"crf": "5"})
         stream.height, stream.width, stream.pix_fmt = *size, pixels
         context = stream.codec_context
-        context.colorspace, context.color_primaries, context.color_trc = colours
+        context.colorspace, context.color_primaries, context.color_trc = colors
         context.color_range = ColorRange.MPEG
         if aspect is not None:
             context.sample_aspect_ratio = aspect
         if rotation or mirrored:
             stream.set_display_rotation(rotation, hflip=mirrored)
-        matrix = 5 if colours[0] == 2 else colours[0]
+        matrix = 5 if colors[0] == 2 else colors[0]
         for _ in range(4):
             frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
             container.mux(stream.encode(frame.reformat(format=pixels, dst_colorspace=matrix, dst_color_range=1)))
@@ -111,8 +111,8 @@ def described(path):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         found = stream.codec_context
-        colours = (found.colorspace, found.color_primaries, found.color_trc, found.color_range)
-        return found.pix_fmt, colours, stream.sample_aspect_ratio or 1
+        colors = (found.colorspace, found.color_primaries, found.color_trc, found.color_range)
+        return found.pix_fmt, colors, stream.sample_aspect_ratio or 1
 
 
 def planes(path):
@@ -144,8 +144,8 @@ def test_the_sample_aspect_ratio_is_kept_as_a_player_shows_it(model, tmp_path, s
         ((2, 2, 2), "yuv420p", (6, 2, 2)),  # players take BT.601 at this size
     ],
 )
-def test_colours_are_named_as_the_source_names_them_and_coded_alike(model, tmp_path, named, pixels, written, suffix):
-    video = write_video(tmp_path / "in.mp4", pixels=pixels, colours=named)
+def test_colors_are_named_as_the_source_names_them_and_coded_alike(model, tmp_path, named, pixels, written, suffix):
+    video = write_video(tmp_path / "in.mp4", pixels=pixels, colors=named)
     upscale(model, video, "-o", tmp_path / f"out.{suffix}")
     assert described(tmp_path / f"out.{suffix}") == (pixels, (*written, ColorRange.MPEG), 1)
     # What is enlarged by interpolation has the source's code values, but for the edge of the corner.
@@ -155,14 +155,14 @@ def test_colours_are_named_as_the_source_names_them_and_coded_alike(model, tmp_p
     assert wrong[:12, :8].max() < 0.02
 
 
-def test_colours_that_are_not_named_are_those_of_the_sources_size(model, tmp_path):
+def test_colors_that_are_not_named_are_those_of_the_sources_size(model, tmp_path):
     upscale(model, write_video(tmp_path / "in.mp4", size=(16, 1280)), "-o", tmp_path / "out.mp4")
     assert described(tmp_path / "out.mp4")[1] == (1, 2, 2, ColorRange.MPEG)
 
 
-def test_colours_that_cannot_be_converted_are_refused_in_a_line(model, tmp_path):
-    named = write_video(tmp_path / "named.mkv", colours=(14, 9, 16), pixels="yuv420p10le")
-    with pytest.raises(DataError, match=r"named\.mkv: its colours use matrix 14 of ITU-T H\.273, which cannot be"):
+def test_colors_that_cannot_be_converted_are_refused_in_a_line(model, tmp_path):
+    named = write_video(tmp_path / "named.mkv", colors=(14, 9, 16), pixels="yuv420p10le")
+    with pytest.raises(DataError, match=r"named\.mkv: its colors use matrix 14 of ITU-T H\.273, which cannot be"):
         upscale(model, named, "-o", tmp_path / "out.mp4")
     assert not (tmp_path / "out.mp4").exists()
 
@@ -225,7 +225,7 @@ def test_a_folder_without_a_rate_and_a_rate_of_a_file_are_refused(model, video, 
     assert not (tmp_path / "out.mp4").exists()
 
 
-def test_real_files_keep_their_colours_and_the_shape_of_their_pixels(model, shared_cases, tmp_path):
+def test_real_files_keep_their_colors_and_the_shape_of_their_pixels(model, shared_cases, tmp_path):
     for name in ("anamorphic.mp4", "anamorphic.mkv", "hlg.mp4", "pq.mp4"):
         upscale(model, shared_cases / name, "-o", tmp_path / name)
         before, after = described(shared_cases / name), described(tmp_path / name)
@@ -316,6 +316,6 @@ def test_in_python_too_what_cannot_be_is_refused_in_a_line(loaded, video, tmp_pa
     assert not out.exists()
 
 
-def test_a_file_has_its_own_colours_whatever_the_rate(tmp_path):
+def test_a_file_has_its_own_colors_whatever_the_rate(tmp_path):
     video = write_video(tmp_path / "in.mp4", size=(16, 1280))  # no matrix is named: that of BT.709
     assert np.array_equal(middle_frame(str(video), frame_rate=25), middle_frame(str(video)))

@@ -257,7 +257,7 @@ def test_a_comparison_begins_each_training_with_them(vcycle, here, videos, expor
     )
 
 
-def test_other_colours_are_told(vcycle, here, videos, exported):
+def test_other_colors_are_told(vcycle, here, videos, exported):
     ran = vcycle(
         "train",
         "tiny.yaml",

@@ -12,7 +12,7 @@ from vcycle.data import KeptIndexes, VideoError, probe
 from vcycle.data.video import kept
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.data import find_videos
-from vcycle.tasks.recognition.datasets import dataset_of
+from vcycle.tasks.recognition.task import RECOGNITION
 
 
 @pytest.fixture
@@ -141,9 +141,10 @@ def test_processes_share_a_file(films, tmp_path, unprobed):
 
 def test_a_recipes_videos_are_indexed_once_for_all_runs_beside_each_other(digit_videos, tmp_path, unprobed):
     recipe = load_recipe("videos/small", [f"data={digit_videos}"])
-    found = find_videos(recipe, tmp_path).val
-    infos = [dataset_of(recipe, found, "val", tmp_path).source.info(item).frames for item in range(len(found))]
+    splits = find_videos(recipe, tmp_path)
+    items = range(len(splits.val))
+    infos = [RECOGNITION.dataset(recipe, splits, "val", tmp_path).source.info(item).frames for item in items]
     assert (tmp_path / "cache/indexes.sqlite").is_file()
     unprobed()
-    again = dataset_of(recipe, found, "val", tmp_path)
-    assert [again.source.info(item).frames for item in range(len(found))] == infos
+    again = RECOGNITION.dataset(recipe, splits, "val", tmp_path)
+    assert [again.source.info(item).frames for item in items] == infos

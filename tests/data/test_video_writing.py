@@ -42,13 +42,13 @@ def test_frames_keep_their_times(kind, times, tmp_path, write_video):
     assert np.allclose(shown, before.info.times - before.info.times[0], atol=2e-3)
 
 
-def test_colours_come_back_and_are_named(tmp_path):
-    colours = [(200, 30, 40), (20, 180, 60), (10, 40, 220), (128, 128, 128), (255, 255, 255), (0, 0, 0)]
+def test_colors_come_back_and_are_named(tmp_path):
+    colors = [(200, 30, 40), (20, 180, 60), (10, 40, 220), (128, 128, 128), (255, 255, 255), (0, 0, 0)]
     with written_video(tmp_path / "c.mp4", size=(64, 96), clock=Fraction(1, 24), rate=24) as writer:
-        for number, colour in enumerate(colours):
-            writer.put(np.full((64, 96, 3), colour, dtype=np.uint8), number)
-    pixels = read_frames(probe(str(tmp_path / "c.mp4")), range(len(colours))).pixels
-    assert np.abs(pixels[:, 30, 40].astype(int) - colours).max() <= 3
+        for number, color in enumerate(colors):
+            writer.put(np.full((64, 96, 3), color, dtype=np.uint8), number)
+    pixels = read_frames(probe(str(tmp_path / "c.mp4")), range(len(colors))).pixels
+    assert np.abs(pixels[:, 30, 40].astype(int) - colors).max() <= 3
     with av.open(str(tmp_path / "c.mp4")) as container:
         context = container.streams.video[0].codec_context
         assert (context.colorspace, context.color_primaries, context.color_trc) == (1, 1, 1)

@@ -21,7 +21,7 @@ from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.recipes import load_recipe
 
 IMAGES = tasks["images"]
-COLOURS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (210, 50, 40)}
+COLORS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (210, 50, 40)}
 RECIPE = """
 task: images
 sampling: {field: [0.8, 1.0]}
@@ -44,18 +44,18 @@ def jpeg(pixels: np.ndarray) -> bytes:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Three classes of noisy colours in train and val, of several sizes, as PNG and one JPEG."""
-    root = tmp_path_factory.mktemp("colours")
+    """Three classes of noisy colors in train and val, of several sizes, as PNG and one JPEG."""
+    root = tmp_path_factory.mktemp("colors")
     rng = np.random.default_rng(0)
     for split, count in (("train", 16), ("val", 6)):
-        for name, colour in COLOURS.items():
+        for name, color in COLORS.items():
             place = root / split / name
             place.mkdir(parents=True)
             for number in range(count):
                 size = (40 + number, 48)
-                pixels = np.clip(np.array(colour) + rng.normal(0, 40, (*size, 3)), 0, 255).astype(np.uint8)
+                pixels = np.clip(np.array(color) + rng.normal(0, 40, (*size, 3)), 0, 255).astype(np.uint8)
                 (place / f"{number}.png").write_bytes(encode_png(pixels))
-            (place / "photo.JPG").write_bytes(jpeg(np.full((36, 52, 3), colour, np.uint8)))
+            (place / "photo.JPG").write_bytes(jpeg(np.full((36, 52, 3), color, np.uint8)))
     (root / "train" / "red" / "notes.txt").write_text("beside the images")
     return root
 
@@ -104,7 +104,7 @@ def test_images_work_with_every_command(here, folder, vcycle):
     tested = vcycle("eval", "run", "evaluation.crops=3")
     assert "top-1 100.0% on 21 val images (1 clip × 3 crops" in tested.out
     rows = json.loads((here / "run" / "eval-val-1x3.json").read_text())
-    assert {row["class"]: row["images"] for row in rows["per_class"]} == dict.fromkeys(COLOURS, 7)
+    assert {row["class"]: row["images"] for row in rows["per_class"]} == dict.fromkeys(COLORS, 7)
 
     assert vcycle("export", "run", "--out", "red.safetensors").out
     (here / "torn.png").write_bytes((folder / "val" / "red" / "0.png").read_bytes()[:200])
@@ -173,11 +173,11 @@ def test_a_picture_is_a_video_of_one_frame(folder):
     recipe = load_recipe("images/small", [f"data={folder}", "augment.randaugment=null"])
     splits = IMAGES.find(recipe, folder)
     dataset = IMAGES.dataset(recipe, splits, "train", folder)
-    assert splits.train.classes == tuple(COLOURS)
+    assert splits.train.classes == tuple(COLORS)
     item = splits.train.paths.index("red/photo.JPG")
     sample = dataset[SampleRequest(item, Shape(1, 32, 32), (0, 0, item))]
     assert (tuple(sample.clip.shape), sample.label) == ((1, 32, 32, 3), 2)
-    assert (sample.clip.float().mean((0, 1, 2)) - torch.tensor(COLOURS["red"])).abs().max() < 4
+    assert (sample.clip.float().mean((0, 1, 2)) - torch.tensor(COLORS["red"])).abs().max() < 4
     assert picture_size(folder / "train" / "red" / "photo.JPG") == (36, 52)
 
 

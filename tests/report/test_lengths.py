@@ -28,7 +28,7 @@ def test_a_plan_of_several_lengths_is_a_line_from_the_shortest_on():
     assert axis.get_ylabel() == "top-1 accuracy on test (%)"
 
 
-def test_several_comparisons_stand_side_by_side_with_one_colour_for_a_plan(tmp_path):
+def test_several_comparisons_stand_side_by_side_with_one_color_for_a_plan(tmp_path):
     both = {"digits": comparison("constant", "short"), "clips": comparison("short", "short@2", measure="PSNR")}
     figure = lengths_figure(both, "cpu_seconds")
     figure.savefig(tmp_path / "lengths.png")

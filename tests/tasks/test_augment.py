@@ -100,7 +100,7 @@ def test_a_datasets_clips_are_augmented_alike_whatever_loads_them(digit_videos):
     assert 0 < sum(torch.equal(a, b) for a, b in zip(here.flatten(0, 1), plain.flatten(0, 1), strict=True)) < 8
 
 
-def test_colour_jitter_is_torchvisions_on_a_picture_and_on_a_video_but_for_the_contrast():
+def test_color_jitter_is_torchvisions_on_a_picture_and_on_a_video_but_for_the_contrast():
     torch.manual_seed(0)
     amounts = {"brightness": 0.4, "contrast": 0.3, "saturation": 0.5, "hue": 0.1}
     picture, video = random_clip(frames=1), random_clip(frames=3)
@@ -119,9 +119,9 @@ def test_colour_jitter_is_torchvisions_on_a_picture_and_on_a_video_but_for_the_c
 def test_the_mean_erases_torchvisions_rectangle_and_noise_the_same_one_with_other_pixels_in_each_frame():
     torch.manual_seed(0)
     clip = random_clip(frames=3)
-    before, colour = clip.clone(), [round(255 * 0.45)] * 3
+    before, color = clip.clone(), [round(255 * 0.45)] * 3
     how = {"area": (0.1, 0.4), "ratio": (0.5, 2.0)}
-    theirs = v2.RandomErasing(0.5, how["area"], how["ratio"], value=colour)
+    theirs = v2.RandomErasing(0.5, how["area"], how["ratio"], value=color)
     erased = 0
     for seed in SEEDS:
         torch.manual_seed(seed)
@@ -132,7 +132,7 @@ def test_the_mean_erases_torchvisions_rectangle_and_noise_the_same_one_with_othe
             found[fill] = ClipErasing(probability=0.5, fill=fill, **how)(clip)
             assert (found[fill].dtype, type(found[fill])) == (torch.uint8, torch.Tensor)
         assert torch.equal(found["mean"], expected)
-        inside = (found["mean"] == torch.tensor(colour, dtype=torch.uint8)).all(-1).all(0)
+        inside = (found["mean"] == torch.tensor(color, dtype=torch.uint8)).all(-1).all(0)
         if torch.equal(expected, clip):
             assert torch.equal(found["noise"], clip)
             continue

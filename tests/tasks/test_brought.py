@@ -21,7 +21,7 @@ DEFAULT = ((0.45, 0.45, 0.45), (0.225, 0.225, 0.225))
 OWN = ((0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
 
-def colours(recipe):
+def colors(recipe):
     return recipe.sampling.mean, recipe.sampling.std
 
 
@@ -39,8 +39,8 @@ def test_an_export_brings_those_of_its_run(trained, tmp_path):
     file = tmp_path / "x.safetensors"
     save_file({"a": torch.zeros(1)}, file, metadata={"vcycle.recipe": trained})
     recipe = loaded(f"init={file}")
-    assert colours(recipe) == OWN
-    assert colours(load_recipe(dumped(recipe, tmp_path))) == OWN
+    assert colors(recipe) == OWN
+    assert colors(load_recipe(dumped(recipe, tmp_path))) == OWN
 
 
 def dumped(recipe, folder):
@@ -51,7 +51,7 @@ def dumped(recipe, folder):
 @pytest.mark.parametrize("given", [".", "checkpoints/best.pt"])
 def test_a_run_and_its_checkpoints_bring_those_of_its_recipe(trained, tmp_path, given):
     (tmp_path / "recipe.yaml").write_text(trained, encoding="utf-8")
-    assert colours(loaded(f"init={tmp_path / given}")) == OWN
+    assert colors(loaded(f"init={tmp_path / given}")) == OWN
 
 
 @pytest.mark.parametrize("given", [".", "model.safetensors", "pytorch_model.bin"])
@@ -59,7 +59,7 @@ def test_a_run_and_its_checkpoints_bring_those_of_its_recipe(trained, tmp_path, 
 def test_a_preprocessor_beside_weights_brings_its_own(tmp_path, given, name):
     mean, std = OWN
     (tmp_path / name).write_text(json.dumps({"do_normalize": True, "image_mean": mean, "image_std": std}))
-    assert colours(loaded(f"init={tmp_path / given}", "model=videomae_b")) == OWN
+    assert colors(loaded(f"init={tmp_path / given}", "model=videomae_b")) == OWN
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_preprocessor_beside_weights_brings_its_own(tmp_path, given, name):
 )
 def test_what_a_preprocessor_says_is_read_and_what_is_no_normalisation_is_left_to_the_model(tmp_path, config, expected):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(config))
-    assert colours(loaded(f"init={tmp_path}", "model=videomae_b")) == expected
+    assert colors(loaded(f"init={tmp_path}", "model=videomae_b")) == expected
 
 
 @pytest.mark.parametrize(
@@ -96,14 +96,14 @@ def test_what_a_preprocessor_says_is_read_and_what_is_no_normalisation_is_left_t
     ],
 )
 def test_public_weights_bring_those_of_their_model(given, expected):
-    assert colours(loaded(*given)) == expected
+    assert colors(loaded(*given)) == expected
 
 
 def test_a_recipes_own_values_and_those_of_its_bases_stay(tmp_path):
     (tmp_path / "base.yaml").write_text("base: finetune/swin3d_t\nsampling: {mean: [0.1, 0.2, 0.3]}\n")
     (tmp_path / "own.yaml").write_text("base: base.yaml\ninit: x.pth\n")
-    assert colours(loaded(recipe=tmp_path / "own.yaml")) == (OWN[0], IMAGENET[1])
-    assert colours(loaded("sampling.std=[0.4, 0.5, 0.6]", recipe=tmp_path / "own.yaml")) == OWN
+    assert colors(loaded(recipe=tmp_path / "own.yaml")) == (OWN[0], IMAGENET[1])
+    assert colors(loaded("sampling.std=[0.4, 0.5, 0.6]", recipe=tmp_path / "own.yaml")) == OWN
 
 
 def test_a_recipe_says_what_it_has_from_its_weights_and_what_contradicts_them():
@@ -142,8 +142,8 @@ def test_the_values_of_torchvisions_models_are_those_of_its_transforms(task):
 def test_timms_models_bring_those_of_their_pretrained_configuration():
     pytest.importorskip("timm")
     recipe = loaded("model=timm/vit_tiny_patch16_224", "model.options.pretrained=true", recipe="images/small")
-    assert colours(recipe) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-    assert colours(loaded("model=timm/vit_tiny_patch16_224", recipe="images/small")) == IMAGENET
+    assert colors(recipe) == ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+    assert colors(loaded("model=timm/vit_tiny_patch16_224", recipe="images/small")) == IMAGENET
 
 
 def test_a_saved_recipe_has_every_value_so_a_resume_asks_no_weights(tmp_path):

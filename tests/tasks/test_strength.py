@@ -59,7 +59,7 @@ def test_randaugment_does_nothing_visible_at_no_strength():
     assert augment(still).shape == still.shape
 
 
-def test_erasing_gets_rarer_and_colour_jitter_weaker_at_smaller_sizes():
+def test_erasing_gets_rarer_and_color_jitter_weaker_at_smaller_sizes():
     strength = Strength(full=32, at_half=0.2)
     erasing = ClipErasing(probability=0.5, strength=strength)
     jitter = ClipJitter(brightness=0.5, contrast=0, saturation=0, strength=strength)

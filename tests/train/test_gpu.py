@@ -137,8 +137,7 @@ def test_every_tensor_of_a_batch_is_page_locked_where_there_is_a_gpu(noise, tmp_
         feed = BatchFetcher(
             noise,
             PLAN,
-            LoadingSection(workers=0),
-            seed=0,
+            TrainConfig(loading=LoadingSection(workers=0)),
             start=0,
             journal=journal,
             ranks=SINGLE_PROCESS,

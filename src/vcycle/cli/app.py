@@ -91,7 +91,6 @@ def _root(
     ] = False,
 ) -> None:
     # Both are handled earlier: `--debug` by `process.run`, which accepts it anywhere on the command line.
-    del debug, version
     if (world := launched_world()) > 1 and context.invoked_subcommand not in _SHARED:
         raise RecipeError(
             f"vcycle {context.invoked_subcommand} runs in a single process, but torchrun started {world} "

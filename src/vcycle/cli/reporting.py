@@ -315,12 +315,10 @@ def _evaluation(file: Path) -> dict[str, Any]:
         VcycleError: if it is something else.
     """
     from vcycle.report.page.lines import Evaluated, fault
+    from vcycle.runs.left_out import read_object
 
-    try:
-        found = json.loads(read_text(file))
-    except (OSError, ValueError, RecursionError) as error:
-        raise VcycleError(f"{file} cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    found = read_object(file)
+    if not found:
         raise VcycleError(f"{file} is not a result of `vcycle eval`: it has no keys")
     if (wrong := fault(Evaluated, found)) is not None:
         raise VcycleError(f"{file} is not a result of `vcycle eval`: {wrong}")

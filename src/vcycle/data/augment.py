@@ -50,12 +50,12 @@ class ClipAugment:
         Args:
             ops: Number of operations per clip.
             magnitude: Strength of each operation, 0 to 30.
-            fill: RGB colour of pixels that a geometric operation leaves empty, in 0..1.
+            fill: RGB color of pixels that a geometric operation leaves empty, in 0..1.
             strength: The share of the magnitude, 0 to 1, by the clip's short side in pixels; always 1 by default.
         """
-        colour = [round(255 * value) for value in fill]
+        color = [round(255 * value) for value in fill]
         self._magnitude, self._strength = magnitude, strength
-        self._transform = v2.RandAugment(ops, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill=colour)
+        self._transform = v2.RandAugment(ops, magnitude, interpolation=v2.InterpolationMode.BILINEAR, fill=color)
 
     def __call__(self, clip: Tensor) -> Tensor:
         """Return the augmented clip, uint8 ``(T, H, W, 3)``. The input is not modified."""
@@ -124,9 +124,9 @@ class ClipErasing:
             strength: The share of the probability, 0 to 1, by the clip's short side in pixels; always 1 by default.
         """
         self._probability, self._strength = probability, strength
-        colour = [round(255 * value) for value in mean]
+        color = [round(255 * value) for value in mean]
         if fill == "mean":
-            self._transform = v2.RandomErasing(probability, area, ratio, value=colour)
+            self._transform = v2.RandomErasing(probability, area, ratio, value=color)
         else:
             self._transform = _NoiseErasing(probability, area, ratio, mean, std)
 

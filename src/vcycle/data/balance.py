@@ -10,12 +10,21 @@ from numpy.typing import NDArray
 
 from vcycle.errors import DataError
 
-__all__ = ["Balance"]
+__all__ = ["Balance", "quotas_of"]
 
 _FINE = 2**20
 """Weights are whole multiples of 1 / this: powers may differ in the last bit between machines."""
 _BLOCK = 1 << 20
 """Groups that are hashed at a time."""
+
+
+def quotas_of(counts: NDArray[np.int64], strength: float) -> NDArray[np.int64]:
+    """Samples of each group in an epoch of a `Balance`, by the number of its items."""
+    weights = np.where(counts > 0, np.rint(counts ** (1.0 - strength) * _FINE), 0.0).astype(np.int64)
+    size, total = int(counts.sum()), int(weights.sum())
+    ends = [(2 * end * size + total) // (2 * total) for end in np.cumsum(weights).tolist()]  # rounded, exactly
+    edges: NDArray[np.int64] = np.array([0, *ends], dtype=np.int64)
+    return np.diff(edges)
 
 
 class Balance:
@@ -52,10 +61,8 @@ class Balance:
         self.strength = strength = float(strength)  # 1 is the same order as 1.0
         self._size = size = len(found)
         self._counts = counts = np.bincount(found)
-        weights = np.where(counts > 0, np.rint(counts ** (1.0 - strength) * _FINE), 0.0).astype(np.int64)
-        total = int(weights.sum())
-        ends = [(2 * end * size + total) // (2 * total) for end in np.cumsum(weights).tolist()]  # rounded, exactly
-        self._ends = np.array(ends, dtype=np.int64)
+        self._quotas = quotas_of(counts, strength)
+        self._ends = np.cumsum(self._quotas)
         self._firsts = np.cumsum(counts) - counts
         self._order = np.argsort(found, kind="stable").astype(np.uint32 if size < 2**32 else np.int64)
         digest = hashlib.blake2b(f"{strength!r}:{size}".encode(), digest_size=6)
@@ -71,7 +78,7 @@ class Balance:
     @property
     def quotas(self) -> NDArray[np.int64]:
         """Samples of each group in an epoch."""
-        return np.diff(self._ends, prepend=0)
+        return self._quotas
 
     @property
     def counts(self) -> NDArray[np.int64]:

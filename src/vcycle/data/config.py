@@ -1,6 +1,6 @@
 """Recipe section for data loading. The string under a field is its documentation."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -19,3 +19,8 @@ class LoadingSection(Section):
     prefetch: Clips | None = None
     """Number of clips to load ahead at the smallest batch size, by default 4 per worker. Other sizes load
     ahead the same number of batches, at least two."""
+
+    @property
+    def loader_options(self) -> dict[str, Any]:
+        """The arguments of `vcycle.loader` that these are."""
+        return {name: getattr(self, name) for name in LoadingSection.model_fields}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vcycle.data.info import VideoInfo
-from vcycle.data.source import Box, Frames, FrameSource, resample
+from vcycle.data.source import Frames, FrameSource, Shown, resample
 from vcycle.errors import DataError
 
 __all__ = ["ArraySource", "frames_of"]
@@ -58,19 +58,9 @@ class ArraySource:
         frames, height, width, _ = self._given[item].shape
         return VideoInfo.uniform(frames, height, width, self._rate)
 
-    def read(
-        self,
-        item: int,
-        frames: NDArray[np.int64],
-        *,
-        resized: tuple[int, int],
-        crop: Box,
-        antialias: bool,
-        out: Tensor | None = None,
-    ) -> Frames:
+    def read(self, item: int, frames: NDArray[np.int64], **how: Unpack[Shown]) -> Frames:
         """Read frames by number."""
         if item not in self._given:
-            how: dict[str, Any] = dict(resized=resized, crop=crop, antialias=antialias, out=out)
             return self._others.read(item, frames, **how)
         wanted = self._given[item][torch.from_numpy(frames)]
-        return Frames(resample(wanted, resized, crop, antialias=antialias, out=out), 0)
+        return Frames(resample(wanted, **how), 0)

@@ -8,19 +8,18 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from vcycle.data.info import VideoInfo
 from vcycle.data.layouts import VideoList
 from vcycle.data.locations import local_path
 from vcycle.data.pictures import PICTURE_SUFFIXES, decode_picture, holds_pictures, picture_size
 from vcycle.data.recent import Recent
-from vcycle.data.source import Box, FileSource, Frames, resample
+from vcycle.data.source import FileSource, Frames, Shown, resample
 from vcycle.data.video import VideoError
 from vcycle.data.video.scaling import Scaler
 from vcycle.errors import DataError
@@ -74,25 +73,14 @@ class ImageSource:
         found = self._folders(item)
         return self._files.info(item) if found is None else found.info
 
-    def read(self, item: int, frames: NDArray[np.int64], **how: Any) -> Frames:
+    def read(self, item: int, frames: NDArray[np.int64], **how: Unpack[Shown]) -> Frames:
         """Decode frames by number; see ``FileSource.read``."""
         found = self._folders(item)
-        return self._files.read(item, frames, **how) if found is None else self._read(item, found, frames, **how)
-
-    def _read(
-        self,
-        item: int,
-        found: _Folder,
-        frames: NDArray[np.int64],
-        *,
-        resized: tuple[int, int],
-        crop: Box,
-        antialias: bool,
-        out: Tensor | None = None,
-    ) -> Frames:
+        if found is None:
+            return self._files.read(item, frames, **how)
         names, info = found
         folder = self._folder(item)
-        size = resized if antialias else (info.height, info.width)
+        size = how["resized"] if how["antialias"] else (info.height, info.width)
         wanted, places = np.unique(frames, return_inverse=True)
         pixels = np.empty((len(wanted), *size, 3), dtype=np.uint8)
         good = np.zeros(len(wanted), dtype=np.bool_)
@@ -110,10 +98,10 @@ class ImageSource:
         shown = np.maximum.accumulate(np.where(good, np.arange(len(wanted)), np.argmax(good)))
         clip = torch.from_numpy(pixels[shown[places]])
         filled = int((~good[places]).sum())
-        if not antialias:
-            return Frames(resample(clip, resized, crop, antialias=False, out=out), filled)
-        top, left, height, width = crop
-        part = clip[:, top : top + height, left : left + width]
+        if not how["antialias"]:
+            return Frames(resample(clip, **how), filled)
+        top, left, height, width = how["crop"]
+        part, out = clip[:, top : top + height, left : left + width], how.get("out")
         return Frames(part.contiguous() if out is None else out.copy_(part), filled)
 
     def _folder(self, item: int) -> Path:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self
+from inspect import signature
+from typing import Any, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
 import torch
 from torch.utils.data import Dataset
@@ -26,10 +27,22 @@ from vcycle.plan import Plan, Step
 
 __all__ = ["TIMEOUT", "Loader", "PlanBatches", "PlanLoader", "Steps", "loader", "steps"]
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 TIMEOUT = 60.0
 """Default seconds that a worker may take for a sample."""
 _AHEAD = 4
 """Default number of samples to load ahead per worker."""
+
+
+class _Loading(TypedDict, total=False):
+    """The arguments of ``loader`` that change no batch."""
+
+    workers: int
+    timeout: float
+    prefetch: int | None
+    pin_memory: bool
 
 
 class Loader:
@@ -55,7 +68,9 @@ class Loader:
                 "timeout above 0 and prefetch at least 1"
             )
         if workers and sys.platform != "linux":
-            warnings.warn(f"workers={workers}: worker processes need Linux; loading in the main process", stacklevel=3)
+            warnings.warn(
+                f"workers={workers}: worker processes need Linux; loading in the main process", stacklevel=_outside()
+            )
             workers = 0
         self.work = work
         self.workers = workers
@@ -121,23 +136,14 @@ class PlanLoader(Loader):
     iterators after it start at ``start`` again.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        sampler: PlanBatchSampler,
-        *,
-        workers: int = 0,
-        timeout: float = TIMEOUT,
-        prefetch: int | None = None,
-        pin_memory: bool = False,
-    ) -> None:
+    def __init__(self, dataset: Any, sampler: PlanBatchSampler, **loading: Unpack[_Loading]) -> None:
         """Create a loader for a dataset that answers requests; see ``loader`` for the arguments.
 
         Raises:
             DataError: if an argument is out of range.
         """
-        work = TrainingWork(dataset, sampler, pinned=pin_memory)
-        super().__init__(work, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
+        work = TrainingWork(dataset, sampler, pinned=loading.get("pin_memory", False))
+        super().__init__(work, **loading)
         self._training = work
         self._sampler = sampler
         self._step = sampler.start
@@ -254,79 +260,6 @@ class Steps(Iterator[tuple[Step, Any]]):
         self._batches.close()
 
 
-def steps(
-    dataset: Any,
-    plan: Plan,
-    *,
-    seed: int = 0,
-    start: int = 0,
-    stop: int | None = None,
-    repeats: int = 1,
-    workers: int = 0,
-    timeout: float = TIMEOUT,
-    prefetch: int | None = None,
-    rank: int | None = None,
-    world: int | None = None,
-    replaced: Mapping[int, int] | None = None,
-    balance: Balance | None = None,
-    grids: GridSampler | None = None,
-    layout: Layout = "CTHW",
-    key: str | None = None,
-    pin_memory: bool = False,
-) -> Steps:
-    """Iterate over the steps of a plan, each with its batch.
-
-    A batch is what the dataset's items make: a tuple of tensors for tuples, a dict for dicts, a ``Batch`` for a
-    ``VideoDataset``. Workers end with the last step, on ``close()``, or when the iterator is deleted, as after leaving
-    a ``for`` loop.
-
-    Example:
-        ``for step, (clips, labels) in steps(dataset, plan): ...``
-
-    Args:
-        dataset: The dataset; arguments and errors are those of ``loader``.
-        plan: The plan.
-        seed: Seed of the sample order and of all random choices in samples.
-        start: First step: a training resumed at step ``k`` gets the batches of an uninterrupted one.
-        stop: Step to stop before (exclusive); the plan's end by default.
-        repeats: Number of clips of each item in succession (repeated augmentation), counted as samples.
-        workers: Number of worker processes; 0 loads in the main process.
-        timeout: Seconds that a worker may take for a sample.
-        prefetch: Number of clips to load ahead at the smallest batch size.
-        rank: This rank, found by default.
-        world: Number of ranks, found by default.
-        replaced: Replacement indices by position in the stream.
-        balance: Groups of items, such as classes, to draw equally often.
-        grids: Sampling grids for a dataset that has none.
-        layout: Dimension order of such a dataset's clips.
-        key: Key of the clip in such a dataset's items, if they are dicts.
-        pin_memory: Whether to put batches in pinned memory.
-
-    Raises:
-        PlanError: If the steps are not in the plan or a batch is smaller than the number of ranks.
-        DataError: If the dataset or an argument cannot be used.
-    """
-    batches = _plan_loader(
-        dataset,
-        plan,
-        grids=grids,
-        layout=layout,
-        key=key,
-        sampling=dict(
-            seed=seed,
-            start=start,
-            stop=stop,
-            repeats=repeats,
-            rank=rank,
-            world=world,
-            replaced=replaced,
-            balance=balance,
-        ),
-        loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
-    )
-    return Steps(batches)
-
-
 def loader(
     dataset: Any,
     plan: Plan,
@@ -392,37 +325,6 @@ def loader(
         DataError: If the dataset is empty or has no numbered items, ``grids`` or ``key`` is set for one that samples
             its own grids, or an argument is out of range.
     """
-    return _plan_loader(
-        dataset,
-        plan,
-        grids=grids,
-        layout=layout,
-        key=key,
-        sampling=dict(
-            seed=seed,
-            start=start,
-            stop=stop,
-            repeats=repeats,
-            rank=rank,
-            world=world,
-            replaced=replaced,
-            balance=balance,
-        ),
-        loading=dict(workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory),
-    )
-
-
-def _plan_loader(
-    dataset: Any,
-    plan: Plan,
-    *,
-    grids: GridSampler | None,
-    layout: Layout,
-    key: str | None,
-    sampling: dict[str, Any],
-    loading: dict[str, Any],
-) -> PlanLoader:
-    """Make the loader of ``loader`` and ``steps``, whose arguments these are."""
     check_plan(plan, "vcycle.steps(dataset, plan) or vcycle.loader(dataset, plan)")
     if not _is_indexable(dataset):
         raise DataError(
@@ -445,10 +347,55 @@ def _plan_loader(
         warnings.warn(
             f"the plan is made for {made_for.clips:,} clips, but the dataset has {len(dataset):,}: its steps and "
             f"LR schedule cover {made_for.epochs:g} epochs of the former; use Baseline(clips={len(dataset)})",
-            stacklevel=3,
+            stacklevel=_outside(),
         )
-    loading["pin_memory"] = loading["pin_memory"] and torch.cuda.is_available()
-    return PlanLoader(dataset, PlanBatchSampler(plan, len(dataset), **sampling), **loading)
+    sampler = PlanBatchSampler(
+        plan,
+        len(dataset),
+        seed=seed,
+        start=start,
+        stop=stop,
+        repeats=repeats,
+        rank=rank,
+        world=world,
+        replaced=replaced,
+        balance=balance,
+    )
+    pin_memory = pin_memory and torch.cuda.is_available()
+    return PlanLoader(dataset, sampler, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
+
+
+def _takes_those_of(other: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+    """Give a function the signature of another, which it passes its arguments to."""
+
+    def give(function: Callable[..., T]) -> Callable[P, T]:
+        returned = signature(function).return_annotation
+        function.__signature__ = signature(other).replace(return_annotation=returned)  # type: ignore[attr-defined]
+        return function
+
+    return give
+
+
+@_takes_those_of(loader)
+def steps(*args: Any, **kwargs: Any) -> Steps:
+    """Iterate over the steps of a plan, each with its batch.
+
+    Arguments and errors are those of ``loader``. A batch is what the dataset's items make: a tuple of tensors for
+    tuples, a dict for dicts, a ``Batch`` for a ``VideoDataset``. Workers end with the last step, on ``close()``, or
+    when the iterator is deleted, as after leaving a ``for`` loop.
+
+    Example:
+        ``for step, (clips, labels) in steps(dataset, plan): ...``
+    """
+    return Steps(loader(*args, **kwargs))
+
+
+def _outside() -> int:
+    """The level of the line that called vcycle, as ``warnings.warn`` counts them."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("vcycle."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def _is_indexable(dataset: Any) -> bool:

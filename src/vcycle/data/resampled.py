@@ -26,8 +26,8 @@ __all__ = ["Layout", "ResampledDataset", "check_layout", "layout_meant"]
 Layout = Literal["CTHW", "TCHW", "THWC"]
 
 _LAYOUTS: tuple[Layout, ...] = get_args(Layout)
-_COLOURS = 3
-_MOST_CHANNELS = 4  # colour channels, and perhaps alpha
+_COLORS = 3
+_MOST_CHANNELS = 4  # color channels, and perhaps alpha
 
 
 class _Items(Sized, Protocol):
@@ -179,4 +179,4 @@ def layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:
     """Return the layout in which a clip has three channels, if it has too many in the given one."""
     if shape[layout.index("C")] <= _MOST_CHANNELS:
         return None
-    return next((other for other in _LAYOUTS if shape[other.index("C")] == _COLOURS), None)
+    return next((other for other in _LAYOUTS if shape[other.index("C")] == _COLORS), None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, Protocol, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,7 +19,18 @@ from vcycle.data.video import VideoIndex, probe, read_frames
 if TYPE_CHECKING:
     from vcycle.data.video.kept import KeptIndexes
 
-__all__ = ["Box", "FileSource", "FrameSource", "Frames", "PartSource", "part_shown", "read_clip", "resample", "resize"]
+__all__ = [
+    "Box",
+    "FileSource",
+    "FrameSource",
+    "Frames",
+    "PartSource",
+    "Shown",
+    "part_shown",
+    "read_clip",
+    "resample",
+    "resize",
+]
 
 Box = tuple[int, int, int, int]
 
@@ -35,6 +46,15 @@ class Frames(NamedTuple):
 
     filled: int
     """Number of frames that could not be decoded and repeat the one before."""
+
+
+class Shown(TypedDict):
+    """The keyword arguments of ``FrameSource.read``, which says what they are."""
+
+    resized: tuple[int, int]
+    crop: Box
+    antialias: bool
+    out: NotRequired[Tensor | None]
 
 
 class FrameSource(Protocol):
@@ -94,7 +114,7 @@ class PartSource:
         """Return the times and displayed size of a video."""
         return self._whole.info(self._items[item])
 
-    def read(self, item: int, frames: NDArray[np.int64], **how: Any) -> Frames:
+    def read(self, item: int, frames: NDArray[np.int64], **how: Unpack[Shown]) -> Frames:
         """Read frames as the whole source does."""
         return self._whole.read(self._items[item], frames, **how)
 
@@ -194,15 +214,6 @@ class FileSource:
         """Return the times and displayed size of a video."""
         return self.index(item).info
 
-    def read(
-        self,
-        item: int,
-        frames: NDArray[np.int64],
-        *,
-        resized: tuple[int, int],
-        crop: Box,
-        antialias: bool,
-        out: Tensor | None = None,
-    ) -> Frames:
+    def read(self, item: int, frames: NDArray[np.int64], **how: Unpack[Shown]) -> Frames:
         """Decode frames by number."""
-        return read_clip(self.index(item), frames, resized=resized, crop=crop, antialias=antialias, out=out)
+        return read_clip(self.index(item), frames, **how)

@@ -160,9 +160,9 @@ def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float
 def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
     """Draw the milliseconds of a step by part."""
     start = [0.0] * len(shapes)
-    for part, colour in zip(("forward", "backward", "optimizer"), ("#0072b2", "#56b4e9", "#009e73"), strict=True):
+    for part, color in zip(("forward", "backward", "optimizer"), ("#0072b2", "#56b4e9", "#009e73"), strict=True):
         widths = [(row["parts_ms"] or {}).get(part, 0.0) for row in shapes]
-        axis.barh(range(len(shapes)), widths, left=start, color=colour, label=part)
+        axis.barh(range(len(shapes)), widths, left=start, color=color, label=part)
         start = [a + b for a, b in zip(start, widths, strict=True)]
     waits = [row["wait_ms"]["median"] if row["wait_ms"] else 0.0 for row in shapes]
     if any(row["wait_ms"] for row in shapes):

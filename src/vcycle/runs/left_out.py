@@ -54,8 +54,8 @@ def dead_in(found: Found) -> dict[str, str]:
     return dict(getattr(found, "dead", {}))
 
 
-def read_object(file: Path) -> Mapping[str, Any]:
-    """Read a JSON object of a run's folder.
+def read_object(file: Path) -> dict[str, Any]:
+    """Read a JSON object of a run's folder; an empty one if the file holds something else.
 
     Raises:
         CheckpointError: if it cannot be read.
@@ -64,7 +64,7 @@ def read_object(file: Path) -> Mapping[str, Any]:
         found = json.loads(read_text(file))
     except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{file} cannot be read: {error}") from None
-    return found if isinstance(found, Mapping) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _checked(found: object, file: Path) -> dict[str, str]:

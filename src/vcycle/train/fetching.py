@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from vcycle.data import Balance, Batch, loader
-from vcycle.data.config import LoadingSection
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
+from vcycle.train.config import TrainConfig
 from vcycle.train.journal import Journal
 from vcycle.train.ranks import Ranks
 from vcycle.train.state import TrainState
@@ -34,14 +34,12 @@ class BatchFetcher:
         self,
         dataset: Any,
         plan: Plan,
-        loading: LoadingSection,
+        config: TrainConfig,
         *,
-        seed: int,
         start: int,
         journal: Journal,
         ranks: Ranks,
         pin_memory: bool,
-        repeats: int = 1,
         balance: Balance | None = None,
     ) -> None:
         """Start loading.
@@ -49,13 +47,11 @@ class BatchFetcher:
         Args:
             dataset: The training set.
             plan: The plan of the run.
-            loading: Number of data workers, and how far ahead they load.
-            seed: Seed of the order of samples and of every random choice in them.
+            config: Seed and repeats of the samples, and how they are loaded.
             start: The step of the first batch.
             journal: Counts samples, and knows which were replaced before.
             ranks: The ranks that share each batch.
             pin_memory: Put batches into pinned memory, for faster copies to a GPU.
-            repeats: Samples of each item in succession.
             balance: Groups of items to draw more equally often.
         """
         self._journal, self._ranks = journal, ranks
@@ -63,17 +59,15 @@ class BatchFetcher:
             loader(
                 dataset,
                 plan,
-                seed=seed,
+                seed=config.run.seed,
                 start=start,
-                repeats=repeats,
-                workers=loading.workers,
-                timeout=loading.timeout,
-                prefetch=loading.prefetch,
+                repeats=config.repeats,
                 rank=ranks.rank,
                 world=ranks.world,
                 replaced=journal.replacements,
                 pin_memory=pin_memory,
                 balance=balance,
+                **config.loading.loader_options,
             )
         )
 

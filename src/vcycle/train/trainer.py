@@ -164,13 +164,11 @@ def fit(
         fetcher = BatchFetcher(
             dataset,
             plan,
-            config.loading,
-            seed=options.seed,
+            config,
             start=start,
             journal=journal,
             ranks=ranks,
             pin_memory=on_gpu,
-            repeats=config.repeats,
             balance=balance,
         )
         stack.callback(fetcher.close)

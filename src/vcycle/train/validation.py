@@ -176,10 +176,9 @@ def precise_batchnorm(
             dataset,
             plan,
             seed=config.run.seed,
-            workers=config.loading.workers,
-            timeout=config.loading.timeout,
             rank=ranks.rank,
             world=ranks.world,
+            **config.loading.loader_options,
         )
         try:
             recompute_statistics(state.evaluated, batches, predict)

@@ -21,7 +21,7 @@ HALF = [-3, -9, 29, 111, 111, 29, -9, -3]
 
 
 def quarter(pixels: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """Bicubic ×1/4 of one picture of one or three colours."""
+    """Bicubic ×1/4 of one picture of one or three colors."""
     picture = torch.from_numpy(pixels.astype(np.uint8))
     return imresize(picture.reshape(1, *picture.shape[:2], -1), Fraction(1, 4))[0].numpy().squeeze()
 
@@ -58,7 +58,7 @@ def test_bicubic_golden_values_of_a_ramp() -> None:
     assert np.array_equal(quarter((7 * i + 13 * j) % 256), np.round(255 * np.array(golden)))
 
 
-def test_bicubic_golden_values_in_three_colours() -> None:
+def test_bicubic_golden_values_in_three_colors() -> None:
     # Golden B of the facts.
     i, j, c = np.ogrid[:32, :48, :3]
     made = quarter((7 * i + 13 * j + 29 * c) % 256)

@@ -231,7 +231,7 @@ TRAIN: {{DATASET: {dataset}}}
     ("dataset", "reverse", "bgr"),
     [("kinetics", False, False), ("kinetics", True, True), ("ssv2", True, False), ("charades", False, True)],
 )
-def test_the_order_of_colours_follows_from_the_set_and_the_switch(dataset, reverse, bgr):
+def test_the_order_of_colors_follows_from_the_set_and_the_switch(dataset, reverse, bgr):
     record = pyslowfast_record(CONFIG.format(dataset=dataset, reverse=reverse, location="[[[]], [[]]]"))
     assert record == Record(alpha=8, bgr=bgr, mean=(0.45, 0.45, 0.45), std=(0.2, 0.2, 0.25))
 

@@ -46,8 +46,8 @@ def test_red_and_blue_are_not_the_same(pair):
 
 
 def test_luma_goes_from_16_to_235_and_is_not_rounded():
-    colours = torch.tensor([[200, 20, 10], [255, 255, 255], [0, 0, 0]], dtype=torch.uint8)
-    values = luma(colours[:, :, None, None])
+    colors = torch.tensor([[200, 20, 10], [255, 255, 255], [0, 0, 0]], dtype=torch.uint8)
+    values = luma(colors[:, :, None, None])
     assert values.flatten().tolist() == pytest.approx([78.4193, 235, 16], abs=5e-5)
 
 

@@ -52,10 +52,8 @@ class Stream:
                 turns_plan,
                 seed=config.run.seed,
                 repeats=config.repeats,
-                workers=loading.workers,
-                timeout=loading.timeout,
-                prefetch=loading.prefetch,
                 pin_memory=pin,
+                **loading.loader_options,
             )
         )
         began = time.perf_counter()

@@ -62,14 +62,14 @@ class Stepper:
         Raises:
             VcycleError: as in training, for an unsupported device or precision.
         """
-        model = workload.build()
-        accelerator = make_accelerator(workload.config.run, model)
+        model, self.config = workload.build(), workload.config
+        accelerator = make_accelerator(self.config.run, model)
         self.device = accelerator.device
-        self.precision = workload.config.run.precision
+        self.precision = self.config.run.precision
         self._template = plan[len(plan) - 1]
         self._task = _Marked(workload.objective, self._now)
         state, self._update = set_up(
-            workload.config,
+            self.config,
             accelerator,
             plan=plan,
             model=model.train(),

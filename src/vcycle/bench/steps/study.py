@@ -83,9 +83,7 @@ def bench_steps(
     stands = {shape: shape if stepper.has_batchnorm else alike[_ungrouped(shape)] for shape in every}
     shapes = list(dict.fromkeys(stands.values()))
     peak = peak_flops(stepper.device, stepper.precision, clock)
-    found = take_turns(
-        stepper, constant, shapes, effort=effort, config=workload.config, dataset=dataset, progress=progress
-    )
+    found = take_turns(stepper, constant, shapes, effort=effort, dataset=dataset, progress=progress)
     runs, loaded, first = found.in_memory, found.loaded, found.first
     on_device = stepper.device.type == "cuda"
     parts = {shape: runs[shape][-1].parts or [stepper.parts(shape) for _ in range(2)][-1] for shape in shapes}

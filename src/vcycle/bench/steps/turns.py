@@ -19,7 +19,6 @@ from vcycle.bench.steps.workload import Workload
 from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
 from vcycle.runs.evaluate import write_result
-from vcycle.train.config import TrainConfig
 from vcycle.train.environment import machine
 from vcycle.train.memory import is_out_of_memory
 from vcycle.train.threads import use_threads
@@ -141,7 +140,6 @@ def take_turns(
     shapes: Iterable[BatchShape],
     *,
     effort: Effort,
-    config: TrainConfig,
     dataset: Any = None,
     in_memory: bool = True,
     progress: Callable[[int, int], None] = lambda *_: None,
@@ -153,7 +151,6 @@ def take_turns(
         plan: Any plan on the dataset.
         shapes: The batch shapes.
         effort: Size of the measurement.
-        config: The training configuration.
         dataset: Dataset for `vcycle.loader`; if given, there are turns with loading.
         in_memory: Whether there are turns on a batch in memory.
         progress: Called with the number of completed turns and the total.
@@ -173,7 +170,7 @@ def take_turns(
     if dataset is not None:
         from vcycle.bench.steps.loading import Stream  # needs a decoder, which steps on noise do not
 
-        stream = Stream(dataset, plan, steps, effort.repeats, config, pin=stepper.device.type == "cuda")
+        stream = Stream(dataset, plan, steps, effort.repeats, stepper.config, pin=stepper.device.type == "cuda")
     with stream or nullcontext():
         for _ in range(effort.repeats):
             for shape in order:
@@ -221,7 +218,6 @@ def time_steps(
         plans[0],
         dict.fromkeys(shape for plan in plans for shape in plan.shapes),
         effort=effort,
-        config=config,
         dataset=dataset,
         in_memory=False,
         progress=lambda done, total: progress("timing steps", done, total),

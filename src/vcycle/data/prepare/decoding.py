@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from vcycle.data.info import VideoInfo
 from vcycle.data.pictures import holds_pictures
 from vcycle.data.video import VideoIndex, every_frame, probe
-from vcycle.data.video.colours import PICTURES, Appearance, appearance_of
+from vcycle.data.video.colors import PICTURES, Appearance, appearance_of
 from vcycle.data.video.orientation import UPRIGHT, Orientation
 from vcycle.data.video.scaling import Scaler
 
@@ -82,9 +82,9 @@ def appearance_in(path: str, frame_rate: float | None = None) -> Appearance:
 def displayed(whole: Whole, appearance: Appearance) -> Iterator[tuple[NDArray[np.uint8] | NDArray[np.uint16], bool]]:
     """Yield every frame in RGB as displayed, ``(H, W, 3)``, uint16 for HDR, and whether it repeats another."""
     size, scale = (whole.info.height, whole.info.width), Scaler()
-    matrix = appearance.colours.matrix if appearance.guessed else None
+    matrix = appearance.colors.matrix if appearance.guessed else None
     for frame, missing in whole.frames:
-        shown = to_rgb(frame, whole.orientation, size, scale, deep=appearance.colours.is_hdr, matrix=matrix)
+        shown = to_rgb(frame, whole.orientation, size, scale, deep=appearance.colors.is_hdr, matrix=matrix)
         yield cast("NDArray[np.uint8] | NDArray[np.uint16]", shown.to_ndarray()), missing
 
 
@@ -105,7 +105,7 @@ def to_rgb(
         size: Height and width as displayed.
         scale: The scaler of the video and size.
         deep: Whether to use 16 bits per channel rather than 8.
-        matrix: Colour matrix; by default the frame's, or BT.601 if it has none.
+        matrix: Color matrix; by default the frame's, or BT.601 if it has none.
     """
     height, width = orientation.size(*size)
     resized = scale(frame, height, width, deep=deep, matrix=matrix)

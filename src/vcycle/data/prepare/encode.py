@@ -22,7 +22,7 @@ from vcycle.data.prepare.decoding import Whole, appearance_in, open_whole, to_rg
 from vcycle.data.prepare.records import Record, Stored, checksum, run_lengths
 from vcycle.data.prepare.settings import PrepareSettings
 from vcycle.data.video import VideoError, every_frame, probe
-from vcycle.data.video.colours import BT709, Appearance, name_colours, to_yuv
+from vcycle.data.video.colors import BT709, Appearance, name_colors, to_yuv
 from vcycle.data.video.scaling import Scaler
 from vcycle.utils.atomic import PARTIAL, atomic_path, too_long
 
@@ -169,11 +169,11 @@ class _Writer:
         context.thread_count = 1  # for the same bytes on any machine
         context.time_base = whole.clock
         # The matrix is always BT.709; the rest is the source's, such as an HDR transfer.
-        self._colours = appearance.colours._replace(matrix=BT709.matrix)
-        name_colours(context, self._colours, appearance.pixel_aspect)
+        self._colors = appearance.colors._replace(matrix=BT709.matrix)
+        name_colors(context, self._colors, appearance.pixel_aspect)
 
     def put(self, frame: av.VideoFrame, pts: int) -> None:
-        picture = to_yuv(to_rgb(frame, self._orientation, self._size, self._scale), self._colours)
+        picture = to_yuv(to_rgb(frame, self._orientation, self._size, self._scale), self._colors)
         picture.pict_type = 0  # not the source's
         picture.pts, picture.time_base = pts, self._clock
         self._mux(picture)

@@ -77,6 +77,28 @@ class _State:
     redone: dict[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class _Work:
+    """A run in progress."""
+
+    engine: Engine
+    journal: Journal
+    state: _State
+    progress: Progress
+
+    def noted(self, kind: str, file: Source) -> Any:
+        """What the journal has of a file as it is now; None if nothing."""
+        return self.journal.get(kind, file.name, [file.stamp])
+
+    def each(
+        self, function: Function, files: Sequence[Source], payloads: Sequence[Any], what: str
+    ) -> Iterator[tuple[Source, Outcome]]:
+        """Run a function on files; yield each file as it ends, and its outcome."""
+        jobs = [Job(payload=payload, size=file.size) for file, payload in zip(files, payloads, strict=True)]
+        for number, outcome in each(self.engine, function, jobs, what, self.progress):
+            yield files[number], outcome
+
+
 class Preparation:
     """A preparation, planned but not run."""
 
@@ -157,9 +179,10 @@ class Preparation:
         look_at(self.files)
         with locked_folder(self.out, self.content, data=self.data, parts=locked), self._faults_of_output(state):
             with self._journal() as journal, self.engine as engine:
-                places = self._places(engine, journal, state, progress)
-                kept = self._keep(engine, journal, state, places, progress)
-                self._write(engine, journal, state, places, progress)
+                work = _Work(engine, journal, state, progress)
+                places = self._places(work)
+                kept = self._keep(work, places)
+                self._write(work, places)
                 left_over = len(journal.names("written") - {file.name for file in self.files})
             seconds = time.monotonic() - start
             report = self._report(state, kept, left_over, seconds)
@@ -244,24 +267,21 @@ class Preparation:
         write_json(self.out / REPORT, report.to_json())
         write_index(self.out, self.settings, self.sources, state.records, state.failures)
 
-    def _places(
-        self, engine: Engine, journal: Journal, state: _State, progress: Progress
-    ) -> dict[str, tuple[Place | None, ...]]:
+    def _places(self, work: _Work) -> dict[str, tuple[Place | None, ...]]:
         """For arrays, assign a place to each video that can be measured. Empty for videos."""
         if self.settings.to != "array":
             return {}
-        unknown = [file for file in self.files if journal.get("measured", file.name, [file.stamp]) is None]
+        unknown = [file for file in self.files if work.noted("measured", file) is None]
         payloads = [MeasureTask(source=file.path, frame_rate=file.frame_rate) for file in unknown]
-        done = self._each(engine, measure_file, unknown, payloads, "measuring, MB", progress)
-        for file, outcome in done:
+        for file, outcome in work.each(measure_file, unknown, payloads, "measuring, MB"):
             if outcome.cause:
-                state.failures[file.name] = outcome.cause
+                work.state.failures[file.name] = outcome.cause
             else:
-                journal.note("measured", file.name, list(outcome.result), [file.stamp])
+                work.journal.note("measured", file.name, list(outcome.result), [file.stamp])
         places: dict[str, tuple[Place | None, ...]] = {}
         ends: dict[str, int] = {}
         for file in self.files:
-            if (measured := journal.get("measured", file.name, [file.stamp])) is None:
+            if (measured := work.noted("measured", file)) is None:
                 continue
             frames, height, width = measured
             places[file.name] = tuple(
@@ -279,29 +299,20 @@ class Preparation:
         ends[array] = offset + frames * size[0] * size[1] * 3
         return Place(file=array, offset=offset, size=size)
 
-    def _keep(
-        self,
-        engine: Engine,
-        journal: Journal,
-        state: _State,
-        places: Mapping[str, tuple[Place | None, ...]],
-        progress: Progress,
-    ) -> int:
+    def _keep(self, work: _Work, places: Mapping[str, tuple[Place | None, ...]]) -> int:
         """Keep the unchanged output of earlier runs; return the number of files kept."""
         found = [
             (file, record)
             for file in self.files
-            if (record := journal.get("written", file.name, [file.stamp])) is not None
-            and self._in_place(record, places.get(file.name))
+            if (record := work.noted("written", file)) is not None and self._in_place(record, places.get(file.name))
         ]
         files = [file for file, _ in found]
         payloads = [self._extents(file, record) for file, record in found]
         record_of = {file.name: record for file, record in found}
-        done = self._each(engine, compare_extents, files, payloads, "checking existing files, MB", progress)
-        for file, outcome in done:
+        for file, outcome in work.each(compare_extents, files, payloads, "checking existing files, MB"):
             if not outcome.cause:
-                state.records[file.name] = record_of[file.name]
-        return len(state.records)
+                work.state.records[file.name] = record_of[file.name]
+        return len(work.state.records)
 
     def _in_place(self, record: Record, places: tuple[Place | None, ...] | None) -> bool:
         """For arrays, return whether a video is already in its assigned place."""
@@ -321,15 +332,9 @@ class Preparation:
     def _targets(self, file: Source) -> tuple[str, ...]:
         return tuple(str(self.out / self.settings.file(side, file.name)) for side in self.settings.levels)
 
-    def _write(
-        self,
-        engine: Engine,
-        journal: Journal,
-        state: _State,
-        places: Mapping[str, tuple[Place | None, ...]],
-        progress: Progress,
-    ) -> None:
+    def _write(self, work: _Work, places: Mapping[str, tuple[Place | None, ...]]) -> None:
         """Write the remaining files."""
+        state, journal = work.state, work.journal
         done = state.records.keys() | state.failures.keys()
         left = [file for file in self.files if file.name not in done]
         before = journal.names("written")
@@ -342,7 +347,7 @@ class Preparation:
                 CopyTask(
                     source=file.path,
                     frame_rate=file.frame_rate,
-                    frames=(journal.get("measured", file.name, [file.stamp]) or (0, 0, 0))[0],
+                    frames=(work.noted("measured", file) or (0, 0, 0))[0],
                     places=places[file.name],
                 )
                 for file in left
@@ -351,14 +356,11 @@ class Preparation:
             function = encode_file
             payloads = [
                 EncodeTask(
-                    source=file.path,
-                    frame_rate=file.frame_rate,
-                    targets=self._targets(file),
-                    settings=self.settings,
+                    source=file.path, frame_rate=file.frame_rate, targets=self._targets(file), settings=self.settings
                 )
                 for file in left
             ]
-        for file, outcome in self._each(engine, function, left, payloads, "preparing, MB", progress):
+        for file, outcome in work.each(function, left, payloads, "preparing, MB"):
             if outcome.redone:
                 state.redone[file.name] = outcome.redone
             if not outcome.cause:
@@ -371,21 +373,7 @@ class Preparation:
                     partial_of(written).unlink(missing_ok=True)
             for place in places.get(file.name, ()):
                 if place is not None:
-                    wipe(place, (journal.get("measured", file.name, [file.stamp]) or (0, 0, 0))[0])
-
-    def _each(
-        self,
-        engine: Engine,
-        function: Function,
-        files: Sequence[Source],
-        payloads: Sequence[Any],
-        what: str,
-        progress: Progress,
-    ) -> Iterator[tuple[Source, Outcome]]:
-        """Run a function on files; yield each file as it ends, and its outcome."""
-        jobs = [Job(payload=payload, size=file.size) for file, payload in zip(files, payloads, strict=True)]
-        for number, outcome in each(engine, function, jobs, what, progress):
-            yield files[number], outcome
+                    wipe(place, (work.noted("measured", file) or (0, 0, 0))[0])
 
     def _report(self, state: _State, kept: int, left_over: int, seconds: float) -> PrepareReport:
         path_of = {file.name: file.path for file in self.sources.files}

@@ -1,6 +1,7 @@
 """Frame source of a prepared dataset: opens a file only when a clip of it is requested."""
 
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor
 from vcycle.data.info import VideoInfo
 from vcycle.data.prepare.index import PreparedIndex, load_index
 from vcycle.data.recent import Recent
-from vcycle.data.source import Box, Frames, part_shown, read_clip, resize
+from vcycle.data.source import Box, Frames, Shown, part_shown, read_clip, resize
 from vcycle.data.video import VideoError, VideoIndex
 from vcycle.data.video.orientation import UPRIGHT
 from vcycle.errors import DataError
@@ -58,24 +59,13 @@ class PreparedSource:
         enough = (self.index.columns["size"][row, has] >= resized).all(axis=1)
         return int(has[np.argmax(enough)] if enough.any() else has[-1])
 
-    def read(
-        self,
-        item: int,
-        frames: NDArray[np.int64],
-        *,
-        resized: tuple[int, int],
-        crop: Box,
-        antialias: bool,
-        out: Tensor | None = None,
-    ) -> Frames:
+    def read(self, item: int, frames: NDArray[np.int64], **how: Unpack[Shown]) -> Frames:
         """Return frames by number, resized from their prepared size."""
-        row, level = self._row(item), self.level_for(item, resized)
+        row, level = self._row(item), self.level_for(item, how["resized"])
         if self.index.settings.to == "array":
-            stored = self._frames(row, level)
-            rows, columns = part_shown(stored.shape[1:3], resized, crop)
-            read = Frames(_gathered(stored[:, rows, columns], frames, crop[2:], antialias=antialias, out=out), 0)
+            read = Frames(_gathered(self._frames(row, level), frames, **how), 0)
         else:
-            read = read_clip(self._video(item, level), frames, resized=resized, crop=crop, antialias=antialias, out=out)
+            read = read_clip(self._video(item, level), frames, **how)
         # The two counts may overlap, so their sum is capped.
         return read._replace(filled=min(len(frames), read.filled + self.index.filled(row, frames)))
 
@@ -139,11 +129,19 @@ class PreparedSource:
 
 
 def _gathered(
-    stored: NDArray[np.uint8], frames: NDArray[np.int64], size: tuple[int, int], *, antialias: bool, out: Tensor | None
+    stored: NDArray[np.uint8],
+    frames: NDArray[np.int64],
+    *,
+    resized: tuple[int, int],
+    crop: Box,
+    antialias: bool,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Return frames of a video, resized; copied straight to the output if the size is the same."""
-    if out is not None and stored.shape[1:3] == size:
+    """Return frames of a video, resized and cropped; copied straight to the output if the size is the same."""
+    rows, columns = part_shown(stored.shape[1:3], resized, crop)
+    part, size = stored[:, rows, columns], crop[2:]
+    if out is not None and part.shape[1:3] == size:
         for place, frame in zip(out.numpy(), frames.tolist(), strict=True):
-            place[:] = stored[frame]
+            place[:] = part[frame]
         return out
-    return resize(torch.from_numpy(np.ascontiguousarray(stored[frames])), size, antialias=antialias, out=out)
+    return resize(torch.from_numpy(np.ascontiguousarray(part[frames])), size, antialias=antialias, out=out)

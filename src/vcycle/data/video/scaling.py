@@ -28,7 +28,7 @@ class Scaler:
             height: Height of the result, not rotated.
             width: Width of the result, not rotated.
             deep: Whether to use 16 bits per channel rather than 8.
-            matrix: Colour matrix; by default the frame's, or BT.601 if it has none.
+            matrix: Color matrix; by default the frame's, or BT.601 if it has none.
         """
         return self._reformat(
             frame,

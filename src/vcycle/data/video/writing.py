@@ -16,13 +16,14 @@ from av.stream import Discard
 from av.video.stream import VideoStream
 from numpy.typing import NDArray
 
-from vcycle.data.video.colours import PICTURES, Appearance, Colours, name_colours, to_yuv
+from vcycle.data.video.colors import PICTURES, Appearance, Colors, name_colors, to_yuv
 from vcycle.data.video.container import Packet, open_input
 from vcycle.data.video.index import probe
 from vcycle.errors import DataError
 from vcycle.utils.atomic import atomic_path
+from vcycle.utils.reading import resolved
 
-__all__ = ["FORMATS", "VideoWriter", "check_suffix", "written_video"]
+__all__ = ["FORMATS", "VideoWriter", "check_other", "check_suffix", "written_video"]
 
 FORMATS = {".mp4": "mp4", ".m4v": "mp4", ".mov": "mov", ".mkv": "matroska"}
 """Supported file suffixes and their formats."""
@@ -36,11 +37,11 @@ class VideoWriter:
         container: OutputContainer,
         stream: VideoStream,
         clock: Fraction,
-        colours: Colours,
+        colors: Colors,
         sound: _Sound | None,
     ) -> None:
         self._container, self._stream, self._clock, self._sound = container, stream, clock, sound
-        self._colours = colours
+        self._colors = colors
 
     def put(self, frame: NDArray[np.uint8] | NDArray[np.uint16], pts: int) -> None:
         """Add a frame, uint8 or uint16 ``(H, W, 3)``, RGB, shown from a tick on.
@@ -49,7 +50,7 @@ class VideoWriter:
             DataError: if the file cannot be written.
         """
         kind = "rgb24" if frame.dtype == np.uint8 else "rgb48le"
-        picture = to_yuv(av.VideoFrame.from_ndarray(frame, format=kind), self._colours, _pixels_of(self._colours))
+        picture = to_yuv(av.VideoFrame.from_ndarray(frame, format=kind), self._colors, _pixels_of(self._colors))
         picture.pts, picture.time_base = pts, self._clock
         self._container.mux(self._stream.encode(picture))
         if self._sound is not None:
@@ -99,8 +100,8 @@ class _Sound:
             return None
 
 
-def _pixels_of(colours: Colours) -> str:
-    return "yuv420p10le" if colours.is_hdr else "yuv420p"
+def _pixels_of(colors: Colors) -> str:
+    return "yuv420p10le" if colors.is_hdr else "yuv420p"
 
 
 def check_suffix(path: Path) -> str:
@@ -116,6 +117,16 @@ def check_suffix(path: Path) -> str:
             f"accepted: {', '.join(FORMATS)}"
         )
     return kind
+
+
+def check_other(out: Path, video: Path, shown: str) -> None:
+    """Refuse to write a file over the video that it is made from; the message starts with `shown`, as `--out FILE`.
+
+    Raises:
+        DataError: if both are the same file.
+    """
+    if resolved(out) == resolved(video):
+        raise DataError(f"{shown} is the video itself: choose another file")
 
 
 @contextmanager
@@ -136,7 +147,7 @@ def written_video(
         size: Height and width in pixels, both even.
         clock: Seconds per tick of the frames' time stamps.
         rate: Declared frame rate.
-        appearance: Appearance of the source video; its colours and pixel aspect ratio are kept. HDR is written with 10
+        appearance: Appearance of the source video; its colors and pixel aspect ratio are kept. HDR is written with 10
             bits.
         sound_of: A video whose audio is copied, if it has any, from its first frame on, which is at 0 here.
         crf: CRF of the H.264: 0 is lossless, 17 is visually lossless.
@@ -154,12 +165,12 @@ def written_video(
             options = {"preset": "medium", "crf": str(crf)}
             stream = container.add_stream("libx264", rate=frames_a_second, options=options)
             stream.height, stream.width = size
-            stream.pix_fmt = _pixels_of(appearance.colours)
+            stream.pix_fmt = _pixels_of(appearance.colors)
             context = stream.codec_context
             context.time_base = clock
-            name_colours(context, appearance.colours, appearance.pixel_aspect)
+            name_colors(context, appearance.colors, appearance.pixel_aspect)
             sound = None if sound_of is None else _sound(stack, sound_of, container, path)
-            yield (writer := VideoWriter(container, stream, clock, appearance.colours, sound))
+            yield (writer := VideoWriter(container, stream, clock, appearance.colors, sound))
             writer.end()
     except (av.error.FFmpegError, OSError) as error:
         raise DataError(f"{path}: cannot be written: {error.strerror or error}") from error

@@ -61,13 +61,18 @@ def balance_of(recipe: ClassificationRecipe, videos: VideoList) -> "Balance | No
 
 def balance_words(recipe: ClassificationRecipe, videos: VideoList, item: str) -> str | None:
     """Describe balanced sampling: how often items of the smallest and largest class come in an epoch."""
-    balance = balance_of(recipe, videos)
-    if balance is None:
+    strength = float(recipe.sampling.balanced)
+    if not strength:
         return None
-    present = [group for group, count in enumerate(balance.counts.tolist()) if count]
-    few, many = (pick(present, key=lambda group: int(balance.counts[group])) for pick in (min, max))
+    import numpy as np
+
+    from vcycle.data.balance import quotas_of
+
+    counts = np.bincount(videos.labels)
+    quotas = quotas_of(counts, strength)
+    present = np.flatnonzero(counts).tolist()
     shown = ", ".join(
-        f"{videos.classes[group]} ({balance.counts[group]:,} {item}s) {balance.quotas[group]:,} times"
-        for group in (few, many)
+        f"{videos.classes[group]} ({counts[group]:,} {item}s) {quotas[group]:,} times"
+        for group in (min(present, key=counts.__getitem__), max(present, key=counts.__getitem__))
     )
-    return f"sampling.balanced={float(recipe.sampling.balanced):g}: in an epoch of {len(videos):,} clips: {shown}"
+    return f"sampling.balanced={strength:g}: in an epoch of {len(videos):,} clips: {shown}"

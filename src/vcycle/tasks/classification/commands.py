@@ -15,7 +15,6 @@ from vcycle.data.layouts.files import text_blocks
 from vcycle.data.locations import given_location, joined, location
 from vcycle.errors import RecipeError
 from vcycle.utils.folders import make_folder
-from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
     from vcycle.tasks.classification.predictions import PredictionReport
@@ -178,14 +177,13 @@ def predict(
 
 def _check_overlay(overlay: Path, paths: list[str], out: str | None) -> None:
     """Refuse an overlay that cannot be written, before anything is predicted."""
-    from vcycle.data.video.writing import check_suffix
+    from vcycle.data.video.writing import check_other, check_suffix
     from vcycle.utils.extras import check_installed
 
     refuse("does not go with --overlay, which shows one video", {"--out": out})
     if len(paths) != 1:
         raise RecipeError(f"--overlay {overlay}: one video is accepted, {len(paths)} are given")
-    if resolved(overlay) == resolved(Path(paths[0])):
-        raise RecipeError(f"--overlay {overlay} is the video itself: choose another file")
+    check_other(overlay, Path(paths[0]), f"--overlay {overlay}")
     if overlay.is_dir():
         raise RecipeError(f"--overlay {overlay} is a folder: name a file")
     check_suffix(overlay)

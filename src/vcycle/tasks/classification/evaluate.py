@@ -275,11 +275,9 @@ def view_loader(
         dataset,
         views,
         batch=max(min(max(recipe.training.batch, 16), fair), 1),
-        workers=recipe.data.workers,
-        timeout=recipe.data.timeout,
-        prefetch=recipe.data.prefetch,
         rank=rank,
         world=world,
+        **recipe.data.loader_options,
     )
 
 

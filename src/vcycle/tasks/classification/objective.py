@@ -76,7 +76,7 @@ class Recognition:
 
     def inputs(self, clips: Tensor) -> Tensor:
         """Normalised float `(B, C, T, H, W)` from uint8 `(B, T, H, W, C)`, on the same device."""
-        mean, scale = _colours(tuple(self.mean), tuple(self.std), clips.device)
+        mean, scale = _colors(tuple(self.mean), tuple(self.std), clips.device)
         return clips.float().sub_(mean).mul_(scale).permute(0, 4, 1, 2, 3)
 
     def predict(self, model: nn.Module, clips: Tensor) -> Tensor:
@@ -177,13 +177,13 @@ def _rate_name(module: nn.Module) -> str | None:
 
 @cache
 def _weights(weights: tuple[float, ...], device: torch.device) -> Tensor:
-    """Class weights on a device; copied only once, as in `_colours`."""
+    """Class weights on a device; copied only once, as in `_colors`."""
     with torch.inference_mode(False):
         return torch.tensor(weights, dtype=torch.float32, device=device)
 
 
 @cache
-def _colours(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
+def _colors(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> tuple[Tensor, Tensor]:
     """The mean and the reciprocal of the standard deviation, for values in 0..255; copied to a device only once.
 
     The copy synchronises with the device, which must not happen at every step.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.prepare.decoding import appearance_in, displayed, open_whole
-from vcycle.data.video.colours import check_convertible
+from vcycle.data.video.colors import check_convertible
 from vcycle.data.video.writing import written_video
 from vcycle.tasks.prediction import Prediction
 from vcycle.utils.extras import new_figure, require
@@ -71,7 +71,7 @@ def write_overlay(
     """
     require("matplotlib.figure", "an overlay needs")
     appearance = appearance_in(source)
-    check_convertible(source, appearance.colours)
+    check_convertible(source, appearance.colors)
     whole = open_whole(source)
     info = whole.info
     size = (info.height // 2 * 2, info.width // 2 * 2)  # H.264 takes even sizes

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from vcycle.data import Balance, CheckReport, GridSampler
+    from vcycle.data import Balance, CheckReport, FrameSource, GridSampler
     from vcycle.data.prepare.summary import NextStep, Summary
     from vcycle.tasks.classification.evaluate import VideoEvaluator
     from vcycle.tasks.classification.metrics import RecognitionMetrics
@@ -132,9 +132,23 @@ class ClassificationTask(Task[R, VideoList]):
         views_of(recipe)
         check_extent(plan)
 
+    def check(self, recipe: R, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+        """Check that the items, their classes and balanced sampling fit the recipe."""
+        _ = splits.val
+        self.check_items(recipe, splits)
+        check_balance(recipe, splits.train)
+        return []
+
+    def check_items(self, recipe: R, splits: Splits[VideoList]) -> None:
+        """Check that the items fit the recipe.
+
+        Raises:
+            RecipeError: if they do not.
+            DataError: if the data is wrong.
+        """
+
     def describe(self, recipe: R, splits: Splits[VideoList]) -> str:
         """The numbers of items and classes."""
-        del recipe
         classes = len(splits.classes)
         return (
             f"{len(splits.train):,} training {self.item}s in {classes} classes and {len(splits.val):,} validation "
@@ -149,7 +163,6 @@ class ClassificationTask(Task[R, VideoList]):
 
     def reference(self, recipe: R, found: VideoList, measured: float | None) -> Reference | None:
         """The share of the largest class; None for several labels per item."""
-        del recipe, measured
         return chance_of(found)
 
     def embedded_data(self, recipe: R, work: Path) -> Any:
@@ -184,6 +197,32 @@ class ClassificationTask(Task[R, VideoList]):
             shown = ", ".join(f"{strength(side):.2g} at {side}²" for side in sides)
             notes.append(f"augment.strength_at_half={strength.at_half:g}: strength of the regularisation: {shown}")
         return notes
+
+    def source(self, recipe: R, found: VideoList, split: str, work: Path) -> "FrameSource | None":
+        """The frame source of a split without a cache; None for that of any list."""
+        return None
+
+    def dataset(
+        self, recipe: R, splits: Splits[VideoList], split: str, work: Path, progress: Progress = lambda *_: None
+    ) -> Any:
+        """A `VideoDataset` of a split; frames are cached under `work` if the recipe sets a cache."""
+        from vcycle.data import FrameCache, VideoDataset
+        from vcycle.tasks.classification.sampling import augmentation_of, grids_of
+
+        found, side, what = splits[split], recipe.data.cache, f"decoding {split} {self.item}s once"
+        source = (
+            self.source(recipe, found, split, work)
+            if side is None
+            else FrameCache.build(found, work / "cache", short_side=side, progress=lambda *done: progress(what, *done))
+        )
+        transform = augmentation_of(recipe) if split == "train" else None
+        return VideoDataset(found, grids_of(recipe), source=source, transform=transform)
+
+    def build_model(self, recipe: R, classes: int, *, download: bool = True) -> "nn.Module":
+        """The recipe's model."""
+        from vcycle.tasks.classification.build import build_model
+
+        return build_model(recipe, classes, download=download)
 
     def objective(self, recipe: R, classes: int) -> "Recognition":
         """Cross-entropy, with mixup and label smoothing if the recipe sets them."""
@@ -229,10 +268,7 @@ class ClassificationTask(Task[R, VideoList]):
         return RecognitionMetrics(**fields)
 
     def predict(
-        self,
-        loaded: "LoadedModel",
-        videos: "Sequence[VideoInput]",
-        options: "PredictOptions",
+        self, loaded: "LoadedModel", videos: "Sequence[VideoInput]", options: "PredictOptions"
     ) -> "Iterator[Prediction]":
         """The classes of each item, or of the time windows of videos."""
         from vcycle.tasks.classification.predictor import predictor_of

@@ -13,9 +13,9 @@ from vcycle.tasks.images.recipe import ImagesRecipe
 from vcycle.utils.extras import check_installed
 
 if TYPE_CHECKING:
-    from vcycle.data import VideoDataset
+    pass
 
-__all__ = ["check_images", "dataset_of", "every_image", "find_images"]
+__all__ = ["check_images", "every_image", "find_images"]
 
 
 def find_images(recipe: ImagesRecipe, work: Path, progress: Progress) -> Splits[VideoList]:
@@ -63,20 +63,3 @@ def check_images(recipe: ImagesRecipe, splits: Splits[VideoList]) -> None:
         )
     if (asked := recipe.augment.needing_torchvision) is not None:
         check_installed("torchvision", f"augment.{asked} needs")
-
-
-def dataset_of(recipe: ImagesRecipe, found: VideoList, split: str, work: Path, progress: Progress) -> "VideoDataset":
-    """Build the dataset of a split; images are cached under `work` if the recipe sets a cache."""
-    from vcycle.data import FrameCache, VideoDataset
-    from vcycle.tasks.classification.sampling import augmentation_of, grids_of
-
-    source = None
-    if recipe.data.cache is not None:
-        source = FrameCache.build(
-            found,
-            work / "cache",
-            short_side=recipe.data.cache,
-            progress=lambda done, total: progress(f"decoding {split} images once", done, total),
-        )
-    transform = augmentation_of(recipe) if split == "train" else None
-    return VideoDataset(found, grids_of(recipe), source=source, transform=transform)

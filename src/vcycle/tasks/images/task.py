@@ -9,10 +9,9 @@ from vcycle.data.layouts.files import PICTURES
 from vcycle.data.locations import local_path
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
-from vcycle.tasks.classification.balance import check_balance
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
-from vcycle.tasks.images.data import check_images, dataset_of, every_image, find_images
+from vcycle.tasks.images.data import check_images, every_image, find_images
 from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.images.recipe import ImagesRecipe
 from vcycle.tasks.next_steps import plan_steps
@@ -63,13 +62,9 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         """Number of classes of the embedded dataset; 1,000, as in ImageNet, for other data."""
         return 1000 if recipe.data.digits is None else 10
 
-    def check(self, recipe: ImagesRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+    def check_items(self, recipe: ImagesRecipe, splits: Splits[VideoList]) -> None:
         """Check that the images fit the recipe."""
-        del fresh
-        _ = splits.val
         check_images(recipe, splits)
-        check_balance(recipe, splits.train)
-        return []
 
     def check_files(
         self,
@@ -92,23 +87,6 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
         train = splits.train
         unused = [f"{train.source}: {train.beside}"] if train.beside else []
         return [*unused, *super().notices(recipe, splits, plan)]
-
-    def dataset(
-        self,
-        recipe: ImagesRecipe,
-        splits: Splits[VideoList],
-        split: str,
-        work: Path,
-        progress: Progress = lambda *_: None,
-    ) -> Any:
-        """A `VideoDataset` of a split, with clips of one frame."""
-        return dataset_of(recipe, splits[split], split, work, progress)
-
-    def build_model(self, recipe: ImagesRecipe, classes: int, *, download: bool = True) -> "nn.Module":
-        """The recipe's model."""
-        from vcycle.tasks.classification.build import build_model
-
-        return build_model(recipe, classes, download=download)
 
     def init_weights(
         self,

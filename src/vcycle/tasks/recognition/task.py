@@ -8,7 +8,6 @@ from vcycle.data.layouts import LAYOUTS, VideoList
 from vcycle.data.layouts.splits import WHOLE
 from vcycle.plan import Plan
 from vcycle.tasks.base import CheckOptions, Demo, Measure, Preparer, Progress, Splits
-from vcycle.tasks.classification.balance import check_balance
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.recognition.advice import next_steps
@@ -27,7 +26,7 @@ from vcycle.tasks.recognition.recipe import RecognitionRecipe
 if TYPE_CHECKING:
     from torch import nn
 
-    from vcycle.data import CheckReport
+    from vcycle.data import CheckReport, FrameSource
     from vcycle.nn.weights.files import Weights
 
 __all__ = ["RECOGNITION", "RecognitionTask"]
@@ -104,13 +103,9 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         """Accuracy, or mAP for multi-label videos."""
         return self.measures[1 if recipe.training.multi_label else 0]
 
-    def check(self, recipe: RecognitionRecipe, splits: Splits[VideoList], *, fresh: bool) -> list[str]:
+    def check_items(self, recipe: RecognitionRecipe, splits: Splits[VideoList]) -> None:
         """Check that the videos fit the task and the cache."""
-        del fresh
-        _ = splits.val
         check_videos(recipe, splits)
-        check_balance(recipe, splits.train)
-        return []
 
     def check_files(
         self,
@@ -143,24 +138,11 @@ class RecognitionTask(ClassificationTask[RecognitionRecipe]):
         """Notes on videos left out or in two splits, frames that are too small, and a training made longer."""
         return [*notices(recipe, splits), *super().notices(recipe, splits, plan)]
 
-    def dataset(
-        self,
-        recipe: RecognitionRecipe,
-        splits: Splits[VideoList],
-        split: str,
-        work: Path,
-        progress: Progress = lambda *_: None,
-    ) -> Any:
-        """A `VideoDataset` of a split."""
-        from vcycle.tasks.recognition.datasets import dataset_of
+    def source(self, recipe: RecognitionRecipe, found: VideoList, split: str, work: Path) -> "FrameSource":
+        """Prepared copies, files or folders of frames."""
+        from vcycle.tasks.recognition.sources import source_of
 
-        return dataset_of(recipe, splits[split], split, work, progress)
-
-    def build_model(self, recipe: RecognitionRecipe, classes: int, *, download: bool = True) -> "nn.Module":
-        """The recipe's model."""
-        from vcycle.tasks.recognition.init_weights import build_model
-
-        return build_model(recipe, classes, download=download)
+        return source_of(recipe, found, split, work)
 
     def load_weights(self, model: "nn.Module", weights: "Weights", recipe: RecognitionRecipe) -> None:
         """Load weights with the parameter names of vcycle, PySlowFast or pytorchvideo."""

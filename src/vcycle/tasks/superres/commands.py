@@ -11,7 +11,6 @@ from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import VcycleError
 from vcycle.tasks.superres.scale import CRF, SCALE
-from vcycle.utils.reading import resolved
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,8 +56,9 @@ def upscale(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise VcycleError(f"--device {device!r} is unknown: auto, cpu or cuda")
-    if resolved(out) == resolved(video):
-        raise VcycleError(f"--out {out} is the video itself: choose another file")
+    from vcycle.data.video.writing import check_other
+
+    check_other(out, video, f"--out {out}")
     if compare is not None:
         check_figure(compare)  # before the long part
     elif reference is not None:

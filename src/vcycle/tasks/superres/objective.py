@@ -70,7 +70,6 @@ class Restoration:
             truth: uint8 `(B, T, 4H, 4W, 3)`.
             block: Unused: clips are independent.
         """
-        del block
         restored = self.predict(model, clips)
         count = restored.shape[1]
         first = (truth.shape[1] - count) // 2

@@ -19,7 +19,6 @@ PLANS: Registry[PlanSpec] = Registry("plan", "vcycle.plans.superresolution")
 
 
 def _constant(recipe: SuperresRecipe, baseline: Baseline, options: None, factor: float | None) -> Plan:
-    del recipe, options
     return planning.constant(baseline, epoch_factor=factor or 1.0)
 
 

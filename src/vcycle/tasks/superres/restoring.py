@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from vcycle.data.prepare.decoding import Whole, appearance_in, displayed, open_whole
 from vcycle.data.video import VideoError
-from vcycle.data.video.colours import Appearance, check_convertible
+from vcycle.data.video.colors import Appearance, check_convertible
 from vcycle.data.video.writing import written_video
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
@@ -101,7 +101,7 @@ def restore_video(
     if whole.info.incomplete:
         on_fault(f"{source}: {whole.info.incomplete}; the readable part is restored")
     appearance = appearance_in(source, frame_rate)
-    check_convertible(source, appearance.colours)
+    check_convertible(source, appearance.colors)
     frames = _Frames(whole, appearance, device)
     with (
         written_video(
@@ -120,7 +120,7 @@ def restore_video(
             if number == frames.middle:
                 restored = _picture(to_uint8(frame))
             writer.put(
-                _uint16(frame) if appearance.colours.is_hdr else _picture(to_uint8(frame)), int(whole.pts[number])
+                _uint16(frame) if appearance.colors.is_hdr else _picture(to_uint8(frame)), int(whole.pts[number])
             )
             progress(number + 1, whole.info.frames)
     if frames.missing:
@@ -158,7 +158,7 @@ class _Frames:
         self.missing = 0
 
     def __iter__(self) -> Iterator[Tensor]:
-        highest = 65535 if self._appearance.colours.is_hdr else 255
+        highest = 65535 if self._appearance.colors.is_hdr else 255
         for number, (picture, filled) in enumerate(displayed(self._whole, self._appearance)):
             self.missing += filled
             pixels = torch.from_numpy(picture.astype(np.float32)).permute(2, 0, 1) / highest

@@ -110,7 +110,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """Find the recipe's clips."""
         from vcycle.tasks.superres.data import find_clips
 
-        del work, progress
         return find_clips(recipe)
 
     def baseline(self, recipe: SuperresRecipe, samples: int | None) -> Baseline:
@@ -141,7 +140,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """The number and sizes of the clips."""
         from vcycle.tasks.superres.notices import described
 
-        del recipe
         return f"{len(splits.train):,} training clips, {described(splits.train)}; {len(splits.val):,} validation clips"
 
     def notices(self, recipe: SuperresRecipe, splits: "Splits[ClipPairs]", plan: Plan | None) -> list[str]:
@@ -152,12 +150,10 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
     def plan_notices(self, recipe: SuperresRecipe, plan: Plan, samples: int | None) -> list[str]:
         """Warnings about parts that stay frozen."""
-        del samples
         return [f"warning: {note}" for note in plans.never_learning(recipe, plan)]
 
     def reference(self, recipe: SuperresRecipe, found: "ClipPairs", measured: float | None) -> Reference | None:
         """The PSNR of bicubic interpolation."""
-        del recipe, found
         if measured is None:
             return None
         return Reference(
@@ -183,7 +179,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """Check clips or tile stores."""
         from vcycle.tasks.superres.notices import check_every
 
-        del on_message
         of_videos = {"--quick": options.quick, "--timeout": options.timeout, "--workers": options.workers}
         refuse("applies to videos only; this data is clips for super-resolution", of_videos)
         return check_every(recipe, options, progress), "clip"
@@ -199,7 +194,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """A `PairedDataset` of a split."""
         from vcycle.tasks.superres.pairs.dataset import PairedDataset
 
-        del work, progress
         sampling = recipe.sampling
         return PairedDataset(
             splits[split], mirrored=sampling.mirrored, flip=sampling.flip, transpose=sampling.transpose
@@ -222,21 +216,18 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """The recipe's model."""
         from vcycle.tasks.superres.init_weights import build_model
 
-        del classes, download
         return build_model(recipe)
 
     def objective(self, recipe: SuperresRecipe, classes: int) -> "Restoration":
         """The Charbonnier loss."""
         from vcycle.tasks.superres.objective import Restoration
 
-        del classes
         return Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon)
 
     def evaluator(self, recipe: SuperresRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
         """PSNR and SSIM of whole clips."""
         from vcycle.tasks.superres.evaluate import ClipEvaluator
 
-        del classes
         return ClipEvaluator(recipe, dataset, final=final)
 
     def result(self, **fields: Any) -> "Quality":
@@ -273,7 +264,6 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
         """Load a flow network, or a whole model."""
         from vcycle.tasks.superres.init_weights import initialise
 
-        del classes
         return initialise(model, recipe, on_message)
 
     def role_of(self, recipe: SuperresRecipe) -> Callable[[str], str | None]:

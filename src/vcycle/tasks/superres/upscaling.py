@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from vcycle.data.given import frames_of
+from vcycle.data.video.writing import check_other
 from vcycle.errors import DataError
 from vcycle.nn.precision import at_precision
 from vcycle.tasks.loaded_model import LoadedModel
@@ -17,7 +18,6 @@ from vcycle.tasks.superres.metrics import check_restored, to_uint8
 from vcycle.tasks.superres.models.clips import Restorer, chunked
 from vcycle.tasks.superres.restoring import restore_video
 from vcycle.tasks.superres.scale import CRF
-from vcycle.utils.reading import resolved
 
 __all__ = ["upscale"]
 
@@ -29,8 +29,7 @@ def upscale(loaded: LoadedModel, video: VideoInput, out: Path | None, options: U
     if isinstance(video, str | Path):
         if out is None:
             raise DataError(f"{video}: give out=FILE.mp4, the video to write; frames are returned for an array alone")
-        if resolved(out) == resolved(Path(video)):
-            raise DataError(f"out={out} is the video itself: choose another file")
+        check_other(out, Path(video), f"out={out}")
         restore_video(
             model,
             str(video),

@@ -41,7 +41,7 @@ class Record:
     bgr: bool = False
     """Whether its frames had blue before red."""
     mean: tuple[float, ...] | None = None
-    """What was subtracted from the colours, of values in 0..1."""
+    """What was subtracted from the colors, of values in 0..1."""
     std: tuple[float, ...] | None = None
     """What they were divided by."""
 
@@ -96,8 +96,8 @@ def pyslowfast_record(text: str | None) -> Record:
         alpha=alpha if isinstance(alpha, int) else None,
         nonlocal_form={"softmax": "softmax", "dot_product": "dot"}.get(str(weighing)),
         bgr=opencv != (_at(config, "DATA", "REVERSE_INPUT_CHANNEL") is True),
-        mean=_colours(_at(config, "DATA", "MEAN")),
-        std=_colours(_at(config, "DATA", "STD")),
+        mean=_colors(_at(config, "DATA", "MEAN")),
+        std=_colors(_at(config, "DATA", "STD")),
     )
 
 
@@ -111,7 +111,7 @@ def _has_blocks(location: Any) -> bool:
     return any(map(_has_blocks, location)) if isinstance(location, list) else location is not None
 
 
-def _colours(values: Any) -> tuple[float, ...] | None:
+def _colors(values: Any) -> tuple[float, ...] | None:
     if isinstance(values, list) and len(values) == 3 and all(isinstance(v, int | float) for v in values):
         return tuple(float(v) for v in values)
     return None

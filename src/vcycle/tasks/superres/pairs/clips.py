@@ -24,7 +24,7 @@ from vcycle.utils.reading import resolved
 __all__ = ["ClipInfo", "ClipStore", "PartOfClips", "PictureClips", "VideoClips", "find_clips"]
 
 _SUFFIXES = tuple(sorted(PICTURE_SUFFIXES))
-_VIDEOS = VIDEO_SUFFIXES - {".gif"}  # 256 colours, dithered, are no ground truth
+_VIDEOS = VIDEO_SUFFIXES - {".gif"}  # 256 colors, dithered, are no ground truth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

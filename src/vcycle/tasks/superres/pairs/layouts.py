@@ -326,13 +326,11 @@ def _listed(split: str) -> str:
 
 
 def _read_vid4(path: Path, split: str, *, degradation: Degradation) -> ClipPairs:
-    del split
     came = "BIx4" if degradation.kind == "bicubic" else "BDx4"
     return read_vid4(path, kind=degradation.kind, shipped=(path / came).is_dir())
 
 
 def _read_udm10(path: Path, split: str, *, degradation: Degradation) -> ClipPairs:
-    del split
     ships = degradation.kind == "bd" and all((path / name / "blur4").is_dir() for name in udm10_clips(path))
     return read_udm10(path, kind=degradation.kind, shipped=ships)
 

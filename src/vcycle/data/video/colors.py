@@ -1,4 +1,4 @@
-"""Colour coding of videos: detected for sources, named in the files that are written.
+"""Color coding of videos: detected for sources, named in the files that are written.
 
 Pictures are converted by matrix and range only. So a source's primaries and transfer (PQ and HLG are HDR) also hold for
 the output, and are written there.
@@ -20,10 +20,10 @@ __all__ = [
     "BT709",
     "PICTURES",
     "Appearance",
-    "Colours",
+    "Colors",
     "appearance_of",
     "check_convertible",
-    "name_colours",
+    "name_colors",
     "to_yuv",
 ]
 
@@ -34,8 +34,8 @@ _CONVERTIBLE = {1: "BT.709", 4: "FCC", 5: "BT.601", 6: "BT.601", 7: "SMPTE 240M"
 _HDR = (16, 18)  # PQ and HLG
 
 
-class Colours(NamedTuple):
-    """Colour coding of a video, by the numbers of ITU-T H.273."""
+class Colors(NamedTuple):
+    """Color coding of a video, by the numbers of ITU-T H.273."""
 
     matrix: int
     primaries: int
@@ -47,25 +47,25 @@ class Colours(NamedTuple):
         return self.transfer in _HDR
 
 
-BT709 = Colours(_BT709, _BT709, _BT709)
+BT709 = Colors(_BT709, _BT709, _BT709)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appearance:
     """How a player shows the pictures of a file, besides their size and orientation."""
 
-    colours: Colours
+    colors: Colors
     """As named in the file. For RGB, the matrix is the best one to write its pictures with."""
 
     guessed: bool = False
-    """Whether the file names no matrix: ``colours`` then has the one that players guess by the picture size."""
+    """Whether the file names no matrix: ``colors`` then has the one that players guess by the picture size."""
 
     pixel_aspect: Fraction = Fraction(1)
     """Ratio of a pixel's width to its height in the displayed picture (sample aspect ratio)."""
 
 
-PICTURES = Appearance(colours=BT709)
-"""Colours of picture files: sRGB has the primaries of BT.709."""
+PICTURES = Appearance(colors=BT709)
+"""Colors of picture files: sRGB has the primaries of BT.709."""
 
 
 def appearance_of(path: str) -> Appearance:
@@ -85,7 +85,7 @@ def appearance_of(path: str) -> Appearance:
     if aspect <= 0:
         aspect = Fraction(1)
     found = Appearance(
-        colours=Colours(int(frame.colorspace), int(frame.color_primaries), int(frame.color_trc)),
+        colors=Colors(int(frame.colorspace), int(frame.color_primaries), int(frame.color_trc)),
         pixel_aspect=1 / aspect if Orientation.of(frame).transposed else aspect,
     )
     return _completed(found, frame)
@@ -93,50 +93,50 @@ def appearance_of(path: str) -> Appearance:
 
 def _completed(found: Appearance, frame: VideoFrame) -> Appearance:
     """Fill in a matrix to write with, if the file names none."""
-    matrix, primaries, transfer = found.colours
+    matrix, primaries, transfer = found.colors
     if frame.format.is_rgb or matrix == _RGB:
         named = (_BT709 if number == _UNNAMED else number for number in (primaries, transfer))
-        return replace(found, colours=Colours(_BT709, *named))
+        return replace(found, colors=Colors(_BT709, *named))
     if matrix != _UNNAMED:
         return found
     # As mpv and VLC do: anything larger than PAL is high definition.
     matrix = _BT709 if frame.width >= 1280 or frame.height > 576 else _BT601
-    return replace(found, colours=found.colours._replace(matrix=matrix), guessed=True)
+    return replace(found, colors=found.colors._replace(matrix=matrix), guessed=True)
 
 
-def check_convertible(path: str, colours: Colours) -> None:
-    """Refuse colours that cannot be converted correctly.
+def check_convertible(path: str, colors: Colors) -> None:
+    """Refuse colors that cannot be converted correctly.
 
     Raises:
         VideoError: names the matrix.
     """
-    if colours.matrix not in _CONVERTIBLE:
+    if colors.matrix not in _CONVERTIBLE:
         accepted = ", ".join(dict.fromkeys(_CONVERTIBLE.values()))
         raise VideoError(
             path,
-            f"its colours use matrix {colours.matrix} of ITU-T H.273, which cannot be converted; "
+            f"its colors use matrix {colors.matrix} of ITU-T H.273, which cannot be converted; "
             f"accepted: RGB, {accepted}",
         )
 
 
-def to_yuv(picture: VideoFrame, colours: Colours = BT709, pixels: str = "yuv420p") -> VideoFrame:
-    """Convert an RGB picture to YUV for encoding, in a file whose colours ``name_colours`` has set.
+def to_yuv(picture: VideoFrame, colors: Colors = BT709, pixels: str = "yuv420p") -> VideoFrame:
+    """Convert an RGB picture to YUV for encoding, in a file whose colors ``name_colors`` has set.
 
     Args:
         picture: RGB picture with 8 or 16 bits per channel.
-        colours: Colours of the file.
+        colors: Colors of the file.
         pixels: Its pixel format.
     """
     # Set explicitly: a decoded picture still carries the matrix and range of its source.
-    return picture.reformat(format=pixels, dst_colorspace=colours.matrix, dst_color_range=ColorRange.MPEG, threads=1)
+    return picture.reformat(format=pixels, dst_colorspace=colors.matrix, dst_color_range=ColorRange.MPEG, threads=1)
 
 
-def name_colours(context: VideoCodecContext, colours: Colours = BT709, pixel_aspect: Fraction = Fraction(1)) -> None:
-    """Set the colour coding and the pixel aspect ratio of a file.
+def name_colors(context: VideoCodecContext, colors: Colors = BT709, pixel_aspect: Fraction = Fraction(1)) -> None:
+    """Set the color coding and the pixel aspect ratio of a file.
 
     If no matrix is set, players guess it by the picture size, and readers assume BT.601.
     """
-    context.colorspace, context.color_primaries, context.color_trc = colours
+    context.colorspace, context.color_primaries, context.color_trc = colors
     context.color_range = ColorRange.MPEG
     if pixel_aspect != 1:
         context.sample_aspect_ratio = pixel_aspect

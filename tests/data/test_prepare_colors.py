@@ -1,4 +1,4 @@
-"""Colours of a prepared video are its source's, however that codes and names them."""
+"""Colors of a prepared video are its source's, however that codes and names them."""
 
 from fractions import Fraction
 
@@ -10,7 +10,7 @@ from av.video.reformatter import ColorRange, Colorspace
 from vcycle.data import FileSource, FrameCache, PreparedSource, PrepareSettings, load_index, prepare_videos, read_videos
 from vcycle.tasks.superres import prepare_frames
 
-COLOURS = np.array([[[220, 30, 30], [30, 200, 40]], [[40, 40, 210], [200, 180, 40]]], dtype=np.uint8)
+COLORS = np.array([[[220, 30, 30], [30, 200, 40]], [[40, 40, 210], [200, 180, 40]]], dtype=np.uint8)
 
 SOURCES = {
     "untagged": {},
@@ -32,8 +32,8 @@ LOW = PrepareSettings(levels=(32,))
 _MATRICES = {1: Colorspace.ITU709, 6: Colorspace.ITU601, 9: Colorspace.BT2020}
 
 
-def write_coloured(path, *, matrix=None, transfer=None, limits=None, rotation=0, aspect=None, size=(64, 96)):
-    """Six frames of a colour in each corner; of odd sizes with a full picture of chroma, as H.264 wants it."""
+def write_colored(path, *, matrix=None, transfer=None, limits=None, rotation=0, aspect=None, size=(64, 96)):
+    """Six frames of a color in each corner; of odd sizes with a full picture of chroma, as H.264 wants it."""
     pixels = "yuv444p" if size[0] % 2 else "yuv420p"
     rows, columns = (np.arange(side) * 2 // side for side in size)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,7 +51,7 @@ def write_coloured(path, *, matrix=None, transfer=None, limits=None, rotation=0,
         if rotation:
             stream.set_display_rotation(rotation)
         for _ in range(6):
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(COLOURS[rows][:, columns]), format="rgb24")
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(COLORS[rows][:, columns]), format="rgb24")
             container.mux(
                 stream.encode(
                     picture.reformat(
@@ -66,49 +66,49 @@ def write_coloured(path, *, matrix=None, transfer=None, limits=None, rotation=0,
 
 
 def corners(pixels):
-    """The colours in the midst of a picture's quarters."""
+    """The colors in the midst of a picture's quarters."""
     height, width = pixels.shape[:2]
     return np.asarray(pixels)[height // 4 :: height // 2, width // 4 :: width // 2][:2, :2].astype(int)
 
 
-def colours(source, item, size):
+def colors(source, item, size):
     read = source.read(item, np.array([3]), resized=size, crop=(0, 0, *size), antialias=True)
     return corners(read.pixels[0])
 
 
 @pytest.fixture(scope="module")
-def coloured(tmp_path_factory):
-    root = tmp_path_factory.mktemp("coloured") / "set"
+def colored(tmp_path_factory):
+    root = tmp_path_factory.mktemp("colored") / "set"
     for name, options in SOURCES.items():
-        write_coloured(root / "a" / f"{name}.mp4", **options)
+        write_colored(root / "a" / f"{name}.mp4", **options)
     return read_videos(root, "train", val_fraction=0)
 
 
-def test_the_sources_are_read_as_they_were_drawn(coloured):
-    files = FileSource(coloured)
-    for item, path in enumerate(coloured.paths):
+def test_the_sources_are_read_as_they_were_drawn(colored):
+    files = FileSource(colored)
+    for item, path in enumerate(colored.paths):
         turns = SOURCES[path.removeprefix("a/").removesuffix(".mp4")].get("rotation", 0) // 90
         info = files.info(item)
-        assert np.abs(colours(files, item, (info.height, info.width)) - np.rot90(COLOURS, turns)).max() <= 4, path
+        assert np.abs(colors(files, item, (info.height, info.width)) - np.rot90(COLORS, turns)).max() <= 4, path
 
 
 @pytest.mark.parametrize("to", ["video", "array"])
 @pytest.mark.parametrize("crf", [None, 1])
-def test_prepared_videos_have_their_sources_colours_in_every_level(coloured, tmp_path, to, crf):
+def test_prepared_videos_have_their_sources_colors_in_every_level(colored, tmp_path, to, crf):
     options = {} if crf is None else {"crf": crf}
-    report = prepare_videos({"train": coloured}, tmp_path, PrepareSettings(to=to, levels=(32, 64), **options))
+    report = prepare_videos({"train": colored}, tmp_path, PrepareSettings(to=to, levels=(32, 64), **options))
     assert not report.failed
-    files, index = FileSource(coloured), load_index(tmp_path)
+    files, index = FileSource(colored), load_index(tmp_path)
     source = PreparedSource(index, "train")
-    for item, path in enumerate(coloured.paths):
+    for item, path in enumerate(colored.paths):
         for level in range(2):
             size = tuple(index.columns["size"][source.rows[item], level].tolist())
             assert source.level_for(item, size) == level
-            assert np.abs(colours(source, item, size) - colours(files, item, size)).max() <= 6, (path, size)
+            assert np.abs(colors(source, item, size) - colors(files, item, size)).max() <= 6, (path, size)
 
 
-def test_prepared_videos_say_how_their_colours_are_coded(coloured, tmp_path):
-    prepare_videos({"train": coloured}, tmp_path, LOW)
+def test_prepared_videos_say_how_their_colors_are_coded(colored, tmp_path):
+    prepare_videos({"train": colored}, tmp_path, LOW)
     for name, options in SOURCES.items():
         primaries = options.get("matrix", 2)  # 2: not named
         with av.open(str(tmp_path / f"32px/train/a/{name}.mp4")) as container:
@@ -123,23 +123,23 @@ def test_prepared_videos_keep_the_sample_aspect_ratio(tmp_path):
         ("turned", Fraction(32, 27), 90),
         ("square", None, 0),
     ):
-        write_coloured(tmp_path / f"set/a/{name}.mp4", aspect=aspect, rotation=rotation)
+        write_colored(tmp_path / f"set/a/{name}.mp4", aspect=aspect, rotation=rotation)
     prepare_videos({"train": read_videos(tmp_path / "set", "train", val_fraction=0)}, tmp_path / "out", LOW)
     for name, wanted in (("wide", Fraction(32, 27)), ("turned", Fraction(27, 32)), ("square", 1)):
         with av.open(str(tmp_path / f"out/32px/train/a/{name}.mp4")) as container:
             assert (container.streams.video[0].sample_aspect_ratio or 1) == wanted, name
 
 
-def test_a_cache_and_tiles_have_them_too(coloured, tmp_path):
-    files = FileSource(coloured)
-    cache = FrameCache.build(coloured, tmp_path / "cache", short_side=64)
-    tiles = prepare_frames(coloured.root, tmp_path / "tiles", degradation=None).store.high
-    halved = prepare_frames(coloured.root, tmp_path / "halved", degradation=None, resize=Fraction(1, 2)).store.high
+def test_a_cache_and_tiles_have_them_too(colored, tmp_path):
+    files = FileSource(colored)
+    cache = FrameCache.build(colored, tmp_path / "cache", short_side=64)
+    tiles = prepare_frames(colored.root, tmp_path / "tiles", degradation=None).store.high
+    halved = prepare_frames(colored.root, tmp_path / "halved", degradation=None, resize=Fraction(1, 2)).store.high
     for name in SOURCES:
-        item = coloured.paths.index(f"a/{name}.mp4")
+        item = colored.paths.index(f"a/{name}.mp4")
         size = files.info(item).height, files.info(item).width
-        wanted = colours(files, item, size)
-        assert np.abs(colours(cache, item, size) - wanted).max() <= 2, name
+        wanted = colors(files, item, size)
+        assert np.abs(colors(cache, item, size) - wanted).max() <= 2, name
         for clips in (tiles, halved):
             (picture,) = clips.read(clips.names.index(f"a/{name}.mp4"), [3])
             assert np.abs(corners(picture) - wanted).max() <= 2, name
