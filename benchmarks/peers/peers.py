@@ -115,7 +115,7 @@ def run_arm(gate: Gate, asked: Asked, name: str, folder: Path, turns: int | None
         videos = original.splits.test
         if videos is None:
             raise SystemExit("the videos have no test split")
-        test = validator(original.evaluator("test"), ranks=SINGLE_PROCESS)
+        test = validator(original.evaluator("test", "validation"), ranks=SINGLE_PROCESS)
         result = test(network.eval(), torch.device("cpu"))
         found |= {"videos": len(videos), "accuracy": result.value, "protocol": result.protocol}
     return found

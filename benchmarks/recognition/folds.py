@@ -162,7 +162,7 @@ def cell_of(step: Step) -> str:
 
 def tested_by(model: nn.Module, experiment: Experiment) -> dict[str, Any]:
     """Which test videos a model recognises, and the mean of minus the logarithm of what it gives the true class."""
-    found = Scores.of(experiment.evaluator("test").each(model, next(model.parameters()).device))
+    found = Scores.of(experiment.evaluator("test", "validation").each(model, next(model.parameters()).device))
     order = found.videos.argsort()
     right = (found.scores.argmax(1) == found.labels)[order].int().tolist()
     given = found.scores.gather(1, found.labels[:, None].long()).clamp_min(1e-9)

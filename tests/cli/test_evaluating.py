@@ -65,7 +65,7 @@ def test_three_ranks_find_the_same_as_one_to_the_last_digit(
 def test_the_shares_of_any_number_of_ranks_are_the_same_scores(run, more_videos, tmp_path):
     opened = load_model(run)
     recipe = override_trained(opened.recipe, [f"data={more_videos}", "evaluation.clips=2", "evaluation.crops=3"], "run")
-    evaluator, cpu = Experiment(recipe, tmp_path).evaluator("test", final=True), torch.device("cpu")
+    evaluator, cpu = Experiment(recipe, tmp_path).evaluator("test", "full"), torch.device("cpu")
 
     def shared(world):
         shares = [evaluator.each(opened.model, cpu, rank=rank, world=world) for rank in reversed(range(world))]

@@ -234,7 +234,7 @@ def test_evaluation_names_a_bad_video_once_and_counts_it_every_time(load, digit_
     recipe = load(f"data={videos}", f"data.workers={workers}")
     said = []
     told = []
-    evaluator = Experiment(recipe, tmp_path).evaluator("val")
+    evaluator = Experiment(recipe, tmp_path).evaluator("val", "validation")
     evaluate = validator(evaluator, said.append, ranks=SINGLE_PROCESS, on_progress=lambda *done: told.append(done))
     model = build_model(recipe, 4)
     first, second = (evaluate(model, torch.device("cpu")) for _ in range(2))
@@ -261,7 +261,7 @@ def test_each_training_on_the_same_data_names_a_damaged_video_of_its_validations
     model = build_model(recipe, 4)
     for _ in range(2):
         said = []
-        evaluate = validator(experiment.evaluator("val"), said.append, ranks=SINGLE_PROCESS)
+        evaluate = validator(experiment.evaluator("val", "validation"), said.append, ranks=SINGLE_PROCESS)
         for _ in range(2):
             evaluate(model, torch.device("cpu"))
         assert [text.partition(": ")[0] for text in said] == [f"damaged video {damaged}"]

@@ -21,7 +21,7 @@ from vcycle.train.callbacks import Callbacks
 
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),
-    *("run.save_every=100", "run.validate_every=100"),
+    *("run.save_every=100", "run.validate_every=100", "evaluation.validation_clips=1"),
 )
 
 
@@ -64,7 +64,7 @@ def test_bicubic_is_a_line_of_the_comparison_and_plans_that_are_not_above_it_are
     expected, experiment = {}, Experiment(recipe, tmp_path)
     for split in ("val", "test"):
         dataset, ratios = experiment.dataset(split), []
-        for item in range(len(dataset)):
+        for item in range(len(dataset) if split == "test" else 1):
             pair = dataset.whole(item)
             enlarged, truth = (frames.movedim(-1, -3) for frames in (imresize(pair.lr, 4), pair.hr))
             ratios.append(clip_quality(enlarged, truth, Protocol()).psnr)

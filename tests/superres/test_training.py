@@ -161,7 +161,7 @@ def test_training_restores_more_than_the_enlarged_frames(make_training, tmp_path
     longer = ("training.steps=160", "training.lr=0.005", "run.save_every=100", "run.validate_every=100")
     training = make_training(*WITHOUT_FLOW, *longer)
     told = []
-    evaluator = training.experiment.evaluator("val")
+    evaluator = training.experiment.evaluator("val", "validation")
     evaluate = validator(evaluator, ranks=SINGLE_PROCESS, on_progress=lambda *done: told.append(done))
     enlarged = evaluate(build_model(training.recipe), torch.device("cpu"))
     assert told == [("restoring frames", done, 10) for done in (0, 5, 10)]

@@ -15,7 +15,7 @@ from vcycle.data.config import LoadingSection
 from vcycle.plan import Baseline, Plan, Shape
 from vcycle.registry import Registry
 from vcycle.section import Section
-from vcycle.tasks.base import Evaluator, Measure, Splits, Task
+from vcycle.tasks.base import Evaluator, Measure, Scope, Splits, Task
 from vcycle.tasks.plans import PlanSpec
 from vcycle.train.config import OptimizerSection
 
@@ -181,7 +181,7 @@ class BrightnessTask(Task[BrightnessRecipe, FlatClips]):
         return BrightnessLoss()
 
     def evaluator(
-        self, recipe: BrightnessRecipe, dataset: FlatClips, classes: Sequence[str], *, final: bool
+        self, recipe: BrightnessRecipe, dataset: FlatClips, classes: Sequence[str], *, scope: Scope
     ) -> BrightnessEvaluator:
         return BrightnessEvaluator(dataset, Shape(recipe.training.frames, recipe.training.size, recipe.training.size))
 

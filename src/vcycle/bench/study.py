@@ -283,7 +283,7 @@ def _test(
     """The evaluation on the test split and the measure of each item; None if there is no test split."""
     if experiment.splits.test is None:
         return None, None
-    evaluator = experiment.evaluator("test")
+    evaluator = experiment.evaluator("test", "comparison")
     found = evaluate_all(
         evaluator,
         model,

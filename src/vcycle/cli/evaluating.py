@@ -125,7 +125,7 @@ def _results(
     if loaded is None:
         loaded = load_initial(recipe, classes, message)
     check_classes(classes, loaded.classes, experiment.splits[split].source, str(name))
-    evaluator = task.evaluator(recipe, dataset, loaded.classes, final=True)
+    evaluator = task.evaluator(recipe, dataset, loaded.classes, scope="full")
     if pictured:
         evaluator.check_figure()
     device = ranks.device(recipe.run.device, message)

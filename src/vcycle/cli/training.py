@@ -82,7 +82,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
             result(str(planned))
         warn_of_workers(recipe)
         trained = _carry_out(experiment, planned, run, ranks, resume=resume, resumed=resumed)
-    evaluator, last = experiment.evaluator("val"), trained.curve[-1].evaluation
+    evaluator, last = experiment.evaluator("val", "validation"), trained.curve[-1].evaluation
     if (warning := evaluator.warning(last)) is not None:
         message(f"warning: {warning}")
     if json:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError
 from vcycle.plan import Plan
-from vcycle.tasks.base import Evaluator, Progress, Splits, Task, tasks
+from vcycle.tasks.base import Evaluator, Progress, Scope, Splits, Task, tasks
 from vcycle.tasks.memory import check_memory
 from vcycle.tasks.plans import check_names
 from vcycle.train.loggers import check_loggers
@@ -46,7 +46,7 @@ class Experiment:
         self.on_progress = on_progress
         self.on_message = on_message
         self._datasets: dict[str, Any] = {}
-        self._evaluators: dict[tuple[str, bool], Evaluator] = {}
+        self._evaluators: dict[tuple[str, Scope], Evaluator] = {}
 
     def with_recipe(self, recipe: RecipeBase) -> "Experiment":
         """The same data with another recipe, which may differ only in keys that do not affect it, such as the seed."""
@@ -149,12 +149,12 @@ class Experiment:
             self._datasets[split] = self.task.dataset(self.recipe, self.splits, split, self.work, self.on_progress)
         return self._datasets[split]
 
-    def evaluator(self, split: str, *, final: bool = False) -> Evaluator:
-        """The evaluator of a split, with the full protocol (`final`) or the cheap one of validations."""
-        if (split, final) not in self._evaluators:
-            made = self.task.evaluator(self.recipe, self.dataset(split), self.classes, final=final)
-            self._evaluators[split, final] = made
-        return self._evaluators[split, final]
+    def evaluator(self, split: str, scope: Scope) -> Evaluator:
+        """The evaluator of a split."""
+        if (split, scope) not in self._evaluators:
+            made = self.task.evaluator(self.recipe, self.dataset(split), self.classes, scope=scope)
+            self._evaluators[split, scope] = made
+        return self._evaluators[split, scope]
 
     def build_model(self, *, initialise: bool, on_message: Callable[[str], None] = lambda _: None) -> "nn.Module":
         """Build the recipe's model and freeze its frozen parts.

@@ -123,7 +123,7 @@ def train(
     on_message = callbacks.on_message if ranks.first else lambda _: None
     model = own_experiment.build_model(initialise=not resumed, on_message=on_message)
     with ranks.one_after_another():  # so that the frame cache is built once
-        dataset, evaluator = experiment.dataset("train"), experiment.evaluator("val")
+        dataset, evaluator = experiment.dataset("train"), experiment.evaluator("val", "validation")
     if own.run.validate_stage_shape:
         evaluator.at(plan.baseline_shape.shape)  # fails before training if the task has no such evaluation
     on_start()

@@ -6,7 +6,7 @@ planning starts fast.
 """
 
 from vcycle.tasks.base.commands import CheckOptions, Demo, PrepareOptions, Preparer
-from vcycle.tasks.base.evaluation import Evaluator, Measure
+from vcycle.tasks.base.evaluation import Evaluator, Measure, Scope
 from vcycle.tasks.base.part import Progress
 from vcycle.tasks.base.registry import measures, register_layout, register_plan, register_task, tasks
 from vcycle.tasks.base.splits import SPLITS, Found, Split, Splits
@@ -22,6 +22,7 @@ __all__ = [
     "PrepareOptions",
     "Preparer",
     "Progress",
+    "Scope",
     "Split",
     "Splits",
     "Task",

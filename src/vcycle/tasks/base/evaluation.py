@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Shape
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     from vcycle.data import Replacement
     from vcycle.train.outcome import EvalResult
 
-__all__ = ["Evaluator", "Measure", "TaskEvaluation"]
+__all__ = ["Evaluator", "Measure", "Scope", "TaskEvaluation"]
+
+Scope = Literal["validation", "comparison", "full"]
+"""What an evaluator takes: `validation`, during training, may take a few of the items, and one view of each; `comparison`,
+on the test split of `vcycle compare`, takes all items, and one view of each; `full` takes all views."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +175,8 @@ class TaskEvaluation(Part[R, F]):
         return self.measures[0]
 
     @abstractmethod
-    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
-        """Build the evaluator: the full protocol for a trained model (`final`), or the cheap one of validations."""
+    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, scope: Scope) -> Evaluator:
+        """Build the evaluator of a split's dataset, for a scope."""
 
     @abstractmethod
     def result(self, **fields: Any) -> "EvalResult":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, cast
 
 from vcycle.errors import RecipeError
 from vcycle.plan import Shape
-from vcycle.tasks.base import Evaluator, tasks
+from vcycle.tasks.base import Evaluator, Scope, tasks
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.classification.sampling import strength_of
 from vcycle.tasks.models import models_of
@@ -43,7 +43,7 @@ class VideoEvaluator(Evaluator):
     item: ClassVar[str] = "video"
 
     def __init__(
-        self, recipe: ClassificationRecipe, dataset: "VideoDataset", classes: Sequence[str], *, final: bool
+        self, recipe: ClassificationRecipe, dataset: "VideoDataset", classes: Sequence[str], *, scope: Scope
     ) -> None:
         """Create an evaluator of a dataset.
 
@@ -51,13 +51,13 @@ class VideoEvaluator(Evaluator):
             recipe: The recipe.
             dataset: The videos.
             classes: The class names.
-            final: Whether to use all of the recipe's views, instead of the center clip alone.
+            scope: Only `full` uses all of the recipe's views; else the center clip alone.
 
         Raises:
             RecipeError: as in `views_of`.
         """
         super().__init__()
-        self.views = views_of(recipe) if final else center_view(recipe)
+        self.views = views_of(recipe) if scope == "full" else center_view(recipe)
         self.shape = self.views.shape
         self._recipe, self._dataset, self._classes = recipe, dataset, tuple(classes)
         self._fully_convolutional = recipe.fully_convolutional

@@ -238,7 +238,7 @@ class Predictor:
         # At most one process per clip.
         workers = min(self.recipe.data.workers, len(dataset) * views_of(self.recipe).clips)
         recipe = self.recipe.model_copy(update={"data": self.recipe.data.model_copy(update={"workers": workers})})
-        made = loaded.task.evaluator(recipe, dataset, loaded.classes, final=True)
+        made = loaded.task.evaluator(recipe, dataset, loaded.classes, scope="full")
         evaluator = cast("VideoEvaluator", made)
         evaluator.on_fault = take
         self.protocol = evaluator.protocol

@@ -10,7 +10,7 @@ from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.files import VIDEOS, Kind
 from vcycle.errors import DataError, RecipeError
 from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import CheckOptions, Measure, Progress, Splits, Task
+from vcycle.tasks.base import CheckOptions, Measure, Progress, Scope, Splits, Task
 from vcycle.tasks.classification.balance import balance_of, balance_words, check_balance, class_weights_of
 from vcycle.tasks.classification.plans import baseline_of, lengthened
 from vcycle.tasks.classification.recipe import ClassificationRecipe
@@ -240,11 +240,11 @@ class ClassificationTask(Task[R, VideoList]):
         """Balanced sampling of the classes."""
         return balance_of(recipe, splits.train)
 
-    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, final: bool) -> "VideoEvaluator":
+    def evaluator(self, recipe: R, dataset: Any, classes: Sequence[str], *, scope: Scope) -> "VideoEvaluator":
         """Accuracy over items, with the recipe's views, or one center clip per item."""
         from vcycle.tasks.classification.evaluate import VideoEvaluator
 
-        return VideoEvaluator(recipe, dataset, classes, final=final)
+        return VideoEvaluator(recipe, dataset, classes, scope=scope)
 
     def details(self, evaluation: Mapping[str, Any]) -> Sequence[Detail]:
         """The confusion matrix, the classes and the most confident mistakes."""

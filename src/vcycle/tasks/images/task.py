@@ -8,7 +8,7 @@ from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.files import PICTURES
 from vcycle.data.locations import local_path
 from vcycle.plan import Plan
-from vcycle.tasks.base import CheckOptions, Demo, Progress, Splits
+from vcycle.tasks.base import CheckOptions, Demo, Progress, Scope, Splits
 from vcycle.tasks.classification.plans import plans_for
 from vcycle.tasks.classification.task import ClassificationTask, decoded, percentage
 from vcycle.tasks.images.data import check_images, every_image, find_images
@@ -107,11 +107,11 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
 
         return objective_of(recipe, classes, ImageObjective)
 
-    def evaluator(self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> "ImageEvaluator":
+    def evaluator(self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, scope: Scope) -> "ImageEvaluator":
         """Accuracy over images, with the recipe's crops, or the center crop of each."""
         from vcycle.tasks.images.evaluate import ImageEvaluator
 
-        return ImageEvaluator(recipe, dataset, classes, final=final)
+        return ImageEvaluator(recipe, dataset, classes, scope=scope)
 
 
 IMAGES = ImagesTask()

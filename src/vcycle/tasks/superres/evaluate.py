@@ -15,7 +15,7 @@ from torch import nn
 
 from vcycle.data import Replacement
 from vcycle.plan import Shape, rank_slice
-from vcycle.tasks.base import Evaluator
+from vcycle.tasks.base import Evaluator, Scope
 from vcycle.tasks.superres.measuring import Measured, Measuring, Quality, quality_of, restore_each
 from vcycle.tasks.superres.metrics import Protocol
 from vcycle.tasks.superres.pairs.check import low_resolution
@@ -32,18 +32,18 @@ class ClipEvaluator(Evaluator):
     doing: ClassVar[str] = "restoring frames"
     item: ClassVar[str] = "clip"
 
-    def __init__(self, recipe: SuperresRecipe, dataset: PairedDataset, *, final: bool) -> None:
+    def __init__(self, recipe: SuperresRecipe, dataset: PairedDataset, *, scope: Scope) -> None:
         """Create an evaluator of a dataset.
 
         Args:
             recipe: The recipe.
             dataset: The clips.
-            final: Whether to use all clips, instead of a few spread over the dataset.
+            scope: Only a validation uses a few clips, spread over the dataset.
         """
         super().__init__()
         self._dataset = dataset
         self._measuring = measuring_of(recipe)
-        wanted = len(dataset) if final else min(recipe.evaluation.validation_clips, len(dataset))
+        wanted = min(recipe.evaluation.validation_clips, len(dataset)) if scope == "validation" else len(dataset)
         self._clips = [place * len(dataset) // wanted for place in range(wanted)]
         self._bicubic: dict[int, float] = {}  # by clip; the same for every model
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from vcycle.console.datasets import refuse
 from vcycle.plan import Baseline, Plan
-from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Splits, Task
+from vcycle.tasks.base import CheckOptions, Demo, Evaluator, Measure, Preparer, Progress, Scope, Splits, Task
 from vcycle.tasks.details import Detail
 from vcycle.tasks.reference import Reference
 from vcycle.tasks.superres import plans
@@ -224,11 +224,11 @@ class SuperresTask(Task[SuperresRecipe, "ClipPairs"]):
 
         return Restoration(mirrored=recipe.sampling.mirrored, epsilon=recipe.training.epsilon)
 
-    def evaluator(self, recipe: SuperresRecipe, dataset: Any, classes: Sequence[str], *, final: bool) -> Evaluator:
+    def evaluator(self, recipe: SuperresRecipe, dataset: Any, classes: Sequence[str], *, scope: Scope) -> Evaluator:
         """PSNR and SSIM of whole clips."""
         from vcycle.tasks.superres.evaluate import ClipEvaluator
 
-        return ClipEvaluator(recipe, dataset, final=final)
+        return ClipEvaluator(recipe, dataset, scope=scope)
 
     def result(self, **fields: Any) -> "Quality":
         """An evaluation from its fields."""
