@@ -137,6 +137,9 @@ class ModelSpec:
     brings: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
     """Recipe keys that its public weights were trained with, such as ``{"sampling.mean": (0.5, 0.5, 0.5)}``, or a
     function of the options that returns them: defaults of recipes that begin with weights (`tasks.brought`)."""
+    unseen: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    """Options that no tensor shows, such as the clip that positions are for: each with the function from transformers'
+    `config.json` beside weights to its value, None where that does not say. Weights bring them, as ``brings``."""
 
     def read_options(self, name: str, given: Mapping[str, Any]) -> Any:
         """Return the checked options over the presets: an instance of ``options``, or a dictionary without that class.
