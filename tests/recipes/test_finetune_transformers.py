@@ -118,6 +118,18 @@ def test_a_folder_of_videos_is_trained_on_from_published_weights_resumed_and_eva
     assert load_model(folder).classes == CLASSES
 
 
+def test_one_override_drops_tokens_of_published_weights(published, vcycle, digit_videos, tmp_path):
+    recipe, folder = "finetune/videomae_b", tmp_path / "run"
+    shapes = "plans.cascade.shapes=[[1, 1, 0.25], [1, 1, 0.5], [1, 1]]"
+    given = (*SMALL, *options(recipe), f"data={digit_videos}", f"init={published(recipe)}", shapes)
+    code, _, err = vcycle("train", recipe, *given, "--out", folder)
+    assert code == 0, err
+    steps = [line for line in map(json.loads, (folder / "log.jsonl").open()) if line["event"] == "step"]
+    assert {(step["frames"], step["size"], step.get("tokens", 1)) for step in steps} == {
+        *((4, 32, 0.25), (4, 32, 0.5), (4, 32, 1))
+    }
+
+
 @pytest.mark.parametrize("recipe", SIZES)
 def test_published_weights_are_loaded_unchanged_but_for_the_classifier(recipe, published):
     weights, said = published(recipe), []
