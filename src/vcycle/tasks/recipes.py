@@ -205,6 +205,8 @@ def _override(data: dict[str, Any], override: str) -> str:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r} is not of the form key=value, such as training.batch=32")
+    if not text.strip():
+        raise RecipeError(f"override {override!r}: the value is missing; accepted: {key}=VALUE, {key}=null for none")
     if key in ("data", "init") and text != "null" and not text.lstrip().startswith("{"):
         value: Any = text  # a path is not parsed
     else:
