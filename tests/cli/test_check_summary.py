@@ -106,6 +106,21 @@ def test_check_counts_folders_of_images(vcycle: Any, here: Path) -> None:
     assert "vcycle plan images/small data=images" in ran.out
 
 
+def test_a_path_is_one_piece_of_one_line_whatever_is_in_it(vcycle: Any, here: Path) -> None:
+    root = here / "my own set"
+    for name in ("left", "right"):
+        write(root / name / "0.mp4", 3, rate=10, side=16)
+    note = " ".join(["a name of many words"] * 6) + ".txt"
+    (root / "left" / note).touch()
+    (root / "left" / "line\nbreak.mp4").write_text("no video")
+    ran = vcycle("check", root.name, "--workers", "1", "--quick")
+    assert ran.code == 1
+    lines = ran.out.splitlines()
+    assert lines[0].startswith(f"bad: {root}/left/line\\nbreak.mp4: ")
+    assert f"{' ' * 14}left/{note}" in lines
+    assert "next          vcycle plan videos/small 'data=my own set'" in lines
+
+
 def test_a_wrong_folder_says_which_layouts_are_accepted(vcycle: Any, here: Path) -> None:
     (here / "empty").mkdir()
     for data, recipe in (("nowhere", []), ("empty", []), ("nowhere", ["--recipe", "images/small"])):

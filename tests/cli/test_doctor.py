@@ -69,6 +69,20 @@ def test_what_makes_training_impossible_comes_first_and_ends_with_1(vcycle: Any,
     assert f"{here}/nowhere: no such folder or list file" in words
 
 
+def test_a_recipe_that_does_not_fit_the_data_makes_training_impossible(vcycle: Any, here: Path, videos: Path) -> None:
+    ran = vcycle("doctor", "tiny.yaml", f"data={videos}", "training.class_weights={left: 2, rihgt: 1}")
+    assert ran.code == 1
+    head = " ".join(ran.out.split())
+    assert head.startswith("STOP recipe training.class_weights: ")
+    assert " has no class 'rihgt' (did you mean 'right'?) " in head
+
+
+def test_a_path_is_not_broken_at_its_spaces(vcycle: Any, here: Path) -> None:
+    place = here / ("a folder with a long name of many words " * 2).strip()
+    ran = vcycle("doctor", "tiny.yaml", f"data={place}")
+    assert any(f"{place}: no" in line or line.endswith(f"{place}:") for line in ran.out.splitlines())
+
+
 def test_a_missing_torch_or_decoder_is_reported_not_raised() -> None:
     script = "import sys; sys.modules[sys.argv.pop(1)] = None; from vcycle.__main__ import main; main()"
     environment = os.environ | {"PYTHONPATH": str(Path(package.__file__).parents[1])}
@@ -91,6 +105,9 @@ def test_a_missing_torch_or_decoder_is_reported_not_raised() -> None:
     [
         (["tiny.yaml", "other.yaml"], "one recipe or run is accepted"),
         (["training.batch=2"], "without a recipe, only data=FOLDER is accepted"),
+        (["data="], "'data=': without a recipe, only data=FOLDER is accepted"),
+        (["tiny.yaml", "data="], "override 'data=': the value is missing; accepted: data=VALUE, data=null for none"),
+        ([""], "an argument is empty, as the value of a variable that is not set is"),
         (["nothing/here"], "no recipe 'nothing/here'"),
     ],
 )

@@ -66,8 +66,17 @@ def test_markup_in_a_message_is_printed_as_it_is(capsys):
 
 
 def test_a_name_with_an_end_of_line_or_a_code_for_the_terminal_stays_one_line_and_is_spelt_out(capsys):
-    process.run(ending(DataError("a\nb\x1b[31m.mp4: nothing there")), [])
-    assert capsys.readouterr().err == "error: a b\\x1b[31m.mp4: nothing there\n"
+    process.run(ending(DataError("a\nb\x1b[31m\u2028.mp4: nothing there")), [])
+    assert capsys.readouterr().err == "error: a\\nb\\x1b[31m\\u2028.mp4: nothing there\n"
+    process.run(ending(PermissionError(13, "Permission denied", "a\nb")), [])
+    assert capsys.readouterr().err == "error: a\\nb: Permission denied\n"
+
+
+@pytest.mark.parametrize(("arguments", "shown"), [(["check", ""], "an argument"), (["train", "x", "--out="], "--out=")])
+def test_an_empty_argument_is_refused_before_it_means_the_current_folder(arguments, shown, capsys):
+    assert process.run(lambda **_: pytest.fail("ran"), arguments) == 2
+    said = f"error: {shown} is empty, as the value of a variable that is not set is\n"
+    assert capsys.readouterr().err == said
 
 
 def test_a_fault_of_the_machine_is_the_users_to_mend(capsys):

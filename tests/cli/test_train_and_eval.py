@@ -46,6 +46,8 @@ def test_eval_shows_the_test_split_when_asked(vcycle, trained):
     assert ran.code == 0
     assert "on 8 test videos (1 center clip, 4×16×16)" in ran.out
     assert "after step 6" in ran.out
+    top1 = ran.out.partition(" on ")[0]
+    assert f"warning: few videos (8): the 95 % confidence interval of {top1} is " in ran.err
 
 
 def test_people_read_the_plan_where_the_run_is_and_how_to_go_on(vcycle, here, videos):

@@ -5,6 +5,7 @@ import pytest
 
 import vcycle
 from vcycle.data import Balance, PlanBatchSampler, SampleStream
+from vcycle.data.stream import permute
 from vcycle.errors import CheckpointError, DataError
 from vcycle.plan import Baseline, multigrid
 
@@ -43,6 +44,24 @@ def test_any_part_of_the_stream_is_that_part_of_the_whole():
     for first, count in ((0, 1), (37, 120), (99, 2), (250, 200), (449, 1)):
         assert stream.indices(first, count).tolist() == whole[first : first + count].tolist()
     assert SampleStream(100, 4, Balance(LABELS, 0.7)).indices(0, 450).tolist() != whole.tolist()
+
+
+def test_each_draw_is_by_the_permutation_of_its_pass_over_its_class(monkeypatch):
+    """By the definition, a sample at a time: orders of seeds never change."""
+    labels = np.random.default_rng(0).permutation(np.repeat(range(5), [1, 3, 64, 65, 500]))
+    size, seed = len(labels), 5
+    balance = Balance(labels)
+    ends, members = np.cumsum(balance.quotas), [np.flatnonzero(labels == label) for label in range(5)]
+    expected = []
+    for epoch in (0, 1):
+        for slot in permute(np.arange(size), size, seed, epoch).tolist():
+            label = int(np.searchsorted(ends, slot, side="right"))
+            quota, own = int(balance.quotas[label]), members[label]
+            turn, place = divmod(epoch * quota + slot - (int(ends[label]) - quota), len(own))
+            expected.append(int(own[permute(np.array([place]), len(own), seed, turn, label, 2)[0]]))
+    for block in (1 << 14, 100):
+        monkeypatch.setattr("vcycle.data.stream._BLOCK", block)
+        assert SampleStream(size, seed, balance).indices(0, 2 * size).tolist() == expected
 
 
 def test_ranks_and_a_resumed_run_take_their_parts_of_the_same_batches():

@@ -119,7 +119,7 @@ def test_images_work_with_every_command(here, folder, vcycle):
     assert arms["cascade"]["steps"] < arms["constant"]["steps"]
     assert vcycle("bench", "tiny.yaml", data, "--repeats", "1", "--seconds", "0.01", "--json").out
     vcycle("report", "run")
-    assert "1×32²" in (here / "report.html").read_text()
+    assert "1×32²" in (here / "run" / "report.html").read_text()
 
 
 def test_check_finds_the_images_that_cannot_be_decoded(here, folder, vcycle):

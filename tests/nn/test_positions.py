@@ -183,10 +183,9 @@ def test_every_shape_of_a_plan_trains_all_weights(name):
     needs = shape_constraints(model)
     baseline = vcycle.Baseline(batch=2, frames=FRAMES, size=SIZE, clips=16, epochs=8, lr=0.1)
     for make in (vcycle.cascade, vcycle.multigrid):
-        shapes = {tuple(shape.shape) for shape in make(baseline).shapes}
-        for frames, height, width in sorted(shapes):
-            height, width = (side // needs.size_multiple * needs.size_multiple for side in (height, width))
-            frames = max(frames // needs.frames_multiple * needs.frames_multiple, needs.min_frames)
+        plan = make(baseline, **needs.multiples)
+        plan.require(needs)
+        for frames, height, width in sorted({tuple(shape.shape) for shape in plan.shapes}):
             model.zero_grad()
             out = logits(model, torch.randn(2, 3, frames, height, width))
             assert out.shape == (2, CLASSES)

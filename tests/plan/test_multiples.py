@@ -7,7 +7,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vcycle.errors import PlanError
-from vcycle.plan import Baseline, CosineDecay, Plan, Scale, cascade, constant, multigrid, superresolution
+from vcycle.plan import (
+    Baseline,
+    CosineDecay,
+    Plan,
+    Scale,
+    ShapeConstraints,
+    cascade,
+    constant,
+    multigrid,
+    superresolution,
+)
 from vcycle.plan.baseline import Baseline as Recipe
 
 
@@ -30,6 +40,7 @@ def test_a_cascade_is_rounded_to_the_nearest_multiple_and_its_batch_follows() ->
     )
     assert plan.stages[2].lr_factor == pytest.approx((224 / 160) ** 2)
     assert "rounded from 16×158²" in str(plan)
+    assert cascade(base(), **ShapeConstraints(min_size=32, size_multiple=16).multiples) == plan
 
 
 def test_multigrid_has_every_shape_of_both_cycles_on_the_multiples() -> None:

@@ -20,6 +20,14 @@ def test_the_table_has_a_line_per_stage_at_a_hundred_columns(plans: dict[str, Pl
         assert len(rows) == len(plan.stages)
 
 
+def test_a_shape_that_is_given_twice_is_marked_below_the_table(plans: dict[str, Plan]) -> None:
+    baseline = Baseline(batch=4, frames=8, size=32, clips=100, epochs=12, lr=0.1)
+    said = "stage T·S/2 repeats the one before it: the same shape, batch and LR"
+    plan = cascade(baseline, shapes=[(1, 0.5), (1, 0.5), (1, 1)])
+    assert " ".join(str(plan).split()).count(said) == 1
+    assert not any("repeats" in str(plan) for plan in plans.values())
+
+
 def test_the_table_shows_each_batch_shape_with_its_lr(plans: dict[str, Plan]) -> None:
     row = next(line for line in str(plans["kinetics_slowfast_8x8_r50"]).splitlines() if "cycle 1, T/2·S " in line)
     assert row.split() == [

@@ -55,7 +55,9 @@ def save(recipe, folder):
         sizes = {f"{part}hidden_size": 24 for part in ("", "decoder_")}
         sizes |= {f"{part}num_attention_heads": 2 for part in ("", "decoder_")}
         sizes |= {"num_hidden_layers": 2, "decoder_num_hidden_layers": 1, "intermediate_size": 96}
-        config = transformers.VideoMAEConfig(**sizes, decoder_intermediate_size=48, use_mean_pooling=False)
+        config = transformers.VideoMAEConfig(
+            **sizes, decoder_intermediate_size=48, use_mean_pooling=False, num_frames=8, image_size=48
+        )
         transformers.VideoMAEForPreTraining(config).save_pretrained(folder)
         (folder / "preprocessor_config.json").write_text(
             json.dumps({"do_normalize": True, "image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]})
@@ -99,6 +101,9 @@ def test_a_folder_of_videos_is_trained_on_from_published_weights_resumed_and_eva
             "the public weights of swin3d_t" if "swin" in recipe else f"weights {weights} (preprocessor_config.json)"
         )
         assert f"init: sampling.mean=[0.485, 0.456, 0.406] and sampling.std=[0.229, 0.224, 0.225] of {source}\n" in err
+    if recipe == "finetune/videomae_b":  # of other clips than the training's, and than the public ones
+        assert f"model.options.trained_clip=[8, 48] of weights {weights} (config.json)\n" in err
+        assert load_model(folder).model.trained_clip == (8, 48)
     # A run that is cut ends as this one did.
     cut = tmp_path / "cut"
     shutil.copytree(folder, cut)
@@ -111,6 +116,18 @@ def test_a_folder_of_videos_is_trained_on_from_published_weights_resumed_and_eva
     assert code == 0, err
     assert json.loads(out)["samples"] == 8
     assert load_model(folder).classes == CLASSES
+
+
+def test_one_override_drops_tokens_of_published_weights(published, vcycle, digit_videos, tmp_path):
+    recipe, folder = "finetune/videomae_b", tmp_path / "run"
+    shapes = "plans.cascade.shapes=[[1, 1, 0.25], [1, 1, 0.5], [1, 1]]"
+    given = (*SMALL, *options(recipe), f"data={digit_videos}", f"init={published(recipe)}", shapes)
+    code, _, err = vcycle("train", recipe, *given, "--out", folder)
+    assert code == 0, err
+    steps = [line for line in map(json.loads, (folder / "log.jsonl").open()) if line["event"] == "step"]
+    assert {(step["frames"], step["size"], step.get("tokens", 1)) for step in steps} == {
+        *((4, 32, 0.25), (4, 32, 0.5), (4, 32, 1))
+    }
 
 
 @pytest.mark.parametrize("recipe", SIZES)

@@ -130,7 +130,8 @@ def test_an_unknown_key_is_refused_with_a_suggestion(refusal):
         ("sampling.flip=maybe", "key 'sampling.flip' is 'maybe': input should be a valid boolean"),
         ("run.device=gpu", "key 'run.device' is 'gpu': input should be 'auto', 'cpu' or 'cuda'"),
         ("run.seed=-1", "key 'run.seed' is -1: input should be greater than or equal to 0"),
-        ("data=", "key 'data.path' is '': string should have at least 1 character"),
+        ("data=", "the value is missing; accepted: data=VALUE, data=null for none"),
+        ("training.warmup=", "the value is missing; accepted: training.warmup=VALUE, training.warmup=null"),
         ("model={}", "key 'model.name' is missing"),
     ],
 )

@@ -455,6 +455,24 @@ def test_a_study_stands_for_all_its_runs(tmp_path):
     assert text.index("<h2>a</h2>") < text.index("<h2>b</h2>")
 
 
+def test_a_page_is_written_into_its_run_and_that_of_several_beside_the_first(tmp_path, monkeypatch, capsys):
+    for name in ("a/one", "b/two"):
+        write_run(tmp_path / name, steps=2)
+    monkeypatch.chdir(tmp_path)
+
+    def written(*runs):
+        app(["report", *runs, "--no-clips"], standalone_mode=False)
+        return capsys.readouterr().err.strip()
+
+    assert written("a/one") == "page: a/one/report.html"
+    assert written("a/one", "b/two") == "page: a/report.html"
+    monkeypatch.chdir(tmp_path / "b" / "two")
+    assert written(".") == "page: report.html"
+    assert written(".", "../../a/one") == f"page: {tmp_path}/b/report.html"
+    pages = ["a/one/report.html", "a/report.html", "b/report.html", "b/two/report.html"]
+    assert sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.html")) == pages
+
+
 def test_what_is_no_run_is_refused_in_a_line(tmp_path):
     with pytest.raises(VcycleError, match=r"is not the folder of a run: it has no plan\.json and recipe\.yaml"):
         app(["report", str(tmp_path)], standalone_mode=False)

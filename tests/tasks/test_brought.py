@@ -62,6 +62,54 @@ def test_a_preprocessor_beside_weights_brings_its_own(tmp_path, given, name):
     assert colors(loaded(f"init={tmp_path / given}", "model=videomae_b")) == OWN
 
 
+def options(*overrides):
+    return loaded("model=videomae_b", *overrides).model.options
+
+
+def config(folder, **values):
+    (folder / "model.safetensors").touch()
+    (folder / "config.json").write_text(json.dumps({"model_type": "videomae"} | values))
+
+
+def test_weights_bring_the_options_that_no_tensor_shows(tmp_path):
+    config(tmp_path, num_frames=8, image_size=112, num_attention_heads=6)
+    own = {"trained_clip": [8, 112], "heads": 6}
+    for given in (".", "model.safetensors"):
+        assert options(f"init={tmp_path / given}") == own
+    assert options(f"init={tmp_path}", "model.options.heads=4") == own | {"heads": 4}
+    assert options(f"init={tmp_path}", "model.options={dropout: 0.5}") == own | {"dropout": 0.5}
+    recipe = loaded("model=videomae_b", f"init={tmp_path}")
+    text = dumped(recipe, tmp_path)
+    (tmp_path / "config.json").unlink()
+    assert load_recipe(text).model == recipe.model  # a resume does not ask the weights
+    run = tmp_path / "run"
+    run.mkdir()
+    dumped(recipe, run)
+    assert options(f"init={run}") == own  # nor does a training that begins with the run
+    assert loaded("model=videomae_l", f"init={run}").model.options == {}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"num_frames": 16, "image_size": 224, "num_attention_heads": 12}, {"num_frames": 16}, {"image_size": "x"}],
+)
+def test_options_that_are_the_models_own_or_not_told_are_not_set(tmp_path, values):
+    config(tmp_path, **values)
+    assert options(f"init={tmp_path}") == {}
+
+
+def test_a_configuration_that_the_model_cannot_follow_is_refused_and_named(tmp_path):
+    config(tmp_path, num_frames=7, image_size=112)
+    said = (
+        rf"weights {tmp_path} \(config.json\): option 'trained_clip' of model 'videomae_b' is .7, 112.; "
+        r"accepted: \[frames, side\], multiples of 2 up to 512 and of 16 up to 1,024$"
+    )
+    with pytest.raises(CheckpointError, match=said):
+        options(f"init={tmp_path}")
+    with pytest.raises(RecipeError, match="did you mean 'heads'"):
+        models_of("recognition").needs("videomae_b", **options(f"init={tmp_path}", "model.options.hads=2"))
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

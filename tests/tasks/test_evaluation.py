@@ -9,7 +9,7 @@ from torch import nn
 from vcycle.data import Batch, Replacement, Views
 from vcycle.errors import DataError
 from vcycle.plan import Shape
-from vcycle.tasks.classification.metrics import evaluate
+from vcycle.tasks.classification.metrics import evaluate, share_interval
 from vcycle.tasks.recognition import Recognition, Scores, Scoring, class_results, confusion, score_each
 
 SHAPE = Shape(2, 4, 4)
@@ -106,6 +106,13 @@ def test_a_class_that_is_all_but_ruled_out_has_a_finite_loss():
     task = Recognition(classes=2)
     scores = Scores.of(score_each(task, Told(task, [[3000.0, 0.0]]), [batch_of([0], [1], [0])], CENTER, device=CPU))
     assert math.isfinite(evaluate(scores, "").loss)
+
+
+@pytest.mark.parametrize(("right", "count"), [(0, 1), (1, 1), (3, 4), (50, 99)])
+def test_the_interval_of_an_accuracy_is_that_of_scipy(right, count):
+    stats = pytest.importorskip("scipy.stats")
+    expected = stats.binomtest(right, count).proportion_ci(0.95, method="wilson")
+    assert share_interval(right / count, count) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
 def test_unreadable_videos_are_left_out_and_counted(task):

@@ -15,12 +15,12 @@ from vcycle.console.datasets import (
     Layout,
     RecipeOption,
     Workers,
-    files,
     refuse,
 )
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.console.summary import summary_lines
+from vcycle.utils.units import counted
 
 __all__ = ["check"]
 
@@ -88,7 +88,7 @@ def check(
             result(f"bad: {path}: {cause}")
         for path, cause in report.damaged.items():
             result(f"damaged: {path}: {cause}")
-        result(f"{files(report.videos, kind)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
+        result(f"{counted(report.videos, kind)}: {len(report.bad):,} bad, {len(report.damaged):,} damaged")
         for line in summary_lines(report.summary):
             result(line)
     if report.bad:

@@ -1,14 +1,13 @@
 """`vcycle doctor`: what will hold a training back on this machine, and what to change."""
 
-import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vcycle.console.arguments import Json
-from vcycle.console.output import print_json, result
+from vcycle.console.output import print_json, result, wrapped
 
 if TYPE_CHECKING:
     from vcycle.runs.doctor import Finding
@@ -48,7 +47,7 @@ def doctor(
     data = None
     for text in overrides if recipe is None else ():
         key, _, data = text.partition("=")
-        if key not in ("data", "data.path"):
+        if key not in ("data", "data.path") or not data:
             raise RecipeError(f"{text!r}: without a recipe, only data=FOLDER is accepted")
     found = examine(recipe, data)
     about = ", ".join(f"{key} {value}" for key, value in found.about.items())
@@ -56,17 +55,17 @@ def doctor(
         findings = [asdict(finding) for finding in found.findings]
         print_json({"can_train": found.can_train, "findings": findings, "about": found.about})
     else:
-        for line in (line for finding in found.findings for line in _lines(finding)):
+        for line in (line for finding in found.findings for line in _lines(finding, found.places)):
             result(line)
-        result(f"\npaste this into an issue:\n{textwrap.fill(about, _WIDTH, break_on_hyphens=False)}")
+        for line in ("", "paste this into an issue:", *wrapped(about, _WIDTH)):
+            result(line)
     if not found.can_train:
         raise typer.Exit(1)
 
 
-def _lines(finding: "Finding") -> Iterator[str]:
+def _lines(finding: "Finding", places: Iterable[str]) -> Iterator[str]:
     """A finding, and below it what to change."""
     head = f"{_WORDS[finding.level]:<5} {finding.about:<{_INDENT - 6}}"
     for text, begin in ((finding.found, head), (finding.change and f"→ {finding.change}", " " * _INDENT)):
-        wrapped = textwrap.wrap(text, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
-        for number, line in enumerate(wrapped):
+        for number, line in enumerate(wrapped(text, _WIDTH - _INDENT, places)):
             yield f"{begin if number == 0 else ' ' * _INDENT}{line}"

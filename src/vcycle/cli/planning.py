@@ -8,7 +8,7 @@ import typer
 from vcycle.cli.groups import RECIPE, OfRecipe, RecipeOrCommand
 from vcycle.console import process
 from vcycle.console.arguments import Json, Overrides, RecipeArgument
-from vcycle.console.output import message, plan_data, print_json, result
+from vcycle.console.output import message, plan_data, print_json, result, results
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def plan_recipe(
     if json:
         print_json(plan_data(planned, cost))
     else:
-        result(planned.table(cost))
+        results(planned.table(cost))
 
 
 def _counted(recipe: "RecipeBase", outputs: int) -> "Callable[[BatchShape], int]":

@@ -31,7 +31,14 @@ def report(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Folders of runs, or of `vcycle compare` studies.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The HTML file to write.")] = Path("report.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="The HTML file; by default report.html in the folder of one run, beside the first of several.",
+        ),
+    ] = None,
     markdown: Annotated[
         bool, typer.Option("--markdown", help="Also print the summary, hardware and versions as Markdown.")
     ] = False,
@@ -59,6 +66,7 @@ def report(
     studies = {_name(folder, runs): study for folder in runs if (study := _study(folder)) is not None}
     compared = [folder for folder in runs if _name(folder, runs) in studies]
     of_studies = [run.name for run in found if Path(run.folder).parent.parent in compared]
+    out = _page_of(runs) if out is None else out
     text = page(found, versions=versions(), studies=studies, of_studies=of_studies)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +79,14 @@ def report(
         _save_figures(found, figures)
     if markdown:
         print(markdown_summary(found, {name: study.said for name, study in studies.items()}), end="")
+
+
+def _page_of(runs: Sequence[Path]) -> Path:
+    """Where a page goes without `--out`."""
+    first = runs[0]
+    if len(runs) > 1:
+        first = first.parent if first.name not in ("", "..") else resolved(first).parent
+    return first / "report.html"
 
 
 def _save_figures(runs: "Sequence[RunData]", folder: Path) -> None:

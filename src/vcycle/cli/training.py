@@ -11,7 +11,7 @@ from vcycle.console import process
 from vcycle.console.arguments import Json, Out, Overrides, RecipeArgument
 from vcycle.console.distributed import shared
 from vcycle.console.messages import plan_line, totals_line, training_data, warn_of_workers
-from vcycle.console.output import message, message_of_rank, print_json, result
+from vcycle.console.output import message, message_of_rank, print_json, result, results
 from vcycle.console.progress import progress
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _train(recipe: "RecipeBase", run: "RunFolder", ranks: "Ranks", *, resume: bo
             for note in planned.notes:  # the table has them too
                 message(note)
         else:
-            result(str(planned))
+            results(planned.table())
         warn_of_workers(recipe)
         trained = _carry_out(experiment, planned, run, ranks, resume=resume, resumed=resumed)
     evaluator, last = experiment.evaluator("val", "validation"), trained.curve[-1].evaluation

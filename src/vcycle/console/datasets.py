@@ -19,7 +19,6 @@ __all__ = [
     "PartOption",
     "RecipeOption",
     "Workers",
-    "files",
     "refuse",
 ]
 
@@ -68,8 +67,3 @@ def refuse(reason: str, options: Mapping[str, object]) -> None:
     """
     if given := next((name for name, value in options.items() if value not in (None, [], False)), None):
         raise DataError(f"{given} {reason}")
-
-
-def files(count: int, one: str = "file") -> str:
-    """A count with its noun: "1 file", "2,000 files"."""
-    return f"1 {one}" if count == 1 else f"{count:,} {one}s"

@@ -4,7 +4,8 @@ import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,19 @@ from rich.table import Table
 if TYPE_CHECKING:
     from vcycle.plan import BatchShape, Plan
 
-__all__ = ["as_one", "errors", "is_heard", "message", "message_of_rank", "plain", "plan_data", "print_json", "result"]
+__all__ = [
+    "as_one",
+    "errors",
+    "is_heard",
+    "message",
+    "message_of_rank",
+    "plain",
+    "plan_data",
+    "print_json",
+    "result",
+    "results",
+    "wrapped",
+]
 
 _WIDE = 160
 """Table width in columns if stdout is not a terminal: wide enough for every table."""
@@ -44,7 +57,7 @@ def is_heard() -> bool:
 
 
 def result(content: Any) -> None:
-    """Print a result for people: a line, or a table."""
+    """Print a result for people: a line, or a table. A text is one line: a name with a line break is spelt out."""
     if not is_heard():
         return
     if isinstance(content, Table):
@@ -61,6 +74,12 @@ def result(content: Any) -> None:
         console.print(content)
     else:
         Console(highlight=False, soft_wrap=True).print(_visible(content), markup=False)
+
+
+def results(text: str) -> None:
+    """Print a text of several lines for people."""
+    for line in text.split("\n"):
+        result(line)
 
 
 def print_json(data: Mapping[str, Any]) -> None:
@@ -91,11 +110,30 @@ def message_of_rank(text: str) -> None:
     errors.print(_visible(f"rank {_rank}: {text}" if _rank else text), markup=False)
 
 
-_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), 127, *range(128, 160)) if chr(code) not in "\n\t"}
+_CONTROLS = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+
+
+def wrapped(text: str, width: int, whole: Iterable[str] = ()) -> list[str]:
+    """Wrap a text between words.
+
+    Args:
+        text: The text; its control characters are escaped.
+        width: Columns; a longer word is not broken.
+        whole: Parts that are not broken at their spaces, such as paths: they can be copied.
+
+    Example:
+        >>> wrapped("see my videos/a.mp4", 8, ["my videos/a.mp4"])
+        ['see', 'my videos/a.mp4']
+    """
+    text = _visible(text)
+    for part in sorted(map(_visible, whole), key=len, reverse=True):  # a path may begin with another
+        text = text.replace(part, part.replace(" ", "\0"))
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\0", " ") for line in lines]
 
 
 def _visible(text: Any) -> Any:
-    """A text with its control characters escaped: a file name could inject terminal sequences."""
+    """A text with its control characters escaped: a file name could inject terminal sequences, or break the line."""
     return text.translate(_CONTROLS) if isinstance(text, str) else text
 
 

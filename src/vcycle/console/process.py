@@ -7,6 +7,7 @@
 import contextlib
 import errno
 import os
+import re
 import signal
 import sys
 import traceback
@@ -31,6 +32,10 @@ _OF_THE_MACHINE = {
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.EIO),
 }
 """System errors that a user can fix: a full disk, missing permissions, an invalid file name."""
+
+
+_EMPTY = re.compile(r"--[\w-]+=")
+"""An option without its value."""
 
 
 class Interrupted(BaseException):
@@ -77,6 +82,9 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     if unnamed := next((argument for argument in arguments if "\0" in argument), None):
         tell(f"error: {unnamed!r} contains a NUL character, which no argument may contain")
         return 2
+    if (empty := next((each for each in arguments if not each or _EMPTY.fullmatch(each)), None)) is not None:
+        tell(f"error: {empty or 'an argument'} is empty, as the value of a variable that is not set is")
+        return 2
     if not debug:
         warnings.showwarning = _show_warning
     try:
@@ -110,7 +118,8 @@ def _run(command: Callable[..., Any], arguments: Sequence[str], debug: bool) -> 
         raise
     except Exception as error:
         if (misused := _misused(error)) is not None:
-            tell(misused)
+            for line in misused.split("\n"):  # a help page, where arguments are missing
+                tell(line)
             return 2
         if debug:
             traceback.print_exc()
@@ -152,7 +161,7 @@ def _has_out(error: Exception) -> bool:
 def _explain(error: Exception) -> tuple[str, int]:
     """An error's one-line message and exit code."""
     if isinstance(error, VcycleError):
-        return " ".join(str(error).split("\n")), 2  # all lines: a file name may contain a newline
+        return str(error), 2  # `tell` keeps a file name with a line break in its line
     if isinstance(error, ModuleNotFoundError) and error.name in _NEEDED:  # after `pip install --no-deps`
         return f"this needs {error.name}, which is not installed: pip install {error.name}", 2
     if isinstance(error, MemoryError | RuntimeError) and _out_of_memory(error):

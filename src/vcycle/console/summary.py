@@ -1,9 +1,9 @@
 """A dataset in numbers, as lines for people."""
 
-import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from vcycle.console.output import wrapped
 from vcycle.data.layouts.splits import WHOLE
 from vcycle.utils.units import as_size, duration
 
@@ -18,7 +18,7 @@ _SHOWN = 5
 
 
 def summary_lines(summary: "Summary") -> list[str]:
-    """Describe a dataset, a subject per line; long lines are wrapped and indented."""
+    """Describe a dataset, a subject per line; long lines are wrapped and indented, but not in a path or a command."""
     item = summary.item
     total = sum(summary.splits.values())
     if list(summary.splits) == [WHOLE]:
@@ -54,17 +54,18 @@ def summary_lines(summary: "Summary") -> list[str]:
         )
         found.append(("duplicates", f"{pair.files:,} × the same content {where}; such as {' = '.join(pair.example)}"))
     for step in summary.next:
-        found.append(("next", f"{step.command}\n{step.why}"))
-    return [line for name, text in found for line in _wrapped(name, text)]
-
-
-def _wrapped(name: str, text: str) -> list[str]:
-    lines = [
-        line
-        for part in text.splitlines()
-        for line in textwrap.wrap(part, _WIDTH - _INDENT, break_long_words=False, break_on_hyphens=False)
+        found += [("next", step.command), ("", step.why)]
+    whole = [
+        *(one.example for one in summary.ignored),
+        *(path for pair in summary.duplicates for path in pair.example),
+        *(step.command for step in summary.next),
     ]
-    return [f"{name if number == 0 else '':<{_INDENT}}{line}" for number, line in enumerate(lines)]
+    return [line for name, text in found for line in _lines(name, text, whole)]
+
+
+def _lines(name: str, text: str, whole: Iterable[str]) -> Iterator[str]:
+    for number, line in enumerate(wrapped(text, _WIDTH - _INDENT, whole)):
+        yield f"{name if number == 0 else '':<{_INDENT}}{line}"
 
 
 def _classes(summary: "Summary") -> str:

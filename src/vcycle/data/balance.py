@@ -94,23 +94,29 @@ class Balance:
         self,
         slots: NDArray[np.int64],
         epoch: int,
-        permuted: Callable[[NDArray[np.int64], int, int, int], NDArray[np.int64]],
+        permuted: Callable[
+            [NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]], NDArray[np.int64]
+        ],
     ) -> NDArray[np.int64]:
         """Return the items at some slots of an epoch, of which each group has as many in succession as its quota.
 
         Args:
             slots: Numbers in ``[0, len(self))``.
             epoch: The epoch, from 0.
-            permuted: Maps points of ``[0, size)`` through a permutation: points, size, group, pass over the group.
+            permuted: Maps each point through a permutation of its own: the points; the number of the permutation of
+                each; the size of each permutation; and what identifies each, ``(permutations, 2)``: a group, and a
+                pass over it.
         """
         groups = np.searchsorted(self._ends, slots, side="right")
-        quotas = self.quotas[groups]
+        quotas = self._quotas[groups]
         draws = epoch * quotas + slots - (self._ends[groups] - quotas)
         passes, places = np.divmod(draws, self._counts[groups])
         by_pass = np.lexsort((passes, groups))
-        changes = np.diff(groups[by_pass], prepend=-1).astype(bool) | np.diff(passes[by_pass], prepend=-1).astype(bool)
-        for part in np.split(by_pass, np.flatnonzero(changes)[1:]):
-            group = int(groups[part[0]])
-            places[part] = permuted(places[part], int(self._counts[group]), group, int(passes[part[0]]))
+        begins = np.diff(groups[by_pass], prepend=-1).astype(bool) | np.diff(passes[by_pass], prepend=-1).astype(bool)
+        numbers = np.empty_like(places)
+        numbers[by_pass] = np.cumsum(begins) - 1
+        each = by_pass[begins]
+        identities = np.stack([groups[each], passes[each]], axis=1)
+        places = permuted(places, numbers, self._counts[groups[each]], identities)
         found: NDArray[np.int64] = self._order[self._firsts[groups] + places].astype(np.int64)
         return found

@@ -6,6 +6,7 @@ computed without replaying those before it.
 
 import hashlib
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +14,17 @@ from numpy.typing import NDArray
 from vcycle.data.balance import Balance
 from vcycle.errors import DataError
 
-__all__ = ["SampleStream", "permute"]
+__all__ = ["SampleStream", "permute", "permute_each"]
 
 _ROUNDS = 8
 _SMALLEST_DOMAIN_BITS = 6  # fewer give the rounds too few distinct functions to mix well
+_SMALLEST_DOMAIN = np.arange(1 << _SMALLEST_DOMAIN_BITS, dtype=np.uint64)
+_BLOCK = 1 << 14  # positions that are computed at a time: each may have a permutation of its own
 _LARGEST = 2**48
 _WITHIN_GROUP = 2  # purpose of keyed permutations; 1 is the replacement of bad items, which has a longer key
 
 
-def _mix(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
+def _mix(words: NDArray[np.uint64], key: np.uint64 | NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Hash 64-bit words under a key: MurmurHash3's finaliser, where each output bit sees every input bit."""
     words = words + key
     words ^= words >> np.uint64(33)
@@ -32,14 +35,21 @@ def _mix(words: NDArray[np.uint64], key: np.uint64) -> NDArray[np.uint64]:
     return words
 
 
-def _shuffle_bits(points: NDArray[np.uint64], bits: int, keys: list[np.uint64]) -> NDArray[np.uint64]:
+def _shuffle_bits(
+    points: NDArray[np.uint64], bits: np.uint64 | NDArray[np.uint64], keys: NDArray[np.uint64]
+) -> NDArray[np.uint64]:
     """A bijection of ``[0, 2**bits)``: a Feistel network whose halves may differ by one bit.
 
     Each half is xored in turn with a keyed hash of the other, which can be undone, so the network is bijective.
+
+    Args:
+        points: Values in that range.
+        bits: The range: of all points, or of each.
+        keys: The key of each round, a row each: of all points, or of each.
     """
-    low_bits = np.uint64(bits // 2)
+    low_bits = bits >> np.uint64(1)
     low_mask = (np.uint64(1) << low_bits) - np.uint64(1)
-    high_mask = (np.uint64(1) << (np.uint64(bits) - low_bits)) - np.uint64(1)
+    high_mask = (np.uint64(1) << (bits - low_bits)) - np.uint64(1)
     low, high = points & low_mask, points >> low_bits
     for turn, key in enumerate(keys):
         if turn % 2:
@@ -47,6 +57,17 @@ def _shuffle_bits(points: NDArray[np.uint64], bits: int, keys: list[np.uint64]) 
         else:
             high = high ^ (_mix(low, key) & high_mask)
     return (high << low_bits) | low
+
+
+def _keys(identities: Sequence[Sequence[int]]) -> NDArray[np.uint64]:
+    """The key of each round, by the whole numbers that identify each permutation: ``(permutations, rounds)``."""
+    digests = (
+        hashlib.blake2b(
+            struct.pack(f"<{len(identity)}q", *identity), digest_size=8 * _ROUNDS, person=b"vcycle stream"
+        ).digest()
+        for identity in identities
+    )
+    return np.frombuffer(b"".join(digests), dtype="<u8").astype(np.uint64).reshape(-1, _ROUNDS)
 
 
 def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64]:
@@ -61,12 +82,10 @@ def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64
     is inside, at most two evaluations on average. For the smallest ranges that would take long: they use the shuffled
     64 points of the smallest domain, without those outside.
     """
-    fields = struct.pack(f"<{len(key)}q", *key)
-    digest = hashlib.blake2b(fields, digest_size=8 * _ROUNDS, person=b"vcycle stream").digest()
-    keys = [np.uint64(word) for word in struct.unpack(f"<{_ROUNDS}Q", digest)]
-    bits = max((size - 1).bit_length(), _SMALLEST_DOMAIN_BITS)
+    (keys,) = _keys([key])
+    bits = np.uint64(max((size - 1).bit_length(), _SMALLEST_DOMAIN_BITS))
     if bits == _SMALLEST_DOMAIN_BITS:
-        shuffled = _shuffle_bits(np.arange(1 << bits, dtype=np.uint64), bits, keys)
+        shuffled = _shuffle_bits(_SMALLEST_DOMAIN, bits, keys)
         return shuffled[shuffled < size].astype(np.int64)[points]
     images = _shuffle_bits(points.ravel().astype(np.uint64), bits, keys)
     outside = np.flatnonzero(images >= size)
@@ -75,6 +94,40 @@ def permute(points: NDArray[np.int64], size: int, *key: int) -> NDArray[np.int64
         images[outside] = walked
         outside = outside[walked >= size]
     return images.astype(np.int64).reshape(points.shape)
+
+
+def permute_each(
+    points: NDArray[np.int64],
+    numbers: NDArray[np.int64],
+    sizes: NDArray[np.int64],
+    identities: Sequence[Sequence[int]],
+) -> NDArray[np.int64]:
+    """Map each point through one of many permutations, as :func:`permute` with its size and key does.
+
+    Args:
+        points: Values, ``(N,)``, each in the range of its permutation.
+        numbers: The permutation of each point, ``(N,)``, in ``[0, len(sizes))``.
+        sizes: Length of the range of each permutation, at least 1.
+        identities: Key of each permutation.
+    """
+    keys = _keys(identities)
+    bits = np.maximum(np.frexp(sizes - 1.0)[1], _SMALLEST_DOMAIN_BITS).astype(np.uint64)
+    found = np.empty_like(points)
+    small = bits == _SMALLEST_DOMAIN_BITS
+    in_small = small[numbers]
+    shuffled = _shuffle_bits(_SMALLEST_DOMAIN, np.uint64(_SMALLEST_DOMAIN_BITS), keys[small].T[:, :, None])
+    tables = shuffled[shuffled < sizes[small, None].astype(np.uint64)]  # one after another, as long as its size each
+    begins = np.cumsum(np.where(small, sizes, 0)) - sizes
+    found[in_small] = tables[begins[numbers[in_small]] + points[in_small]]
+    large = np.flatnonzero(~in_small)
+    images, of = points[large].astype(np.uint64), numbers[large]
+    walking = np.arange(len(large))
+    while walking.size:
+        each = of[walking]
+        images[walking] = walked = _shuffle_bits(images[walking], bits[each], keys[each].T)
+        walking = walking[walked >= sizes[each].astype(np.uint64)]
+    found[large] = images
+    return found
 
 
 class SampleStream:
@@ -116,7 +169,7 @@ class SampleStream:
         done = 0
         while done < count:
             epoch, offset = divmod(first + done, self.size)
-            stop = min(offset + count - done, self.size)
+            stop = min(offset + count - done, offset + _BLOCK, self.size)
             points = np.arange(offset, stop, dtype=np.int64)
             found[done : done + len(points)] = self._of_epoch(points, epoch)
             done += len(points)
@@ -129,5 +182,7 @@ class SampleStream:
         return self.balance.items(
             slots,
             epoch,
-            lambda places, size, group, turn: permute(places, size, self.seed, turn, group, _WITHIN_GROUP),
+            lambda places, numbers, sizes, turns: permute_each(
+                places, numbers, sizes, [(self.seed, turn, group, _WITHIN_GROUP) for group, turn in turns.tolist()]
+            ),
         )

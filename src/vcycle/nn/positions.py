@@ -88,8 +88,11 @@ def shape_constraints(model: nn.Module) -> ShapeConstraints:
     """Return the shapes that a transformer takes after :func:`any_shape`: multiples of its patch or mask unit.
 
     Example:
-        >>> shape_constraints(nn.Identity()).size_multiple
-        1
+        ``plan = vcycle.cascade(baseline, **vcycle.shape_constraints(model).multiples)`` has only shapes that the model
+        takes.
+
+        >>> shape_constraints(nn.Identity()).multiples
+        {'frames_multiple': 1, 'size_multiple': 1}
     """
     patches = [patch for module, _ in _adapters(model) if (patch := _patch(module)) is not None]
     if not patches:

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 from vcycle.errors import PlanError
 from vcycle.plan import serial
 
-__all__ = ["FULL", "TOKEN_DROPPERS", "BatchShape", "Scale", "Shape", "ShapeConstraints"]
+__all__ = ["FULL", "TOKEN_DROPPERS", "BatchShape", "Multiples", "Scale", "Shape", "ShapeConstraints"]
 
 TOKEN_DROPPERS = (
     "VideoMAE, ViViT, V-JEPA 2, the VisionTransformer of torchvision and of timm, and networks that contain a \
@@ -175,9 +175,20 @@ class Scale:
 FULL = Scale(Fraction(1), Fraction(1))
 
 
+class Multiples(TypedDict, total=False):
+    """The multiples to which a plan rounds its shapes, as arguments of its builder."""
+
+    frames_multiple: int
+    size_multiple: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class ShapeConstraints:
-    """The constraints of a model on the shape of clips; a plan is checked against them before anything runs."""
+    """The constraints of a model on the shape of clips; a plan is checked against them before anything runs.
+
+    >>> ShapeConstraints(frames_multiple=2, size_multiple=16).multiples
+    {'frames_multiple': 2, 'size_multiple': 16}
+    """
 
     min_frames: int = 1
     frames_multiple: int = 1
@@ -195,6 +206,11 @@ class ShapeConstraints:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PlanError(f"a model's {name} is {value!r}; accepted: a whole number, at least 1")
+
+    @property
+    def multiples(self) -> Multiples:
+        """The multiples, as arguments of a plan's builder: ``cascade(baseline, **constraints.multiples)``."""
+        return {"frames_multiple": self.frames_multiple, "size_multiple": self.size_multiple}
 
     def violation(self, shape: Shape) -> str | None:
         """The reason why the model cannot take `shape`, or None."""

@@ -4,7 +4,7 @@ matplotlib is imported on use: a plan itself needs only the standard library.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
@@ -57,9 +57,16 @@ def plan_text(plan: "Plan", cost: Cost | None = None) -> str:
             " " + "─" * (width - 2),
             *lines[1:],
             "",
-            *(line for text in (summary(plan, cost), *plan.notes) for line in wrap(text, width)),
+            *(line for text in (summary(plan, cost), *plan.notes, *_repeats(plan)) for line in wrap(text, width)),
         ]
     )
+
+
+def _repeats(plan: "Plan") -> Iterator[str]:
+    """A line for each stage whose shape was given twice in succession."""
+    for before, stage in pairwise(plan.stages):
+        if (stage.name, stage.pattern, stage.rate) == (before.name, before.pattern, before.rate):
+            yield f"stage {stage.name} repeats the one before it: the same shape, batch and LR"
 
 
 def _row(plan: "Plan", stage: "Stage", first: int, cost: Cost | None) -> tuple[str, ...]:

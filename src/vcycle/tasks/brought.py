@@ -2,7 +2,8 @@
 
 Weights are the lowest base of a recipe: what they bring is used where neither the recipe nor its bases set the key. It
 is read from what lies with the weights (the recipe of a run or an export, the preprocessor's configuration of
-transformers), or else known of the model's public weights (`ModelSpec.brings`).
+transformers), or else known of the model's public weights (`ModelSpec.brings`). Options of the model that no tensor
+shows (`ModelSpec.unseen`) come in the same way, from a run, an export or transformers' `config.json`.
 """
 
 import math
@@ -11,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from vcycle.config.bases import merged
 from vcycle.config.recipe import RUN_RECIPE, RecipeBase
 from vcycle.errors import CheckpointError, VcycleError
-from vcycle.nn.weights.config import read_config
+from vcycle.nn.weights.config import config_beside, read_config
 from vcycle.tasks.base import tasks
 from vcycle.tasks.models import models_of
 from vcycle.utils.reading import LONGEST, read_text, read_yaml, safetensors_metadata
 
-__all__ = ["Brought", "brought_by", "tell", "unset"]
+__all__ = ["Brought", "brought_by", "options_brought_by", "tell", "tell_options", "with_brought"]
 
 _PREPROCESSORS = ("preprocessor_config.json", "video_preprocessor_config.json", "processor_config.json")
 """Files of transformers beside weights that hold a mean and a standard deviation."""
@@ -35,14 +37,31 @@ class Brought:
     source: str
     """The weights, for messages."""
 
-    @property
-    def sections(self) -> dict[str, dict[str, Any]]:
-        """The values by section and key, as a recipe has them."""
-        found: dict[str, dict[str, Any]] = {}
-        for dotted, value in self.values.items():
+
+def with_brought(recipe: RecipeBase, data: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """A recipe's data over what its initial weights bring; None if they bring nothing that it does not set.
+
+    Args:
+        recipe: The recipe.
+        data: What it was read from.
+
+    Raises:
+        CheckpointError: as `brought_by` and `options_brought_by`.
+    """
+    base: dict[str, dict[str, Any]] = {}
+    unset = any(not _is_set(recipe, key) for key in tasks[recipe.task].brought)
+    if unset and (brought := brought_by(recipe)) is not None:
+        for dotted, value in brought.values.items():
             section, _, key = dotted.partition(".")
-            found.setdefault(section, {})[key] = list(value) if isinstance(value, tuple) else value
-        return found
+            base.setdefault(section, {})[key] = _plain(value)
+    if (options := options_brought_by(recipe)) is not None:
+        name, given = recipe.model.name, recipe.model.options
+        own = _read_options(name, recipe.task, given)
+        # The model's defaults stay unsaid.
+        new = {key: _plain(value) for key, value in options.values.items() if key not in given and own[key] != value}
+        if new:
+            base["model"] = {"name": name, "options": new}
+    return merged(base, data) if base else None
 
 
 def brought_by(recipe: RecipeBase) -> Brought | None:
@@ -71,9 +90,38 @@ def brought_by(recipe: RecipeBase) -> Brought | None:
     return Brought(values=values, source=f"the public weights of {recipe.model.name}") if values else None
 
 
-def unset(recipe: RecipeBase) -> list[str]:
-    """The keys that weights of the recipe's task may bring and that the recipe leaves at their defaults."""
-    return [key for key in tasks[recipe.task].brought if not _is_set(recipe, key)]
+def options_brought_by(recipe: RecipeBase) -> Brought | None:
+    """Options of a recipe's model, by name, that its initial weights bring, whether or not the recipe sets them.
+
+    Raises:
+        CheckpointError: if the configuration beside them is damaged, or the model does not take a value in it.
+    """
+    name = recipe.model.name
+    try:
+        unseen = models_of(recipe.task).find(name).unseen
+        if not unseen or recipe.init.path is None:
+            return None
+        _read_options(name, recipe.task, recipe.model.options)
+    except VcycleError:  # an unknown model or option, which is refused with the plan
+        return None
+    path = Path(recipe.init.path)
+    source = f"weights {path}"
+    if (text := _recipe_of(path)) is not None:
+        model = _mapping(_mapping(_yaml(text)).get("model"))
+        held = _mapping(model.get("options")) if model.get("name") == name else {}
+        found = {what: held.get(what) for what in unseen}
+    elif (file := config_beside(path)) is not None:
+        source = f"{source} ({file.name})"
+        config = read_config(file)
+        found = {what: read(config) for what, read in unseen.items()}
+    else:
+        return None
+    given = {what: value for what, value in found.items() if value is not None}
+    try:
+        read = _read_options(name, recipe.task, {**recipe.model.options, **given})
+    except VcycleError as error:
+        raise CheckpointError(f"{source}: {error}") from None
+    return Brought(values={what: read[what] for what in given}, source=source) if given else None
 
 
 def tell(recipe: RecipeBase, brought: Brought | None, on_message: Callable[[str], None]) -> None:
@@ -99,6 +147,34 @@ def tell(recipe: RecipeBase, brought: Brought | None, on_message: Callable[[str]
         on_message(f"init: {' and '.join(taken)} of {brought.source}")
 
 
+def tell_options(recipe: RecipeBase, brought: Brought | None, on_message: Callable[[str], None]) -> None:
+    """Say which options a recipe's model has from its weights.
+
+    Args:
+        recipe: The resolved recipe.
+        brought: The options that its weights bring.
+        on_message: Called with a line.
+    """
+    if brought is None:
+        return
+    given = recipe.model.options
+    taken = [
+        f"model.options.{key}={given[key]}" for key, value in brought.values.items() if given.get(key) == _plain(value)
+    ]
+    if taken:
+        on_message(f"init: {' and '.join(taken)} of {brought.source}")
+
+
+def _read_options(name: str, task: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    values = models_of(task).find(name).read_options(name, given)
+    return values if isinstance(values, Mapping) else {key: getattr(values, key) for key in type(values).model_fields}
+
+
+def _plain(value: Any) -> Any:
+    """A value as a recipe has it."""
+    return list(value) if isinstance(value, tuple) else value
+
+
 def _is_set(recipe: RecipeBase, key: str) -> bool:
     section, _, name = key.partition(".")
     return section in recipe.model_fields_set and name in getattr(recipe, section).model_fields_set
@@ -106,12 +182,7 @@ def _is_set(recipe: RecipeBase, key: str) -> bool:
 
 def _recorded(path: Path, keys: Iterable[str]) -> Brought | None:
     """What lies with weights says of them."""
-    for file in (path / RUN_RECIPE, path.parent.parent / RUN_RECIPE):
-        ours = path.is_dir() if file.parent == path else path.parent.name == "checkpoints"
-        if ours and file.is_file():
-            return _of_recipe(_text(file), keys, f"weights {path}")
-    recipe = safetensors_metadata(path).get("vcycle.recipe")
-    if recipe is not None:
+    if (recipe := _recipe_of(path)) is not None:
         return _of_recipe(recipe, keys, f"weights {path}")
     folder = path if path.is_dir() else path.parent
     for file in (folder / name for name in _PREPROCESSORS):
@@ -120,6 +191,27 @@ def _recorded(path: Path, keys: Iterable[str]) -> Brought | None:
         if (found := _of_preprocessor(file, keys, f"weights {path} ({file.name})")) is not None:
             return found
     return None
+
+
+def _recipe_of(path: Path) -> str | None:
+    """The recipe of a run, of its checkpoint or of an export; None for other weights."""
+    for file in (path / RUN_RECIPE, path.parent.parent / RUN_RECIPE):
+        ours = path.is_dir() if file.parent == path else path.parent.name == "checkpoints"
+        if ours and file.is_file():
+            return _text(file)
+    return safetensors_metadata(path).get("vcycle.recipe")
+
+
+def _yaml(text: str) -> Any:
+    """The values in a recipe; None if it cannot be read."""
+    try:
+        return read_yaml(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(file: Path) -> str:
@@ -131,15 +223,11 @@ def _text(file: Path) -> str:
 
 def _of_recipe(text: str, keys: Iterable[str], source: str) -> Brought | None:
     """The values of keys in a run's recipe."""
-    try:
-        data = read_yaml(text)
-    except (ValueError, RecursionError):
-        return None
+    data = _mapping(_yaml(text))
     values = {}
     for dotted in keys:
         section, _, key = dotted.partition(".")
-        held = data.get(section) if isinstance(data, Mapping) else None
-        if isinstance(held, Mapping) and (value := _per_channel(key, held.get(key))) is not None:
+        if (value := _per_channel(key, _mapping(data.get(section)).get(key))) is not None:
             values[dotted] = value
     return Brought(values=values, source=source) if values else None
 

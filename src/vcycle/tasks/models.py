@@ -9,11 +9,12 @@ import math
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from vcycle.config.recipe import NeedsSection, RecipeBase
 from vcycle.errors import PlanError, RecipeError, VcycleError, did_you_mean, user_code
 from vcycle.plan import Baseline, ShapeConstraints
+from vcycle.plan.shape import Multiples
 from vcycle.registry import Registry, import_attribute
 from vcycle.section import Section
 from vcycle.tasks.base import tasks
@@ -27,7 +28,6 @@ __all__ = [
     "ModelChoice",
     "ModelRegistry",
     "ModelSpec",
-    "Multiples",
     "Needs",
     "ParameterRole",
     "is_shipped",
@@ -42,13 +42,6 @@ Needs = ShapeConstraints | Mapping[str, int] | Callable[[Any], ShapeConstraints 
 """What a model needs of a clip's shape: constraints, or a function of its options that returns them."""
 
 _Built = TypeVar("_Built", bound=Callable[..., Any])
-
-
-class Multiples(TypedDict, total=False):
-    """The multiples to which a plan rounds its shapes, as arguments of its builder."""
-
-    frames_multiple: int
-    size_multiple: int
 
 
 class ModelChoice(Protocol):
@@ -137,6 +130,9 @@ class ModelSpec:
     brings: Mapping[str, Any] | Callable[[Any], Mapping[str, Any]] = field(default_factory=dict)
     """Recipe keys that its public weights were trained with, such as ``{"sampling.mean": (0.5, 0.5, 0.5)}``, or a
     function of the options that returns them: defaults of recipes that begin with weights (`tasks.brought`)."""
+    unseen: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(default_factory=dict)
+    """Options that no tensor shows, such as the clip that positions are for: each with the function from transformers'
+    `config.json` beside weights to its value, None where that does not say. Weights bring them, as ``brings``."""
 
     def read_options(self, name: str, given: Mapping[str, Any]) -> Any:
         """Return the checked options over the presets: an instance of ``options``, or a dictionary without that class.
@@ -277,7 +273,7 @@ class ModelRegistry(Registry[ModelSpec]):
         needs = self.needs_of(choice)
         if baseline.frames % needs.frames_multiple or baseline.size % needs.size_multiple:
             return {}
-        return {"frames_multiple": needs.frames_multiple, "size_multiple": needs.size_multiple}
+        return needs.multiples
 
     def build(self, name: str, /, *arguments: Any, **options: Any) -> "nn.Module":
         """Build a model.

@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from vcycle.config.bases import MAIN_KEYS, Written, merged, resolve
+from vcycle.config.bases import MAIN_KEYS, Written, resolve
 from vcycle.config.recipe import RUN_RECIPE, RecipeBase
 from vcycle.data.locations import given_location, location
 from vcycle.errors import RecipeError, did_you_mean
 from vcycle.registry import import_attribute
 from vcycle.section import ordered_fields
 from vcycle.tasks.base import tasks
-from vcycle.tasks.brought import brought_by, unset
+from vcycle.tasks.brought import with_brought
 from vcycle.tasks.plans import check_sections
 from vcycle.utils.reading import LONGEST, read_yaml
 
@@ -151,8 +151,8 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
             raise RecipeError(f"{source}: key 'task' is {task!r}: must be {' or '.join(tasks)}")
         schema = tasks[task].recipe
         recipe = schema.model_validate(data)
-        if unset(recipe) and (brought := brought_by(recipe)) is not None:
-            recipe = schema.model_validate(merged(brought.sections, data))
+        if (whole := with_brought(recipe, data)) is not None:
+            recipe = schema.model_validate(whole)
         try:
             check_sections(tasks[task].plans, recipe)
         except RecipeError as error:
@@ -205,6 +205,8 @@ def _override(data: dict[str, Any], override: str) -> str:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise RecipeError(f"override {override!r} is not of the form key=value, such as training.batch=32")
+    if not text.strip():
+        raise RecipeError(f"override {override!r}: the value is missing; accepted: {key}=VALUE, {key}=null for none")
     if key in ("data", "init") and text != "null" and not text.lstrip().startswith("{"):
         value: Any = text  # a path is not parsed
     else:

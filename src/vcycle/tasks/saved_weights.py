@@ -8,7 +8,8 @@ from typing import Any
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import CheckpointError
-from vcycle.nn.weights.files import Weights, read_weights, weights_file
+from vcycle.nn.weights.config import weights_file
+from vcycle.nn.weights.files import Weights, read_weights
 from vcycle.plan import Plan
 from vcycle.tasks.base import tasks
 from vcycle.tasks.recipes import load_recipe, parse_recipe

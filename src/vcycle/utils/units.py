@@ -1,6 +1,16 @@
-"""Human-readable sizes and durations."""
+"""Human-readable numbers: sizes, durations, counts."""
 
-__all__ = ["as_size", "duration"]
+__all__ = ["as_size", "counted", "duration"]
+
+
+def counted(count: int, noun: str) -> str:
+    """Format a number of things, whose plural has an s.
+
+    Example:
+        >>> counted(1, "video"), counted(2_000, "test video")
+        ('1 video', '2,000 test videos')
+    """
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def as_size(count: float) -> str:

@@ -99,6 +99,29 @@ def test_heads_and_lengths_that_no_tensor_shows_are_compared_with_the_configurat
     assert len(taken.warnings) == 2
 
 
+def test_positions_are_those_of_the_clips_that_the_weights_were_trained_on(tmp_path):
+    """`config.json` gives the clip: at that shape the logits are transformers', bit by bit."""
+    folder, theirs = saved(tmp_path / "small", num_frames=4, image_size=48)
+    given = [f"model.options.{key}={value}" for key, value in TINY.items()]
+    recipe = load_recipe("finetune/videomae_b", [*given, f"init={folder}", "init.head=keep"])
+    assert recipe.model.options["trained_clip"] == [4, 48]
+    said, classes = [], [str(label) for label in range(CLASSES)]
+    ours = RECOGNITION.build_model(recipe, CLASSES).eval()
+    RECOGNITION.init_weights(ours, recipe, classes, said.append)
+    taken = "model.options.heads=2 and model.options.trained_clip=[4, 48]"
+    assert said[-1] == f"init: {taken} of weights {folder} (config.json)"
+    clips = torch.randn(1, 3, 4, 48, 48)
+    with torch.no_grad():
+        assert torch.equal(ours(clips), theirs(clips.transpose(1, 2)).logits)
+        assert ours(torch.randn(2, 3, 8, 32, 32)).shape == (2, CLASSES)
+    # The user's own value stays, and is reported.
+    other = load_recipe("finetune/videomae_b", [*given, "model.options.trained_clip=[8, 32]", f"init={folder}"])
+    assert other.model.options["trained_clip"] == [8, 32]
+    said.clear()
+    RECOGNITION.init_weights(RECOGNITION.build_model(other, CLASSES), other, classes, said.append)
+    assert said[1].endswith("they were trained with trained_clip [4, 48], the model has [8, 32]")
+
+
 def test_a_classifier_is_kept_for_classes_of_the_same_names_in_the_same_order(tmp_path):
     names = ["air drumming", "Tai chi", "zumba", "a-b", "c"]
     folder, _ = saved(tmp_path, id2label=dict(enumerate(names)))

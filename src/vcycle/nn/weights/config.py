@@ -1,4 +1,4 @@
-"""Reads the configurations that transformers writes beside weights. Imports no torch."""
+"""Finds and reads the configurations that transformers writes beside weights. Imports no torch."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,28 @@ from typing import Any
 from vcycle.errors import CheckpointError
 from vcycle.utils.reading import LONGEST, read_text
 
-__all__ = ["read_config"]
+__all__ = ["config_beside", "read_config", "weights_file"]
+
+_SAVED = ("model.safetensors", "pytorch_model.bin")
+"""The weights in a folder as `save_pretrained` of transformers writes it, the preferred first."""
+_CONFIG = "config.json"
+"""The configuration of the network beside them."""
+
+
+def weights_file(folder: Path) -> Path | None:
+    """The weights in a folder that transformers wrote; None if it holds none."""
+    return next((file for name in _SAVED if (file := folder / name).is_file()), None)
+
+
+def config_beside(path: Path) -> Path | None:
+    """The configuration of the network beside weights that transformers saved; None if there is none.
+
+    Args:
+        path: Their file or folder.
+    """
+    file = weights_file(path) or path
+    config = file.with_name(_CONFIG)
+    return config if file.name in _SAVED and config.exists() else None
 
 
 def read_config(file: Path) -> dict[str, Any]:

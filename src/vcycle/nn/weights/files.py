@@ -19,10 +19,10 @@ from torch import Tensor
 
 from vcycle.errors import CheckpointError
 from vcycle.nn.weights.caffe2 import read_blobs
-from vcycle.nn.weights.config import read_config
+from vcycle.nn.weights.config import config_beside, read_config, weights_file
 from vcycle.utils.reading import open_regular
 
-__all__ = ["Weights", "read_weights", "weights_file"]
+__all__ = ["Weights", "read_weights"]
 
 _CONTAINERS = ("model_state", "state_dict", "averaged", "model", "params_ema", "params")
 """Keys under which checkpoints store weights: PySlowFast and pytorchvideo, Lightning and others, vcycle (EMA first),
@@ -40,10 +40,6 @@ _FOLDER = 0x10
 """The directory bit in the external attributes of a zip member."""
 _LONGEST = 60
 """The most characters of a text to show."""
-_SAVED = ("model.safetensors", "pytorch_model.bin")
-"""The weights in a folder as `save_pretrained` of transformers writes it, the preferred first."""
-_CONFIG = "config.json"
-"""The configuration of the network beside them."""
 
 
 class _Inert:
@@ -81,11 +77,6 @@ class Weights:
     files (JSON)."""
 
 
-def weights_file(folder: Path) -> Path | None:
-    """The weights in a folder that transformers wrote; None if it holds none."""
-    return next((file for name in _SAVED if (file := folder / name).is_file()), None)
-
-
 def read_weights(path: Path) -> Weights:
     """Read the weights in a file without executing anything in it.
 
@@ -99,7 +90,7 @@ def read_weights(path: Path) -> Weights:
     """
     path = weights_file(path) or path
     weights = _read(path)
-    if weights.config is None and path.name in _SAVED and (config := path.with_name(_CONFIG)).exists():
+    if weights.config is None and (config := config_beside(path)) is not None:
         weights = replace(weights, config=json.dumps(read_config(config)))
     return weights
 

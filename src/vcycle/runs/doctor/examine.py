@@ -1,5 +1,7 @@
 """Looks at everything that a training needs of a machine."""
 
+import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +9,7 @@ from typing import Any
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.locations import Location, location
-from vcycle.errors import VcycleError
+from vcycle.errors import RecipeError, VcycleError
 from vcycle.runs.doctor import disk, installed, machine
 from vcycle.runs.doctor.finding import LEVELS, Finding
 from vcycle.tasks.base import Task, tasks
@@ -25,6 +27,8 @@ class Examination:
     """The most important first."""
     about: Mapping[str, object]
     """Versions and machine, for an issue."""
+    places: tuple[str, ...]
+    """Paths that the findings name."""
 
     @property
     def can_train(self) -> bool:
@@ -44,11 +48,14 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
     if torch.level == "ok":
         findings += machine.device(recipe)
     findings += installed.decoders()
+    places = [os.getcwd(), tempfile.gettempdir()]
     place = data if data is not None else None if recipe is None else recipe.data.path
     if place is not None:
         found = _data(recipe, location(place))
         root = None if recipe is None else getattr(recipe.data, "root", None)  # of the files that a list names
-        findings += [found] if found.level == "stop" else [found, disk.data_disk(location(root or place))]
+        files = location(root or place)
+        findings += [found] if found.level == "stop" else [found, disk.data_disk(files)]
+        places += [str(path) for path in (location(place), files, files.parent)]
     findings += [*machine.memory(), *(machine.compute(recipe) if torch.level == "ok" else [])]
     findings += [
         *disk.spaces(),
@@ -57,11 +64,11 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
         *installed.optional(torch_works=torch.level == "ok"),
     ]
     ordered = sorted(findings, key=lambda finding: LEVELS.index(finding.level))  # stable
-    return Examination(findings=tuple(ordered), about=_about(torch.level == "ok"))
+    return Examination(findings=tuple(ordered), about=_about(torch.level == "ok"), places=tuple(places))
 
 
 def _data(recipe: RecipeBase | None, place: Location) -> Finding:
-    """Whether the data is there, and the recipe's task can read it."""
+    """Whether the data is there, the recipe's task can read it, and the recipe fits it, such as its class weights."""
     try:
         if recipe is None:
             if not (place.is_dir() or place.is_file()):
@@ -69,7 +76,10 @@ def _data(recipe: RecipeBase | None, place: Location) -> Finding:
             return Finding(level="ok", about="data", found=str(place))
         task: Task[Any, Any] = tasks[recipe.task]
         splits = task.find(recipe, Path())
+        task.check(recipe, splits, fresh=False)  # what a resume checks: opens no file
         return Finding(level="ok", about="data", found=f"{place}: {task.describe(recipe, splits)}")
+    except RecipeError as error:
+        return Finding(level="stop", about="recipe", found=str(error))
     except VcycleError as error:
         return Finding(level="stop", about="data", found=str(error), change="give another folder: data=FOLDER")
 

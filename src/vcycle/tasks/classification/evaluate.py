@@ -14,6 +14,7 @@ from vcycle.tasks.base import Evaluator, Scope, tasks
 from vcycle.tasks.classification.recipe import ClassificationRecipe
 from vcycle.tasks.classification.sampling import strength_of
 from vcycle.tasks.models import models_of
+from vcycle.utils.units import counted
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,8 @@ Objective = TypeVar("Objective", bound="Recognition")
 
 __all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
+_FEW = 100
+"""Videos below which the 95 % interval of an accuracy is wider than ten points to either side."""
 _FEWEST_BATCHES = 8
 """Minimum number of batches of a small dataset, so that as many ranks have work. The batch size must not depend on the
 number of ranks, because it affects the last digits of the results."""
@@ -141,6 +144,19 @@ class VideoEvaluator(Evaluator):
         assert isinstance(result, RecognitionMetrics)
         return f"{accuracy_line(result, split, len(self._classes), self.item)}, loss {result.loss:.3f}"
 
+    def warning(self, result: "EvalResult") -> str | None:
+        """How uncertain an accuracy over few videos is; None for many, and for mAP."""
+        from vcycle.tasks.classification.metrics import RecognitionMetrics, share_interval
+
+        assert isinstance(result, RecognitionMetrics)
+        if result.map is not None or not 0 < result.samples < _FEW:
+            return None
+        low, high = share_interval(result.top1, result.samples)
+        return (
+            f"few {self.item}s ({result.samples}): the 95 % confidence interval of {result.headline} is {low:.1%} to "
+            f"{high:.1%}"
+        )
+
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:
         """1 for each video whose top-1 prediction is right, 0 for others; None for unreadable videos."""
         scores = _scores(found)
@@ -194,7 +210,7 @@ def accuracy_line(evaluation: "RecognitionMetrics", split: str, classes: int, it
         if evaluation.map_classes != classes:
             numbers += f" over the {evaluation.map_classes} of {classes} classes that have a video"
     unread = f"; {evaluation.unreadable} more cannot be read" if evaluation.unreadable else ""
-    return f"{numbers} on {evaluation.samples:,} {split} {item}s ({evaluation.protocol}{unread})"
+    return f"{numbers} on {counted(evaluation.samples, f'{split} {item}')} ({evaluation.protocol}{unread})"
 
 
 def objective_of(recipe: ClassificationRecipe, classes: int, kind: type[Objective]) -> Objective:

@@ -1,6 +1,8 @@
 """Computes accuracy and mAP over videos. Each video counts once; results carry their protocol."""
 
 from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
 
 import torch
 from torch import Tensor
@@ -8,7 +10,7 @@ from torch.nn import functional
 
 from vcycle.tasks.classification.scores import Scores
 
-__all__ = ["ClassResult", "RecognitionMetrics", "class_results", "confusion", "evaluate"]
+__all__ = ["ClassResult", "RecognitionMetrics", "class_results", "confusion", "evaluate", "share_interval"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +96,24 @@ def evaluate(scores: Scores, protocol: str) -> RecognitionMetrics:
         map_classes=None if counted is None else len(counted),
         mean_class_accuracy=None if multi_label else _mean_class(scores),
     )
+
+
+def share_interval(share: float, count: int) -> tuple[float, float]:
+    """Wilson's 95 % confidence interval of a share of independent items.
+
+    Args:
+        share: The share that was found, in 0..1.
+        count: Number of items.
+
+    Example:
+        >>> low, high = share_interval(0.75, 8)
+        >>> round(low, 3), round(high, 3)
+        (0.409, 0.929)
+    """
+    z = NormalDist().inv_cdf(0.975)
+    middle, scale = share + z * z / (2 * count), 1 + z * z / count
+    half = z * sqrt(share * (1 - share) / count + (z / (2 * count)) ** 2)
+    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
 
 
 def class_results(scores: Scores) -> list[ClassResult]:

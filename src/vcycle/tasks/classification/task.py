@@ -18,6 +18,7 @@ from vcycle.tasks.details import Detail
 from vcycle.tasks.memory import check_extent
 from vcycle.tasks.models import models_of
 from vcycle.tasks.reference import Reference
+from vcycle.utils.units import counted
 
 if TYPE_CHECKING:
     from numpy import uint8
@@ -151,8 +152,8 @@ class ClassificationTask(Task[R, VideoList]):
         """The numbers of items and classes."""
         classes = len(splits.classes)
         return (
-            f"{len(splits.train):,} training {self.item}s in {classes} classes and {len(splits.val):,} validation "
-            f"{self.item}s"
+            f"{counted(len(splits.train), f'training {self.item}')} in {classes} classes and "
+            f"{counted(len(splits.val), f'validation {self.item}')}"
         )
 
     def grids(self, recipe: R) -> "GridSampler":

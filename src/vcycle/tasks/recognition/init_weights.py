@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from vcycle.errors import CheckpointError
-from vcycle.tasks.brought import Brought, brought_by, tell
+from vcycle.tasks.brought import Brought, brought_by, options_brought_by, tell, tell_options
 from vcycle.tasks.classification.build import build_model
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.tasks.recognition.weights.loading import LoadReport, load_pretrained
@@ -62,6 +62,7 @@ def initialise(
     for warning in taken.warnings:
         on_message(f"warning: {warning}")
     tell(recipe, brought, on_message)
+    tell_options(recipe, options_brought_by(recipe), on_message)
     return taken
 
 

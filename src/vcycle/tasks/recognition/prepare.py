@@ -15,7 +15,6 @@ from vcycle.console.datasets import (
     Merge,
     PartOption,
     RecipeOption,
-    files,
     refuse,
 )
 from vcycle.console.output import message, print_json, result
@@ -27,7 +26,7 @@ from vcycle.tasks.recipes import recipe_of_data
 from vcycle.tasks.recognition.data import every_video, left_out, without_digits
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 from vcycle.utils.folders import free_bytes
-from vcycle.utils.units import as_size, duration
+from vcycle.utils.units import as_size, counted, duration
 
 if TYPE_CHECKING:
     from vcycle.data import Preparation, PrepareReport, PrepareSettings
@@ -163,7 +162,7 @@ def _estimated(preparation: "Preparation", estimate: "Estimate | None") -> str:
     time = f"{duration(estimate.seconds[0])} to {duration(estimate.seconds[1])}"
     workers = preparation.engine.workers
     processes = f"{workers} process{'es' if workers > 1 else ''}"
-    return f"{files(estimate.files)} to do{tried}: about {disk}{free} and {time} with {processes}"
+    return f"{counted(estimate.files, 'file')} to do{tried}: about {disk}{free} and {time} with {processes}"
 
 
 def _tell(out: Location, report: "PrepareReport") -> None:

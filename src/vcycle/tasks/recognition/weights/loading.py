@@ -242,9 +242,10 @@ def _fitting(weights: Weights, record: Record, classes: int, *, but: str) -> lis
 
 
 def _fits(name: str, weights: Weights, record: Record, classes: int) -> bool:
+    shown = {what: value for what in MODELS.find(name).unseen if (value := getattr(record, what)) is not None}
     try:
         with torch.device("meta"):
-            model = build_model(name, classes)
+            model = build_model(name, classes, **shown)
         weights, _ = _read_names(model.state_dict(), weights, name)
         match = _match(model.state_dict(), weights, classifier_of(model), "new", name)
     except (CheckpointError, RecipeError):  # unknown names; torchvision is not installed

@@ -7,7 +7,7 @@ from typing import Any
 
 from vcycle.utils.reading import read_yaml
 
-__all__ = ["UNSEEN", "Record", "pyslowfast_record", "record_in"]
+__all__ = ["UNSEEN", "Record", "hugging_face_record", "pyslowfast_record", "record_in"]
 
 UNSEEN = ("alpha", "nonlocal_form", "temporal_strides", "temporal_pool", "stem_pool", "heads", "trained_clip")
 """Settings that no tensor shows: attributes of models and of records."""
@@ -48,17 +48,17 @@ class Record:
 
 def record_in(text: str | None) -> Record:
     """Parse the configuration of weights, PySlowFast's or transformers'; an empty record if it is neither."""
-    return _hugging_face_record(text) or pyslowfast_record(text)
-
-
-def _hugging_face_record(text: str | None) -> Record | None:
-    """Parse a `config.json` of transformers; None if the text is something else."""
     try:
         config = json.loads(text or "")
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(config, Mapping) or "model_type" not in config:
-        return None
+        config = None
+    if isinstance(config, Mapping) and "model_type" in config:
+        return hugging_face_record(config)
+    return pyslowfast_record(text)
+
+
+def hugging_face_record(config: Mapping[str, Any]) -> Record:
+    """What a `config.json` of transformers says."""
     heads, frames, side = (config.get(key) for key in ("num_attention_heads", "num_frames", "image_size"))
     return Record(
         heads=heads if isinstance(heads, int) else None,

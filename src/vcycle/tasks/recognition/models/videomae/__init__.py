@@ -1,14 +1,16 @@
 """VideoMAE (Tong et al. 2022): transformers' networks, under the names of the public checkpoints."""
 
-from collections.abc import Collection
-from typing import Literal, Self
+from collections.abc import Collection, Mapping
+from functools import partial
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from vcycle.plan import ShapeConstraints
 from vcycle.tasks.classification.torchvision_models import IMAGENET
-from vcycle.tasks.model_options import Depth, ModelOptions, Share, Whole, options_error
+from vcycle.tasks.model_options import Accepted, Depth, ModelOptions, Share, Whole, options_error
 from vcycle.tasks.models import ModelSpec
+from vcycle.tasks.recognition.weights.record import hugging_face_record
 
 __all__ = ["MODELS", "VideoMAEOptions"]
 
@@ -19,6 +21,14 @@ _RENAMED = (("attention.q_bias", "attention.query.bias"), ("attention.v_bias", "
 """Names in the public checkpoints, and in newer versions of transformers."""
 _PRETRAINING = ("decoder.", "encoder_to_decoder.", "mask_token", "videomae.layernorm.")
 """What pretraining has and fine-tuning drops. The norm goes with the decoder: the mean of the tokens has its own."""
+
+_Clip = Annotated[
+    tuple[
+        Annotated[int, Field(ge=TUBELET, le=512, multiple_of=TUBELET)],
+        Annotated[int, Field(ge=PATCH, le=1024, multiple_of=PATCH)],
+    ],
+    Accepted(f"[frames, side], multiples of {TUBELET} up to 512 and of {PATCH} up to 1,024"),
+]
 
 
 class VideoMAEOptions(ModelOptions):
@@ -36,6 +46,8 @@ class VideoMAEOptions(ModelOptions):
     """Dropout before the classifier."""
     drop_path: Share = 0.0
     """Stochastic depth: the rate of the last block; it grows linearly from 0 at the first."""
+    trained_clip: _Clip = (16, 224)
+    """Frames and side of the clips that the weights were trained on; positions are resampled from these."""
 
     @model_validator(mode="after")
     def _divides(self) -> Self:
@@ -58,6 +70,10 @@ def _name_read(key: str, own: Collection[str]) -> str | None:
     return None if key not in own and key.startswith(_PRETRAINING) else key
 
 
+def _recorded(what: str, config: Mapping[str, Any]) -> Any:
+    return getattr(hugging_face_record(config), what)
+
+
 def _spec(width: int, depth: int, heads: int) -> ModelSpec:
     return ModelSpec(
         build="vcycle.tasks.recognition.models.videomae.network:VideoMAE",
@@ -68,6 +84,7 @@ def _spec(width: int, depth: int, heads: int) -> ModelSpec:
         base="videomae.",
         new_parts=("fc_norm",),
         brings=IMAGENET,
+        unseen={what: partial(_recorded, what) for what in ("heads", "trained_clip")},
     )
 
 

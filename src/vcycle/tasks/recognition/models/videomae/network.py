@@ -14,15 +14,11 @@ from vcycle.utils.extras import require
 __all__ = ["VideoMAE"]
 
 
-_FRAMES, _SIDE = 16, 224
-"""The clip that the public weights' positions are for."""
-
-
 class VideoMAE(nn.Module):
     """A ViT over tubelets of 2 frames of 16×16 pixels, for clips of any shape (Tong et al. 2022).
 
     The parameters have the names of transformers' `VideoMAEForVideoClassification`, whose logits these are. Positions
-    are those of 16 frames of 224 pixels, resampled for other clips.
+    are those of the clips that the weights were trained on, resampled for others.
 
     Args:
         classes: outputs.
@@ -32,6 +28,7 @@ class VideoMAE(nn.Module):
         pooling: ``mean`` of all tokens, or the ``first`` one.
         dropout: before the classifier.
         drop_path: rate of stochastic depth of the last block; it grows linearly from 0 at the first.
+        trained_clip: frames and side of the clips that the weights were trained on.
 
     Raises:
         NotInstalledError: transformers is not installed.
@@ -47,6 +44,7 @@ class VideoMAE(nn.Module):
         pooling: str = "mean",
         dropout: float = 0.0,
         drop_path: float = 0.0,
+        trained_clip: tuple[int, int] = (16, 224),
     ) -> None:
         super().__init__()
         library = require("transformers", "VideoMAE needs")
@@ -61,9 +59,9 @@ class VideoMAE(nn.Module):
             image_size=PATCH,
         )
         model = library.VideoMAEForVideoClassification(config)
-        _set_positions(model.videomae)
+        _set_positions(model.videomae, *trained_clip)
         self.heads = heads
-        self.trained_clip = (_FRAMES, _SIDE)
+        self.trained_clip = trained_clip
         self.videomae = any_shape(model.videomae)
         self.fc_norm: nn.Module | None = model.fc_norm
         self.dropout = nn.Dropout(dropout)
@@ -84,15 +82,15 @@ class VideoMAE(nn.Module):
         return self.videomae.get_submodule("encoder.layer")
 
 
-def _set_positions(model: Any) -> None:
-    """Give a model of a single position those of the public weights.
+def _set_positions(model: Any, frames: int, side: int) -> None:
+    """Give a model of a single position those of clips of a shape.
 
     transformers computes their table number by number, which takes seconds; this one is the same bit by bit.
     """
     config, embeddings = model.config, model.embeddings
     width, patches = config.hidden_size, embeddings.patch_embeddings
-    config.num_frames, config.image_size, patches.image_size = _FRAMES, _SIDE, (_SIDE, _SIDE)
-    embeddings.num_patches = patches.num_patches = (_FRAMES // TUBELET) * (_SIDE // PATCH) ** 2
+    config.num_frames, config.image_size, patches.image_size = frames, side, (side, side)
+    embeddings.num_patches = patches.num_patches = (frames // TUBELET) * (side // PATCH) ** 2
     angles = np.arange(patches.num_patches)[:, None] / np.power(10000, 2 * (np.arange(width) // 2) / width)
     angles[:, 0::2], angles[:, 1::2] = np.sin(angles[:, 0::2]), np.cos(angles[:, 1::2])
     embeddings.position_embeddings = torch.from_numpy(angles).float()[None]
