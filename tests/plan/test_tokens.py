@@ -50,6 +50,11 @@ def test_a_whole_training_and_a_long_cycle_can_drop_tokens() -> None:
     assert {cell.tokens for cell in cycles.stages[-1].pattern} == {1.0}
 
 
+def test_a_shape_on_a_multiple_keeps_its_share_of_tokens() -> None:
+    plan = cascade(BASELINE, shapes=[(1, 0.7071, 0.5), (1, 1)], size_multiple=16)
+    assert str(plan.shapes[0]) == "63×16×160² with 50 % of the tokens"  # 16 clips, times (224/160)², times 2
+
+
 def test_the_control_keeps_all_tokens() -> None:
     assert {step.tokens for step in control(TURBO)} == {1.0}
 
