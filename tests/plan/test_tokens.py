@@ -112,6 +112,13 @@ def test_shares_that_are_out_of_range_are_refused(tokens: float) -> None:
         BatchShape(frames=1, size=8, batch=1, bn_batch=1, tokens=tokens)
 
 
+def test_a_scale_that_is_not_finite_names_its_tokens_only_if_it_drops_some() -> None:
+    with pytest.raises(PlanError, match=r"^grid scale \[nan, 1\] is not a pair of finite numbers$"):
+        Scale.of(float("nan"), 1)
+    with pytest.raises(PlanError, match=r"\[nan, 1\] is not a pair of finite numbers and a share of tokens, 0.5$"):
+        Scale.of(float("nan"), 1, 0.5)
+
+
 def test_a_scale_of_four_numbers_is_refused() -> None:
     with pytest.raises(PlanError, match=r"a pair of numbers is accepted.*with the share of tokens as a third"):
         cascade(BASELINE, shapes=[(1, 1, 0.5, 2), (1, 1)])  # type: ignore[list-item]
