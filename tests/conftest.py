@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 # Read when the libraries load, which is after this file; child processes inherit them. One thread gives the
 # same results on every machine, and the small arrays of tests lose nothing by it.
@@ -31,6 +31,10 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # No deadline, as the machine may be busy; the same examples on every run.
 settings.register_profile("steady", max_examples=60, deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")
+# For mutation testing (`[tool.mutmut]`), which needs to know that a test fails but not the simplest example.
+settings.register_profile(
+    "mutants", settings.get_profile("steady"), phases=[Phase.explicit, Phase.generate], max_examples=10
+)
 
 FORKED = "with a GPU, neither CUDA nor autograd's threads survive a fork"
 

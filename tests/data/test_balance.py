@@ -27,6 +27,13 @@ def test_each_epoch_has_each_class_as_often_as_its_quota(strength, quotas):
     assert of_epoch(stream, 0).tolist() != of_epoch(stream, 1).tolist()
 
 
+def test_the_balanced_stream_is_the_same_on_every_machine():
+    # As first computed: another order would make every resumed run see other data.
+    stream = SampleStream(10, 0, Balance(np.repeat([0, 1, 2], [6, 3, 1])))
+    assert of_epoch(stream, 0).tolist() == [9, 9, 4, 5, 7, 9, 8, 2, 6, 7]
+    assert stream.indices(95, 10).tolist() == [8, 2, 6, 9, 8, 7, 9, 8, 0, 9]
+
+
 def test_an_item_comes_again_only_when_all_of_its_class_have_come():
     stream = SampleStream(100, 7, Balance(LABELS))
     found = stream.indices(0, 700)

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 from itertools import chain
@@ -132,7 +133,9 @@ def test_every_sample_comes_once_per_epoch_across_shapes():
 def test_it_goes_on_at_any_step_as_if_it_had_never_stopped():
     whole = list(PlanBatchSampler(PLAN, 37, seed=2))
     for start in range(len(PLAN) + 1):
-        assert list(PlanBatchSampler(PLAN, 37, seed=2, start=start)) == whole[start:]
+        rest = PlanBatchSampler(PLAN, 37, seed=2, start=start)
+        assert list(rest) == whole[start:]
+        assert len(rest) == len(PLAN) - start
     assert list(PlanBatchSampler(PLAN, 37, seed=2, start=3, stop=6)) == whole[3:6]
 
 
@@ -188,6 +191,14 @@ def test_a_rank_without_the_number_of_ranks_is_refused_before_the_run_and_so_is_
 def test_a_rank_without_a_clip_is_refused_before_the_run():
     with pytest.raises(PlanError, match="has fewer clips than the 5 ranks"):
         PlanBatchSampler(PLAN, 37, rank=0, world=5)
+    with pytest.raises(PlanError, match="rank 2 is not one of 2 ranks"):
+        PlanBatchSampler(PLAN, 37, rank=2, world=2)
+
+
+def test_arguments_in_the_wrong_order_are_refused():
+    message = re.escape("plan is int, not a vcycle.Plan: the call is PlanBatchSampler(plan, size)")
+    with pytest.raises(PlanError, match=f"^{message}$"):
+        PlanBatchSampler(37, PLAN)
 
 
 def test_sampling_needs_no_torch():

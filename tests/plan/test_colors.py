@@ -43,6 +43,10 @@ def test_arms_of_one_plan_differ_in_shade_and_marker_whatever_stands_beside_them
     one, _, two, three = plan_styles(["cascade", "short", "cascade@1.5", "plan=cascade training.lr=0.1"])
     assert len({each.color for each in (one, two, three)}) == len({each.marker for each in (one, two, three)}) == 3
     assert one.color == color_of("cascade")
+    # A third of white, then of black, is mixed into #cc6fa5 and #737373.
+    assert [each.color for each in plan_styles(["short"] * 4)] == ["#cc6fa5", "#dea1c4", "#8f4e74", "#cc6fa5"]
+    assert [each.color for each in plan_styles(["constant"] * 3)] == ["#737373", "#a4a4a4", "#505050"]
+    assert "".join(each.marker for each in plan_styles(["short"] * 9)) == "osD^vPX*o"
     assert plan_styles(["hierarchical", "hierarchical+scaled"])[0].color == color_of("hierarchical+scaled")
 
 
@@ -54,7 +58,10 @@ def test_each_shipped_plan_has_a_color_of_its_own():
 def test_plans_of_a_user_have_stable_colors_that_no_shipped_plan_has():
     names = ["mine", "hers", "theirs", "ours"]
     own = [style.color for style in plan_styles([*PLANS, *names])[len(PLANS) :]]
+    assert own == ["#00a0a0", "#e0457b", "#8a9a00", "#5f7d95"]  # as first computed
     assert len(set(own)) == len(names)
+    sixth = [style.color for style in plan_styles([*names, "yours", "its"])]
+    assert (len(sixth), len(set(sixth))) == (6, 5)
     assert not set(own) & {color_of(name) for name in PLANS}
     assert color_of("mine") == plan_styles(["constant", "mine", "control:mine"])[2].color
     assert all(color_of(name) for name in ("", "名前", "\udcff", *map(str, range(40))))

@@ -69,6 +69,15 @@ def test_images_have_the_work_of_their_own_shapes() -> None:
     assert constant(base(frames=1, batch=64), shape=Scale.of(0.5, 0.5)).shapes[0].batch == 256
 
 
+def test_halves_are_rounded_up_and_a_tenth_of_the_work_is_not_noted() -> None:
+    # T/2 of 15 frames is 7.5; T/11 of 10 is 0.91, whose work of 1.1 times the scale's is just within the tolerance.
+    plan = cascade(base(frames=15), shapes=[(0.5, 1), (1, 1)])
+    assert cells(plan) == [(8, 224, 32), (15, 224, 16)]
+    small = constant(base(frames=10), shape=Scale(Fraction(1, 11), Fraction(1)))
+    assert cells(small) == [(1, 224, 176)]
+    assert plan.notes == small.notes == ()
+
+
 def test_a_step_of_other_work_than_intended_is_noted() -> None:
     plan = cascade(base(batch=1, size=100), shapes=[(1, 0.8), (1, 1)])  # 1/0.64 = 1.56 clips are 2
     assert plan.notes == ("a step of 2×16×80² has 1.28 times the intended work: the batch is rounded to whole clips",)
@@ -95,8 +104,8 @@ def test_super_resolution_rounds_its_default_sizes_and_frames() -> None:
     # 36 of 72 pixels; 8, 12 and 16 of 16 frames.
     assert [(cell.frames, cell.size) for cell in plan.shapes] == [(t, s) for s in (32, 72) for t in (8, 12, 16)]
     assert plan.notes == ("size 36 is rounded to 32, a multiple of 8",)
-    mirrored = superresolution(restored(frames=24), mirrored=True, frames_multiple=3)
-    assert [cell.frames for cell in mirrored.shapes][:3] == [12, 18, 24]
+    mirrored = superresolution(restored(frames=18), mirrored=True, frames_multiple=3)  # half is 8: 9 would be odd
+    assert [cell.frames for cell in mirrored.shapes][:3] == [6, 12, 18]
 
 
 def test_super_resolution_notes_a_batch_that_cannot_keep_the_work() -> None:
@@ -121,6 +130,14 @@ def test_super_resolution_notes_a_batch_that_cannot_keep_the_work() -> None:
         (
             lambda: superresolution(restored(), sizes=[36, 64], size_multiple=8),
             r"the model cannot take the shape 7×36×36 .*: 36 pixels, the model needs a multiple of 8",
+        ),
+        (
+            lambda: superresolution(restored(frames=16), frames=[6, 16], frames_multiple=4),
+            r"the model cannot take the shape 6×32×32 .*: 6 frames, the model needs a multiple of 4",
+        ),
+        (
+            lambda: constant(base(size=64), shape=Scale.of(1, 0.5), size_multiple=64),
+            r"the model cannot take the shape 16×32×32 .*: 32 pixels, the model needs a multiple of 64",
         ),
         (
             lambda: multigrid(base(), frames_multiple=8),

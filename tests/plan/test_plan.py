@@ -139,6 +139,7 @@ def test_everything_of_a_baseline_survives_json() -> None:
     assert again.baseline == baseline
     assert again == plan
     assert json.loads(plan.to_json())["kind"] == "Plan"
+    assert plan.to_json(indent=1).startswith('{\n "baseline": {\n  "batch": 12,')
     assert again[60].lr_of("kind") == plan[60].lr * 0.125
 
 
@@ -161,8 +162,10 @@ def test_a_step_has_a_batch_shape_and_can_be_tried_at_another(kinetics: Baseline
     plan = cascade(kinetics, shapes=[(1, 1, 0.5), (0.5, 0.5), (1, 1)])
     step, last = plan[0], plan[-1]
     assert step.cell == plan.shapes[0] == BatchShape(frames=32, size=224, batch=128, bn_batch=8, tokens=0.5)
-    tried = step.at(last.cell)
-    assert tried.cell == last.cell
+    other = BatchShape(frames=16, size=112, batch=512, bn_batch=4)
+    for cell in (last.cell, other):
+        assert step.at(cell).cell == cell
+    tried = step.at(other)
     assert (tried.index, tried.lr, tried.first_sample) == (step.index, step.lr, step.first_sample)
 
 

@@ -5,7 +5,7 @@ from collections import Counter
 from itertools import accumulate
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from vcycle.errors import PlanError
@@ -30,8 +30,6 @@ from vcycle.plan import (
 )
 from vcycle.plan.grids import Grids
 from vcycle.plan.shape import FULL
-
-FEW = settings(max_examples=60)
 
 
 @st.composite
@@ -117,14 +115,12 @@ def superresolution_plans(draw: st.DrawFn) -> Plan:
 any_plan = st.one_of(recognition_plans(), recognition_plans(), superresolution_plans())
 
 
-@FEW
 @given(any_plan)
 def test_stages_fill_the_plan_with_at_least_a_step_each(plan: Plan) -> None:
     assert all(stage.steps >= 1 for stage in plan.stages)
     assert sum(stage.steps for stage in plan.stages) == len(plan) == len(list(plan))
 
 
-@FEW
 @given(any_plan)
 def test_steps_lie_end_to_end_in_the_sample_stream(plan: Plan) -> None:
     expected = 0
@@ -138,7 +134,6 @@ def test_steps_lie_end_to_end_in_the_sample_stream(plan: Plan) -> None:
     assert plan.epochs_before(len(plan)) == plan.epochs
 
 
-@FEW
 @given(any_plan, st.data())
 def test_a_step_is_the_same_however_it_is_reached(plan: Plan, data: st.DataObject) -> None:
     steps = list(plan)
@@ -148,7 +143,6 @@ def test_a_step_is_the_same_however_it_is_reached(plan: Plan, data: st.DataObjec
         assert plan[k] == steps[k]
 
 
-@FEW
 @given(any_plan)
 def test_each_step_uses_its_place_in_the_stages_pattern(plan: Plan) -> None:
     firsts = list(accumulate((stage.steps for stage in plan.stages), initial=0))
@@ -159,7 +153,6 @@ def test_each_step_uses_its_place_in_the_stages_pattern(plan: Plan) -> None:
         assert firsts[step.stage] <= step.index < firsts[step.stage + 1]
 
 
-@FEW
 @given(any_plan)
 def test_work_and_shapes_are_those_of_the_steps(plan: Plan) -> None:
     one = plan.baseline_shape.voxels
@@ -169,7 +162,6 @@ def test_work_and_shapes_are_those_of_the_steps(plan: Plan) -> None:
     assert [(cell.shape, cell.batch, cell.bn_batch) for cell in plan.shapes] == list(cells)
 
 
-@FEW
 @given(any_plan, st.floats(0, 1))
 def test_counts_before_a_step_are_those_of_the_steps_before_it(plan: Plan, part: float) -> None:
     step = round(part * len(plan))
@@ -179,7 +171,6 @@ def test_counts_before_a_step_are_those_of_the_steps_before_it(plan: Plan, part:
     assert len(found) == len(plan.shapes)
 
 
-@FEW
 @given(any_plan)
 def test_a_plan_survives_json(plan: Plan) -> None:
     again = Plan.from_json(plan.to_json(indent=2))
@@ -189,20 +180,17 @@ def test_a_plan_survives_json(plan: Plan) -> None:
     assert list(again) == list(plan)
 
 
-@FEW
 @given(any_plan)
 def test_the_lr_is_positive_and_finite(plan: Plan) -> None:
     assert all(0 < step.lr < math.inf for step in plan)
 
 
-@FEW
 @given(baselines(), st.sampled_from([0.25, 1.0, 1.5]))
 def test_a_constant_plan_is_as_long_as_it_is_told_to_be(baseline: Baseline, factor: float) -> None:
     wanted = factor * baseline.length * float(baseline.unit)
     assert len(constant(baseline, epoch_factor=factor)) == pytest.approx(wanted, abs=0.5 + 1e-9)
 
 
-@FEW
 @given(baselines(), st.sampled_from(LONG_SHAPES), st.sampled_from([0.25, 1.0, 1.5]))
 def test_a_small_constant_shape_trades_steps_for_batch_and_scales_the_rate(
     baseline: Baseline, shape: Scale, factor: float
@@ -223,7 +211,6 @@ def test_a_small_constant_shape_trades_steps_for_batch_and_scales_the_rate(
     assert abs(small.samples - wanted) <= cell.batch * len(small.stages)
 
 
-@FEW
 @given(baselines(steps=200_000), st.sampled_from([0.25, 1.0, 1.5, 3.0]), st.booleans(), st.booleans())
 def test_a_long_plans_samples_are_its_epoch_factor_times_the_baselines(
     baseline: Baseline, factor: float, long: bool, short: bool
@@ -241,7 +228,6 @@ def test_a_long_plans_samples_are_its_epoch_factor_times_the_baselines(
         assert abs(built.samples - wanted) <= off
 
 
-@FEW
 @given(baselines(), st.integers(16, 2_000))
 def test_a_budget_in_steps_is_exact(baseline: Baseline, steps: int) -> None:
     for build in (constant, multigrid, cascade):
@@ -249,7 +235,6 @@ def test_a_budget_in_steps_is_exact(baseline: Baseline, steps: int) -> None:
         assert len(plan) == steps
 
 
-@FEW
 @given(baselines(), st.integers(16, 100_000), st.integers(1, 4))
 def test_cycles_hold_equal_samples_over_82_percent(baseline: Baseline, steps: int, cycles: int) -> None:
     assume(not isinstance(baseline.decay, StepDecay))
@@ -261,7 +246,6 @@ def test_cycles_hold_equal_samples_over_82_percent(baseline: Baseline, steps: in
         assert share == pytest.approx(0.82 * (cycle + 1) / cycles, abs=0.005)
 
 
-@FEW
 @given(recognition_plans())
 def test_a_cosine_is_the_same_function_of_samples_under_every_plan(plan: Plan) -> None:
     decay = plan.baseline.decay
@@ -275,7 +259,6 @@ def test_a_cosine_is_the_same_function_of_samples_under_every_plan(plan: Plan) -
             assert step.lr == pytest.approx(plan.stages[step.stage].lr_factor * law)
 
 
-@FEW
 @given(recognition_plans())
 def test_a_ramp_replaces_the_law_and_no_longer(plan: Plan) -> None:
     ramp = plan.baseline.warmup
@@ -290,7 +273,6 @@ def test_a_ramp_replaces_the_law_and_no_longer(plan: Plan) -> None:
         assert step.lr == pytest.approx(ramp.start_lr + (due - ramp.start_lr) * done)
 
 
-@FEW
 @given(recognition_plans(), st.sampled_from([0.5, 1.0, 2.0]))
 def test_the_control_has_the_plans_law_without_batch_factors(plan: Plan, factor: float) -> None:
     try:
@@ -312,7 +294,6 @@ def test_the_control_has_the_plans_law_without_batch_factors(plan: Plan, factor:
         assert step.lr == pytest.approx(middle, rel=rel, abs=0 if rel else abs_tol)
 
 
-@FEW
 @given(superresolution_plans())
 def test_superresolution_stages_see_equal_samples_and_end_at_the_full_shape(plan: Plan) -> None:
     largest = max(s.base.batch for s in plan.stages)

@@ -8,6 +8,7 @@ worth: 0.03 % for the 239 epochs of Kinetics, up to 1.9 % for recipes of 22 to 5
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate
 
@@ -17,6 +18,7 @@ import pytest
 from vcycle.plan import (
     LONG_SHAPES,
     Baseline,
+    ConstantRate,
     CosineDecay,
     CurveDecay,
     NoDecay,
@@ -29,6 +31,7 @@ from vcycle.plan import (
     control,
     multigrid,
 )
+from vcycle.plan.rates import CosineRate, CurveRate, Rate
 
 # What running the reference's code gave: the epochs at which its stages end. The last but one is the middle of the
 # fine-tuning phase, an entry of its SOLVER.STEPS; a stage of the reference may round to no epoch at all (SSv2).
@@ -241,7 +244,7 @@ def test_any_part_of_the_long_cycle_will_do(kinetics: Baseline, shapes: tuple[Sc
 
 def test_neither_cycle_is_the_baseline_at_another_length(kinetics: Baseline) -> None:
     plan = multigrid(kinetics, long_shapes=(), short_sizes=(), epoch_factor=1)
-    assert plan.stages == constant(kinetics).stages
+    assert plan == constant(kinetics)
     assert len(plan) == kinetics.total_steps
 
 
@@ -260,7 +263,8 @@ def test_a_law_without_drops_has_three_cycles_over_82_percent_of_the_samples(
     assert [s.name[:7] for s in plan.stages] == ["cycle 1"] * 4 + ["cycle 2"] * 4 + ["cycle 3"] * 4 + ["fine-tu"]
     shares = [end / plan.epochs for end in stage_ends(plan)]
     assert [shares[3], shares[7], shares[11]] == pytest.approx([0.82 / 3, 0.82 * 2 / 3, 0.82], abs=1e-4)
-    assert plan.stages[-1].base == plan.baseline_shape
+    assert (plan.stages[-1].name, plan.stages[-1].base) == ("fine-tuning", plan.baseline_shape)
+    assert plan.name == "long+short"
 
 
 def test_a_cosine_is_walked_by_samples_under_the_batch_factor(kinetics: Baseline) -> None:
@@ -305,6 +309,16 @@ def test_a_curve_of_a_cosine_gives_the_plans_of_the_cosine(kinetics: Baseline) -
         assert [curved[k].lr for k in steps] == pytest.approx([cosine[k].lr for k in steps], abs=1e-5)
 
 
+def test_a_ramp_aims_at_the_step_where_it_ends_and_no_later_than_at_the_last() -> None:
+    ramp = RampWarmup(length=0.25, start_lr=0.01)
+    baseline = Baseline(batch=8, frames=4, size=16, clips=80, epochs=1, lr=0.1, decay=CosineDecay(), warmup=ramp)
+    whole = constant(baseline)  # 10 steps
+    for ends in (16, 20, 73, 79):  # where a step starts, within a step, and within the last
+        plan = replace(whole, warmup_samples=ends)
+        due = 0.05 * (1 + math.cos(math.pi * min(-(-ends // 8), 9) / 10))
+        assert plan[1].lr == pytest.approx(0.01 + (due - 0.01) * 8 / ends, rel=1e-9)
+
+
 def test_a_warmup_may_outlast_a_shape(kinetics: Baseline) -> None:
     # The first shape holds 22 epochs. The ramp aims at the LR due where it ends and ignores the edge, as the
     # reference's does.
@@ -338,9 +352,9 @@ def test_a_cascade_decays_at_the_full_shape_only(kinetics: Baseline, decay: NoDe
 
 
 def test_a_cascade_takes_weights_and_the_lr_other_scalings(kinetics: Baseline) -> None:
-    plan = cascade(kinetics, weights=(3, 2, 1, 1), lr_scaling="sqrt")
+    plan = cascade(kinetics, weights=(4, 3, 2, 1), lr_scaling="sqrt")
     steps = [*(s.steps for s in plan.stages[:3]), sum(s.steps for s in plan.stages[3:])]
-    assert [n / steps[-1] for n in steps] == pytest.approx([3, 2, 1, 1], rel=1e-4)
+    assert [n / steps[-1] for n in steps] == pytest.approx([4, 3, 2, 1], rel=1e-4)
     assert plan.stages[0].rate.at(0) == pytest.approx(0.1 * 8**0.5)
     assert multigrid(kinetics, lr_scaling="none").stages[0].rate.at(0) == pytest.approx(0.1)
 
@@ -369,6 +383,42 @@ def test_a_cascade_can_end_with_a_cosine_whatever_the_law(kinetics: Baseline) ->
     assert control(plan).stages[-1].rate == last[0].rate
 
 
+def test_drops_may_have_factors_of_their_own_and_name_their_stages(kinetics: Baseline) -> None:
+    def names(decay: StepDecay | NoDecay) -> list[str]:
+        return [stage.name for stage in constant(kinetics.with_(decay=decay), shape=LONG_SHAPES[0]).stages]
+
+    drops = StepDecay(milestones=(94, 154), factors=(0.3, 0.01))
+    plan = constant(kinetics.with_(decay=drops))
+    assert [stage.rate.at(0.5) for stage in plan.stages] == pytest.approx([0.1, 0.03, 0.001])
+    assert [stage.name for stage in plan.stages] == ["LR ×1", "LR ×0.3", "LR ×0.01"]
+    assert names(drops) == ["T/4·S/√2, LR ×1", "T/4·S/√2, LR ×0.3", "T/4·S/√2, LR ×0.01"]
+    assert names(StepDecay(milestones=(94,))) == ["T/4·S/√2, LR ×1", "T/4·S/√2, LR ×0.1"]
+    assert names(NoDecay()) == ["T/4·S/√2"]
+    assert {s.lr_factor for s in constant(kinetics, shape=LONG_SHAPES[0]).stages} == {8}
+    assert constant(kinetics.with_(decay=NoDecay())).stages[0].name == "full"
+    coarse_to_fine = cascade(kinetics.with_(decay=StepDecay(milestones=(94,))))
+    assert [stage.name for stage in coarse_to_fine.stages[-2:]] == ["T·S, LR ×1", "T·S, LR ×0.1"]
+
+
+RATES = (
+    ConstantRate(lr=0.1),
+    CosineRate(peak=0.1, floor=0.01, begin=0.1, end=0.7),
+    CurveRate(lr=0.1, points=((0, 0.1), (0.3, 1), (0.9, 0.2), (1, 0.01)), begin=0.1, end=1),
+)
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_a_part_of_a_rate_is_that_stretch_of_it_under_any_factor(rate: Rate) -> None:
+    for fraction in (0, 0.3, 0.7, 1):
+        assert rate.part(0.25, 0.75).scaled(3).at(fraction) == pytest.approx(3 * rate.at(0.25 + 0.5 * fraction))
+
+
+def test_a_curve_is_straight_between_its_points() -> None:
+    curve = CurveRate(lr=2, points=((0, 0.1), (0.3, 1), (0.9, 0.2), (1, 0)))
+    places = (0, 0.15, 0.3, 0.6, 0.9, 0.95, 1)
+    assert [curve.at(place) for place in places] == pytest.approx([0.2, 1.1, 2, 1.2, 0.4, 0.2, 0])
+
+
 @pytest.mark.parametrize("build", [constant, multigrid, cascade])
 def test_a_budget_in_steps_is_kept_exactly(kinetics: Baseline, build: Callable[..., Plan]) -> None:
     for steps in (14, 100, 99_999):
@@ -393,6 +443,7 @@ def test_the_control_has_the_plans_lr_curve_without_its_batch_factors(kinetics: 
     plan = multigrid(kinetics)
     alike = control(plan)
     assert alike.shapes == (plan.baseline_shape,)
+    assert (alike.name, alike.stages[0].name) == ("control of long+short", "as cycle 1, T/4·S/√2")
     assert len(alike) == kinetics.total_steps
     # The stages of a cycle differ in their batch factors alone, so that they become one: the drops remain.
     assert [s.rate.at(0) for s in alike.stages] == pytest.approx([0.1, 0.01, 0.001, 0.0001])
@@ -405,6 +456,8 @@ def test_the_control_has_the_plans_lr_curve_without_its_batch_factors(kinetics: 
 def test_the_control_of_a_constant_plan_is_that_plan(kinetics: Baseline) -> None:
     plan, alike = constant(kinetics), control(constant(kinetics))
     assert [s.steps for s in alike.stages] == [s.steps for s in plan.stages]
+    near = kinetics.with_(lr=1e-6, decay=StepDecay(milestones=(94, 154, 196), gamma=0.6), warmup=None)
+    assert len(control(constant(near)).stages) == 4
     for k in range(0, len(plan), 50_021):
         assert alike[k].lr == pytest.approx(plan[k].lr)
 
@@ -419,6 +472,7 @@ def test_decimals_stand_for_simple_fractions() -> None:
     assert Scale.of(0.75, 0.5).batch_factor == Fraction(16, 3)
     assert Scale.of(1, 0.02).size(224) == 4  # no simple fraction is near
     assert [str(s) for s in LONG_SHAPES] == ["T/4·S/√2", "T/2·S/√2", "T/2·S", "T·S"]
+    assert str(Scale.of(0.75, 0.75)) == "0.75T·0.75S"
 
 
 def test_a_batch_that_does_not_scale_to_a_whole_number_is_rounded(kinetics: Baseline) -> None:

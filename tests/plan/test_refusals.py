@@ -3,6 +3,7 @@
 import json
 import re
 import reprlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -65,6 +66,11 @@ BASELINES: list[tuple[Callable[[], object], str]] = [
     (lambda: base(lr="1e-3"), "baseline lr is '1e-3': a number is needed"),
     (lambda: base(batch=2.5), "baseline batch is 2.5: a whole number is needed"),
     (lambda: base(frames=True), "baseline frames is True: a whole number is needed"),
+    (lambda: base(batch=None), "baseline batch is None: a whole number is needed"),
+    (lambda: base(lr=None), "baseline lr is None: a number is needed"),
+    (lambda: base(epochs="10"), "baseline epochs is '10': a number is needed"),
+    (lambda: base(epochs=None, steps=2.5), "baseline steps is 2.5: a whole number is needed"),
+    (lambda: base(decay=None), "baseline decay is None: NoDecay(), CosineDecay(), "),
     (lambda: base(decay="cosine"), "baseline decay is 'cosine': NoDecay(), CosineDecay(), "),
     (lambda: base(warmup=5), "baseline warmup is 5: RampWarmup(...), FactorWarmup(...) or None"),
     (lambda: base(lr=INF), "baseline lr is inf"),
@@ -91,29 +97,38 @@ LAWS: list[tuple[Callable[[], object], str]] = [
     (lambda: StepDecay(milestones=(0, 5)), "milestones [0, 5] must be above 0"),
     (lambda: StepDecay(milestones=(NAN,)), "milestones [nan] must be above 0"),
     (lambda: StepDecay(gamma=0), "gamma 0 must be above 0"),
+    (lambda: StepDecay(gamma=INF), "gamma inf must be above 0"),
     (lambda: StepDecay(milestones=(5,), factors=(0.1, 0.2)), "2 LR factors for 1 milestones"),
     (lambda: StepDecay(milestones=(5,), factors=(0.0,)), "LR factors [0.0] must be above 0"),
+    (lambda: StepDecay(milestones=(5,), factors=(INF,)), "LR factors [inf] must be above 0"),
     (lambda: CosineDecay(floor=-1), "cosine floor -1 is out of range"),
+    (lambda: CosineDecay(floor=INF), "cosine floor inf is out of range"),
     (lambda: CurveDecay(points=((0, 1), (0.5, 1))), "fractions [0.0, 0.5] of an LR curve must increase from 0 to 1"),
     (lambda: CurveDecay(points=((0, 1), (0.5, 1), (0.5, 0), (1, 0))), "fractions [0.0, 0.5, 0.5, 1.0] of an LR curve"),
     (lambda: CurveDecay(points=((0, 1), (1, -1))), "factors [1.0, -1.0] of an LR curve must be 0 or more"),
     (lambda: CurveDecay(points=((0, 0), (1, 0))), "factors [0.0, 0.0] of an LR curve must be 0 or more, and one above"),
     (lambda: CurveDecay(points=((0, 1), (1, NAN))), "factors [1.0, nan] of an LR curve"),
+    (lambda: CurveDecay(points=((0, 1), (1, INF))), "factors [1.0, inf] of an LR curve"),
     (lambda: CurveDecay(points=((0, "1"), (1, 0))), "pairs of numbers (fraction, factor) are needed"),
     (lambda: CurveDecay(points=(0, 1)), "pairs of numbers (fraction, factor) are needed"),
     (lambda: CurveDecay.sampled(lambda fraction: fraction, points=1), "an LR curve of 1 points: at least 2"),
     (lambda: RampWarmup(length=0), "warm-up of length 0 from LR 0.0"),
     (lambda: RampWarmup(length=1, start_lr=-1), "warm-up of length 1 from LR -1"),
+    (lambda: RampWarmup(length=1, start_lr=INF), "warm-up of length 1 from LR inf"),
     (lambda: FactorWarmup(steps=0), "warm-up of 0 steps"),
     (lambda: FactorWarmup(steps=5, law="cubic"), "warm-up law 'cubic' is unknown: linear or constant"),
     (lambda: FactorWarmup(steps=5, factor=0), "warm-up factor 0 is out of range"),
+    (lambda: FactorWarmup(steps=5, factor=INF), "warm-up factor inf is out of range"),
     (lambda: Role(multiplier=-1), "role with multiplier -1, frozen until step 0"),
+    (lambda: Role(multiplier=INF), "role with multiplier inf, frozen until step 0"),
     (lambda: Role(frozen_until=-1), "frozen until step -1"),
 ]
 
 OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: multigrid(base(), epoch_factor=0), "epoch_factor 0 is out of range"),
     (lambda: multigrid(base(), epoch_factor=NAN), "epoch_factor nan is out of range"),
+    (lambda: multigrid(base(), epoch_factor=INF), "epoch_factor inf is out of range"),
+    (lambda: multigrid(base(), short_sizes=(0,)), "short sizes [0.0] must be areas in (0, 1]"),  # type: ignore[list-item]
     (lambda: multigrid(base(), steps=0), "steps 0 is out of range"),
     (lambda: multigrid(base(), cycles=0), "cycles 0 is below 1"),
     (
@@ -134,6 +149,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: cascade(base(), weights=(1, 2)), "2 weights for 4 cascade shapes"),
     (lambda: cascade(base(), weights=(1, 0, 1, 1)), "weights 0 is out of range"),
     (lambda: control(constant(base()), epoch_factor=0), "epoch_factor 0 is out of range"),
+    (lambda: control(constant(base()), epoch_factor=INF), "epoch_factor inf is out of range"),
     (
         lambda: Scale(1, 0.5),
         "grid scale: its area is 0.5, and an exact fraction is needed; Scale.of(0.5, 0.7071) takes",
@@ -145,18 +161,21 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: cascade(base(), shapes=["S/2"]), "grid scale 'S/2': a pair of numbers is accepted"),
     (lambda: cascade(base(), shapes=["11"]), "grid scale '11': a pair of numbers is accepted"),
     (lambda: Scale.of(0, 1), "grid scale [0, 1] is out of range"),
-    (lambda: Scale.of(1, 1.5), "grid scale [1, 1.5] is out of range"),
+    (lambda: Scale.of(1, 0), "grid scale [1, 0] is out of range"),
+    (lambda: Scale.of(1.5, 1), "grid scale [1.5, 1] is out of range"),
+    (lambda: Scale.of(1, 1.25), "grid scale [1, 1.25] is out of range"),
     (lambda: Scale.of(NAN, 1), "grid scale [nan, 1] is not a pair of finite numbers"),
     (lambda: multigrid(base(frames=1)), "grid T/4·S/2 of a 1×64² baseline is 0 frames of 32 pixels"),
     (lambda: superresolution(video(), nesting="random"), "nesting 'random' is unknown: hierarchical, synchronous"),
     (lambda: superresolution(video(), epoch_factor=0), "epoch_factor 0 is out of range: a number above 0 is needed"),
+    (lambda: superresolution(video(), epoch_factor=INF), "epoch_factor inf is out of range"),
     (lambda: superresolution(video(), batch="huge"), "batch 'huge' is unknown: constant or scaled"),
     (lambda: superresolution(video(decay=NoDecay())), "restarts a cosine; the baseline's decay is NoDecay()"),
     (
         lambda: superresolution(video(), sizes=(32, 48)),
         "sizes [32, 48] must increase from at least 1 to the baseline's 64",
     ),
-    (lambda: superresolution(video(), sizes=(64, 32)), "sizes [64, 32] must increase"),
+    (lambda: superresolution(video(), sizes=(48, 32, 64)), "sizes [48, 32, 64] must increase"),
     (lambda: superresolution(video(), sizes=()), "sizes are empty"),
     (
         lambda: superresolution(video(), frames=(0, 15)),
@@ -177,6 +196,7 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     ),
     (lambda: superresolution(video(), stage_lrs=(1e-4,)), "1 stage LRs for 6 stages"),
     (lambda: superresolution(video(), stage_lrs=(0,) * 6), "must be above the cosine's floor 0"),
+    (lambda: superresolution(video(), stage_lrs=(INF,) * 6), "stage LRs [inf, inf, inf, inf, inf, inf] must be"),
     (lambda: large_minibatch(video(), 0), "minibatch factor 0 is below 1"),
     (lambda: large_minibatch(video(), 7), "6,000 steps do not divide by the minibatch factor 7"),
     (lambda: large_minibatch(base(), 2), "this baseline's length is in epochs"),
@@ -193,6 +213,10 @@ BUILT: list[tuple[Callable[[], object], str]] = [
         "warm-up of 40 samples does not end",
     ),
     (
+        lambda: Plan(name="mine", baseline=base(warmup=FactorWarmup(steps=5)), stages=(stage(),)),
+        "warm-up of 5 steps does not end within the plan's 5 of 8 clips",
+    ),
+    (
         lambda: superresolution(large_minibatch(video(), 2)),
         "warm-up of 5,000 steps does not end within the plan's 3,000",
     ),
@@ -204,6 +228,21 @@ def test_it_is_refused_in_one_line_with_value_and_reason(build: Callable[[], obj
     with pytest.raises(PlanError, match=re.escape(message)) as caught:
         build()
     assert "\n" not in str(caught.value)
+
+
+def test_what_is_just_within_the_limits_is_accepted() -> None:
+    assert base(lr_batch=1).peak_lr == pytest.approx(0.8)
+    assert base(epochs=0.001).total_steps == len(constant(base(epochs=0.001))) == 1  # a tenth of a step
+    assert constant(base(batch=1, frames=1, size=1)).shapes == (BatchShape(frames=1, size=1, batch=1, bn_batch=1),)
+    assert large_minibatch(video(), 1, warmup=None) == video()
+    assert len(Plan(name="mine", baseline=base(), stages=(stage(steps=sys.maxsize),))) == sys.maxsize
+    assert Plan(name="mine", baseline=base(warmup=FactorWarmup(steps=4)), stages=(stage(),))[4].lr == 0.1
+    assert constant(base(warmup=FactorWarmup(steps=1)))[0].lr == pytest.approx(0.1)
+    assert constant(base(roles={"frozen": Role(multiplier=0)}))[0].lr_of("frozen") == 0
+    assert CurveDecay.sampled(lambda fraction: 1 - fraction, points=2).points == ((0, 1), (1, 0))
+    assert [cell.size for cell in multigrid(base(), long_shapes=(), short_sizes=(1,)).stages[0].pattern] == [64, 64]  # type: ignore[list-item]
+    frames = [stage.base.frames for stage in superresolution(video(), nesting="temporal", frames=(1, 15)).stages]
+    assert frames == [1, 15]
 
 
 def test_too_few_steps_name_the_stage_that_would_have_none() -> None:
@@ -240,6 +279,23 @@ def test_a_shape_that_the_model_cannot_take_names_stage_step_and_reason(needs: S
         multigrid(base()).require(needs, "net")
 
 
+@pytest.mark.parametrize(
+    ("plan", "multiple", "end"),
+    [
+        (multigrid(base()), 64, ": 32 pixels, the model needs a multiple of 64"),
+        (constant(base()), 48, ": 64 pixels, the model needs a multiple of 48"),
+        (
+            multigrid(base()),
+            48,
+            ": 32 pixels, the model needs a multiple of 48; the full shape 16×64×64 is refused too: change it first",
+        ),
+    ],
+)
+def test_that_the_full_shape_is_refused_too_is_said_of_a_smaller_one(plan: Plan, multiple: int, end: str) -> None:
+    with pytest.raises(PlanError, match=re.escape(end) + "$"):
+        plan.require(ShapeConstraints(size_multiple=multiple))
+
+
 def test_a_model_of_a_fixed_window_takes_no_other_number_of_frames() -> None:
     needs = ShapeConstraints(window=8)
     assert needs.violation(Shape(8, 16, 16)) is None
@@ -252,6 +308,8 @@ def test_both_sides_of_a_shape_are_a_multiple() -> None:
     assert needs.violation(Shape(4, 16, 24)) is None
     assert needs.violation(Shape(4, 16, 20)) == "20 pixels, the model needs a multiple of 8"
     assert needs.violation(Shape(4, 20, 16)) == "20 pixels, the model needs a multiple of 8"
+    for oblong in (Shape(4, 16, 24), Shape(4, 24, 16)):
+        assert ShapeConstraints(min_size=17).violation(oblong) == "16 pixels, the model needs at least 17"
 
 
 @pytest.mark.parametrize("name", ["min_frames", "frames_multiple", "min_size", "size_multiple"])
@@ -320,6 +378,20 @@ def spoilt(path: str, value: object) -> str:
 
 
 @pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("baseline.lr", NAN, "a plan holds the number nan; finite numbers below 2**63 are accepted"),
+        ("stages.0.steps", 1 << 63, "a plan holds the number 9223372036854775808; finite numbers below 2**63"),
+        ("stages.0.steps", {"a": 1}, "Stage in a plan does not fit: its steps is {'a': 1}"),
+        ("baseline.warmup", {"kind": "Ramp"}, "unknown kind 'Ramp' in a plan: Baseline, BatchShape, ConstantRate, Cos"),
+    ],
+)
+def test_the_value_that_does_not_fit_a_plan_is_named(path: str, value: object, message: str) -> None:
+    with pytest.raises(PlanError, match=f"^{re.escape(message)}"):
+        Plan.from_json(spoilt(path, value))
+
+
+@pytest.mark.parametrize(
     "path",
     [
         *("name", "baseline", "stages", "warmup_samples", "mirrored"),
@@ -336,7 +408,7 @@ def spoilt(path: str, value: object) -> str:
             float("nan"),
             float("inf"),
             -float("inf"),
-            1 << 64,
+            1 << 63,
             10**400,
             {"kind": "PolynomialDecay"},
             {"a": 1},

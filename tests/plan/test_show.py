@@ -36,13 +36,14 @@ def test_the_table_shows_each_batch_shape_with_its_lr(plans: dict[str, Plan]) ->
     ]
 
 
-def test_the_summary_compares_with_the_baseline_in_words(kinetics: Baseline) -> None:
+def test_the_summary_compares_with_the_baseline_in_words(kinetics: Baseline, plans: dict[str, Plan]) -> None:
     assert summary(multigrid(kinetics)) == (
         "261,792 steps, 86,040,256 samples (358.5 epochs): 3.42× fewer steps, 3.43× less work than the "
         "baseline's 896,250 steps of 64×32×224²"
     )
     assert "as many steps, as much work as the baseline's" in summary(constant(kinetics))
     assert "2.00× more steps, 2.00× more work than the baseline's" in summary(constant(kinetics, epoch_factor=2))
+    assert "as many steps, 1.60× less work than the baseline's" in summary(plans["reds_edvr_m"])
 
 
 @pytest.mark.parametrize("name", ["kinetics_slowfast_8x8_r50", "reds_basicvsr_m", "vimeo_basicvsr"])
@@ -58,7 +59,12 @@ def test_nothing_in_the_figure_is_clipped(plans: dict[str, Plan], name: str) -> 
 
 
 def test_the_short_cycle_is_a_band_around_the_base_shape(kinetics: Baseline) -> None:
-    cycled, still = multigrid(kinetics).figure(), multigrid(kinetics, short_sizes=()).figure()
+    cycled, still = multigrid(kinetics).figure(lambda cell: 1.0), multigrid(kinetics, short_sizes=()).figure()
+    assert cycled.get_suptitle() == "long+short: 3.42× fewer steps, 3.42× less work"  # every step costs the same
+    assert cycled.axes[0].get_title(loc="left") == (
+        "261,792 steps, 86,040,256 samples (358.5 epochs); baseline 896,250 steps of 64×32×224²"
+    )
+    assert cycled.axes[-1].get_xlabel() == "samples seen (epochs)"
     assert [len(axis.patches) for axis in cycled.axes] == [1, 2, 2, 1]  # frames, size, batch, LR
     assert [len(axis.patches) for axis in still.axes] == [1, 1, 1, 1]
     assert [label.get_text() for label in cycled.axes[1].get_yticklabels()] == ["112", "158", "224"]
@@ -115,6 +121,9 @@ def test_an_lr_curve_that_rises_and_falls_shows_its_peak() -> None:
     plan = constant(Baseline(batch=8, frames=8, size=32, clips=100, epochs=10, lr=0.1, decay=curve))
     assert "0→0.1→0" in str(plan)
     plan.figure()
+    rising = CurveDecay(points=((0, 0.1), (1, 1)))
+    shown = [str(constant(plan.baseline.with_(decay=decay))).splitlines()[4] for decay in (rising, CosineDecay())]
+    assert [line.split()[-2] for line in shown] == ["0.01→0.1", "0.1→0"]
 
 
 def test_the_figure_has_a_row_for_tokens_and_names_six_of_many_batches() -> None:

@@ -212,7 +212,7 @@ def test_each_part_of_a_large_minibatch_can_be_left_out(reds: Baseline) -> None:
 def test_a_scaled_batch_keeps_the_work_of_a_step_and_the_samples_of_a_stage(reds: Baseline) -> None:
     plan, usual = superresolution(reds, batch="scaled"), superresolution(reds)
     assert [stage.base.batch for stage in plan.stages] == [137, 87, 64, 34, 21, 16]
-    assert plan.name == "hierarchical+scaled"
+    assert (plan.name, usual.name) == ("hierarchical+scaled", "hierarchical")
     for stage, other in zip(plan.stages, usual.stages, strict=True):
         assert 0.96 < stage.base.voxels / plan.baseline_shape.voxels <= 1
         assert stage.steps * stage.base.batch == pytest.approx(other.steps * other.base.batch, abs=137)
@@ -248,6 +248,8 @@ def test_a_plan_may_be_shorter_or_longer(reds: Baseline) -> None:
     assert [stage.steps for stage in plan.stages] == [25_000] * 6
     assert [stage.rate for stage in plan.stages] == [stage.rate for stage in superresolution(reds).stages]
     assert plan.baseline == reds
+    in_epochs = superresolution(reds.with_(steps=None, epochs=180))
+    assert sum(stage.steps for stage in in_epochs.stages) == 180 * 26_600 / 16
 
 
 def test_the_flow_network_is_frozen_by_the_step_and_then_learns_slowly(plans: dict[str, Plan]) -> None:

@@ -50,6 +50,11 @@ def test_a_whole_training_and_a_long_cycle_can_drop_tokens() -> None:
     assert {cell.tokens for cell in cycles.stages[-1].pattern} == {1.0}
 
 
+def test_a_shape_on_a_multiple_keeps_its_share_of_tokens() -> None:
+    plan = cascade(BASELINE, shapes=[(1, 0.7071, 0.5), (1, 1)], size_multiple=16)
+    assert str(plan.shapes[0]) == "63×16×160² with 50 % of the tokens"  # 16 clips, times (224/160)², times 2
+
+
 def test_the_control_keeps_all_tokens() -> None:
     assert {step.tokens for step in control(TURBO)} == {1.0}
 
@@ -105,6 +110,13 @@ def test_shares_that_are_out_of_range_are_refused(tokens: float) -> None:
         Scale.of(1, 1, tokens)
     with pytest.raises(PlanError, match=r"tokens .* out of range"):
         BatchShape(frames=1, size=8, batch=1, bn_batch=1, tokens=tokens)
+
+
+def test_a_scale_that_is_not_finite_names_its_tokens_only_if_it_drops_some() -> None:
+    with pytest.raises(PlanError, match=r"^grid scale \[nan, 1\] is not a pair of finite numbers$"):
+        Scale.of(float("nan"), 1)
+    with pytest.raises(PlanError, match=r"\[nan, 1\] is not a pair of finite numbers and a share of tokens, 0.5$"):
+        Scale.of(float("nan"), 1, 0.5)
 
 
 def test_a_scale_of_four_numbers_is_refused() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
@@ -48,7 +48,7 @@ def lay_out(
     baseline: Baseline,
     segments: Sequence[Segment],
     *,
-    warmup_samples: Fraction = Fraction(0),
+    warmup_samples: Fraction,
     mirrored: bool = False,
     notes: Sequence[str] = (),
 ) -> Plan:
@@ -57,26 +57,23 @@ def lay_out(
     Raises:
         PlanError: if there are fewer steps than segments.
     """
-    stages = [
+    steps = _whole_steps(name, segments)
+    ends = _sample_ends(segments, steps)
+    total = ends[-1]
+    stages = tuple(
         Stage(
             name=segment.name,
-            steps=steps,
+            steps=count,
             pattern=segment.pattern,
-            rate=segment.rate(0.0, 1.0),  # a placeholder until the plan's samples are known
+            rate=segment.rate(begin / total, end / total),
             lr_factor=segment.lr_factor,
         )
-        for segment, steps in zip(segments, _whole_steps(name, segments), strict=True)
-    ]
-    ends = _sample_ends(stages)
-    total = ends[-1]
-    finished = tuple(
-        replace(stage, rate=segment.rate(begin / total, end / total))
-        for stage, segment, begin, end in zip(stages, segments, [0, *ends[:-1]], ends, strict=True)
+        for segment, count, begin, end in zip(segments, steps, [0, *ends[:-1]], ends, strict=True)
     )
     return Plan(
         name=name,
         baseline=baseline,
-        stages=finished,
+        stages=stages,
         warmup_samples=float(warmup_samples),
         mirrored=mirrored,
         notes=tuple(notes),
@@ -102,13 +99,14 @@ def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:
     return [b - a for a, b in pairwise(edges)]
 
 
-def _sample_ends(stages: Sequence[Stage]) -> list[int]:
-    """The position in the sample stream at which each stage ends."""
+def _sample_ends(segments: Sequence[Segment], steps: Sequence[int]) -> list[int]:
+    """The position in the sample stream at which each segment of so many steps ends."""
     ends, step, sample = [], 0, 0
-    for stage in stages:
-        rounds, rest = divmod(stage.steps, len(stage.pattern))
-        sample += rounds * sum(c.batch for c in stage.pattern)
-        sample += sum(stage.pattern[(step + i) % len(stage.pattern)].batch for i in range(rest))
-        step += stage.steps
+    for segment, count in zip(segments, steps, strict=True):
+        batches = [cell.batch for cell in segment.pattern]
+        rounds, rest = divmod(count, len(batches))
+        sample += rounds * sum(batches)
+        sample += sum(batches[(step + i) % len(batches)] for i in range(rest))
+        step += count
         ends.append(sample)
     return ends

@@ -53,8 +53,6 @@ class Grids:
     def fitted(self, scale: Scale) -> Scale:
         """The scale of the rounded shape; `scale` itself where rounding to whole frames and pixels is all it takes."""
         full = self.baseline
-        if scale.time == scale.area == 1:
-            return scale
         plain = scale.frames(full.frames), scale.size(full.size)
         found = (
             nearest_multiple(full.frames * scale.time, self._frames_multiple) or plain[0],
@@ -107,7 +105,7 @@ def nearest_multiple(value: Fraction | float, multiple: int) -> int:
     half = Fraction(1, 2)
     if multiple == 1:
         return math.floor(value + half)
-    return max(0, math.ceil(Fraction(value) / multiple - half)) * multiple
+    return math.ceil(Fraction(value) / multiple - half) * multiple
 
 
 def check_multiples(baseline: Baseline, *, frames_multiple: int, size_multiple: int) -> None:

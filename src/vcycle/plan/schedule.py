@@ -296,7 +296,7 @@ class Plan(Sequence[Step]):
             else:
                 high = middle
         index = part.first_step + low
-        after = self._parts[min(bisect_right(self._first_steps, index) - 1, len(self._parts) - 1)]
+        after = self._parts[bisect_right(self._first_steps, index) - 1]
         return self._law(after, min(index, len(self) - 1))
 
     # Shapes and work ---------------------------------------------------------------------------------
