@@ -21,7 +21,7 @@ def release(version: str) -> tuple[int, ...]:
 def floors() -> dict[str, tuple[int, ...]]:
     """The lower bounds of all dependencies and extras, without the tools of developers."""
     extras = PROJECT["optional-dependencies"]
-    required = [*PROJECT["dependencies"], *(line for name in extras.keys() - {"dev"} for line in extras[name])]
+    required = [*PROJECT["dependencies"], *(line for name in extras.keys() - {"dev", "test"} for line in extras[name])]
     found = [
         re.fullmatch(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)(,<\d+)?", line) for line in required if "vcycle[" not in line
     ]

@@ -58,7 +58,8 @@ def _nothing_is_left(processes):
     before = len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    assert (processes(), len(os.listdir("/proc/self/fd"))) == (set(), before)
+    assert processes() == set()
+    assert len(os.listdir("/proc/self/fd")) <= before  # what an earlier test left may be closed by now
 
 
 def test_clips_lie_in_shared_memory_and_are_not_copied():

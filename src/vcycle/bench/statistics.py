@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["Interval", "Verdict", "clip_interval", "mean", "no_worse", "paired_bootstrap", "spread", "welch_interval"]
 
 Verdict = Literal["shown", "not shown", "shown worse"]
+
+_AT_ONCE = 60_000
+"""Values of resampled seeds and clips in memory: few enough for a cache."""
+_FEW = 300
+"""Seeds and clips of a resample, below which all of a block are drawn at once."""
 
 
 class Interval(NamedTuple):
@@ -126,14 +132,34 @@ def paired_bootstrap(
     known = ~np.isnan(differences)
     values = np.where(known, differences, 0.0)
     generator = np.random.default_rng(0)
+    block = max(1, _AT_ONCE // (seeds + clips))
     drawn = []
-    for _ in range(resamples):
-        of_seeds = np.bincount(generator.integers(seeds, size=seeds), minlength=seeds)
-        of_clips = np.bincount(generator.integers(units, size=units), minlength=units)[of]
-        if counted := of_seeds @ known @ of_clips:
-            drawn.append(of_seeds @ values @ of_clips / counted)
-    low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
+    for start in range(0, resamples, block):
+        rows = min(block, resamples - start)
+        if seeds + units < _FEW:
+            chosen = generator.integers([seeds] * seeds + [units] * units, size=(rows, seeds + units))
+        else:  # the same numbers, faster for long rows
+            chosen = np.empty((rows, seeds + units), dtype=np.int64)
+            for row in chosen:
+                row[:seeds] = generator.integers(seeds, size=seeds)
+                row[seeds:] = generator.integers(units, size=units)
+        of_seeds = _counted(chosen[:, :seeds], seeds)
+        of_units = _counted(chosen[:, seeds:], units)
+        of_clips = of_units if clusters is None else of_units[:, of]
+        counted = np.einsum("rc,rc->r", of_seeds @ known, of_clips)
+        total = np.einsum("rc,rc->r", of_seeds @ values, of_clips)
+        drawn.append(total[counted > 0] / counted[counted > 0])
+    low, high = np.quantile(np.concatenate(drawn), [(1 - confidence) / 2, (1 + confidence) / 2])
     return Interval(float(np.nanmean(differences)), float(low), float(high), confidence)
+
+
+def _counted(chosen: "NDArray[np.int64]", units: int) -> "NDArray[np.float64]":
+    """How often each row has each number below `units`."""
+    import numpy as np
+
+    rows = len(chosen)
+    places = (chosen + units * np.arange(rows)[:, None]).ravel()
+    return np.bincount(places, minlength=units * rows).reshape(rows, units).astype(np.float64)
 
 
 def no_worse(intervals: Sequence[Interval], margin: float) -> Verdict:
