@@ -64,8 +64,8 @@ def _verdicts(found: Mapping[str, Any]) -> list[str]:
         verdict = {"shown": "shown", "not shown": "inconclusive", "shown worse": "refuted"}[gain["no_worse"]]
         shown.append(
             f"- `{found['plan']}` minus {reference}: "
-            f"{signed(measure['scale'] * gain['paired']['difference'], measure['digits'])} {measure['points']} (95 % CI "
-            f"{_range(gain['paired'], measure)} over seeds and {measure['samples']}, "
+            f"{signed(measure['scale'] * gain['paired']['difference'], measure['digits'])} {measure['points']} "
+            f"(95 % CI {_range(gain['paired'], measure)} over seeds and {measure['samples']}, "
             f"{_range(gain['difference'], measure)} over seeds alone); "
             f"non-inferiority (margin {measure['scale'] * found['margin']:g} {measure['points']}): {verdict}."
         )

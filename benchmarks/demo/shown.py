@@ -55,11 +55,10 @@ def _lengths() -> str:
 
 def _rates() -> str:
     """Accuracy on validation of the constant shape under other LR schedules, and processor time."""
-    rates = ["", ", cosine from 0.06", ", 0.06 with a drop"]
-    rows = [
-        [rate.strip(", ") or "cosine from 0.1", *(_tried(f"{CONSTANT}@{length}{rate}") for length in ("0.8", "1", "1.2"))]
-        for rate in rates
-    ]
+    lengths, rows = ("0.8", "1", "1.2"), []
+    for rate in ("", ", cosine from 0.06", ", 0.06 with a drop"):
+        tried = (_tried(f"{CONSTANT}@{length}{rate}") for length in lengths)
+        rows.append([rate.strip(", ") or "cosine from 0.1", *tried])
     return table(["LR", "0.8 lengths", "1 length", "1.2 lengths"], rows)
 
 

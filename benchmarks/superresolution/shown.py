@@ -43,9 +43,7 @@ def _clips() -> str:
     """What each plan gains over bicubic interpolation on each clip, over seeds."""
     rows = []
     for number, (name, bicubic) in enumerate(CLIPS.items()):
-        gains = (
-            [run["each"][number] - bicubic for run in _runs("study", arm)] for arm in (CONSTANT, CONTROL, PLAN)
-        )
+        gains = ([run["each"][number] - bicubic for run in _runs("study", arm)] for arm in (CONSTANT, CONTROL, PLAN))
         rows.append([name, f"{bicubic:.2f}", *(f"{signed(fmean(of), 2)} ± {stdev(of):.2f}" for of in gains)])
     mean = [signed(_gain(arm), 2) for arm in (CONSTANT, CONTROL, PLAN)]
     rows.append(["**mean**", f"{fmean(CLIPS.values()):.2f}", *mean])
@@ -121,5 +119,3 @@ def sentences() -> dict[str, list[str]]:
             f"was {_former(PLAN, CONTROL).replace(' ', ' dB ', 1)} against its control",
         ],
     }
-
-

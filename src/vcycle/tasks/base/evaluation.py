@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["Evaluator", "Measure", "Scope", "TaskEvaluation"]
 
 Scope = Literal["validation", "comparison", "full"]
-"""What an evaluator takes: `validation`, during training, may take a few of the items, and one view of each; `comparison`,
-on the test split of `vcycle compare`, takes all items, and one view of each; `full` takes all views."""
+"""What an evaluator takes: `validation`, during training, may take a few of the items, and one view of each;
+`comparison`, on the test split of `vcycle compare`, takes all items, and one view of each; `full` takes all views."""
 
 
 @dataclass(frozen=True, kw_only=True)

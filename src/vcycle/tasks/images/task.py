@@ -107,7 +107,9 @@ class ImagesTask(ClassificationTask[ImagesRecipe]):
 
         return objective_of(recipe, classes, ImageObjective)
 
-    def evaluator(self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, scope: Scope) -> "ImageEvaluator":
+    def evaluator(
+        self, recipe: ImagesRecipe, dataset: Any, classes: Sequence[str], *, scope: Scope
+    ) -> "ImageEvaluator":
         """Accuracy over images, with the recipe's crops, or the center crop of each."""
         from vcycle.tasks.images.evaluate import ImageEvaluator
 
