@@ -238,7 +238,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any
             process.start()
         try:
             found: dict[int, Any] = {}
-            until = time.monotonic() + 120
+            until = time.monotonic() + 600
             while len(found) < world:
                 dead = [process.exitcode for process in ranks if process.exitcode]  # before what it has sent is read
                 try:

@@ -107,7 +107,7 @@ def test_a_missing_torch_or_decoder_is_reported_not_raised() -> None:
         (["training.batch=2"], "without a recipe, only data=FOLDER is accepted"),
         (["data="], "'data=': without a recipe, only data=FOLDER is accepted"),
         (["tiny.yaml", "data="], "override 'data=': the value is missing; accepted: data=VALUE, data=null for none"),
-        ([""], "an argument is empty, as the value of a variable that is not set is"),
+        ([""], "an argument is empty: is a shell variable unset?"),
         (["nothing/here"], "no recipe 'nothing/here'"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_name_with_an_end_of_line_or_a_code_for_the_terminal_stays_one_line_an
 @pytest.mark.parametrize(("arguments", "shown"), [(["check", ""], "an argument"), (["train", "x", "--out="], "--out=")])
 def test_an_empty_argument_is_refused_before_it_means_the_current_folder(arguments, shown, capsys):
     assert process.run(lambda **_: pytest.fail("ran"), arguments) == 2
-    said = f"error: {shown} is empty, as the value of a variable that is not set is\n"
+    said = f"error: {shown} is empty: is a shell variable unset?\n"
     assert capsys.readouterr().err == said
 
 

@@ -86,16 +86,23 @@ def test_weights_bring_the_options_that_no_tensor_shows(tmp_path):
     run.mkdir()
     dumped(recipe, run)
     assert options(f"init={run}") == own  # nor does a training that begins with the run
-    assert loaded("model=videomae_l", f"init={run}").model.options == {}
+    assert loaded("model=videomae_l", f"init={run}").model.options == {"trained_clip": [16, 224], "heads": 16}
 
 
 @pytest.mark.parametrize(
     "values",
     [{"num_frames": 16, "image_size": 224, "num_attention_heads": 12}, {"num_frames": 16}, {"image_size": "x"}],
 )
-def test_options_that_are_the_models_own_or_not_told_are_not_set(tmp_path, values):
+def test_options_that_are_the_models_own_or_not_told_are_set_to_the_models_own(tmp_path, values):
     config(tmp_path, **values)
-    assert options(f"init={tmp_path}") == {}
+    recipe = loaded("model=videomae_b", f"init={tmp_path}")
+    assert recipe.model.options == {"trained_clip": [16, 224], "heads": 12}
+    text = dumped(recipe, tmp_path)
+    config(tmp_path, num_frames=8, image_size=112, num_attention_heads=6)
+    assert load_recipe(text).model == recipe.model  # what lies with the weights later does not change a run
+    (tmp_path / "config.json").write_text("damaged")
+    assert load_recipe(text).model == recipe.model
+    assert options() == {}
 
 
 def test_a_configuration_that_the_model_cannot_follow_is_refused_and_named(tmp_path):

@@ -83,7 +83,7 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
         tell(f"error: {unnamed!r} contains a NUL character, which no argument may contain")
         return 2
     if (empty := next((each for each in arguments if not each or _EMPTY.fullmatch(each)), None)) is not None:
-        tell(f"error: {empty or 'an argument'} is empty, as the value of a variable that is not set is")
+        tell(f"error: {empty or 'an argument'} is empty: is a shell variable unset?")
         return 2
     if not debug:
         warnings.showwarning = _show_warning

@@ -62,6 +62,8 @@ class Balance:
         self._size = size = len(found)
         self._counts = counts = np.bincount(found)
         self._quotas = quotas_of(counts, strength)
+        for given_away in (self._counts, self._quotas):
+            given_away.setflags(write=False)
         self._ends = np.cumsum(self._quotas)
         self._firsts = np.cumsum(counts) - counts
         self._order = np.argsort(found, kind="stable").astype(np.uint32 if size < 2**32 else np.int64)
@@ -104,7 +106,7 @@ class Balance:
             slots: Numbers in ``[0, len(self))``.
             epoch: The epoch, from 0.
             permuted: Maps each point through a permutation of its own: the points; the number of the permutation of
-                each; the size of each permutation; and what identifies each, ``(permutations, 2)``: a group, and a
+                each; the size of each permutation; and the key of each, ``(permutations, 2)``: a group, and a
                 pass over it.
         """
         groups = np.searchsorted(self._ends, slots, side="right")

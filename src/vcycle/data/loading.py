@@ -393,7 +393,7 @@ def steps(*args: Any, **kwargs: Any) -> Steps:
 def _outside() -> int:
     """The level of the line that called vcycle, as ``warnings.warn`` counts them."""
     frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith("vcycle."):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("vcycle."):
         frame, level = frame.f_back, level + 1
     return level
 

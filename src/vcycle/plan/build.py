@@ -100,7 +100,7 @@ def _whole_steps(name: str, segments: Sequence[Segment]) -> list[int]:
 
 
 def _sample_ends(segments: Sequence[Segment], steps: Sequence[int]) -> list[int]:
-    """The position in the sample stream at which each segment of so many steps ends."""
+    """The position in the sample stream at which each segment ends, given its number of steps."""
     ends, step, sample = [], 0, 0
     for segment, count in zip(segments, steps, strict=True):
         batches = [cell.batch for cell in segment.pattern]

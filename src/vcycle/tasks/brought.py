@@ -54,13 +54,12 @@ def with_brought(recipe: RecipeBase, data: Mapping[str, Any]) -> Mapping[str, An
         for dotted, value in brought.values.items():
             section, _, key = dotted.partition(".")
             base.setdefault(section, {})[key] = _plain(value)
-    if (options := options_brought_by(recipe)) is not None:
-        name, given = recipe.model.name, recipe.model.options
-        own = _read_options(name, recipe.task, given)
-        # The model's defaults stay unsaid.
-        new = {key: _plain(value) for key, value in options.values.items() if key not in given and own[key] != value}
-        if new:
-            base["model"] = {"name": name, "options": new}
+    # Every option that weights can bring is then set, to its default if need be: a run's own recipe asks no weights.
+    name, given = recipe.model.name, recipe.model.options
+    if left := [key for key in _unseen(recipe) if key not in given]:
+        options = options_brought_by(recipe)
+        values = {**_read_options(name, recipe.task, given), **({} if options is None else options.values)}
+        base["model"] = {"name": name, "options": {key: _plain(values.get(key)) for key in left}}
     return merged(base, data) if base else None
 
 
@@ -96,13 +95,8 @@ def options_brought_by(recipe: RecipeBase) -> Brought | None:
     Raises:
         CheckpointError: if the configuration beside them is damaged, or the model does not take a value in it.
     """
-    name = recipe.model.name
-    try:
-        unseen = models_of(recipe.task).find(name).unseen
-        if not unseen or recipe.init.path is None:
-            return None
-        _read_options(name, recipe.task, recipe.model.options)
-    except VcycleError:  # an unknown model or option, which is refused with the plan
+    name, unseen = recipe.model.name, _unseen(recipe)
+    if not unseen or recipe.init.path is None:
         return None
     path = Path(recipe.init.path)
     source = f"weights {path}"
@@ -122,6 +116,17 @@ def options_brought_by(recipe: RecipeBase) -> Brought | None:
     except VcycleError as error:
         raise CheckpointError(f"{source}: {error}") from None
     return Brought(values={what: read[what] for what in given}, source=source) if given else None
+
+
+def _unseen(recipe: RecipeBase) -> Mapping[str, Callable[[Mapping[str, Any]], Any]]:
+    """The options of a recipe's model that its initial weights may bring; none without such weights."""
+    name = recipe.model.name
+    try:
+        unseen = models_of(recipe.task).find(name).unseen
+        _read_options(name, recipe.task, recipe.model.options)
+    except VcycleError:  # an unknown model or option, which is refused with the plan
+        return {}
+    return {} if recipe.init.path is None else unseen
 
 
 def tell(recipe: RecipeBase, brought: Brought | None, on_message: Callable[[str], None]) -> None:

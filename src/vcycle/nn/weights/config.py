@@ -27,8 +27,10 @@ def config_beside(path: Path) -> Path | None:
         path: Their file or folder.
     """
     file = weights_file(path) or path
+    if file.name not in _SAVED:
+        return None
     config = file.with_name(_CONFIG)
-    return config if file.name in _SAVED and config.exists() else None
+    return config if config.exists() else None
 
 
 def read_config(file: Path) -> dict[str, Any]:

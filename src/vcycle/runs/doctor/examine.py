@@ -9,7 +9,7 @@ from typing import Any
 
 from vcycle.config.recipe import RecipeBase
 from vcycle.data.locations import Location, location
-from vcycle.errors import RecipeError, VcycleError
+from vcycle.errors import VcycleError
 from vcycle.runs.doctor import disk, installed, machine
 from vcycle.runs.doctor.finding import LEVELS, Finding
 from vcycle.tasks.base import Task, tasks
@@ -54,7 +54,7 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
         found = _data(recipe, location(place))
         root = None if recipe is None else getattr(recipe.data, "root", None)  # of the files that a list names
         files = location(root or place)
-        findings += [found] if found.level == "stop" else [found, disk.data_disk(files)]
+        findings += found if found[0].level == "stop" else [*found, disk.data_disk(files)]
         places += [str(path) for path in (location(place), files, files.parent)]
     findings += [*machine.memory(), *(machine.compute(recipe) if torch.level == "ok" else [])]
     findings += [
@@ -67,21 +67,23 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
     return Examination(findings=tuple(ordered), about=_about(torch.level == "ok"), places=tuple(places))
 
 
-def _data(recipe: RecipeBase | None, place: Location) -> Finding:
+def _data(recipe: RecipeBase | None, place: Location) -> list[Finding]:
     """Whether the data is there, the recipe's task can read it, and the recipe fits it, such as its class weights."""
     try:
         if recipe is None:
             if not (place.is_dir() or place.is_file()):
                 raise VcycleError(f"{place}: no such folder or list file")
-            return Finding(level="ok", about="data", found=str(place))
+            return [Finding(level="ok", about="data", found=str(place))]
         task: Task[Any, Any] = tasks[recipe.task]
         splits = task.find(recipe, Path())
-        task.check(recipe, splits, fresh=False)  # what a resume checks: opens no file
-        return Finding(level="ok", about="data", found=f"{place}: {task.describe(recipe, splits)}")
-    except RecipeError as error:
-        return Finding(level="stop", about="recipe", found=str(error))
     except VcycleError as error:
-        return Finding(level="stop", about="data", found=str(error), change="give another folder: data=FOLDER")
+        return [Finding(level="stop", about="data", found=str(error), change="give another folder: data=FOLDER")]
+    found = [Finding(level="ok", about="data", found=f"{place}: {task.describe(recipe, splits)}")]
+    try:
+        task.check(recipe, splits, fresh=False)  # what a resume checks: opens no file
+    except VcycleError as error:
+        found.append(Finding(level="stop", about="recipe", found=str(error)))
+    return found
 
 
 def _about(torch_works: bool) -> dict[str, object]:

@@ -124,7 +124,7 @@ class Evaluator(ABC):
         return f"{result.headline} on {split}"
 
     def warning(self, result: "EvalResult") -> str | None:
-        """A warning if the result is worse than a trivial baseline; None otherwise."""
+        """A warning if the result is worse than a trivial baseline or of too few items; None otherwise."""
         return None
 
     def per_item(self, found: Sequence[Any]) -> list[float | None] | None:

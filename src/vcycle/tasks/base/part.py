@@ -16,7 +16,7 @@ R = TypeVar("R", bound=RecipeBase)
 
 
 class Part(ABC, Generic[R, F]):
-    """Base class of the parts of a task. Their methods take the recipe first; the defaults suit simple tasks."""
+    """Base class of the parts of a task. The defaults suit simple tasks."""
 
     name: ClassVar[str]
     """The value of a recipe's `task` key."""

@@ -33,7 +33,7 @@ Objective = TypeVar("Objective", bound="Recognition")
 __all__ = ["VideoEvaluator", "center_view", "objective_of", "scoring_of", "view_loader", "views_of"]
 
 _FEW = 100
-"""Videos below which the 95 % interval of an accuracy is wider than ten points to either side."""
+"""Videos below which the 95 % interval of an accuracy can be wider than ten points to either side."""
 _FEWEST_BATCHES = 8
 """Minimum number of batches of a small dataset, so that as many ranks have work. The batch size must not depend on the
 number of ranks, because it affects the last digits of the results."""

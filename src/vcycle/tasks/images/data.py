@@ -1,7 +1,6 @@
 """The images of a recipe. Needs no torch."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vcycle.data.layouts import VideoList, read_folder
 from vcycle.data.layouts.files import PICTURES, accepted
@@ -11,9 +10,6 @@ from vcycle.errors import DataError, RecipeError
 from vcycle.tasks.base import Progress, Splits
 from vcycle.tasks.images.recipe import ImagesRecipe
 from vcycle.utils.extras import check_installed
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["check_images", "every_image", "find_images"]
 
