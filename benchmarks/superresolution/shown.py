@@ -113,8 +113,8 @@ def sentences() -> dict[str, list[str]]:
             f"{times(control['speedup'])} faster than its control",
             f"better than bicubic interpolation by {gains[0]} dB (constant shape), {gains[1]} dB (control) and "
             f"{gains[2]} dB (hierarchical)",
-            f"the range over five turns is {low} to {high}. Its FLOPs predict {times(constant_work / plan_work, 2)}. The "
-            f"processor times of the whole trainings give {times(constant['cpu_speedup'], 2)} and "
+            f"the range over five turns is {low} to {high}. Its FLOPs predict {times(constant_work / plan_work, 2)}. "
+            f"The processor times of the whole trainings give {times(constant['cpu_speedup'], 2)} and "
             f"{times(control['cpu_speedup'], 2)}.",
             f"was {_former(PLAN, CONTROL).replace(' ', ' dB ', 1)} against its control",
         ],
