@@ -119,7 +119,7 @@ def test_a_page_is_whole_and_fetches_nothing(page):
     for words in (
         "cascade",
         "T·S/2",
-        "120 of 825",
+        "120 of 675",
         "3 of ",
         "a &amp; &lt;b&gt;.mp4",
         "&lt;disk&gt;",
@@ -140,7 +140,7 @@ def test_the_summary_is_a_markdown_table_too(page, capsys):
     head, rule, row, *rest = capsys.readouterr().out.splitlines()
     assert head.startswith("| run | plan | steps |")
     assert rule.count("|") == head.count("|")
-    assert row.startswith("| two\\|2 | constant | 120 of 825 | 960 | 60.0 s | 10.0% |")
+    assert row.startswith("| two\\|2 | constant | 120 of 675 | 960 | 60.0 s | 10.0% |")
     assert "| test 90.0% |" in row
     assert rest[1].startswith("test (two|2): 10 clips, `evaluation.size` 32, long words")
     assert rest[3:6] == ["```sh", "vcycle train demo/digits plan='a b'", "```"]
