@@ -323,3 +323,27 @@ def test_of_a_very_short_training_no_step_is_left_to_warm_up(fast: Baseline) -> 
     assert plan.baseline.warmup is None
     assert plan[0].lr == pytest.approx(8e-4)
     assert plan[0].lr_of("flow") == pytest.approx(0.125 * 8e-4)
+
+
+@pytest.mark.parametrize(
+    ("frames", "mirrored", "expected"),
+    [(12, False, [6, 9, 12]), (14, False, [7, 10, 14]), (14, True, [6, 10, 14]), (8, False, [6, 8])],
+)
+def test_default_frames_are_half_to_all_at_least_six_and_even_where_mirrored(
+    reds: Baseline, frames: int, mirrored: bool, expected: list[int]
+) -> None:
+    plan = superresolution(reds.with_(frames=frames), nesting="temporal", mirrored=mirrored)
+    assert [stage.base.frames for stage in plan.stages] == expected
+    assert (plan.mirrored, plan.notes) == (mirrored, ())
+    assert Plan.from_json(plan.to_json()).mirrored is mirrored
+
+
+def test_default_frames_that_a_model_cannot_take_are_rounded_with_a_note_and_odd_sides_are_taken(
+    reds: Baseline,
+) -> None:
+    plan = superresolution(reds.with_(frames=20, size=65), frames_multiple=4)
+    assert sorted(set(grids(plan))) == [(32, 8), (32, 16), (32, 20), (65, 8), (65, 16), (65, 20)]
+    assert plan.notes[:2] == (
+        "frames 10 is rounded to 8, a multiple of 4",
+        "frames 15 is rounded to 16, a multiple of 4",
+    )
