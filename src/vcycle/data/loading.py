@@ -27,8 +27,8 @@ from vcycle.plan import Plan, Step
 
 __all__ = ["TIMEOUT", "Loader", "PlanBatches", "PlanLoader", "Steps", "loader", "steps"]
 
-P = ParamSpec("P")
-T = TypeVar("T")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 TIMEOUT = 60.0
 """Default seconds that a worker may take for a sample."""
@@ -365,10 +365,10 @@ def loader(
     return PlanLoader(dataset, sampler, workers=workers, timeout=timeout, prefetch=prefetch, pin_memory=pin_memory)
 
 
-def _takes_those_of(other: Callable[P, Any]) -> Callable[[Callable[..., T]], Callable[P, T]]:
+def _takes_those_of(other: Callable[_P, Any]) -> Callable[[Callable[..., _T]], Callable[_P, _T]]:
     """Give a function the signature of another, which it passes its arguments to."""
 
-    def give(function: Callable[..., T]) -> Callable[P, T]:
+    def give(function: Callable[..., _T]) -> Callable[_P, _T]:
         returned = signature(function).return_annotation
         function.__signature__ = signature(other).replace(return_annotation=returned)  # type: ignore[attr-defined]
         return function

@@ -95,10 +95,9 @@ def options_brought_by(recipe: RecipeBase) -> Brought | None:
     Raises:
         CheckpointError: if the configuration beside them is damaged, or the model does not take a value in it.
     """
-    name, unseen = recipe.model.name, _unseen(recipe)
-    if not unseen or recipe.init.path is None:
+    if recipe.init.path is None or not (unseen := _unseen(recipe)):
         return None
-    path = Path(recipe.init.path)
+    name, path = recipe.model.name, Path(recipe.init.path)
     source = f"weights {path}"
     if (text := _recipe_of(path)) is not None:
         model = _mapping(_mapping(_yaml(text)).get("model"))
@@ -120,13 +119,15 @@ def options_brought_by(recipe: RecipeBase) -> Brought | None:
 
 def _unseen(recipe: RecipeBase) -> Mapping[str, Callable[[Mapping[str, Any]], Any]]:
     """The options of a recipe's model that its initial weights may bring; none without such weights."""
+    if recipe.init.path is None:
+        return {}
     name = recipe.model.name
     try:
         unseen = models_of(recipe.task).find(name).unseen
         _read_options(name, recipe.task, recipe.model.options)
     except VcycleError:  # an unknown model or option, which is refused with the plan
         return {}
-    return {} if recipe.init.path is None else unseen
+    return unseen
 
 
 def tell(recipe: RecipeBase, brought: Brought | None, on_message: Callable[[str], None]) -> None:
