@@ -87,11 +87,13 @@ def test_a_forked_process_does_not_inherit_the_lock(elsewhere, tmp_path):
     """A worker that outlives its killed parent for a moment must not keep others out."""
     mine, theirs = FORK.Pipe()
 
+    def outlive():
+        theirs.send(os.getpid())  # by now it has let go of the lock: a fork has it for a moment
+        signal.pause()
+
     def hold():
         with file_lock(tmp_path / "lock"):
-            orphan = FORK.Process(target=signal.pause)
-            orphan.start()
-            theirs.send(orphan.pid)
+            FORK.Process(target=outlive).start()
             signal.pause()
 
     parent = FORK.Process(target=hold)
