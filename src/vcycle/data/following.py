@@ -12,6 +12,7 @@ from torch import Tensor
 from vcycle.data.grids import Grid, GridSampler
 from vcycle.data.info import VideoInfo
 from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of, named
+from vcycle.data.rate_watch import RateWatch
 from vcycle.data.resampled import Layout, check_layout, layout_meant
 from vcycle.data.sampler import check_plan, check_ranks, check_steps
 from vcycle.data.source import resample
@@ -92,6 +93,9 @@ def follow(
         DataError: If ``layout`` is unknown. During iteration: if the stream ends before the plan and cannot start
             again, its clips are smaller than a step's shape or not five-dimensional, or its batches cannot be joined:
             they differ in structure or type.
+
+    Warns:
+        UserWarning: Once, in a loop that never sets an LR, as ``steps`` does.
     """
     check_plan(plan, "vcycle.follow(stream, plan)")
     check_steps(plan, start, len(plan))
@@ -110,12 +114,14 @@ def _steps(
     supply: _Supply, fitted: _Fitted, shares: Iterator[tuple[Step, int]], start: int
 ) -> Iterator[tuple[Step, Any]]:
     joined = Joiner(fitted.device)
+    watch = RateWatch()
     for step, share in shares:
         drawn = supply.take(share, step)
         if step.index < start:
             deque(drawn, maxlen=0)  # discarded, a batch at a time
             continue
         parts = list(drawn)
+        watch.see(step)
         # Resized before they are joined: the coarse clips of a large batch take far less memory.
         yield step, joined(parts, supply.clips_at, [fitted(clips_in(part, supply.clips_at), step) for part in parts])
 

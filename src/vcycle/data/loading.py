@@ -19,11 +19,13 @@ from vcycle.data.composed import looked_through
 from vcycle.data.grids import GridSampler
 from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Work
+from vcycle.data.rate_watch import RateWatch
 from vcycle.data.resampled import Layout, ResampledDataset
 from vcycle.data.sampler import PlanBatchSampler, check_plan
 from vcycle.data.training import TrainingWork
 from vcycle.errors import CheckpointError, DataError
 from vcycle.plan import Plan, Step
+from vcycle.utils.stack import outside
 
 __all__ = ["TIMEOUT", "Loader", "PlanBatches", "PlanLoader", "Steps", "loader", "steps"]
 
@@ -69,7 +71,7 @@ class Loader:
             )
         if workers and sys.platform != "linux":
             warnings.warn(
-                f"workers={workers}: worker processes need Linux; loading in the main process", stacklevel=_outside()
+                f"workers={workers}: worker processes need Linux; loading in the main process", stacklevel=outside()
             )
             workers = 0
         self.work = work
@@ -239,6 +241,7 @@ class Steps(Iterator[tuple[Step, Any]]):
         self._plan = batches.plan
         self._left = len(batches)
         self._batches = iter(batches)
+        self._watch = RateWatch()
 
     def __len__(self) -> int:
         """Return the number of steps that are left."""
@@ -253,7 +256,9 @@ class Steps(Iterator[tuple[Step, Any]]):
         index = self._batches.step
         batch = next(self._batches)
         self._left -= 1
-        return self._plan[index], batch
+        step = self._plan[index]
+        self._watch.see(step)
+        return step, batch
 
     def close(self) -> None:
         """Stop, and end the worker processes."""
@@ -347,7 +352,7 @@ def loader(
         warnings.warn(
             f"the plan is made for {made_for.clips:,} clips, but the dataset has {len(dataset):,}: its steps and "
             f"LR schedule cover {made_for.epochs:g} epochs of the former; use Baseline(clips={len(dataset)})",
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
     sampler = PlanBatchSampler(
         plan,
@@ -384,18 +389,14 @@ def steps(*args: Any, **kwargs: Any) -> Steps:
     tuples, a dict for dicts, a ``Batch`` for a ``VideoDataset``. Workers end with the last step, on ``close()``, or
     when the iterator is deleted, as after leaving a ``for`` loop.
 
+    Warns:
+        UserWarning: Once, in a loop that never sets an LR, as without ``vcycle.apply``: eight updates after the plan's
+            LR has changed, every optimizer still has that of its first update, and no LR scheduler.
+
     Example:
         ``for step, (clips, labels) in steps(dataset, plan): ...``
     """
     return Steps(loader(*args, **kwargs))
-
-
-def _outside() -> int:
-    """The level of the line that called vcycle, as ``warnings.warn`` counts them."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("vcycle."):
-        frame, level = frame.f_back, level + 1
-    return level
 
 
 def _is_indexable(dataset: Any) -> bool:
