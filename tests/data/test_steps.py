@@ -248,13 +248,14 @@ def test_a_sampler_that_would_be_sharded_again_says_so_where_there_are_several_r
     sampler = PlanBatchSampler(PLAN, 12)
     assert getattr(sampler, "batch_size", None) is None
     assert len(list(DataLoader(Asked(), batch_sampler=sampler))) == len(PLAN)
-    with pytest.raises(PlanError, match=r"each of the 2 ranks its slice .* must not be sharded again"):
+    with pytest.raises(PlanError, match=r"each of the 2 ranks its slice .* must not be sharded or dispatched again"):
         getattr(PlanBatchSampler(PLAN, 12, rank=0, world=2), "batch_size", None)  # as Accelerate reads it
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "0")
     for each in (sampler, PlanBatchSampler(PLAN, 12, rank=0, world=1)):
         with pytest.raises(PlanError, match="use_distributed_sampler=False"):
             hasattr(each, "batch_size")  # as Lightning does
+        assert not hasattr(each, "sampler")  # Fabric asks to set an epoch
         assert len(list(DataLoader(Asked(), batch_sampler=each))) == len(PLAN)
 
 

@@ -7,6 +7,7 @@ leaves a checkpoint there after every step. The same code runs under torchrun, o
 import importlib.util
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -223,14 +224,21 @@ def plan_trainer(trace, folder, convert=True, optimizers=None, **arguments):
     )
 
 
-def _accelerate_shards_again():
+def _accelerate_prepares_the_loader(**dataloader):
     from accelerate import Accelerator
+    from accelerate.utils import DataLoaderConfiguration
 
     sampler = vcycle.data.PlanBatchSampler(PLAN, len(Clips()))
-    Accelerator(cpu=True).prepare(torch.utils.data.DataLoader(Clips(), batch_sampler=sampler))
+    accelerator = Accelerator(cpu=True, dataloader_config=DataLoaderConfiguration(**dataloader))
+    accelerator.prepare(torch.utils.data.DataLoader(Clips(), batch_sampler=sampler))
 
 
-REFUSED_ON_TWO = {"accelerate": _accelerate_shards_again}
+REFUSED_ON_TWO = {
+    "accelerate": [
+        partial(_accelerate_prepares_the_loader, **options)
+        for options in ({}, {"dispatch_batches": True}, {"dispatch_batches": True, "split_batches": True})
+    ]
+}
 """What would go wrong on several ranks alone, by setup."""
 
 

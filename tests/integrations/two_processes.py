@@ -39,7 +39,9 @@ def main(folder, names):
             # The other rank may wait for this one: end both.
             torch.save({name: traceback.format_exc()}, folder / f"{rank}.pt")
             os._exit(1)
-    found["refusals"] = {name: refusal_of(call) for name, call in setups.REFUSED_ON_TWO.items() if name in names}
+    found["refusals"] = {
+        name: [refusal_of(call) for call in calls] for name, calls in setups.REFUSED_ON_TWO.items() if name in names
+    }
     distributed.destroy_process_group()
     torch.save(found, folder / f"{rank}.pt")
 

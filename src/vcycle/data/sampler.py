@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from vcycle.plan import Plan, rank_slice
 from vcycle.utils.ranks import rank_and_world
 
 if TYPE_CHECKING:
+    from torch.utils.data import Sampler
+
     from vcycle.plan import Step
 
 __all__ = ["PlanBatchSampler", "check_plan", "check_ranks", "check_steps"]
@@ -130,14 +133,31 @@ class PlanBatchSampler:
                 gives each rank its slice already. Sharded again, ranks would get different shapes at the same step.
             AttributeError: In one process.
         """
+        self._refuse_sharding()
+        raise AttributeError("PlanBatchSampler has no one batch_size: it varies over the plan")
+
+    @property
+    def sampler(self) -> Sampler[int]:
+        """Absent: the plan orders the samples.
+
+        Raises:
+            PlanError: On several ranks, if Accelerate reads it, as it does when it prepares a loader. With
+                ``dispatch_batches=True`` it would join several batches on one rank and cut them for the others.
+                Other code reads it to set an epoch.
+            AttributeError: Otherwise.
+        """
+        if sys._getframe(1).f_globals.get("__name__", "").startswith("accelerate."):
+            self._refuse_sharding()
+        raise AttributeError("PlanBatchSampler has no sampler: the plan orders the samples")
+
+    def _refuse_sharding(self) -> None:
         world = max(self.world, rank_and_world()[1])
         if world > 1:
             raise PlanError(
                 f"PlanBatchSampler already gives each of the {world} ranks its slice of every batch, and must not be "
-                "sharded again: leave its loader out of Accelerator.prepare, or pass use_distributed_sampler=False in "
-                "Lightning and Fabric"
+                "sharded or dispatched again: leave its loader out of Accelerator.prepare, or pass "
+                "use_distributed_sampler=False in Lightning and Fabric"
             )
-        raise AttributeError("PlanBatchSampler has no one batch_size: it varies over the plan")
 
     def requests(self, step: Step) -> list[SampleRequest]:
         """Return this rank's requests of one step."""
