@@ -1,6 +1,7 @@
 """Video transformers at every shape of a plan: exact at their own shape, right at the others."""
 
 import copy
+import importlib
 import io
 import pickle
 import threading
@@ -217,6 +218,30 @@ def test_a_copy_follows_its_own_clips_and_pickles(name):
         fresh = any_shape(built(name))
         fresh.load_state_dict(torch.load(saved, weights_only=True))
         assert torch.equal(logits(fresh, small), expected)
+
+
+def copies_on(monkeypatch, model, number):
+    """The copies that nn.DataParallel makes of a model, each with weights of its own, but all on the CPU."""
+    parallel = importlib.import_module("torch.nn.parallel.replicate")
+
+    def broadcast(tensors, devices, detach=False):
+        return [[tensor.clone() for tensor in tensors] for _ in devices]
+
+    monkeypatch.setattr(parallel, "_broadcast_coalesced_reshape", broadcast)
+    monkeypatch.setattr(parallel, "_get_device_index", lambda device, *_: device)
+    return parallel.replicate(model, range(number))
+
+
+def test_copies_of_data_parallel_use_their_own_weights_and_clips(monkeypatch, name):
+    model = any_shape(built(name))
+    small = torch.randn(1, 3, FRAMES // 2, SIZE // 2, SIZE // 2)
+    with torch.no_grad():
+        expected = logits(model, small)
+        copies = copies_on(monkeypatch, model, 2)
+        logits(model, torch.randn(1, 3, FRAMES, SIZE, SIZE))
+        for weight in model.parameters():
+            weight.zero_()
+        assert all(torch.equal(logits(each, small), expected) for each in copies)
 
 
 # What a model built for the small shape computes with the tables of the large one, resampled by hand.
@@ -445,6 +470,15 @@ def test_tokens_are_dropped_in_training_alone(name):
     assert torch.equal(logits(model.eval(), clips), before)
     drop_tokens(model.train(), 1.0)
     assert torch.equal(logits(model, clips), before)
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_copies_of_data_parallel_drop_no_tokens(monkeypatch, name):
+    model, clips = any_shape(built(name)).train(), torch.randn(1, 3, FRAMES, SIZE, SIZE)
+    drop_tokens(model, 0.25, first=0)
+    (copied,) = copies_on(monkeypatch, model, 1)
+    with pytest.raises(vcycle.PlanError, match="DataParallel does not say which clips"):
+        logits(copied, clips)
 
 
 def test_kept_tokens_of_vjepa2_are_rotated_by_their_own_positions():

@@ -81,7 +81,18 @@ def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
         if not getattr(module, "_takes_any_shape", False):
             module._takes_any_shape = True
             adapt(module)
+            for part in module.modules():
+                part._replicate_for_data_parallel = partial(_replicated, part)
     return model
+
+
+def _replicated(module: Any) -> nn.Module:
+    """A module's copy for another GPU, as ``nn.DataParallel`` makes one: its methods are the copy's own."""
+    copied: nn.Module = type(module)._replicate_for_data_parallel(module)
+    for name, value in vars(module).items():
+        if isinstance(value, partial) and value.args == (module,):
+            copied.__dict__[name] = partial(value.func, copied)
+    return copied
 
 
 def shape_constraints(model: nn.Module) -> ShapeConstraints:
@@ -255,10 +266,7 @@ def _adapt_vjepa2(model: Any) -> None:
     for attention in _rotary(model):
         attention.get_position_ids = partial(_vjepa2_positions, attention)
     model.register_forward_pre_hook(_set_vjepa2_lattice, with_kwargs=True)
-    # Referred to, but not a submodule of them.
-    dropping = drop_tokens_after(model.encoder.embeddings)
-    for module in (*_rotary(model.encoder), model.predictor):
-        module.__dict__["_dropping"] = dropping
+    drop_tokens_after(model.encoder.embeddings)
     model.predictor.register_forward_pre_hook(_refuse_dropped)
 
 
@@ -274,6 +282,9 @@ def _set_vjepa2_lattice(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     lattice = _lattice(model, clips)
     for attention in _rotary(model):
         attention._lattice = lattice
+    # Referred to, but not a submodule of them.
+    for module in (*_rotary(model.encoder), model.predictor):
+        module.__dict__["_dropping"] = model.encoder.embeddings.token_dropping
 
 
 def _vjepa2_positions(attention: Any, x: Tensor, masks: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:

@@ -69,10 +69,18 @@ class TokenDropping(nn.Module):
 
         Returns:
             ``(B, prefix + K, D)``, where K is the share of N, rounded to the nearest, and at least 1.
+
+        Raises:
+            PlanError: if it drops tokens in a copy that ``nn.DataParallel`` has made.
         """
         if not self.is_active:
             self.kept = None
             return tokens
+        if getattr(self, "_is_replica", False):
+            raise PlanError(
+                "nn.DataParallel does not say which clips of the batch a GPU has, and so which tokens it keeps; "
+                "accepted: DistributedDataParallel, one process per GPU (torchrun), or a plan that keeps all tokens"
+            )
         some: Tensor = self._some_of(tokens)
         return some
 
