@@ -201,6 +201,21 @@ def test_swapped_arguments_are_refused_with_the_call_as_it_should_be(call):
 # Ranks ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: vcycle.steps(Asked(), PLAN, worker=2), "steps() got an unexpected keyword argument 'worker'"),
+        (lambda: vcycle.steps(Asked()), "steps() missing a required argument: 'plan'"),
+        (lambda: vcycle.steps(Asked(), PLAN, 3), "steps() too many positional arguments"),
+        (lambda: vcycle.loader(Asked(), PLAN, worker=2), "loader() got an unexpected keyword argument 'worker'"),
+    ],
+)
+def test_a_wrong_argument_is_one_of_the_function_that_was_called(call, words):
+    with pytest.raises(TypeError) as refused:
+        call()
+    assert str(refused.value) == words
+
+
 def test_rank_and_world_are_those_of_the_environment_where_there_is_no_process_group(whole, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     shares = []

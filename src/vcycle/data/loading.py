@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from inspect import signature
 from typing import Any, ParamSpec, Self, TypedDict, TypeVar, Unpack
 
@@ -374,9 +375,18 @@ def _takes_those_of(other: Callable[_P, Any]) -> Callable[[Callable[..., _T]], C
     """Give a function the signature of another, which it passes its arguments to."""
 
     def give(function: Callable[..., _T]) -> Callable[_P, _T]:
-        returned = signature(function).return_annotation
-        function.__signature__ = signature(other).replace(return_annotation=returned)  # type: ignore[attr-defined]
-        return function
+        own = signature(other).replace(return_annotation=signature(function).return_annotation)
+
+        @wraps(function)
+        def named(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            try:
+                own.bind(*args, **kwargs)
+            except TypeError as error:  # Python's would name the other function
+                raise TypeError(f"{function.__name__}() {error}") from None
+            return function(*args, **kwargs)
+
+        named.__signature__ = own  # type: ignore[attr-defined]
+        return named
 
     return give
 
