@@ -79,6 +79,23 @@ def test_an_empty_argument_is_refused_before_it_means_the_current_folder(argumen
     assert capsys.readouterr().err == said
 
 
+def test_a_folder_that_is_deleted_under_a_command_is_named(tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("PWD", str(folder))
+
+    def command(args, standalone_mode):
+        folder.rmdir()
+        os.getcwd()
+
+    said = f"error: the current folder {folder} has been deleted: change to another one\n"
+    assert process.run(command, ["train"]) == 2
+    assert capsys.readouterr().err == said
+    assert process.run(lambda **_: pytest.fail("ran"), ["doctor"]) == 2
+    assert capsys.readouterr().err == said
+
+
 def test_a_fault_of_the_machine_is_the_users_to_mend(capsys):
     assert process.run(ending(PermissionError(13, "Permission denied", "/data")), []) == 2
     assert capsys.readouterr().err == "error: /data: Permission denied\n"

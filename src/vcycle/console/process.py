@@ -85,6 +85,9 @@ def run(command: Callable[..., Any], arguments: Sequence[str]) -> int:
     if (empty := next((each for each in arguments if not each or _EMPTY.fullmatch(each)), None)) is not None:
         tell(f"error: {empty or 'an argument'} is empty: is a shell variable unset?")
         return 2
+    if (gone := _deleted_folder()) is not None:  # torch's libraries end the process there
+        tell(f"error: {gone}")
+        return 2
     if not debug:
         warnings.showwarning = _show_warning
     try:
@@ -166,10 +169,23 @@ def _explain(error: Exception) -> tuple[str, int]:
         return f"this needs {error.name}, which is not installed: pip install {error.name}", 2
     if isinstance(error, MemoryError | RuntimeError) and _out_of_memory(error):
         return f"out of memory: {_line(error)}; use smaller clips, a smaller batch or a smaller model", 2
+    if isinstance(error, FileNotFoundError) and (gone := _deleted_folder()) is not None:
+        return gone, 2
     if isinstance(error, OSError) and error.errno in _OF_THE_MACHINE:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}", 2
     return f"unexpected {type(error).__name__}: {_line(error)} ({_DEBUG} shows where)", 1
+
+
+def _deleted_folder() -> str | None:
+    """The message if the folder in which the command runs has been deleted."""
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        name = os.environ.get("PWD", "")
+        shown = "" if os.path.exists(name) else f" {name}"
+        return f"the current folder{shown} has been deleted: change to another one"
+    return None
 
 
 def _out_of_memory(error: Exception) -> bool:
