@@ -30,7 +30,7 @@ _WIDE = 10
 def summary(plan: "Plan", cost: Cost | None = None) -> str:
     """One line: length, samples, and the savings over the baseline in steps and in work (by default voxels)."""
     steps, work = _saving(plan, cost)
-    than = "than" if steps[0].isdigit() or work[0].isdigit() else "as"
+    than = "than" if work[0].isdigit() else "as"
     return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
 
 
@@ -160,7 +160,7 @@ def _baseline(plan: "Plan") -> str:
 def _saving(plan: "Plan", cost: Cost | None = None) -> tuple[str, str]:
     """The steps and the work of a plan relative to its baseline, as text."""
     saving = plan.saving(cost)
-    return _times(saving.steps, "fewer", "as many", "more"), _times(saving.work, "less", "as much", "more")
+    return _times(saving.steps, "fewer", "the same number of", "more"), _times(saving.work, "less", "the same", "more")
 
 
 def _times(ratio: float, below: str, alike: str, above: str) -> str:
