@@ -5,6 +5,7 @@ import re
 import reprlib
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -164,6 +165,12 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
     (lambda: Scale.of(1, 0), "grid scale [1, 0] is out of range"),
     (lambda: Scale.of(1.5, 1), "grid scale [1.5, 1] is out of range"),
     (lambda: Scale.of(1, 1.25), "grid scale [1, 1.25] is out of range"),
+    (lambda: Scale.of(1, 1.2), "grid scale [1, 1.2] is out of range"),
+    (lambda: Scale.of(1.23, 0.5), "grid scale [1.23, 0.5] is out of range"),
+    (lambda: Scale.of(1, -0.5), "grid scale [1, -0.5] is out of range"),
+    (lambda: cascade(base(), shapes=[(1, 1.2), (1, 1)]), "grid scale [1, 1.2] is out of range"),
+    (lambda: Scale.of(1, 1, 1.23), "its share of tokens 1.23 is out of range"),
+    (lambda: Scale(1, Fraction(-1, 2)), "grid scale: its time 1, area -1/2 and tokens 1 must all be in (0, 1]"),
     (lambda: Scale.of(NAN, 1), "grid scale [nan, 1] is not a pair of finite numbers"),
     (lambda: multigrid(base(frames=1)), "grid T/4·S/2 of a 1×64² baseline is 0 frames of 32 pixels"),
     (lambda: superresolution(video(), nesting="random"), "nesting 'random' is unknown: hierarchical, synchronous"),

@@ -102,21 +102,30 @@ class Scale:
                     f"grid scale: its {name} is {value!r}, and an exact fraction is needed; "
                     "Scale.of(0.5, 0.7071) takes numbers: of the frames, and of the side"
                 )
-        if not (0 < self.time <= 1 and 0 < self.area <= 1):
+        if not all(0 < part <= 1 for part in (self.time, self.area, self.tokens)):
             raise PlanError(
-                f"grid scale [{float(self.time):g}, {math.sqrt(self.area):g}] is out of range: "
-                "the fraction of frames and the fraction of the side must both be in (0, 1]"
+                f"grid scale: its time {self.time}, area {self.area} and tokens {self.tokens} must all be in (0, 1]"
             )
-        if not 0 < self.tokens <= 1:
-            raise PlanError(f"grid scale: its share of tokens {float(self.tokens):g} is out of range: (0, 1]")
 
     @classmethod
     def of(cls, time: float, space: float, tokens: float = 1.0) -> "Scale":
-        """The scale with `time` of the frames, `space` of the side and `tokens` of the tokens; 0.7071 means 1/√2."""
+        """The scale with `time` of the frames, `space` of the side and `tokens` of the tokens; 0.7071 means 1/√2.
+
+        Raises:
+            PlanError: if a value is not in (0, 1].
+        """
         if not (math.isfinite(time) and math.isfinite(space) and math.isfinite(tokens)):
             kept = "" if tokens == 1 else f" and a share of tokens, {tokens}"
             raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers{kept}")
-        return cls(_simple(time), _simple(space * space), _simple(tokens))
+        parts = _simple(time), _simple(space * space), _simple(tokens)
+        if space < 0 or not all(0 < part <= 1 for part in parts[:2]):
+            raise PlanError(
+                f"grid scale [{time:g}, {space:g}] is out of range: "
+                "the fraction of frames and the fraction of the side must both be in (0, 1]"
+            )
+        if not 0 < parts[2] <= 1:
+            raise PlanError(f"grid scale: its share of tokens {tokens:g} is out of range: (0, 1]")
+        return cls(*parts)
 
     @classmethod
     def each(cls, shapes: Iterable["Scale | Sequence[float]"]) -> tuple["Scale", ...]:
