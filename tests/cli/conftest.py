@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(scope="session")
-def trained(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def trained_once(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A finished run of the recipe, and what the command printed."""
     folder = tmp_path_factory.mktemp("trained")
     (folder / "tiny.yaml").write_text(RECIPE)
@@ -85,3 +86,13 @@ def trained(videos: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
         )
     assert code == 0
     return folder / "run", json.loads(printed.getvalue())
+
+
+@pytest.fixture(scope="module")
+def trained(
+    trained_once: tuple[Path, dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    """The same for one file of tests, whose commands write into it: no other file finds what they wrote."""
+    run, printed = trained_once
+    copied = shutil.copytree(run, tmp_path_factory.mktemp("trained") / "run")
+    return copied, printed | {"run": str(copied)}
