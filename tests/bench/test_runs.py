@@ -44,6 +44,25 @@ def test_a_finished_run_is_not_trained_again_and_one_of_another_recipe_is(result
     assert trained[4:] == [("constant", 0, "other"), ("constant", 1, "other")]
 
 
+def test_a_run_that_was_measured_otherwise_is_measured_again_and_its_new_line_counts(results, arms_of, run_of):
+    arms = arms_of("constant", "cascade")
+    train_all(arms, seeds=(0,), results=results, train=lambda *run: run_of(*run, each=[0.5] * 4))
+    again = []
+
+    def train(arm, seed):
+        again.append(arm.name)
+        return run_of(arm, seed, each=[0.5] * 30)
+
+    def of_few(run):
+        return len(run.each) != 30
+
+    runs, _ = train_all(arms, seeds=(0,), results=results, train=train, outdated=of_few)
+    assert again == ["constant", "cascade"]
+    assert [len(run.each) for run in runs] == [30, 30]
+    assert train_all(arms, seeds=(0,), results=results, train=train, outdated=of_few)[0] == runs
+    assert again == ["constant", "cascade"]
+
+
 def test_a_study_that_was_cut_short_goes_on_where_it_stopped(results, arms_of, run_of):
     def cut(arm, seed):
         if len(done) == 3:

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import re
+import shutil
 
 import pytest
 from rich.console import Console
@@ -110,9 +111,27 @@ def test_finished_runs_are_read_back_and_can_be_opened_from_their_folders(study,
         assert f"-seed{own.run.seed}-" in folder.name
 
 
-def test_a_clip_that_cannot_be_read_is_left_out_and_told_once(clips, make_clip, make_training, tmp_path):
-    import shutil
+def test_runs_that_were_tested_on_other_clips_are_tested_again_and_not_trained(study, recipe, tmp_path):
+    found, out = study
+    shutil.copytree(out, tmp_path / "study")
+    few, other, *rest = (json.loads(line) for line in (out / "results.jsonl").read_text().splitlines())
+    few["each"] = few["each"][:1]  # as a version did that tested on the clips of a validation
+    few["test"], few["data"] = few["each"][0], {}
+    other["data"]["test"]["names"] = "others"
+    (tmp_path / "study/results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (few, other, *rest)))
+    said, steps = [], []
+    again = compare_plans(
+        recipe, PLANS, seeds=(0, 1), out=tmp_path / "study", on_message=said.append, on_step=steps.append
+    )
+    assert again.runs == found.runs
+    assert steps == []
+    assert [line for line in said if "measured" in line] == [
+        f"{few['arm']}, seed 0, was measured on 1 of the 3 test items; it is measured again",
+        f"{other['arm']}, seed 0, was measured on other test data: their names differ; it is measured again",
+    ]
 
+
+def test_a_clip_that_cannot_be_read_is_left_out_and_told_once(clips, make_clip, make_training, tmp_path):
     shutil.copytree(clips, tmp_path / "clips")
     bad = tmp_path / "clips" / "test" / "test1"
     (bad / "00000002.png").write_bytes(b"no picture")

@@ -72,6 +72,8 @@ class ArmRun:
     without a test split or if the measure is not a mean over items."""
     references: dict[str, float] = field(default_factory=dict)
     """By split, what its evaluation measured without training (`Measure.reference`)."""
+    data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By split, what identifies its items (`Found.digest`). Empty in lines of older versions."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,7 @@ def train_all(
     seeds: Sequence[int],
     results: Path,
     train: Callable[[Arm, int], ArmRun],
+    outdated: Callable[[ArmRun], bool] = lambda _: False,
     on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
 ) -> tuple[list[ArmRun], list[Failure]]:
     """Train every arm with every seed, except runs already in the results file. A failed run does not stop the others.
@@ -101,6 +104,8 @@ def train_all(
         seeds: Seeds, shared by all arms.
         results: JSON Lines file with one line per ended run; failed runs are retried.
         train: Trains an arm with a seed.
+        outdated: Whether a run of the results file was measured otherwise than runs are now; it is then trained again,
+            and its new line counts.
         on_run: Called with each run when it ends.
 
     Returns:
@@ -121,7 +126,7 @@ def train_all(
         for seed in seeds:
             for arm in arms:
                 found: ArmRun | Failure | None = done.get((arm.name, seed, arm.key))
-                if found is None:
+                if found is None or (isinstance(found, ArmRun) and outdated(found)):
                     found = _ended(arm, seed, train)
                     file.write(**asdict(found))
                     on_run(found)

@@ -21,8 +21,9 @@ from vcycle.plan import BatchShape, Plan
 from vcycle.runs.evaluate import evaluate_all
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.left_out import left_out_in, record_left_out
+from vcycle.runs.resume_guard import how_others
 from vcycle.runs.train import config_of, probe_plans, train
-from vcycle.tasks.base import tasks
+from vcycle.tasks.base import SPLITS, tasks
 from vcycle.tasks.plans import CONSTANT, check_names, control_name
 from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.tasks.reference import Reference
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from vcycle.train.outcome import EvalResult, StepReport
 
-__all__ = ["arm_names", "compare_plans", "run_folder", "run_key", "steps_key", "train_arm"]
+__all__ = ["arm_names", "compare_plans", "outdated_in", "run_folder", "run_key", "steps_key", "train_arm"]
 
 _TURNS = 5
 """Turns in which the steps of all arms are timed."""
@@ -130,7 +131,14 @@ def compare_plans(
         return run
 
     with training_lock(out, on_message):
-        runs, failures = train_all(arms, seeds=seeds, results=out / "results.jsonl", train=train_one, on_run=on_run)
+        runs, failures = train_all(
+            arms,
+            seeds=seeds,
+            results=out / "results.jsonl",
+            train=train_one,
+            outdated=outdated_in(experiment),
+            on_run=on_run,
+        )
         environments = read_environments(out / "environments.json")
         steps = _times_of_steps(experiment, arms, runs, out, environments, fresh=fresh)
     return Comparison(
@@ -255,7 +263,39 @@ def train_arm(
         curve=[(p.seconds, p.samples, p.evaluation.value) for p in trained.curve],
         each=each,
         references={split: value for split, value in plain.items() if value is not None},
+        data=_data(experiment),
     )
+
+
+def outdated_in(experiment: Experiment) -> Callable[[ArmRun], bool]:
+    """What tells, with a message, whether a finished run was trained, validated or tested on other items than runs are.
+
+    Such a run is trained again: one whose folder is still there is tested again without a step of training, or is
+    refused if its training or validation data is other.
+    """
+    data, test = _data(experiment), experiment.splits.test
+
+    def how(run: ArmRun) -> str | None:
+        for split, now in data.items():
+            if (differs := how_others(run.data.get(split), now)) is not None:
+                return f"on other {split} data: {differs}"
+        if (run.test is None) != (test is None):
+            return "without a test split" if run.test is None else "on a test split, which the data has no more"
+        if run.each is not None and test is not None and len(run.each) != len(test):
+            return f"on {len(run.each):,} of the {len(test):,} test items"
+        return None
+
+    def outdated(run: ArmRun) -> bool:
+        if (differs := how(run)) is not None:
+            experiment.on_message(f"{run.arm}, seed {run.seed}, was measured {differs}; it is measured again")
+        return differs is not None
+
+    return outdated
+
+
+def _data(experiment: Experiment) -> dict[str, dict[str, Any]]:
+    """What identifies the items of each split."""
+    return {split: experiment.splits[split].digest() for split in SPLITS if split in experiment.splits}
 
 
 def _references(experiment: Experiment, runs: Sequence[ArmRun]) -> dict[str, Reference]:

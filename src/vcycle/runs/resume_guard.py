@@ -16,7 +16,7 @@ from vcycle.train.run import RunFolder
 from vcycle.utils.atomic import atomic_text
 from vcycle.utils.reading import read_text
 
-__all__ = ["prepare_run_folder", "refuse_missing_run"]
+__all__ = ["how_others", "prepare_run_folder", "refuse_missing_run"]
 
 _FREE = (
     "description",
@@ -84,7 +84,7 @@ def _refuse_others(run: RunFolder, recipe: RecipeBase, plan: Plan, found: Mappin
     if run.videos.is_file():
         started = read_object(run.videos)
         for split, digest in found.items():
-            if (how := _how_others(started.get(split), digest)) is not None:
+            if (how := how_others(started.get(split), digest)) is not None:
                 raise CheckpointError(
                     f"{run.path} was started with other {split} data than data.path {recipe.data.path}: {how}; the "
                     f"run used {own.data.path}"
@@ -147,8 +147,8 @@ def _value(value: Any) -> str:
     return str(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _how_others(started: Any, now: Mapping[str, Any]) -> str | None:
-    """Describe how the items of a split differ; None if they are the same."""
+def how_others(started: Any, now: Mapping[str, Any]) -> str | None:
+    """Describe how the items of a split differ, by their digests; None if they are the same or not recorded."""
     if not isinstance(started, Mapping):
         return None
     differ = {key: (had, value) for key, value in now.items() if (had := started.get(key)) != value}

@@ -9,7 +9,7 @@ from typing import Any
 from vcycle.bench.auto.candidates import Planned, Seconds, fitted
 from vcycle.bench.auto.choose import Reached
 from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
-from vcycle.bench.study import run_key, train_arm
+from vcycle.bench.study import outdated_in, run_key, train_arm
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError
 from vcycle.runs.experiment import Experiment
@@ -103,7 +103,12 @@ def pilot(
             return train_arm(held, arm, seed, out, recipe=own, callbacks=callbacks)
 
         runs, _ = train_all(
-            arms, seeds=(held.recipe.run.seed + rung,), results=out / "pilot.jsonl", train=train, on_run=on_run
+            arms,
+            seeds=(held.recipe.run.seed + rung,),
+            results=out / "pilot.jsonl",
+            train=train,
+            outdated=outdated_in(held),
+            on_run=on_run,
         )
         for run in runs:
             taken = shortened[run.arm].seconds
