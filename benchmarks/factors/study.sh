@@ -11,6 +11,7 @@ arm() { # arm NAME PLAN KEY=VALUE...
     python ../recognition/folds.py train ../auto/mhad_depth.yaml "${@:3}" --data "$VCYCLE_TEST_DATA/mhad_depth" \
         --people '^([FM]?s?[0-9]+)_' --folds 2 --plans "$2" --named "$1" --seeds "$seed" --out factors.jsonl
 }
+muon=(optimizer.name=timm.optim:Muon "optimizer.options={momentum: 0.95, nesterov: true}") # convolutions as matrices
 for seed in ${SEEDS:-30 31}; do
     arm "batch_growth 0" cascade@1 plans.cascade.batch_growth=0
     arm "batch_growth 1/3" cascade@1 plans.cascade.batch_growth=0.333
@@ -24,5 +25,13 @@ for seed in ${SEEDS:-30 31}; do
     arm "EMA, control" control:cascade@1 training.ema=0.99
     arm "twice the LR" cascade@1 training.lr=4.0e-3
     arm "twice the LR, control" control:cascade@1 training.lr=4.0e-3
+    arm "BatchNorm over the whole batch" cascade@1 --whole-batchnorm
+    for lr in 2.0e-3 1.0e-3; do
+        arm "Muon, LR $lr" cascade@1 "${muon[@]}" training.lr=$lr
+        arm "Muon, LR $lr, control" control:cascade@1 "${muon[@]}" training.lr=$lr
+    done
+    arm "Muon, constant shape" constant@1 "${muon[@]}"
     arm "constant shape, batch 11" constant@1 training.batch=11 training.lr=3.32e-3
 done
+python -m benchmarks.factors.noise ../auto/mhad_depth.yaml --data "$VCYCLE_TEST_DATA/mhad_depth" --people '^([FM]?s?[0-9]+)_' \
+    --plans cascade,control:cascade --seeds 30-31 --out noise.jsonl
