@@ -5,12 +5,13 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from benchmarks.logs import lines, mean, over, percent, table
-from benchmarks.recognition.folds import difference_of, table_of
+from benchmarks.logs import lines, mean, over, percent, table, times
+from benchmarks.recognition.folds import difference_of, ratios_of, table_of
 
-__all__ = ["tables"]
+__all__ = ["sentences", "tables"]
 
 OWN, CONTROL, CONSTANT = "cascade@1", "control:cascade@1", "constant@1"
+MUON, MUON_LONGER, MUON_CONTROL = "Muon", "Muon, 1.5 lengths", "Muon, control"
 NAMES = {
     CONSTANT: "constant shape",
     CONTROL: "its control, as short a decay as the cascade's",
@@ -28,6 +29,12 @@ NAMES = {
     "EMA, control": "control with an EMA of 0.99",
     "twice the LR": "cascade with twice the LR",
     "twice the LR, control": "control with twice the LR",
+    "BatchNorm over the whole batch": "BatchNorm over the whole batch of a step",
+    "pruning 0.5, cascade": "cascade with pruning by loss",
+    "pruning 0.5, control:cascade": "control with pruning by loss",
+    MUON: "cascade with Muon in place of AdamW",
+    MUON_LONGER: "cascade of 1.5 lengths with Muon",
+    MUON_CONTROL: "control with Muon",
 }
 
 
@@ -55,4 +62,47 @@ def _row(name: str) -> list[str]:
 def tables() -> dict[str, str]:
     """By name."""
     head = ["what is changed", "trainings", "updates", "processor time", "accuracy", "minus the cascade's (95 % CI)"]
-    return {"factors": table([*head, "minus the control's"], map(_row, NAMES))}
+    return {"factors": table([*head, "minus the control's"], map(_row, NAMES)), "noise": _noise()}
+
+
+def _noise() -> str:
+    head = ["training", "samples seen", "batch", "noise scale, coarse clips", "full clips", "cosine"]
+    rows = [
+        [
+            "cascade" if point["plan"] == "cascade" else "control",
+            percent(point["samples"] / point["of"], 0),
+            str(point["batch"]),
+            *(_clips(point["noise"][shape]) for shape in ("coarse", "full")),
+            "" if point["cosine"] is None else f"{point['cosine']:.2f}",
+        ]
+        for point in lines("factors/noise.jsonl")
+    ]
+    return table(head, rows)
+
+
+def _clips(scale: float | None) -> str:
+    return "too large to measure" if scale is None else f"{scale:,.0f}"
+
+
+@cache
+def sentences() -> dict[str, list[str]]:
+    """By page."""
+    return {
+        "benchmarks/factors/README.md": [
+            f"Muon instead of AdamW is worth {_points(MUON, OWN)} points to the cascade and "
+            f"{_points(MUON_CONTROL, CONTROL)} to its control",
+            f"The cascade of 1.5 lengths with Muon is {_points(MUON_LONGER, MUON_CONTROL)} points from the control with Muon, "
+            f"{_faster(MUON_LONGER, MUON_CONTROL)} faster, and {_points(MUON_LONGER, CONTROL)} from the control with AdamW, "
+            f"{_faster(MUON_LONGER, CONTROL)} faster",
+        ]
+    }
+
+
+def _points(plan: str, other: str) -> str:
+    found = difference_of(runs(), plan, other)
+    assert found is not None
+    return over(found._asdict())
+
+
+def _faster(plan: str, other: str) -> str:
+    return times(1 / median(ratios_of(runs(), plan, other)))

@@ -54,10 +54,13 @@ ARMS = {
     "vcycle, constant": Arm(),
     "vcycle, constant, prepared": Arm(prepared=True),
     "vcycle, cascade, prepared": Arm("cascade", prepared=True),
+    "vcycle, cascade of 1.5 lengths, prepared": Arm("cascade@1.5", prepared=True),
 }
 """All arms, the peers first."""
 PEERS = tuple(ARMS)[:3]
-FULL = (*PEERS, "vcycle, constant, prepared", "vcycle, cascade, prepared")
+TURNS = tuple(ARMS)[:-1]
+"""Those whose steps are measured in turns: a longer plan has the same steps."""
+FULL = (*PEERS, *tuple(ARMS)[-3:])
 """Those that are trained to their end: the form of the videos changes nothing but the time."""
 
 
@@ -147,22 +150,22 @@ def prepare(asked: Asked, out: Path, names: Iterable[str]) -> None:
 
 def turns(asked: Asked, out: Path, count: int) -> None:
     """Measure a part of every arm, as often as asked for; every other turn backwards."""
-    prepare(asked, out, ARMS)
+    prepare(asked, out, TURNS)
     measured = [line["arm"] for line in lines(out) if line["kind"] == "turn"]
-    done = min(measured.count(name) for name in ARMS)
-    if len(measured) != done * len(ARMS):
+    done = min(measured.count(name) for name in TURNS)
+    if len(measured) != done * len(TURNS):
         raise SystemExit(f"{out}: turn {done} was interrupted: remove its lines")
     if done >= count:
         return
     arms: dict[str, Process] = {}
     try:
-        for name in ARMS:
+        for name in TURNS:
             folder = asked.work / f"turns-{datetime.now(UTC):%H%M%S}-{name.replace(' ', '-').replace(',', '')}"
             arms[name] = Process(run_arm, asked, name, folder, count - done + 1)
         for arm in arms.values():
             arm.go(arm.about["steps"])  # starts workers, and is not counted
         for turn in range(done, count):
-            for name in list(ARMS)[:: -1 if turn % 2 else 1]:
+            for name in TURNS[:: -1 if turn % 2 else 1]:
                 about = arms[name].about
                 spent = arms[name].go(about["steps"], last=turn == count - 1)
                 write(out, {"kind": "turn", "turn": turn, "arm": name, **about, **spent._asdict()}, asked)
@@ -174,15 +177,20 @@ def turns(asked: Asked, out: Path, count: int) -> None:
 
 
 def trainings(asked: Asked, out: Path, names: Sequence[str]) -> None:
-    """Train arms to their end, those that are not in the results yet."""
+    """Train arms to their end, those whose seed is not in the results yet."""
     prepare(asked, out, names)
     for name in names:
-        if any(line["kind"] == "training" and line["arm"] == name for line in lines(out)):
+        seed = load_recipe(asked.recipe, asked.of(ARMS[name])).run.seed
+        if any(line["kind"] == "training" and (line["arm"], line["seed"]) == (name, seed) for line in lines(out)):
             continue
         folder = asked.work / f"full-{datetime.now(UTC):%H%M%S}-{name.replace(' ', '-').replace(',', '')}"
         process = Process(run_arm, asked, name, folder, None)
         spent = process.go(process.about["steps"], last=True)
-        write(out, {"kind": "training", "arm": name, **process.about, **spent._asdict(), **process.result()}, asked)
+        write(
+            out,
+            {"kind": "training", "arm": name, "seed": seed, **process.about, **spent._asdict(), **process.result()},
+            asked,
+        )
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -209,7 +217,7 @@ def per_thousand(found: Iterable[dict[str, Any]], name: str) -> list[Spent]:
 def table(measured: Sequence[dict[str, Any]], trained: Sequence[dict[str, Any]]) -> Iterable[str]:
     """The tables of the results, in Markdown."""
     turned = [line for line in measured if line["kind"] == "turn"]
-    arms = {name: per_thousand(turned, name) for name in ARMS if any(line["arm"] == name for line in turned)}
+    arms = {name: per_thousand(turned, name) for name in TURNS if any(line["arm"] == name for line in turned)}
     best = list(arms)[-1]
     yield "| per 1,000 clips | loading | training process | processor seconds | wall-clock | vcycle is faster by |"
     yield "|---|---:|---:|---:|---:|---:|"

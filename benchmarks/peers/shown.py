@@ -1,12 +1,37 @@
 """What the pages show of the peers' log."""
 
 from statistics import median
+from typing import Any
 
-from benchmarks.logs import lines, times
+from benchmarks.logs import lines, percent, table, times
 
-__all__ = ["sentences"]
+__all__ = ["sentences", "tables"]
 
 BEST = "vcycle, cascade, prepared"
+TRAININGS = {
+    "plain PyTorch": "plain PyTorch, TorchCodec",
+    "PySlowFast": "PySlowFast's dataset and loader",
+    "Hugging Face": "Hugging Face `Trainer`, PyTorchVideo",
+    "vcycle, constant, prepared": "vcycle, constant shape, prepared arrays",
+    BEST: "**vcycle, cascade, prepared arrays**",
+    "vcycle, cascade of 1.5 lengths, prepared": "vcycle, cascade of 1.5 lengths, prepared arrays",
+}
+
+
+def tables() -> dict[str, str]:
+    """Every arm trained to its end."""
+    trained = {line["arm"]: line for line in lines("peers/trainings.jsonl") if line["kind"] == "training"}
+    least = _spent(trained[BEST])
+    rows = [
+        [name, f"{run['steps']:,}", f"{_spent(run):.0f} s", times(_spent(run) / least), percent(run["accuracy"])]
+        for name, run in ((name, trained[arm]) for arm, name in TRAININGS.items())
+    ]
+    head = ["training", "updates", "processor time", "times that of the cascade", "accuracy on test"]
+    return {"trainings": table(head, rows)}
+
+
+def _spent(run: dict[str, Any]) -> float:
+    return float(run["main"] + run["loading"])
 
 
 def sentences() -> dict[str, list[str]]:

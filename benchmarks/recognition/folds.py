@@ -1,7 +1,7 @@
 """Cross-validation: every video of a set is tested by trainings that have not seen it.
 
 python folds.py train RECIPE [KEY=VALUE...] --data FOLDER --plans PLAN,PLAN --seeds 20-24 [--folds 3] [--shuffled]
-    [--people REGEX] [--named NAME] [--out folds.jsonl]
+    [--people REGEX] [--named NAME] [--whole-batchnorm] [--out folds.jsonl]
 python folds.py table RESULTS... [--times RESULTS...]
 python folds.py picture OUT.png SET=RESULTS,RESULTS...
 
@@ -9,6 +9,7 @@ The videos of each class, in the order of their names, which is that of recordin
 blocks; each is tested once. With `--people`, whose group 1 is the person in a file's name, a block has all videos of
 some people, of two folds the odd and the even ones, and intervals are over people. A training adds a line to the
 results, and those that are there already are not repeated. `--named` is what results call the plan under KEY=VALUE.
+With `--whole-batchnorm`, BatchNorm is over the whole batch of a step, in place of groups.
 """
 
 import argparse
@@ -17,8 +18,8 @@ import math
 import re
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
 from statistics import fmean, median, stdev
@@ -28,7 +29,7 @@ import numpy as np
 from torch import nn
 
 from vcycle.bench.statistics import Interval, paired_bootstrap
-from vcycle.plan import Step
+from vcycle.plan import Plan, Step
 from vcycle.report.lengths import lengths_figure
 from vcycle.runs.experiment import Experiment
 from vcycle.runs.train import train
@@ -55,6 +56,7 @@ def main() -> None:
     training.add_argument("--shuffled", action="store_true")
     training.add_argument("--people", type=re.compile, metavar="REGEX")
     training.add_argument("--named")
+    training.add_argument("--whole-batchnorm", action="store_true")
     training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
     table = commands.add_parser("table")
     table.add_argument("results", type=Path, nargs="+")
@@ -90,7 +92,8 @@ def main() -> None:
                         tested = write_lists(
                             asked.data, asked.folds, fold, place, shuffled=asked.shuffled, people=asked.people
                         )
-                        run = trained(asked.recipe, asked.overrides, place, plan, seed)
+                        change = with_whole_batchnorm if asked.whole_batchnorm else as_it_is
+                        run = trained(asked.recipe, asked.overrides, place, plan, seed, change)
                         people = {"people": Counter(tested)} if asked.people else {}
                         with asked.out.open("a", encoding="utf-8") as file:
                             file.write(json.dumps({"fold": fold, "plan": name, "seed": seed, **people, **run}) + "\n")
@@ -133,7 +136,28 @@ def person_in(line: str, people: re.Pattern[str]) -> str:
     return found[1]
 
 
-def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed: int) -> dict[str, Any]:
+def as_it_is(plan: Plan) -> Plan:
+    """The plan."""
+    return plan
+
+
+def with_whole_batchnorm(plan: Plan) -> Plan:
+    """A plan with BatchNorm over the whole batch of each step, in place of groups."""
+    stages = (
+        replace(stage, pattern=tuple(replace(cell, bn_batch=cell.batch) for cell in stage.pattern))
+        for stage in plan.stages
+    )
+    return replace(plan, stages=tuple(stages))
+
+
+def trained(
+    recipe_name: str,
+    overrides: list[str],
+    data: Path,
+    name: str,
+    seed: int,
+    change: Callable[[Plan], Plan],
+) -> dict[str, Any]:
     """Train under a plan and test: what took how long, and which of the videos were recognised."""
     recipe = load_recipe(recipe_name, [*overrides, f"data={data}", "run.validate_every=100000", f"run.seed={seed}"])
     experiment = Experiment(recipe, data)
@@ -141,7 +165,7 @@ def trained(recipe_name: str, overrides: list[str], data: Path, name: str, seed:
     with tempfile.TemporaryDirectory() as temporary:
         fitted = train(
             experiment,
-            experiment.plan(name),
+            change(experiment.plan(name)),
             RunFolder(Path(temporary) / "run"),
             callbacks=Callbacks(on_step=lambda report: took[cell_of(report.step)].append(report.seconds)),
         )

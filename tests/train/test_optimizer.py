@@ -119,6 +119,72 @@ def test_options_are_passed_on():
     assert {(group["alpha"], group["eps"]) for group in optimizer.param_groups} == {(0.9, 1e-3)}
 
 
+OWN = """
+import torch
+
+class Sign(torch.optim.SGD):
+    def __init__(self, params, lr=0.1, weight_decay=0.0, betas=(0.9, 0.999), power=1.0):
+        super().__init__(params, lr, weight_decay=weight_decay)
+        for group in self.param_groups:
+            group.update(betas=betas, power=power)
+
+class Twice(torch.optim.SGD):
+    def step(self, closure):
+        closure()
+
+def sign(params): ...
+"""
+
+
+@pytest.fixture
+def own_optimizers(own_models, tmp_path, monkeypatch):
+    (tmp_path / "own_optimizers.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_an_optimizer_of_another_package_is_built_from_its_module_and_class(own_optimizers):
+    section = OptimizerSection(name="own_optimizers:Sign", weight_decay=0.1, betas=(0.5, 0.6), options={"power": 0.5})
+    model = nn.Linear(4, 4)
+    before = model.weight.detach().clone()
+    optimizer = stepped(section, model)
+    assert type(optimizer).__name__ == "Sign"
+    assert {(g["weight_decay"], g["betas"], g["power"]) for g in optimizer.param_groups} == {
+        (0.0, (0.5, 0.6), 0.5),
+        (0.1, (0.5, 0.6), 0.5),
+    }
+    assert not torch.equal(model.weight, before)
+    with pytest.raises(ValidationError, match=r"Sign takes no option 'powr' \(did you mean 'power'\?\)"):
+        OptimizerSection(name="own_optimizers:Sign", options={"powr": 1})
+
+
+def test_muon_of_timm_trains_convolutions():
+    pytest.importorskip("timm.optim.muon")
+    model = build_model("r3d_tiny", 4, zero_gamma=False)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    optimizer = build_optimizer(OptimizerSection(name="timm.optim:Muon", options={"momentum": 0.9}), model)
+    apply(STEP, model, optimizer)
+    model(torch.rand(2, 3, 4, 16, 16)).square().sum().backward()
+    optimizer.step()
+    assert not any(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "own_optimizers:sign",
+            r"optimizer\.name: own_optimizers:sign is <function sign.*accepted: a subclass of torch",
+        ),
+        ("own_optimizers:Twice", r"optimizer 'own_optimizers:Twice' computes the loss several times in a step"),
+        ("own_optimizers:Sing", r"module 'own_optimizers' has no 'Sing' \(did you mean 'Sign'\?\)"),
+        ("no_such_module:Muon", r"optimizer\.name: module 'no_such_module' cannot be imported: not found among inst"),
+    ],
+)
+def test_what_is_no_optimizer_of_another_package_is_refused(own_optimizers, name, message):
+    with pytest.raises(ValidationError, match=message):
+        OptimizerSection(name=name)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

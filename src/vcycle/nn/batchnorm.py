@@ -15,6 +15,7 @@ The first dimension must be clips. In a 2-D network with frames as ``(B*T, C, H,
 must count frames: call :func:`set_bn_batch` after each :func:`vcycle.apply`, which sets clips.
 """
 
+import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -437,7 +438,7 @@ def _statistics_dtype(x: Tensor) -> torch.dtype:
 
 def _check_bn_batch(clips: int) -> None:
     if not isinstance(clips, int) or isinstance(clips, bool) or clips < 1:
-        raise PlanError(f"bn_batch is {clips!r}; accepted: a whole number of clips, at least 1")
+        raise PlanError(f"bn_batch is {reprlib.repr(clips)}; accepted: a whole number of clips, at least 1")
 
 
 _PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)

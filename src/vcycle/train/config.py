@@ -116,7 +116,8 @@ class OptimizerSection(Section):
     """The optimizer. Norms and biases have no weight decay. The plan sets the LR of each step."""
 
     name: str = "sgd"
-    """`sgd` (with momentum), `adam`, `adamw`, or any other class of `torch.optim`; case does not matter."""
+    """`sgd` (with momentum), `adam`, `adamw`, any other class of `torch.optim` (case does not matter), or the
+    `module:Class` of another package, such as `timm.optim:Muon`."""
     momentum: Average = 0.9
     """Momentum of SGD; other optimizers that have one take it as an option."""
     nesterov: bool = False
@@ -139,7 +140,7 @@ class OptimizerSection(Section):
 
             with _as_fault():
                 optimizer_class(name)
-        return name.lower()
+        return name if ":" in name else name.lower()
 
     @field_validator("momentum", "betas")
     @classmethod

@@ -1,4 +1,4 @@
-"""Optimizers of `torch.optim` by name, and their parameter groups: by role, by weight decay, by depth."""
+"""Optimizers by name or `module:Class`, and their parameter groups: by role, by weight decay, by depth."""
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from vcycle.errors import RecipeError, did_you_mean
+from vcycle.registry import import_attribute
 
 if TYPE_CHECKING:
     from vcycle.train.config import OptimizerSection
@@ -27,11 +28,13 @@ _CONTAINERS = (nn.Sequential, nn.ModuleList)
 
 
 def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
-    """Look up a class of `torch.optim` by name; case does not matter.
+    """Look up a class of `torch.optim` by name, where case does not matter, or import another by `module:Class`.
 
     Raises:
         RecipeError: if there is none, or it is not supported.
     """
+    if ":" in name:
+        return _imported(name)
     known = {
         key.lower(): value
         for key, value in vars(torch.optim).items()
@@ -41,12 +44,24 @@ def optimizer_class(name: str) -> type[torch.optim.Optimizer]:
     if name.lower() not in usable:
         why = _UNUSABLE.get(name.lower(), "is not in torch.optim")
         near = did_you_mean(name.lower(), usable)
-        raise RecipeError(f"optimizer {name!r} {why}{near}: accepted are {', '.join(usable)}")
+        raise RecipeError(
+            f"optimizer {name!r} {why}{near}: accepted are {', '.join(usable)}, or module:Class of another package"
+        )
     return known[name.lower()]
 
 
+def _imported(path: str) -> type[torch.optim.Optimizer]:
+    found = import_attribute(path, "optimizer.name", here=True)
+    if not (inspect.isclass(found) and issubclass(found, torch.optim.Optimizer)):
+        raise RecipeError(f"optimizer.name: {path} is {found!r}; accepted: a subclass of torch.optim.Optimizer")
+    closure = inspect.signature(found.step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise RecipeError(f"optimizer {path!r} {_UNUSABLE['lbfgs']}")
+    return found
+
+
 def check_options(name: str, options: Mapping[str, Any]) -> None:
-    """Check that an optimizer of `torch.optim` accepts some options.
+    """Check that an optimizer accepts some options.
 
     Raises:
         RecipeError: naming the first option that it does not accept, and those that it does.
@@ -63,7 +78,7 @@ def check_options(name: str, options: Mapping[str, Any]) -> None:
 
 
 def check_key(name: str, key: str) -> None:
-    """Check that an optimizer of `torch.optim` takes an argument that has a key of its own in a recipe.
+    """Check that an optimizer takes an argument that has a key of its own in a recipe.
 
     Raises:
         RecipeError: with the keys and options that it takes.

@@ -136,7 +136,8 @@ class AdamSection(OptimizerSection):
     """The optimizer. Weight decay skips biases; the plan sets the LR at every step."""
 
     name: str = "adam"
-    """`adam`, `adamw`, `sgd` (with momentum), or any other class of `torch.optim`; case-insensitive."""
+    """`adam`, `adamw`, `sgd` (with momentum), any other class of `torch.optim` (case does not matter), or the
+    `module:Class` of another package, such as `timm.optim:Muon`."""
     betas: tuple[Average, Average] = (0.9, 0.99)
     """The betas of Adam, AdamW and similar optimizers."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
