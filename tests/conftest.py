@@ -1,5 +1,6 @@
 """What all tests share: one thread for arithmetic, steady property tests, the real videos where they are."""
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -100,6 +101,14 @@ class Ran(NamedTuple):
     err: str
 
 
+class Beside(NamedTuple):
+    """What runs in another process."""
+
+    process: Any
+    errors: Path
+    """What it has said on standard error so far."""
+
+
 @pytest.fixture
 def vcycle(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
     """The command in this process: its exit code, standard output and standard error."""
@@ -163,6 +172,49 @@ def vcycle_on(as_torchrun: Callable[..., list[Ran]]) -> Callable[..., list[Ran]]
 
 
 @pytest.fixture
+def beside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Callable[[], Any]], Beside]]:
+    """Runs a function in a process of its own that leads a process group, as a command does under a shell.
+
+    It is forked from this process, as torch takes seconds to import. None of a group is left when the test has ended.
+    """
+    started = []
+
+    def start(function: Callable[[], Any]) -> Beside:
+        errors = tmp_path_factory.mktemp("beside") / "err"
+        errors.touch()
+
+        def work() -> None:
+            os.setsid()
+            for number, file in ((1, Path(os.devnull)), (2, errors)):
+                with file.open("ab") as opened:
+                    os.dup2(opened.fileno(), number)
+            sys.stdout, sys.stderr = (os.fdopen(number, "w", 1, closefd=False) for number in (1, 2))
+            sys.exit(function())
+
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        started.append(process)
+        return Beside(process, errors)
+
+    yield start
+    for process in started:
+        if process.is_alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.join()
+
+
+@pytest.fixture
+def vcycle_beside(beside: Callable[[Callable[[], Any]], Beside]) -> Callable[..., Beside]:
+    """Starts the command in such a process."""
+    from vcycle.cli.app import app
+    from vcycle.console import process
+
+    return lambda *arguments: beside(lambda: process.run(app, [str(argument) for argument in arguments]))
+
+
+@pytest.fixture
 def children() -> Callable[[int], list[int]]:
     """Lists the children of a process that live, without those that were there when the test began."""
 
@@ -191,6 +243,25 @@ def processes(children: Callable[[int], list[int]]) -> Callable[[], set[int]]:
         return {*mine, *(pid for child in mine for pid in children(child))}
 
     return found
+
+
+@pytest.fixture
+def overdue(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called in a worker of a loader, lets the time of its current sample be up at once.
+
+    So a loader may have a time-out that no good sample reaches on a busy machine, and no test waits for it.
+    """
+    from vcycle.data.pool.handle import Worker
+
+    marks = tmp_path_factory.mktemp("overdue")
+    busy_since = Worker.busy_since
+
+    def since(worker: Worker) -> float | None:
+        found = busy_since(worker)
+        return found - 3600 if found is not None and (marks / str(worker.pid)).exists() else found
+
+    monkeypatch.setattr(Worker, "busy_since", since)
+    return lambda: (marks / str(os.getpid())).touch()
 
 
 def _as_rank(function: Callable[..., Any], rank: int, world: int, meeting: Path, results: Any, arguments: Any) -> None:
@@ -296,6 +367,14 @@ def _forked_workers() -> Iterator[None]:
     """Forks the processes that prepare and check files, as most of the time of fresh interpreters is their imports."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("vcycle.data.engines.local.CONTEXT", multiprocessing.get_context("fork"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def few_turns() -> Iterator[None]:
+    """Lets comparisons time each shape of steps in two turns instead of five, which take half of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("vcycle.bench.study._TURNS", 2)
         yield
 
 

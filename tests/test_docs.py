@@ -24,6 +24,8 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.models import build_model
 from vcycle.tasks.recognition.weights.keys import foreign_keys
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md"))
 PAGES = ["README.md", "CONTRIBUTING.md", *PAGES]

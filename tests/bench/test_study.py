@@ -18,6 +18,8 @@ from vcycle.train import clock, stopping
 from vcycle.train.environment import machine
 from vcycle.train.lock import training_lock
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 TEXT = """
 sampling: {span: [0.8, 1.0], short_side: [18, 22], flip: false}
 model: {name: r3d_tiny, options: {widths: [4], blocks: [1], temporal_kernels: [3]}}

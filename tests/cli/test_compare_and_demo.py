@@ -14,6 +14,8 @@ from vcycle.report.comparison import statements
 from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 ARM = {
     "train_seconds": float,
     "wall_seconds": float,

@@ -9,6 +9,8 @@ from vcycle.config.recipe import RecipeBase
 from vcycle.tasks import recipes as load
 from vcycle.tasks.superres.pairs import photographs
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 TINY = (
     "training.steps=6",
     "training.batch=1",

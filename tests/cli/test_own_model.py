@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 NET = """
 from torch import nn
 

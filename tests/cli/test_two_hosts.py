@@ -4,6 +4,7 @@ The machines are network namespaces. Where none can be made, both agents are on 
 """
 
 import contextlib
+import ctypes
 import os
 import shutil
 import signal
@@ -14,48 +15,63 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+from vcycle.cli.app import app
+from vcycle.console import process
+from vcycle.data import Sample, SampleRequest
+from vcycle.data.dataset import VideoDataset
 from vcycle.train.checkpoint import latest_checkpoint
 from vcycle.train.run import RunFolder
 from vcycle.utils.jsonl import JsonLines
 
 PATIENCE = 240.0
-"""Seconds: a busy machine may take long to start torch in two agents and two ranks, twice."""
+"""Seconds that a busy machine may take for the training to begin, and to end."""
+
+CLONE_NEWNET = 0x40000000
+"""That `setns` is to enter a network namespace; `os.setns` is new in Python 3.12."""
 
 
 @dataclass
 class Host:
-    """A machine: how a program is started there, its address and network interface."""
+    """A machine: its address and network interface, the network namespace that it is, if any, and what starts there."""
 
-    start: tuple[str, ...]
     address: str
     interface: str
-    agents: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    namespace: Path | None
+    beside: Callable[[Callable[[], None]], Any]
+    agents: list[Any] = field(default_factory=list)
 
-    def run(self, command: list[str], output: Path) -> subprocess.Popen[bytes]:
-        """Start an agent of torchrun in a session of its own."""
-        # A new agent finds the ranks' meeting place through this store, which torch shares between restarts otherwise.
-        environment = {"GLOO_SOCKET_IFNAME": self.interface, "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        with output.open("ab") as file:
-            agent = subprocess.Popen(
-                [*self.start, *command], env=os.environ | environment, start_new_session=True, stderr=file, stdout=file
-            )
-        self.agents.append(agent)
-        return agent
+    def run(self, launch: Callable[[], None]) -> Any:
+        """Start an agent there."""
+
+        def work() -> None:
+            if self.namespace is not None:
+                with self.namespace.open() as file:
+                    assert ctypes.CDLL(None).setns(file.fileno(), CLONE_NEWNET) == 0
+            # A new agent finds the ranks' meeting place through this store, which torch shares between restarts
+            # otherwise.
+            os.environ.update(GLOO_SOCKET_IFNAME=self.interface, TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1")
+            launch()
+
+        self.agents.append(self.beside(work))
+        return self.agents[-1].process
 
     def die(self, children: Callable[[int], list[int]]) -> None:
         """End all that runs there, agent and rank, without a word."""
-        for agent in self.agents:
-            for process in (*children(agent.pid), agent.pid):
+        for agent, _ in self.agents:
+            for rank in children(agent.pid) if agent.is_alive() else ():
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-            agent.wait()
+                    os.kill(rank, signal.SIGKILL)
+            agent.kill()
+            agent.join()
 
 
-def _namespaces() -> list[Host] | None:
+def _namespaces(beside: Any) -> list[Host] | None:
     """Two network namespaces that see each other; None where they cannot be made."""
     if os.geteuid() or shutil.which("ip") is None:
         return None
@@ -73,7 +89,7 @@ def _namespaces() -> list[Host] | None:
             _forget(names)
             return None
     return [
-        Host(start=("ip", "netns", "exec", name), address=f"10.77.0.{number}", interface=name)
+        Host(address=f"10.77.0.{number}", interface=name, namespace=Path("/var/run/netns", name), beside=beside)
         for number, name in enumerate(names, 1)
     ]
 
@@ -84,10 +100,10 @@ def _forget(names: list[str]) -> None:
 
 
 @pytest.fixture
-def hosts(children: Callable[[int], list[int]]) -> Iterator[list[Host]]:
+def hosts(children: Callable[[int], list[int]], beside: Any) -> Iterator[list[Host]]:
     """Two machines."""
-    found = _namespaces()
-    made = found or [Host(start=(), address="127.0.0.1", interface="lo") for _ in range(2)]
+    found = _namespaces(beside)
+    made = found or [Host(address="127.0.0.1", interface="lo", namespace=None, beside=beside) for _ in range(2)]
     yield made
     for host in made:
         host.die(children)
@@ -101,38 +117,61 @@ def _free_port() -> int:
         return int(any_socket.getsockname()[1])
 
 
+def _train(arguments: list[str], hang_at: int | None) -> None:
+    """A rank: the command, which waits forever for the clip of a position where one is given."""
+    if hang_at is not None:
+        original = VideoDataset.__getitem__
+
+        def load(self: VideoDataset, request: SampleRequest) -> Sample:
+            while request.position >= hang_at:
+                signal.pause()
+            return original(self, request)
+
+        VideoDataset.__getitem__ = load
+    if code := process.run(app, arguments):
+        sys.exit(code)
+
+
+@pytest.mark.forked
 @pytest.mark.timeout(600)
-def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, children, vcycle, here, videos, tmp_path):
+def test_a_host_that_dies_and_comes_back_changes_nothing(hosts, children, vcycle, here, videos):
     recipe = ["tiny.yaml", f"data={videos}", "training.steps=60", "training.lr=0.002", "model.options.dropout=0"]
     assert vcycle("train", *recipe, "--out", "alone").code == 0
     port = _free_port()
 
-    def agent(number: int) -> subprocess.Popen[bytes]:
+    def agent(number: int, hang_at: int | None = None) -> Any:
         host = hosts[number]
-        meeting = ["--rdzv-backend=c10d", f"--rdzv-endpoint={hosts[0].address}:{port}", f"--local-addr={host.address}"]
-        torchrun = [
-            "--nnodes=2",
-            "--nproc-per-node=1",
-            "--max-restarts=2",
-            *meeting,
-            f"--rdzv-conf=is_host={1 - number}",
-        ]
-        train = ["-m", "vcycle", "train", *recipe, "--out", "together", "--resume"]
-        return host.run([sys.executable, "-m", "torch.distributed.run", *torchrun, *train], tmp_path / f"host{number}")
+        launch = LaunchConfig(  # torchrun's, but for ranks that are forked
+            min_nodes=2,
+            max_nodes=2,
+            nproc_per_node=1,
+            max_restarts=2,
+            monitor_interval=0.1,
+            rdzv_backend="c10d",
+            rdzv_endpoint=f"{hosts[0].address}:{port}",
+            rdzv_configs={"is_host": str(1 - number)},
+            run_id="two hosts",
+            local_addr=host.address,
+            start_method="fork",
+        )
+        arguments = ["train", *recipe, "--out", "together", "--resume"]
+        return host.run(lambda: elastic_launch(launch, _train)(arguments, hang_at))
 
     def said() -> str:
-        return "".join((tmp_path / f"host{number}").read_text() for number in range(2))
+        return "".join(each.errors.read_text() for host in hosts for each in host.agents)
 
-    first, second = agent(0), agent(1)
+    first, second = agent(0), agent(1, hang_at=100)  # the second is there until it dies
     run, ends = RunFolder(Path("together")), time.monotonic() + PATIENCE
     while len(list(JsonLines(run.log).read())) < 6:
         assert time.monotonic() < ends, said()
-        assert first.poll() is None, said()
+        assert first.is_alive(), said()
         time.sleep(0.1)
     hosts[1].die(children)
-    assert second.returncode == -signal.SIGKILL
+    assert second.exitcode == -signal.SIGKILL
     second = agent(1)
-    assert (first.wait(PATIENCE), second.wait(PATIENCE)) == (0, 0), said()
+    for each in (first, second):
+        each.join(PATIENCE)
+    assert (first.exitcode, second.exitcode) == (0, 0), said()
     assert "resuming at step" in said()
 
     def record(folder: RunFolder) -> list[tuple[object, ...]]:

@@ -18,6 +18,8 @@ from vcycle.tasks.recipes import dump_recipe, load_recipe
 from vcycle.tasks.saved_weights import read_saved
 from vcycle.train.checkpoint import load_checkpoint
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 SHORT = ["plan=constant", "training.steps=2", "training.decay=constant"]
 
 

@@ -136,20 +136,25 @@ def test_a_subset_that_changes_its_items_is_not_looked_through(dataset):
 
 
 class Hangs(SyntheticClips):
+    def __init__(self, overdue):
+        super().__init__(6, classes=6)
+        self.overdue = overdue
+
     def name(self, item):
         return f"clip {item}"
 
     def __getitem__(self, request):
         if request.index == BAD:
+            self.overdue()
             time.sleep(3600)
         return super().__getitem__(request)
 
 
-def test_an_item_that_hangs_is_replaced_by_its_number_in_the_outer_dataset():
-    subset = Subset(Hangs(6, classes=6), [5, BAD, 3, 2, 1])
-    batches = list(loader(subset, PLAN, stop=1, workers=2, timeout=0.5))
+def test_an_item_that_hangs_is_replaced_by_its_number_in_the_outer_dataset(overdue):
+    subset = Subset(Hangs(overdue), [5, BAD, 3, 2, 1])
+    batches = list(loader(subset, PLAN, stop=1, workers=2, timeout=1000))
     bad = {(bad.video, bad.path, bad.cause) for batch in batches for bad in batch.replaced}
-    assert bad == {(1, f"clip {BAD}", "did not finish within 0.5 s")}
+    assert bad == {(1, f"clip {BAD}", "did not finish within 1000 s")}
     for batch in batches:
         assert batch.labels.tolist() == [subset.indices[index] for index in batch.indices.tolist()]
 

@@ -209,9 +209,13 @@ def test_a_forked_process_does_not_end_its_parents_workers():
 def test_ctrl_c_while_waiting_ends_the_workers(processes):
     batches = iter(loader(Clips(60.0), PLAN, workers=2))
     timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+
+    def wait():
+        timer.start()
         next(batches)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
     assert processes() == set()
 
 

@@ -23,11 +23,32 @@ def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+@pytest.fixture(scope="module")
+def prepared_once(prepare, video_set, tmp_path_factory):
+    """The set as videos and as an array, prepared by one worker, and what is in them."""
+    found = {}
+    for settings in (VIDEO, ARRAY):
+        folder = tmp_path_factory.mktemp("prepared") / "out"
+        prepare(video_set, folder, settings)
+        found[settings] = folder, content(folder)
+    return found
+
+
+@pytest.fixture
+def prepared(prepared_once, tmp_path):
+    """Copies such a folder to `out`: the copy, and what is in it."""
+
+    def copy(settings):
+        folder, before = prepared_once[settings]
+        return shutil.copytree(folder, tmp_path / "out"), before
+
+    return copy
+
+
 @FORMS
-def test_the_bytes_do_not_depend_on_the_workers_nor_on_the_time(prepare, video_set, tmp_path, settings):
-    prepare(video_set, tmp_path / "one", settings, workers=1)
+def test_the_bytes_do_not_depend_on_the_workers_nor_on_the_time(prepare, video_set, prepared_once, tmp_path, settings):
     prepare(video_set, tmp_path / "three", settings, workers=3)
-    assert content(tmp_path / "one") == content(tmp_path / "three")
+    assert content(tmp_path / "three") == prepared_once[settings][1]
 
 
 @FORMS
@@ -47,10 +68,8 @@ def test_a_second_run_keeps_what_is_there_and_a_changed_source_is_done_again(
 
 
 @FORMS
-def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(prepare, video_set, tmp_path, settings):
-    out = tmp_path / "out"
-    prepare(video_set, out, settings)
-    before = content(out)
+def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(prepare, video_set, prepared, settings):
+    out, before = prepared(settings)
     victim = out / ("48px/val/run/a.mp4" if settings is VIDEO else "48px/val.u8")
     flipped = bytearray(victim.read_bytes())
     flipped[700] ^= 1
@@ -59,10 +78,8 @@ def test_what_was_damaged_since_is_found_by_its_checksum_and_done_again(prepare,
     assert content(out) == before
 
 
-def test_a_cut_journal_and_half_written_files_are_no_obstacle(prepare, video_set, tmp_path):
-    out = tmp_path / "out"
-    prepare(video_set, out, VIDEO)
-    before = content(out)
+def test_a_cut_journal_and_half_written_files_are_no_obstacle(prepare, video_set, prepared):
+    out, before = prepared(VIDEO)
     journal = out / "journal.jsonl"
     journal.write_bytes(journal.read_bytes()[:-40])
     (out / "24px/val/run/a.mp4.partial").write_bytes(b"half")
@@ -72,10 +89,8 @@ def test_a_cut_journal_and_half_written_files_are_no_obstacle(prepare, video_set
 
 
 @pytest.mark.parametrize("damage", [b"x", b"{}", b'{"file": "val/run/a", "source": [1, 2], "written": {}}', b"\0\0"])
-def test_a_damaged_line_of_the_journal_costs_its_own_file_alone(prepare, video_set, tmp_path, damage):
-    out = tmp_path / "out"
-    prepare(video_set, out, VIDEO)
-    before = content(out)
+def test_a_damaged_line_of_the_journal_costs_its_own_file_alone(prepare, video_set, prepared, damage):
+    out, before = prepared(VIDEO)
     first, _, *rest = (out / "journal.jsonl").read_bytes().split(b"\n")
     (out / "journal.jsonl").write_bytes(b"\n".join([first, damage, *rest]))
     assert prepare(video_set, out, VIDEO).kept == 9
@@ -83,9 +98,8 @@ def test_a_damaged_line_of_the_journal_costs_its_own_file_alone(prepare, video_s
     assert content(out) == before
 
 
-def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(prepare, video_set, tmp_path):
-    out = tmp_path / "out"
-    prepare(video_set, out, VIDEO)
+def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(prepared):
+    out, _ = prepared(VIDEO)
     victim = out / "48px/val/run/a.mp4"
     victim.write_bytes(victim.read_bytes() + b"more")
     source = PreparedSource(out, "val")
@@ -93,17 +107,15 @@ def test_a_file_of_another_size_than_the_index_says_is_a_bad_sample(prepare, vid
         source.read(0, np.array([0]), resized=(48, 64), crop=(0, 0, 48, 64), antialias=True)
 
 
-def test_an_array_that_was_cut_short_is_refused(prepare, video_set, tmp_path):
-    out = tmp_path / "out"
-    prepare(video_set, out, ARRAY)
+def test_an_array_that_was_cut_short_is_refused(prepared):
+    out, _ = prepared(ARRAY)
     os.truncate(out / "24px/val.u8", 100)
     with pytest.raises(DataError, match=r"24px/val\.u8: is truncated: has 100 of"):
         PreparedSource(out, "val")
 
 
-def test_a_folder_of_other_settings_data_or_content_is_refused(prepare, video_set, tmp_path):
-    out = tmp_path / "out"
-    prepare(video_set, out, VIDEO)
+def test_a_folder_of_other_settings_data_or_content_is_refused(prepare, video_set, prepared, tmp_path):
+    out, _ = prepared(VIDEO)
     with pytest.raises(DataError, match="out: was prepared with levels 24, 48, not 24: choose another"):
         prepare(video_set, out, PrepareSettings(levels=(24,)))
     with pytest.raises(DataError, match="out: was prepared with to video, not array"):
@@ -124,13 +136,13 @@ def test_a_set_of_which_nothing_can_be_read_is_an_error(tmp_path):
         prepare_videos({"train": read_videos(tmp_path / "set", "train", val_fraction=0)}, tmp_path / "out", VIDEO)
 
 
-def test_an_index_that_is_damaged_or_of_another_version_is_refused(prepare, video_set, tmp_path):
-    prepare(video_set, tmp_path, VIDEO)
-    whole = (tmp_path / "index.npz").read_bytes()
+def test_an_index_that_is_damaged_or_of_another_version_is_refused(prepared):
+    out, _ = prepared(VIDEO)
+    whole = (out / "index.npz").read_bytes()
     for wrong in (b"", whole[: len(whole) // 2], whole.replace(b'"format": 1', b'"format": 9')):
-        (tmp_path / "index.npz").write_bytes(wrong)
+        (out / "index.npz").write_bytes(wrong)
         with pytest.raises(DataError, match=r"index\.npz: "):
-            load_index(tmp_path)
+            load_index(out)
 
 
 @pytest.mark.parametrize(

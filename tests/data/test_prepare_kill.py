@@ -19,23 +19,35 @@ pytestmark = pytest.mark.usefixtures("fresh_interpreters")
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1])}
 
 SCRIPT = """
-import resource, sys
+import os, resource, signal, sys
 from pathlib import Path
 from vcycle.data import PrepareSettings, prepare_videos, read_videos
-root, out, to, limit = sys.argv[1:]
+root, out, to, limit, stops = sys.argv[1:]
 if limit != "0":
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit), int(limit)))
+def progress(what, done, total):
+    global stops
+    if stops == "True" and what.startswith("preparing"):
+        stops = "no more"
+        os.kill(os.getpid(), signal.SIGSTOP)
 splits = {split: read_videos(Path(root), split) for split in ("train", "val")}
 try:
-    prepare_videos(splits, Path(out), PrepareSettings(to=to, levels=(16, 24)), workers=2)
+    prepare_videos(splits, Path(out), PrepareSettings(to=to, levels=(16, 24)), workers=2, progress=progress)
 except Exception as error:
     print(error)
 """
 
 
-def start(root, out, to, limit=0):
-    command = [sys.executable, "-c", SCRIPT, str(root), str(out), to, str(limit)]
+def start(root, out, to, limit=0, stops=False):
+    command = [sys.executable, "-c", SCRIPT, str(root), str(out), to, str(limit), str(stops)]
     return subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
+
+
+def start_and_stop(root, out):
+    """A preparation that is stopped at its first file, as by Ctrl-Z: however late one comes, it is still there."""
+    process = start(root, out, "video", stops=True)
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+    return process
 
 
 def ends(process):
@@ -88,9 +100,7 @@ def test_three_kills_and_a_rerun_give_the_bytes_of_one_run(digit_videos, tmp_pat
 
 
 def test_two_processes_do_not_write_to_one_folder(digit_videos, tmp_path):
-    first = start(digit_videos, tmp_path / "out", "video")
-    wait_until(lambda: lines(tmp_path / "out/journal.jsonl") > 0)
-    first.send_signal(signal.SIGSTOP)  # so that it is still there
+    first = start_and_stop(digit_videos, tmp_path / "out")
     assert f"process {first.pid} on {socket.gethostname()} is writing to it" in ends(
         start(digit_videos, tmp_path / "out", "video")
     )
@@ -157,10 +167,10 @@ def test_a_check_survives_such_a_decoder(strange_videos):
 
 
 def test_an_interrupt_leaves_no_process_behind(digit_videos, tmp_path, children):
-    process = start(digit_videos, tmp_path / "out", "video")
-    wait_until(lambda: lines(tmp_path / "out/journal.jsonl") > 0)
+    process = start_and_stop(digit_videos, tmp_path / "out")
     workers = children(process.pid)
     assert workers
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=100)
     wait_until(lambda: not any(map(is_running, workers)))

@@ -20,6 +20,8 @@ from vcycle.tasks.base import tasks
 from vcycle.tasks.images.models import MODELS
 from vcycle.tasks.recipes import load_recipe
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 IMAGES = tasks["images"]
 COLORS = {"blue": (40, 60, 200), "green": (50, 180, 60), "red": (210, 50, 40)}
 RECIPE = """

@@ -20,6 +20,8 @@ from vcycle.tasks.superres import Protocol, clip_quality, imresize
 from vcycle.tasks.superres.task import SUPERRESOLUTION
 from vcycle.train.callbacks import Callbacks
 
+pytestmark = pytest.mark.usefixtures("few_turns")
+
 QUICK = (
     *("model.options.flow=none", "training.flow=null", "training.warmup=null", "training.steps=8"),
     *("run.save_every=100", "run.validate_every=100", "evaluation.validation_clips=1"),

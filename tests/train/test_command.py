@@ -1,14 +1,13 @@
 """The command itself, as a process that is sent signals, and a second one in its folder."""
 
+import contextlib
 import os
-import select
 import signal
 import socket
-import subprocess
-import sys
 import time
 
 import pytest
+from torch.distributed.run import main as torchrun
 
 from vcycle.train.run import RunFolder
 
@@ -19,85 +18,66 @@ LONG = (
 FINISHING = "SIGINT: finishing and saving the current step; Ctrl-C again stops at once"
 
 
-@pytest.fixture
-def start(training, children):
-    """Starts `vcycle train` in a process group of its own, as a shell does; none is left when the test has ended."""
-    started = []
-
-    def start(folder, *options, launcher=()):
-        started.append(_started(training, folder, *options, launcher=launcher))
-        return started[-1]
-
-    yield start
-    for process in started:
-        for pid in (*children(process.pid), process.pid) if process.poll() is None else ():
-            os.kill(pid, signal.SIGKILL)
-        process.wait()
-
-
 def command(training, folder, *options):
     """The arguments of a training that takes minutes."""
     return "train", str(training.file), f"data={training.recipe.data.path}", *LONG, *options, "--out", str(folder)
 
 
-def _started(training, folder, *options, launcher):
-    return subprocess.Popen(
-        [sys.executable, *launcher, "-m", "vcycle", *command(training, folder, *options)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def wait_for_steps(process, folder, steps):
+def wait_for_steps(started, folder, steps):
     """Wait until a run has logged so many steps."""
     log, until = RunFolder(folder).log, time.monotonic() + 100
     while not log.exists() or log.read_bytes().count(b'"event": "step"') < steps:
-        assert process.poll() is None, process.stderr.read()
+        assert started.process.is_alive(), started.errors.read_text()
         assert time.monotonic() < until
         time.sleep(0.02)
 
 
-def wait_for_message(process, message, signalled=()):
-    """Wait until a process tells of the signal that it got.
+def wake(pids):
+    """Let processes hear of a signal that arrived just before a call blocked, which they do when the call returns.
 
-    One that arrives just before a call blocks is heard when the call returns. A further signal, which is ignored after
-    the first, wakes the processes that it was sent to.
+    A further signal interrupts it, and is ignored after the first.
     """
-    said, until = b"", time.monotonic() + 100
-    while message.encode() not in said:
-        assert time.monotonic() < until, said
-        if select.select([process.stderr], [], [], 0.2)[0]:
-            part = os.read(process.stderr.fileno(), 1 << 16)
-            assert part, said
-            said += part
-        else:
-            for pid in signalled or (process.pid,):
-                os.kill(pid, signal.SIGUSR1)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)
 
 
-def ended(process):
+def wait_for_message(started, message, signalled):
+    """Wait until a process tells of the signal that it got."""
+    until = time.monotonic() + 100
+    while message not in started.errors.read_text():
+        assert time.monotonic() < until, started.errors.read_text()
+        assert started.process.is_alive(), started.errors.read_text()
+        time.sleep(0.2)
+        wake(signalled)
+
+
+def ended(started, signalled=()):
     """The exit code, and what was said."""
-    try:
-        _, said = process.communicate(timeout=100)
-    finally:
-        process.kill()
-    return process.returncode, said
+    for _ in range(10):
+        started.process.join(10)
+        if not started.process.is_alive():
+            break
+        wake(signalled)
+    return started.process.exitcode, started.errors.read_text()
 
 
+@pytest.mark.forked
 @pytest.mark.timeout(400)
-def test_signals_to_the_command_and_a_second_one_in_its_folder(start, training, vcycle, newest, tmp_path):
+def test_signals_to_the_command_and_a_second_one_in_its_folder(vcycle_beside, training, vcycle, newest, tmp_path):
     folder = tmp_path / "run"
-    first = start(folder, "run.save_every=100000")
+    first = vcycle_beside(*command(training, folder, "run.save_every=100000"))
     wait_for_steps(first, folder, 10)
-    first.send_signal(signal.SIGSTOP)  # so that it leaves the processor to the second
+    os.kill(first.process.pid, signal.SIGSTOP)  # so that it leaves the processor to the second
     second = vcycle(*command(training, folder, "--resume"))
     assert second.code == 2
-    assert f"error: process {first.pid} on {socket.gethostname()} is training in {folder}: wait until" in second.err
+    assert (
+        f"error: process {first.process.pid} on {socket.gethostname()} is training in {folder}: wait until"
+        in second.err
+    )
 
-    first.send_signal(signal.SIGTERM)
-    first.send_signal(signal.SIGCONT)
+    os.kill(first.process.pid, signal.SIGTERM)
+    os.kill(first.process.pid, signal.SIGCONT)
     code, said = ended(first)
     step = newest(folder).step
     assert code == 143
@@ -107,31 +87,32 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(start, training, 
 
     # What it saves next is a pipe that nobody reads: there the first Ctrl-C waits, and the second does not.
     os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.pt.partial")
-    second = start(folder, "run.save_every=1", "--resume")
+    second = vcycle_beside(*command(training, folder, "run.save_every=1", "--resume"))
     wait_for_steps(second, folder, step + 1)
-    second.send_signal(signal.SIGINT)
-    wait_for_message(second, FINISHING)
-    second.send_signal(signal.SIGINT)
-    code, said = ended(second)
+    os.kill(second.process.pid, signal.SIGINT)
+    wait_for_message(second, FINISHING, [second.process.pid])
+    os.kill(second.process.pid, signal.SIGINT)
+    code, said = ended(second, [second.process.pid])
     assert code == 130
     assert "interrupted; " in said
     assert newest(folder).step == step
 
 
-def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(start, newest, children, tmp_path, monkeypatch):
+@pytest.mark.forked
+def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(beside, training, newest, children, tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "250")  # a torch that does not know it waits for 30 seconds
     folder = tmp_path / "run"
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    agent = start(folder, "run.save_every=100", launcher=torchrun)
+    arguments = ["-m", "vcycle", *command(training, folder, "run.save_every=100")]
+    agent = beside(lambda: torchrun(["--standalone", "--nproc-per-node=2", *arguments]))
     wait_for_steps(agent, folder, 1)
     # The first process is to wait for the reader of a pipe, the second one for the first.
     os.mkfifo(RunFolder(folder).checkpoints / "step-000000100.pt.partial")
     wait_for_steps(agent, folder, 100)
-    ranks = children(agent.pid)
-    os.killpg(agent.pid, signal.SIGINT)
+    ranks = children(agent.process.pid)
+    os.killpg(agent.process.pid, signal.SIGINT)
     wait_for_message(agent, FINISHING, ranks)
-    os.killpg(agent.pid, signal.SIGINT)
-    _, said = ended(agent)
+    os.killpg(agent.process.pid, signal.SIGINT)
+    _, said = ended(agent, ranks)
     assert len(ranks) >= 2
     assert not any(os.path.exists(f"/proc/{rank}") for rank in ranks)
     assert "forcefully" not in said

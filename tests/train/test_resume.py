@@ -4,8 +4,6 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -166,10 +164,15 @@ def wait_for_steps(process, folder, steps):
     log = RunFolder(folder).log
     until = time.monotonic() + 100
     while not log.exists() or log.read_bytes().count(b'"event": "step"') < steps:
-        ended = process.poll() if isinstance(process, subprocess.Popen) else process.exitcode
-        assert ended is None
+        assert process.is_alive()
         assert time.monotonic() < until
         time.sleep(0.005)
+
+
+def wait_to_be_killed(report):
+    """At its last step a run waits: however late the test strikes, it has not ended."""
+    while report.step.index == 28:
+        signal.pause()
 
 
 @pytest.mark.forked
@@ -177,7 +180,7 @@ def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(tr
     moments = random.Random(3)
     for steps in (1, 6, 12, 19):
         process = multiprocessing.get_context("fork").Process(
-            target=training.run, args=(tmp_path,), kwargs={"resume": True}
+            target=training.run, args=(tmp_path,), kwargs={"resume": True, "on_step": wait_to_be_killed}
         )
         process.start()
         wait_for_steps(process, tmp_path, steps)
@@ -189,25 +192,26 @@ def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(tr
     assert record_of(tmp_path) == whole
 
 
+@pytest.mark.forked
 @pytest.mark.timeout(400)
 def test_the_command_survives_kill_minus_nine_and_goes_on_without_its_workers(
-    vcycle, training, whole, record_of, tmp_path
+    vcycle, vcycle_beside, training, whole, record_of, tmp_path, monkeypatch
 ):
     folder = tmp_path / "run"
-    # In a process group of its own, so that no worker survives a failing test.
-    process = subprocess.Popen(
-        [sys.executable, "-m", "vcycle", *command(training, folder, "data.workers=2")],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        wait_for_steps(process, folder, 3)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    assert process.returncode == -signal.SIGKILL
+    replace = os.replace
+
+    def held(old, new):
+        while str(new).endswith("step-000000020.pt"):  # however late the test strikes, the run has not ended
+            signal.pause()
+        replace(old, new)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", held)
+        process, _ = vcycle_beside(*command(training, folder, "data.workers=2"))
+    wait_for_steps(process, folder, 3)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     ran = vcycle(*command(training, folder, "data.workers=0", "--resume"))
     assert ran.code == 0, ran.err
     assert "resuming at step" in ran.err

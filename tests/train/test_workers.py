@@ -17,9 +17,9 @@ from vcycle.utils.jsonl import JsonLines
 
 
 @pytest.fixture
-def train_on(make_training, noise):
+def train_on(make_training, noise, overdue):
     """Trains on noise. For a while one item crashes its process, and another hangs."""
-    training = make_training("data.workers=2", "data.timeout=1", "run.save_every=3", "run.bad_limit=1")
+    training = make_training("data.workers=2", "data.timeout=1000", "run.save_every=3", "run.bad_limit=1")
 
     def train_on(folder, tries, **how):
         class Deadly(type(noise)):
@@ -29,6 +29,7 @@ def train_on(make_training, noise):
                     faulthandler.disable()
                     if request.index == 5:
                         os.kill(os.getpid(), signal.SIGSEGV)
+                    overdue()
                     time.sleep(3600)
                 return super().__getitem__(request)
 
@@ -55,13 +56,13 @@ def test_a_killed_run_goes_on_with_the_replacements_that_it_had_journalled(train
     journal = list(JsonLines(RunFolder(tmp_path / "whole").bad_samples).read())
     assert {line["path"]: line["cause"] for line in journal} == {
         "noise 5": "killed its process (signal 11)",
-        "noise 9": "did not finish within 1 s",
+        "noise 9": "did not finish within 1000 s",
     }
     assert whole.replaced == len({line["position"] for line in journal}) >= 4
     bad = [text for text in said if text.startswith("bad video")]
     assert sorted(bad) == [
         "bad video noise 5: killed its process (signal 11); another takes its place",
-        "bad video noise 9: did not finish within 1 s; another takes its place",
+        "bad video noise 9: did not finish within 1000 s; another takes its place",
     ]
 
     def kill(report):
