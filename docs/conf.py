@@ -33,6 +33,8 @@ python_maximum_signature_line_length = 100
 
 html_theme = "furo"
 html_title = "vcycle"
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 html_show_sourcelink = False
 html_show_sphinx = False
 

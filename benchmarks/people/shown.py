@@ -108,10 +108,9 @@ def _both(name: str, plan: str, other: str) -> str:
 
 def _row(name: str, plan: str) -> str:
     """The cells of a plan: accuracy, and both references of one length."""
-    cells = [accuracy(name, plan).split(" ±")[0]]
-    for other in ("constant@1", "control:cascade@1"):
-        cells += [speedup(name, plan, other), difference(name, plan, other)]
-    return " | ".join(cells)
+    references = ("constant@1", "control:cascade@1")
+    against = [f"{speedup(name, plan, other)}, {difference(name, plan, other)}" for other in references]
+    return " | ".join([accuracy(name, plan).split(" ±")[0], *against])
 
 
 @cache
@@ -135,9 +134,9 @@ def sentences() -> dict[str, list[str]]:
     ]
     return {
         "README.md": [
-            f"| 27 actions by 8 people: 861 depth videos | cascade, 1.5 lengths | {_row(depth, LONG)} |",
-            f"| 10 spoken phrases by 15 people: 1,500 videos | cascade | {_row(lips, SHORT)} |",
-            f"| | cascade, 1.5 lengths | {_row(lips, LONG)} |",
+            f"| [phrases](benchmarks/people/README.md) | `cascade` | {_row(lips, SHORT)} |",
+            f"| | `cascade@1.5` | {_row(lips, LONG)} |",
+            f"| [actions](benchmarks/people/README.md) | `cascade@1.5` | {_row(depth, LONG)} |",
             f"the cascade is {_points(lips, LONG, half)} points better than the constant shape under the same LR "
             f"curve on the phrases, and {_points(depth, LONG, half)} on the actions",
         ],

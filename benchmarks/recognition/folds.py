@@ -73,7 +73,7 @@ def main() -> None:
             name: comparison([run for file in files.split(",") for run in read(Path(file))])
             for name, files in sets.items()
         }
-        lengths_figure(drawn, "cpu_seconds").savefig(asked.out, dpi=110)
+        lengths_figure(drawn, "cpu_seconds").savefig(asked.out, dpi=150)
         return
     if asked.command == "table":
         runs = [run for file in asked.results for run in read(file)]

@@ -34,4 +34,4 @@ def comparison(file: str) -> dict[str, Any]:
 
 sets = dict(argument.split("=") for argument in sys.argv[2:])
 figure = lengths_figure({name: comparison(file) for name, file in sets.items()}, "cpu_seconds")
-figure.savefig(sys.argv[1], dpi=110)
+figure.savefig(sys.argv[1], dpi=150)

@@ -236,11 +236,10 @@ def sentences() -> dict[str, list[str]]:
     return {
         "README.md": [
             f"On real gestures the same kind of plan is [{fast[long][0]} faster](#results-in-detail).",
-            f"[gestures](benchmarks/recognition/README.md): 217 videos, 10 classes | cascade | {accuracy(g, long)} "
-            f"| {fast[long][0]} "
-            f"| {_points(gain[long][0])} | {fast[long][1]} | {gain[long][1]} |",
-            f"| | shorter cascade | {accuracy(g, short)} | {fast[short][0]} | {gain[short][0]} | {fast[short][1]} "
-            f"| {gain[short][1]} |",
+            f"| [gestures](benchmarks/recognition/README.md) | `cascade` | {accuracy(g, long)} "
+            f"| {fast[long][0]}, {gain[long][0]} | {fast[long][1]}, {gain[long][1]} |",
+            f"| | `cascade`, shorter | {accuracy(g, short)} | {fast[short][0]}, {gain[short][0]} "
+            f"| {fast[short][1]}, {gain[short][1]} |",
             f"best constant shape ({accuracy(g, CONSTANT)}) and its control ({accuracy(g, CONTROL)})",
             f"all end at {_lowest_and_highest()}.",
         ],

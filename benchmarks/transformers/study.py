@@ -307,7 +307,7 @@ def picture(out: Path) -> None:
             }
         if arms:
             drawn[name] = {"measure": asdict(measures()["top-1"]), "split": "test", "arms": arms}
-    lengths_figure(drawn, "cpu_seconds").savefig(out, dpi=110)
+    lengths_figure(drawn, "cpu_seconds").savefig(out, dpi=150)
 
 
 def main() -> None:

@@ -293,7 +293,7 @@ def test_a_wall_clock_that_disagrees_is_said_to_in_the_verdict_the_table_and_the
     assert re.search(r"cascade .* 2\.90×\* +2\.50× ", table)
     assert "wall clock: of the trainings themselves; *: which disagrees by more than 10%" in " ".join(table.split())
     assert "*" not in shown(comparison_table(DATA, "tiny"))
-    title = comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
+    title = comparison_figure(data).get_suptitle().replace("\n", " ")
     assert "cascade vs constant: 2.90× faster (2.61 to 3.48; wall clock 4.36×, which disagrees)" in title
     assert title.count("disagrees") == 1
 
@@ -310,7 +310,7 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     assert axis.get_xlabel() == ends.get_xlabel() == "training time (s), by steps timed in turns"
     assert [axis.get_ylabel(), ends.get_ylabel()] == ["top-1 accuracy on validation (%)", "top-1 accuracy on test (%)"]
     bounds = figure.bbox
-    texts = [axis.xaxis.label, axis.yaxis.label, axis.title, axis._left_title, *axis.get_legend().get_texts()]
+    texts = [axis.xaxis.label, axis.yaxis.label, figure._suptitle, *axis.get_legend().get_texts()]
     texts += [ends.xaxis.label, ends.yaxis.label]
     for text in texts:
         if text.get_text():
@@ -329,11 +329,11 @@ def test_the_figures_lines_are_means_over_seeds(tmp_path):
 def test_the_picture_says_the_paired_interval_where_there_is_one_and_marks_the_best_plan():
     paired = arm(25.0, 0.895, over_constant=gain(4.0, -0.005, interval(-0.02, 0.03)))
     for best, words in (
-        (ARMS["cascade"], "-0.5 points (95% interval -1.5 to +0.5)"),
-        (paired, "-2.0 points (95% interval -5.0 to +1.0)"),
+        (ARMS["cascade"], "-0.5 points (95% CI -1.5 to +0.5)"),
+        (paired, "-2.0 points (95% CI -5.0 to +1.0)"),
     ):
-        axis = comparison_figure({**DATA, "arms": {**ARMS, "cascade": best}}).axes[0]
-        title = axis.get_title(loc="left").replace("\n", " ")
+        figure = comparison_figure({**DATA, "arms": {**ARMS, "cascade": best}})
+        title, axis = figure.get_suptitle().replace("\n", " "), figure.axes[0]
         assert f"cascade vs constant: 4.00× faster (3.60 to 4.80; wall clock 4.00×), {words}" in title
     widths = {line.get_label(): line.get_linewidth() for line in axis.get_lines()}
     assert widths["cascade"] > widths["constant"] == widths["long+short"]
@@ -382,7 +382,7 @@ def test_where_no_plan_beats_chance_that_is_said_and_no_gain():
     table = shown(comparison_table(data, "tiny"))
     assert table.count("(not above chance)") == len(ARMS)
     assert re.search(r"chance +16\.7 %", table)
-    title = comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
+    title = comparison_figure(data).get_suptitle().replace("\n", " ")
     assert title.startswith("no plan beat chance")
     assert "faster" not in title
 
@@ -402,13 +402,17 @@ def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
     assert best[1:] == statements(DATA)
 
 
-def test_chance_is_a_line_on_each_split():
+def test_chance_is_a_line_beside_the_curves_and_not_beside_final_values_which_it_would_press_together():
     def lines_of(data):
         lines = [line for axis in comparison_figure(data).axes for line in axis.get_lines() if line.get_ls() == "-."]
         return [(line.get_label(), line.get_ydata()[0]) for line in lines]
 
-    assert lines_of(at_chance()) == [("chance", pytest.approx(100 / 6))] * 2
+    assert lines_of(at_chance()) == [("chance", pytest.approx(100 / 6))]
     assert lines_of(DATA) == []
+    _, ends = comparison_figure(at_chance()).axes
+    low, high = ends.get_ylim()
+    values = [100 * arm["value"] for arm in ARMS.values()]
+    assert max(values) - min(values) > (high - low) / 4
 
 
 POINT = interval(0.0667, 0.0)
@@ -418,11 +422,12 @@ def test_an_interval_without_width_is_not_printed():
     def said(**given):
         best = arm(25.0, 0.9, over_constant={**gain(4.0), **given})
         data = {**DATA, "arms": {**ARMS, "cascade": best}}
-        return statements(data)[0], comparison_figure(data).axes[0].get_title(loc="left").replace("\n", " ")
+        return statements(data)[0], comparison_figure(data).get_suptitle().replace("\n", " ")
 
     for text in said(difference=POINT):
         assert "+6.7 points" in text
         assert "interval +" not in text
+        assert "CI +" not in text
         assert "+6.7 to +6.7" not in text
     assert "(all seeds equal: no interval)" in said(difference=POINT)[0]
     wide = interval(0.0667, 0.2)

@@ -139,7 +139,7 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
 
 @recipes.command("show")
 def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
-    """Print a recipe's YAML, or with --json the full recipe with defaults filled in."""
+    """Print a recipe's YAML, or as JSON with all defaults."""
     from vcycle.tasks.recipes import load_recipe, recipe_text
 
     if json:

@@ -58,8 +58,8 @@ def evaluate(
 ) -> None:
     """Evaluate a trained model at full resolution.
 
-    Prints the result and its protocol, and writes it to eval-SPLIT.json (if items have views, eval-SPLIT-VIEWS.json) in
-    the run's folder, with the results of each item.
+    Prints the result and its protocol, and writes both to a file in the run's folder, with the results of each item:
+    eval-SPLIT-VIEWS.json, or eval-SPLIT.json if items have no views.
     `torchrun --standalone --nproc-per-node N -m vcycle eval MODEL` evaluates on N processes, with the same result.
     With run.shard=true, they share the model's weights (FSDP).
     """

@@ -188,6 +188,7 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     """Plot the measure on validation against training time (mean and range over seeds), and the final values.
 
     Final values are on the test split if there is one, in a separate panel: the two splits may differ in difficulty.
+    That panel leaves out what needs no training, so that it shows how the plans differ.
     """
     tested = data["split"] == "test"
     figure = new_figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
@@ -195,8 +196,8 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     draw_comparison(data, axes, where="right")
     # Matplotlib does not wrap titles; a long one would be cut off.
-    said = [line for text in _in_short(data) for line in wrap(text, 94)]
-    axes[0].set_title("\n".join(said), fontsize=8, loc="left")
+    said = [line for text in _in_short(data) for line in wrap(text, 130 if tested else 98)]
+    figure.suptitle("\n".join(said), fontsize=9, x=0.01, ha="left", linespacing=1.4)
     return figure
 
 
@@ -237,8 +238,6 @@ def draw_comparison(data: Mapping[str, Any], axes: "Sequence[Axes]", *, where: s
         axis.set_xlim(0, max(axis.get_xlim()[1], 1.05 * longest))  # autoscaling leaves half a dot outside
         axis.grid(alpha=0.3)
     reference_line(curves, data, "val")
-    if tested:
-        reference_line(ends, data, "test")
     curves.legend(
         loc="lower right",
         title=f"range over seeds\n{where if tested else 'dot'}: at the end, ± sd",
@@ -276,7 +275,7 @@ def _in_short(data: Mapping[str, Any]) -> list[str]:
         if (measured := _measured(gain)) is not None:
             text += f", {_number(measure, measured, '+')} {measure['points']}"
             interval = next(iter(_intervals(measure, gain).values()), None)
-            text += "" if interval is None else f" ({interval['confidence']:.0%} interval {_range(measure, interval)})"
+            text += "" if interval is None else f" ({interval['confidence']:.0%} CI {_range(measure, interval)})"
         said.append(text)
     return said
 

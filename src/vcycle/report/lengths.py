@@ -29,7 +29,7 @@ def lengths_figure(
             present (a dash-dotted line), and the times, `value` and `value_std` of each of the `arms`.
         time: The time that speed-ups are of, or the CPU time of the trainings.
     """
-    figure = new_figure(figsize=(3.5 + 4.5 * len(comparisons), 4.2), layout="constrained")
+    figure = new_figure(figsize=(2.5 + 3.5 * len(comparisons), 3.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
     styles = dict(zip(plans, plan_styles(plans), strict=True))
     for axis, (title, data) in zip(
@@ -42,9 +42,9 @@ def lengths_figure(
         handles.values(),
         handles.keys(),
         loc="outside right center",
-        fontsize=8,
-        title="a dot per length\nmean ± sd over seeds",
-        title_fontsize=7,
+        fontsize=9,
+        title="a dot per length,\nmean ± sd over seeds",
+        title_fontsize=8,
     )
     return figure
 

@@ -166,7 +166,7 @@ def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
         start = [a + b for a, b in zip(start, widths, strict=True)]
     waits = [row["wait_ms"]["median"] if row["wait_ms"] else 0.0 for row in shapes]
     if any(row["wait_ms"] for row in shapes):
-        axis.barh(range(len(shapes)), waits, left=start, color="#d55e00", label="waiting for data")
+        axis.barh(range(len(shapes)), waits, left=start, color="#b02a37", label="waiting for data")
     axis.margins(x=0.05)
     axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / len(shapes)), ncols=4)
     axis.set_xlabel("step time by part (ms)")

@@ -20,7 +20,8 @@ __all__ = ["accuracy", "drawn", "loss", "schedule", "split", "svgs"]
 
 _THEMES = {"light": ("#1b1f24", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}
 """Colors of text and of grid lines. Those of plans are readable on either."""
-_COMPUTING, _WAITING = "#3d8bd0", "#d55e00"
+_COMPUTING, _WAITING = "#3d8bd0", "#b02a37"
+"""Colors that no plan has."""
 _MOST_POINTS = 1500
 
 

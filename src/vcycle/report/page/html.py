@@ -187,7 +187,7 @@ def _jpeg(frames: "NDArray[uint8]") -> str:
 
 def _shapes(run: RunData) -> str:
     """The table of time and memory by batch shape."""
-    head = ["batch shape", "steps", "seconds", "of it waiting", "clips/s", "peak memory so far, MiB"]
+    head = ["batch shape", "steps", "seconds", "waiting for data", "clips/s", "peak memory so far, MiB"]
     rows = [
         [
             row.shape,
