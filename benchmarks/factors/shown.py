@@ -11,7 +11,8 @@ from benchmarks.recognition.folds import difference_of, ratios_of, table_of
 __all__ = ["sentences", "tables"]
 
 OWN, CONTROL, CONSTANT = "cascade@1", "control:cascade@1", "constant@1"
-MUON, MUON_LONGER, MUON_CONTROL = "Muon", "Muon, 1.5 lengths", "Muon, control"
+MUON, MUON_LONGER, MUON_LONGEST = "Muon", "Muon, 1.5 lengths", "Muon, 2 lengths"
+MUON_CONTROL, MUON_HALF = "Muon, control", "Muon, control, ½"
 NAMES = {
     CONSTANT: "constant shape",
     CONTROL: "its control, as short a decay as the cascade's",
@@ -34,6 +35,8 @@ NAMES = {
     "pruning 0.5, control:cascade": "control with pruning by loss",
     MUON: "cascade with Muon in place of AdamW",
     MUON_LONGER: "cascade of 1.5 lengths with Muon",
+    MUON_LONGEST: "cascade of 2 lengths with Muon",
+    MUON_HALF: "control of half a length with Muon",
     MUON_CONTROL: "control with Muon",
 }
 
@@ -89,11 +92,14 @@ def sentences() -> dict[str, list[str]]:
     """By page."""
     return {
         "benchmarks/factors/README.md": [
-            f"Muon instead of AdamW is worth {_points(MUON, OWN)} points to the cascade and "
-            f"{_points(MUON_CONTROL, CONTROL)} to its control",
-            f"The cascade of 1.5 lengths with Muon is {_points(MUON_LONGER, MUON_CONTROL)} points from the control with Muon, "
-            f"{_faster(MUON_LONGER, MUON_CONTROL)} faster, and {_points(MUON_LONGER, CONTROL)} from the control with AdamW, "
-            f"{_faster(MUON_LONGER, CONTROL)} faster",
+            f"Muon in place of AdamW is worth {_points(MUON, OWN)} points to the cascade, and {_points(MUON_CONTROL, CONTROL)} "
+            "to its control",
+            f"The cascade of 2 lengths is {_points(MUON_LONGEST, MUON_CONTROL)} points from the control with Muon at "
+            f"{_faster(MUON_LONGEST, MUON_CONTROL)}",
+            f"The cascade of 1.5 lengths is {_points(MUON_LONGER, MUON_HALF)} points from the control of half a length, which "
+            f"takes {_faster(MUON_LONGER, MUON_HALF)[:-1]} times its time",
+            f"a cascade of 1.5 lengths is {_points(MUON_LONGER, CONTROL)} points from the control with AdamW at "
+            f"{_faster(MUON_LONGER, CONTROL)}",
         ]
     }
 

@@ -209,6 +209,9 @@ def test_an_override_without_key_or_value_is_refused(refusal, override):
 
 def test_an_override_that_is_not_yaml_is_refused(refusal):
     assert refusal(TEXT, "training.batch=[1") == "override 'training.batch=[1': the value is not valid YAML"
+    assert refusal(TEXT, "data.digits.clips={train:40}") == (
+        "override 'data.digits.clips={train:40}': YAML needs a space after a colon: {train: 40}"
+    )
 
 
 def test_paths_are_made_absolute_so_that_a_run_can_be_used_from_anywhere(load, tmp_path, monkeypatch):

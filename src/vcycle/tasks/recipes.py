@@ -214,6 +214,9 @@ def _override(data: dict[str, Any], override: str) -> str:
             value = read_yaml(text)
         except (ValueError, RecursionError):
             raise RecipeError(f"override {override!r}: the value is not valid YAML") from None
+        if (joined := _joined_key(value)) is not None:
+            spaced = joined.replace(":", ": ", 1)
+            raise RecipeError(f"override {override!r}: YAML needs a space after a colon: {{{spaced}}}")
     parts = key.split(".")
     if len(parts) == 1 and key in MAIN_KEYS and not isinstance(value, dict):
         parts.append(MAIN_KEYS[key])
@@ -230,6 +233,17 @@ def _override(data: dict[str, Any], override: str) -> str:
         node.pop("needs", None)
     node[parts[-1]] = value
     return ".".join(parts)
+
+
+def _joined_key(value: Any) -> str | None:
+    """The first key without a value that has a colon in it, as YAML reads `{train:40}`; None if there is none."""
+    if not isinstance(value, dict):
+        return None
+    inner = (
+        key if below is None and isinstance(key, str) and ":" in key else _joined_key(below)
+        for key, below in value.items()
+    )
+    return next((key for key in inner if key is not None), None)
 
 
 def _explain(error: ValidationError, source: str, origins: Mapping[str, str], kind: type[BaseModel]) -> str:
