@@ -1,10 +1,11 @@
 """The table and the picture of a plan say at a glance what it does."""
 
+from fractions import Fraction
 from itertools import islice
 
 import pytest
 
-from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, cascade, constant, multigrid
+from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, Scale, cascade, constant, multigrid
 from vcycle.plan.show import summary
 
 pytest.importorskip("matplotlib")
@@ -44,6 +45,16 @@ def test_the_summary_compares_with_the_baseline_in_words(kinetics: Baseline, pla
     assert "as many steps, as much work as the baseline's" in summary(constant(kinetics))
     assert "2.00× more steps, 2.00× more work than the baseline's" in summary(constant(kinetics, epoch_factor=2))
     assert "as many steps, 1.60× less work than the baseline's" in summary(plans["reds_edvr_m"])
+    halved = constant(kinetics, shape=Scale.of(1, 0.5))
+    assert "4.00× fewer steps, as much work as the baseline's" in summary(halved, lambda cell: cell.batch)
+
+
+def test_a_value_that_the_whole_short_cycle_has_is_shown_once() -> None:
+    baseline = Baseline(batch=8, frames=8, size=64, clips=800, epochs=20, lr=0.1)
+    plan = multigrid(baseline, long_shapes=[(1, 0.5), (1, 1)], short_sizes=[Fraction(1, 4)])
+    coarse, fine = str(plan).splitlines()[4:6]  # the short cycle's S/2 is the coarse shape itself
+    assert coarse.split() == ["cycle", "1,", "T·S/2", "126", "0", "8", "32", "32", "8", "0.4", "1.00"]
+    assert fine.split()[5:] == ["8", "32", "64", "32", "8", "32", "8", "0.1", "1.00"]
 
 
 @pytest.mark.parametrize("name", ["kinetics_slowfast_8x8_r50", "reds_basicvsr_m", "vimeo_basicvsr"])

@@ -30,7 +30,7 @@ _WIDE = 10
 def summary(plan: "Plan", cost: Cost | None = None) -> str:
     """One line: length, samples, and the savings over the baseline in steps and in work (by default voxels)."""
     steps, work = _saving(plan, cost)
-    than = "than" if steps[0].isdigit() or work[0].isdigit() else "as"
+    than = "than" if work[0].isdigit() else "as"
     return f"{_length(plan)}: {steps} steps, {work} work {than} the baseline's {_baseline(plan)}"
 
 
