@@ -25,6 +25,7 @@ from vcycle.plan import (
     Plan,
     RampWarmup,
     Scale,
+    Stage,
     StepDecay,
     cascade,
     constant,
@@ -32,6 +33,7 @@ from vcycle.plan import (
     multigrid,
 )
 from vcycle.plan.rates import CosineRate, CurveRate, Rate
+from vcycle.plan.shape import FULL
 
 # What running the reference's code gave: the epochs at which its stages end. The last but one is the middle of the
 # fine-tuning phase, an entry of its SOLVER.STEPS; a stage of the reference may round to no epoch at all (SSv2).
@@ -460,6 +462,12 @@ def test_the_control_of_a_constant_plan_is_that_plan(kinetics: Baseline) -> None
     assert len(control(constant(near)).stages) == 4
     for k in range(0, len(plan), 50_021):
         assert alike[k].lr == pytest.approx(plan[k].lr)
+
+
+def test_the_control_of_a_plan_of_ones_own_has_its_lr(kinetics: Baseline) -> None:
+    baseline = kinetics.with_(warmup=None)
+    stage = Stage(name="all", steps=100, pattern=(baseline.at(FULL),), rate=ConstantRate(lr=0.3))
+    assert control(Plan(name="mine", baseline=baseline, stages=(stage,)))[0].lr == 0.3
 
 
 def test_the_control_has_a_budget_of_its_own(kinetics: Baseline) -> None:

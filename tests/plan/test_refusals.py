@@ -331,6 +331,7 @@ def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
 
 def test_a_plan_within_a_models_needs_is_accepted() -> None:
     multigrid(base()).require(ShapeConstraints(min_frames=4, frames_multiple=4, min_size=32), "net")
+    assert ShapeConstraints().violation(Shape(1, 1, 1)) is None
 
 
 @pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0)])
