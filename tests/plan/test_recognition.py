@@ -464,10 +464,11 @@ def test_the_control_of_a_constant_plan_is_that_plan(kinetics: Baseline) -> None
         assert alike[k].lr == pytest.approx(plan[k].lr)
 
 
-def test_the_control_of_a_plan_of_ones_own_has_its_lr(kinetics: Baseline) -> None:
-    baseline = kinetics.with_(warmup=None)
-    stage = Stage(name="all", steps=100, pattern=(baseline.at(FULL),), rate=ConstantRate(lr=0.3))
-    assert control(Plan(name="mine", baseline=baseline, stages=(stage,)))[0].lr == 0.3
+def test_a_plan_of_ones_own_has_no_warmup_by_default_and_a_control_of_its_lr(kinetics: Baseline) -> None:
+    stage = Stage(name="all", steps=100, pattern=(kinetics.at(FULL),), rate=ConstantRate(lr=0.3))
+    plan = Plan(name="mine", baseline=kinetics, stages=(stage,))  # with no samples of the baseline's ramp
+    assert plan[0].lr == control(plan)[0].lr == 0.3
+    assert not plan.mirrored
 
 
 def test_the_control_has_a_budget_of_its_own(kinetics: Baseline) -> None:
