@@ -321,6 +321,17 @@ def test_a_ramp_aims_at_the_step_where_it_ends_and_no_later_than_at_the_last() -
         assert plan[1].lr == pytest.approx(0.01 + (due - 0.01) * 8 / ends, rel=1e-9)
 
 
+def test_a_ramp_that_ends_where_a_stage_begins_aims_at_the_start_of_its_schedule() -> None:
+    baseline = Baseline(batch=8, frames=4, size=16, clips=160, epochs=1, lr=0.1, warmup=RampWarmup(length=0.5))
+    pattern = (baseline.at(FULL),)
+    stages = (
+        Stage(name="flat", steps=10, pattern=pattern, rate=ConstantRate(lr=0.1)),
+        Stage(name="cosine", steps=10, pattern=pattern, rate=CosineRate(peak=0.4)),
+    )
+    plan = Plan(name="mine", baseline=baseline, stages=stages, warmup_samples=80)
+    assert [plan[k].lr for k in range(11)] == pytest.approx([0.04 * k for k in range(11)])
+
+
 def test_a_warmup_may_outlast_a_shape(kinetics: Baseline) -> None:
     # The first shape holds 22 epochs. The ramp aims at the LR due where it ends and ignores the edge, as the
     # reference's does.
