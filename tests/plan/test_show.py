@@ -1,5 +1,6 @@
 """The table and the picture of a plan say at a glance what it does."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import islice
 
@@ -138,6 +139,8 @@ def test_a_plan_prints_as_its_table() -> None:
         "3.76× less work than the baseline's 125 steps of 8×8×32²",
     ]
     assert f"{plan}" == str(plan)
+    named = str(replace(plan, name="a plan of a long name " * 5)).splitlines()
+    assert max(map(len, named)) == len(named[named.index("") + 2]) == 58  # as wide as the table
     assert repr(plan).startswith("Plan(name=")
 
 
