@@ -154,6 +154,8 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
         lambda: Scale(1, 0.5),
         "grid scale: its area is 0.5, and an exact fraction is needed; Scale.of(0.5, 0.7071) takes",
     ),
+    (lambda: Scale(0.5, 1), "grid scale: its time is 0.5, and an exact fraction is needed"),
+    (lambda: Scale(1, 1, 0.5), "grid scale: its tokens is 0.5, and an exact fraction is needed"),
     (
         lambda: cascade(base(), shapes=[(1, 0.5), 1]),
         "grid scale 1: a pair of numbers is accepted, of the frames and of",
