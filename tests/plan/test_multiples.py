@@ -44,7 +44,8 @@ def test_a_cascade_is_rounded_to_the_nearest_multiple_and_its_batch_follows() ->
 
 
 def test_multigrid_has_every_shape_of_both_cycles_on_the_multiples() -> None:
-    plan = multigrid(base(frames=24), frames_multiple=4, size_multiple=16)  # T/4 is 6 frames, rounded to 4
+    needs = ShapeConstraints(frames_multiple=4, size_multiple=16)
+    plan = multigrid(base(frames=24), **needs.multiples)  # T/4 is 6 frames, rounded to 4
     assert {t for t, _, _ in cells(plan)} == {4, 12, 24}
     assert {s for _, s, _ in cells(plan)} == {112, 160, 224}
     # 16 clips of 24×224², in 4×160²: 24/4 · (224/160)² = 11.76 times as many; and 24/12 · (224/160)² = 3.92.

@@ -15,6 +15,8 @@ from vcycle.plan import (
     Plan,
     RampWarmup,
     Role,
+    Shape,
+    Step,
     StepDecay,
     cascade,
     constant,
@@ -167,6 +169,9 @@ def test_a_step_has_a_batch_shape_and_can_be_tried_at_another(kinetics: Baseline
         assert step.at(cell).cell == cell
     tried = step.at(other)
     assert (tried.index, tried.lr, tried.first_sample) == (step.index, step.lr, step.first_sample)
+    plain = Step(index=0, stage=0, shape=Shape(8, 32, 32), batch=4, lr=0.1, bn_batch=2, first_sample=0)
+    assert plain.cell == BatchShape(frames=8, size=32, batch=4, bn_batch=2)  # all tokens
+    assert plain.role_factors == ()
 
 
 def test_shapes_that_no_step_before_has_used_count_zero(kinetics: Baseline) -> None:

@@ -25,6 +25,7 @@ from vcycle.plan import (
     Plan,
     RampWarmup,
     Scale,
+    Stage,
     StepDecay,
     cascade,
     constant,
@@ -32,6 +33,7 @@ from vcycle.plan import (
     multigrid,
 )
 from vcycle.plan.rates import CosineRate, CurveRate, Rate
+from vcycle.plan.shape import FULL
 
 # What running the reference's code gave: the epochs at which its stages end. The last but one is the middle of the
 # fine-tuning phase, an entry of its SOLVER.STEPS; a stage of the reference may round to no epoch at all (SSv2).
@@ -319,6 +321,17 @@ def test_a_ramp_aims_at_the_step_where_it_ends_and_no_later_than_at_the_last() -
         assert plan[1].lr == pytest.approx(0.01 + (due - 0.01) * 8 / ends, rel=1e-9)
 
 
+def test_a_ramp_that_ends_where_a_stage_begins_aims_at_the_start_of_its_schedule() -> None:
+    baseline = Baseline(batch=8, frames=4, size=16, clips=160, epochs=1, lr=0.1, warmup=RampWarmup(length=0.5))
+    pattern = (baseline.at(FULL),)
+    stages = (
+        Stage(name="flat", steps=10, pattern=pattern, rate=ConstantRate(lr=0.1)),
+        Stage(name="cosine", steps=10, pattern=pattern, rate=CosineRate(peak=0.4)),
+    )
+    plan = Plan(name="mine", baseline=baseline, stages=stages, warmup_samples=80)
+    assert [plan[k].lr for k in range(11)] == pytest.approx([0.04 * k for k in range(11)])
+
+
 def test_a_warmup_may_outlast_a_shape(kinetics: Baseline) -> None:
     # The first shape holds 22 epochs. The ramp aims at the LR due where it ends and ignores the edge, as the
     # reference's does.
@@ -460,6 +473,13 @@ def test_the_control_of_a_constant_plan_is_that_plan(kinetics: Baseline) -> None
     assert len(control(constant(near)).stages) == 4
     for k in range(0, len(plan), 50_021):
         assert alike[k].lr == pytest.approx(plan[k].lr)
+
+
+def test_a_plan_of_ones_own_has_no_warmup_by_default_and_a_control_of_its_lr(kinetics: Baseline) -> None:
+    stage = Stage(name="all", steps=100, pattern=(kinetics.at(FULL),), rate=ConstantRate(lr=0.3))
+    plan = Plan(name="mine", baseline=kinetics, stages=(stage,))  # with no samples of the baseline's ramp
+    assert plan[0].lr == control(plan)[0].lr == 0.3
+    assert not plan.mirrored
 
 
 def test_the_control_has_a_budget_of_its_own(kinetics: Baseline) -> None:

@@ -155,6 +155,8 @@ OPTIONS: list[tuple[Callable[[], object], str]] = [
         lambda: Scale(1, 0.5),
         "grid scale: its area is 0.5, and an exact fraction is needed; Scale.of(0.5, 0.7071) takes",
     ),
+    (lambda: Scale(0.5, 1), "grid scale: its time is 0.5, and an exact fraction is needed"),
+    (lambda: Scale(1, 1, 0.5), "grid scale: its tokens is 0.5, and an exact fraction is needed"),
     (
         lambda: cascade(base(), shapes=[(1, 0.5), 1]),
         "grid scale 1: a pair of numbers is accepted, of the frames and of",
@@ -338,6 +340,7 @@ def test_the_step_named_is_the_first_with_the_refused_shape() -> None:
 
 def test_a_plan_within_a_models_needs_is_accepted() -> None:
     multigrid(base()).require(ShapeConstraints(min_frames=4, frames_multiple=4, min_size=32), "net")
+    assert ShapeConstraints().violation(Shape(1, 1, 1)) is None
 
 
 @pytest.mark.parametrize(("rank", "world"), [(-1, 2), (2, 2), (0, 0)])

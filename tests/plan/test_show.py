@@ -1,15 +1,19 @@
 """The table and the picture of a plan say at a glance what it does."""
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 
+import numpy as np
 import pytest
 
-from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, cascade, constant, multigrid
+from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, Scale, cascade, constant, multigrid
+from vcycle.plan.colors import color_of
 from vcycle.plan.show import summary
 
 pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgba
 
 
 def test_the_table_has_a_line_per_stage_at_a_hundred_columns(plans: dict[str, Plan]) -> None:
@@ -69,6 +73,14 @@ def test_the_summary_compares_steps_and_work_each_by_itself(steps: float, work: 
     assert f": {words} the baseline's {baseline.total_steps:,} steps of 8×8×32²" in said
 
 
+def test_a_value_that_the_whole_short_cycle_has_is_shown_once() -> None:
+    baseline = Baseline(batch=8, frames=8, size=64, clips=800, epochs=20, lr=0.1)
+    plan = multigrid(baseline, long_shapes=[(1, 0.5), (1, 1)], short_sizes=[Fraction(1, 4)])
+    coarse, fine = str(plan).splitlines()[4:6]  # the short cycle's S/2 is the coarse shape itself
+    assert coarse.split() == ["cycle", "1,", "T·S/2", "126", "0", "8", "32", "32", "8", "0.4", "1.00"]
+    assert fine.split()[5:] == ["8", "32", "64", "32", "8", "32", "8", "0.1", "1.00"]
+
+
 @pytest.mark.parametrize("name", ["kinetics_slowfast_8x8_r50", "reds_basicvsr_m", "vimeo_basicvsr"])
 def test_nothing_in_the_figure_is_clipped(plans: dict[str, Plan], name: str) -> None:
     figure = plans[name].figure()
@@ -88,13 +100,45 @@ def test_the_short_cycle_is_a_band_around_the_base_shape(kinetics: Baseline) -> 
         "261,792 steps, 86,040,256 samples (358.5 epochs); baseline 896,250 steps of 64×32×224²"
     )
     assert cycled.axes[-1].get_xlabel() == "samples seen (epochs)"
+    assert cycled.axes[0].get_shared_x_axes().joined(cycled.axes[0], cycled.axes[-1])
     assert [len(axis.patches) for axis in cycled.axes] == [1, 2, 2, 1]  # frames, size, batch, LR
     assert [len(axis.patches) for axis in still.axes] == [1, 1, 1, 1]
     assert [label.get_text() for label in cycled.axes[1].get_yticklabels()] == ["112", "158", "224"]
+    base, band = cycled.axes[1].patches
+    assert base.get_data().values[:4].tolist() == [158, 158, 224, 224]
+    assert band.get_data().values[:4].tolist() == [158, 158, 224, 224]
+    assert band.get_data().baseline[:4].tolist() == [112] * 4
+    assert band.get_fill()
+    assert band.get_facecolor()[:3] == to_rgba(color_of("long+short"))[:3]
+    assert [text.get_text() for text in cycled.axes[1].get_legend().get_texts()] == ["base shape", "short cycle"]
+    assert [figure.axes[k].get_legend() for figure, k in ((cycled, 0), (cycled, 2), (still, 1))] == [None] * 3
+
+
+def test_the_figure_draws_each_stage_over_its_epochs_in_the_color_of_the_plan() -> None:
+    plan = cascade(Baseline(batch=8, frames=8, size=32, clips=100, epochs=10, lr=0.1))
+    *shapes, lr = plan.figure().axes
+    ends = [0, 5.12, 8, 9.28, 9.92]  # as in its table
+    for axis, values in zip(shapes, ([4, 8, 8, 8], [16, 16, 23, 32], [64, 32, 16, 8]), strict=True):
+        drawn = axis.patches[0].get_data()
+        assert (drawn.values.tolist(), drawn.edges.tolist(), drawn.baseline) == (values, ends, None)
+        assert axis.get_yticks().tolist() == sorted(set(values))
+        assert axis.get_ylim()[0] < min(values) < max(values) < axis.get_ylim()[1]
+    drawn = lr.patches[0].get_data()
+    places = np.searchsorted(drawn.edges, [plan.epochs_before(step.index) for step in plan], side="right") - 1
+    assert drawn.values[places].tolist() == [step.lr for step in plan]
+    assert (drawn.edges[-1], drawn.baseline) == (9.92, None)
+    for axis in (*shapes, lr):
+        assert [line.get_xdata() for line in axis.lines] == [[edge, edge] for edge in ends[1:-1]]
+        assert axis.get_xlim() == (0, 9.92)
+        assert axis.patches[0].get_edgecolor() == to_rgba("#d55e00")
+    assert [axis.get_yscale() for axis in (*shapes, lr)] == ["linear", "linear", "log", "linear"]
+    assert [axis.get_ylim()[0] for axis in (*shapes[:2], lr)] == [0, 0, 0]
 
 
 def test_the_lr_axis_is_logarithmic_where_stages_differ_widely(kinetics: Baseline, plans: dict[str, Plan]) -> None:
-    assert constant(kinetics).figure().axes[3].get_yscale() == "log"
+    dropped = constant(kinetics).figure().axes[3]  # from 0.1 to 0.0001
+    assert dropped.get_yscale() == "log"
+    assert 1e-5 < dropped.get_ylim()[0] < 1e-4 < 0.1 < dropped.get_ylim()[1] < 1
     assert plans["reds_basicvsr_m"].figure().axes[3].get_yscale() == "linear"
     assert constant(kinetics.with_(decay=CosineDecay())).figure().axes[3].get_yscale() == "linear"
 
@@ -115,6 +159,8 @@ def test_a_plan_prints_as_its_table() -> None:
         "3.76× less work than the baseline's 125 steps of 8×8×32²",
     ]
     assert f"{plan}" == str(plan)
+    named = str(replace(plan, name="a plan of a long name " * 5)).splitlines()
+    assert max(map(len, named)) == len(named[named.index("") + 2]) == 58  # as wide as the table
     assert repr(plan).startswith("Plan(name=")
 
 

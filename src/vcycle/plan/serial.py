@@ -5,7 +5,7 @@ import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
-from types import NoneType, UnionType
+from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vcycle.errors import PlanError
@@ -90,4 +90,4 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, dict) and all(_fits(item, inner[1]) for item in value.values())
     if hint is float:
         return type(value) in (int, float)
-    return type(value) is (NoneType if hint is None else hint)
+    return type(value) is hint
