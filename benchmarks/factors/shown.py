@@ -92,12 +92,12 @@ def sentences() -> dict[str, list[str]]:
     """By page."""
     return {
         "benchmarks/factors/README.md": [
-            f"Muon in place of AdamW is worth {_points(MUON, OWN)} points to the cascade, and {_points(MUON_CONTROL, CONTROL)} "
-            "to its control",
+            f"Muon in place of AdamW is worth {_points(MUON, OWN)} points to the cascade, and "
+            f"{_points(MUON_CONTROL, CONTROL)} to its control",
             f"The cascade of 2 lengths is {_points(MUON_LONGEST, MUON_CONTROL)} points from the control with Muon at "
             f"{_faster(MUON_LONGEST, MUON_CONTROL)}",
-            f"The cascade of 1.5 lengths is {_points(MUON_LONGER, MUON_HALF)} points from the control of half a length, which "
-            f"takes {_faster(MUON_LONGER, MUON_HALF)[:-1]} times its time",
+            f"The cascade of 1.5 lengths is {_points(MUON_LONGER, MUON_HALF)} points from the control of half a "
+            f"length, which takes {_faster(MUON_LONGER, MUON_HALF)[:-1]} times its time",
             f"a cascade of 1.5 lengths is {_points(MUON_LONGER, CONTROL)} points from the control with AdamW at "
             f"{_faster(MUON_LONGER, CONTROL)}",
         ]

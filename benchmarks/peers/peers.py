@@ -2,7 +2,6 @@
 
     python -m benchmarks.peers.peers turns RECIPE [KEY=VALUE...] --work FOLDER --out turns.jsonl
     python -m benchmarks.peers.peers train RECIPE [KEY=VALUE...] --work FOLDER --out trainings.jsonl
-    python -m benchmarks.peers.peers table turns.jsonl trainings.jsonl
 
 `turns` measures what an epoch costs, in turns; `train` trains each to its end, with its accuracy. Processor
 time decides. A line is added for each turn and training, and lines that are there are not measured again.
@@ -10,7 +9,6 @@ time decides. A line is added for each turn and training, and lines that are the
 
 import argparse
 import json
-import math
 import os
 import resource
 import subprocess
@@ -20,15 +18,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib import metadata
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.peers.accounting import Gate, Process, Spent, ffmpeg_of_pyav
+from benchmarks.peers.accounting import Gate, Process, ffmpeg_of_pyav
 from benchmarks.peers.trainings import TRAININGS, Job, preload
 
-from vcycle.bench.timing import Spread, ratios
 from vcycle.runs.evaluate import validator
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_recipe, with_absolute_paths
@@ -208,72 +204,6 @@ def write(out: Path, line: dict[str, Any], asked: Asked) -> None:
     print(json.dumps({key: each for key, each in line.items() if key != "environment"}), file=sys.stderr, flush=True)
 
 
-def per_thousand(found: Iterable[dict[str, Any]], name: str) -> list[Spent]:
-    """Seconds per 1,000 clips of an arm, turn by turn."""
-    own = sorted((line for line in found if line["arm"] == name), key=lambda line: int(line["turn"]))
-    return [Spent(*(1e3 * line[key] / line["clips"] for key in Spent._fields)) for line in own]
-
-
-def table(measured: Sequence[dict[str, Any]], trained: Sequence[dict[str, Any]]) -> Iterable[str]:
-    """The tables of the results, in Markdown."""
-    turned = [line for line in measured if line["kind"] == "turn"]
-    arms = {name: per_thousand(turned, name) for name in TURNS if any(line["arm"] == name for line in turned)}
-    best = list(arms)[-1]
-    yield "| per 1,000 clips | loading | training process | processor seconds | wall-clock | vcycle is faster by |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name, each in arms.items():
-        loading, main, wall = ([getattr(spent, key) for spent in each] for key in ("loading", "main", "wall"))
-        faster = "" if name == best else spread(ratios(total(each), total(arms[best])), "×")
-        cells = [name, spread(Spread.of(loading)), spread(Spread.of(main)), spread(Spread.of(total(each)))]
-        yield f"| {' | '.join([*cells, spread(Spread.of(wall)), faster])} |"
-    yield ""
-    yield "| times faster by | decoding what is needed | prepared arrays | the training process | the plan | all |"
-    yield "|---|---:|---:|---:|---:|---:|"
-    for name in PEERS:
-        if name in arms:
-            yield from causes(name, arms)
-    yield ""
-    yield "| training | updates | processor seconds | wall-clock | top-1 on test |"
-    yield "|---|---:|---:|---:|---:|"
-    full = {line["arm"]: line for line in trained if line["kind"] == "training"}
-    for name in FULL:
-        if (line := full.get(name)) is None:
-            yield f"| {name} | | not run | | |"
-            continue
-        cells = [f"{line['steps']:,}", f"{line['main'] + line['loading']:.0f}", f"{line['wall']:.0f}"]
-        yield f"| {name} | {' | '.join(cells)} | {100 * line['accuracy']:.1f} % of {line['videos']} |"
-
-
-def causes(name: str, arms: dict[str, list[Spent]]) -> Iterable[str]:
-    """The factors that make vcycle faster than a peer, one after another, and the share of each in their product.
-
-    First the peer's loading is replaced by vcycle's from original files, then by that from arrays; then its training
-    process by vcycle's; then the constant shape by the plan.
-    """
-    constant, arrays, cascade = [arms[each] for each in ("vcycle, constant", "vcycle, constant, prepared")] + [
-        arms["vcycle, cascade, prepared"]
-    ]
-    peer = arms[name]
-    chain = [total(peer)]
-    chain += [[own.main + its.loading for own, its in zip(peer, each, strict=True)] for each in (constant, arrays)]
-    chain += [total(arrays), total(cascade)]
-    factors = [ratios(slow, fast) for slow, fast in pairwise(chain)]
-    whole = ratios(chain[0], chain[-1])
-    logs = [math.log(factor.median) for factor in factors]
-    shares = [f"{spread(factor, '×')}, {log / sum(logs):.0%}" for factor, log in zip(factors, logs, strict=True)]
-    yield f"| {name} | {' | '.join(shares)} | {spread(whole, '×')} |"
-
-
-def total(turned: Iterable[Spent]) -> list[float]:
-    """Processor seconds of all processes."""
-    return [spent.main + spent.loading for spent in turned]
-
-
-def spread(values: Spread, unit: str = "") -> str:
-    """Median, and lowest to highest."""
-    return f"{values.median:.2f}{unit} ({values.low:.2f} to {values.high:.2f})"
-
-
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -288,13 +218,7 @@ def main() -> None:
             command.add_argument("--turns", type=int, default=4)
         else:
             command.add_argument("--arm", action="append", choices=FULL, help="One or several; by default, all.")
-    shown = commands.add_parser("table")
-    shown.add_argument("measured", type=Path)
-    shown.add_argument("trained", type=Path)
     given = parser.parse_args()
-    if given.command == "table":
-        print("\n".join(table(lines(given.measured), lines(given.trained))))
-        return
     work = given.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     ffmpeg_of_pyav(work / "ffmpeg")

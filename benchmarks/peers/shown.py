@@ -1,69 +1,135 @@
-"""What the pages show of the peers' log."""
+"""What the pages show of the peers' logs."""
 
-from statistics import median
+import math
+from collections.abc import Iterator, Sequence
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 from benchmarks.logs import lines, percent, table, times
 
+from vcycle.bench.timing import Spread, ratios
+
 __all__ = ["sentences", "tables"]
 
-BEST = "vcycle, cascade, prepared"
-TRAININGS = {
+CONSTANT, ARRAYS, BEST = "vcycle, constant", "vcycle, constant, prepared", "vcycle, cascade, prepared"
+PEERS = ("plain PyTorch", "PySlowFast", "Hugging Face")
+NAMES = {
     "plain PyTorch": "plain PyTorch, TorchCodec",
     "PySlowFast": "PySlowFast's dataset and loader",
     "Hugging Face": "Hugging Face `Trainer`, PyTorchVideo",
-    "vcycle, constant, prepared": "vcycle, constant shape, prepared arrays",
+    CONSTANT: "vcycle, constant shape, original files",
+    ARRAYS: "vcycle, constant shape, prepared arrays",
     BEST: "**vcycle, cascade, prepared arrays**",
     "vcycle, cascade of 1.5 lengths, prepared": "vcycle, cascade of 1.5 lengths, prepared arrays",
 }
+CAUSES = (
+    "1. vcycle's loading, of original files",
+    "2. prepared arrays instead",
+    "3. the training process",
+    "4. the plan: the cascade instead of the constant shape",
+)
 
 
+@cache
+def spent(arm: str, *what: str) -> list[float]:
+    """Seconds per 1,000 clips of an arm, turn by turn: the sum of `main`, `loading` or `wall`."""
+    turns = [line for line in lines("peers/turns.jsonl") if line["kind"] == "turn" and line["arm"] == arm]
+    turns.sort(key=lambda line: int(line["turn"]))
+    return [sum(1e3 * line[each] / line["clips"] for each in what) for line in turns]
+
+
+def total(arm: str) -> list[float]:
+    """Processor seconds of all processes per 1,000 clips, turn by turn."""
+    return spent(arm, "main", "loading")
+
+
+def against(arm: str, other: str = BEST) -> Spread:
+    """How many times the processor time of another arm, over the turns."""
+    return ratios(total(arm), total(other))
+
+
+@cache
 def tables() -> dict[str, str]:
-    """Every arm trained to its end."""
-    trained = {line["arm"]: line for line in lines("peers/trainings.jsonl") if line["kind"] == "training"}
-    least = _spent(trained[BEST])
+    """What a part of each training costs, why, and every arm trained to its end."""
+    head = ["per 1,000 clips, processor seconds", "loading", "training process", "both"]
+    parts = (["loading"], ["main"], ["main", "loading"], ["wall"])
     rows = [
-        [name, f"{run['steps']:,}", f"{_spent(run):.0f} s", times(_spent(run) / least), percent(run["accuracy"])]
-        for name, run in ((name, trained[arm]) for arm, name in TRAININGS.items())
+        [NAMES[arm], *(_spread(Spread.of(spent(arm, *part))) for part in parts), _spread(against(arm))]
+        for arm in (*PEERS, CONSTANT, ARRAYS, BEST)
     ]
-    head = ["training", "updates", "processor time", "times that of the cascade", "accuracy on test"]
-    return {"trainings": table(head, rows)}
+    factors = [list(_causes(peer)) for peer in PEERS]
+    causes = [[cause, *row] for cause, row in zip(CAUSES, zip(*factors, strict=True), strict=True)]
+    return {
+        "turns": table([*head, "wall-clock, decides nothing", "times those of vcycle"], rows),
+        "causes": table(["the cause", *PEERS], causes),
+        "trainings": _trainings(),
+    }
 
 
-def _spent(run: dict[str, Any]) -> float:
-    return float(run["main"] + run["loading"])
+def _causes(peer: str) -> Iterator[str]:
+    """The factors that make vcycle faster than a peer, and the share of each in their product.
+
+    First the peer's loading is replaced by vcycle's from original files, then by that from arrays; then its training
+    process by vcycle's; then the constant shape by the plan.
+    """
+    steps = spent(peer, "main")
+    loaded = ([a + b for a, b in zip(steps, spent(arm, "loading"), strict=True)] for arm in (CONSTANT, ARRAYS))
+    chain: list[Sequence[float]] = [total(peer), *loaded, total(ARRAYS), total(BEST)]
+    found = [ratios(slow, fast) for slow, fast in pairwise(chain)]
+    logs = [math.log(factor.median) for factor in found]
+    for factor, log in zip(found, logs, strict=True):
+        yield f"{_spread(factor, 2, '×')}, {percent(log / sum(logs), 0)}".replace("-", "−")
+
+
+def _trainings() -> str:
+    trained: dict[str, dict[str, Any]] = {
+        line["arm"]: line for line in lines("peers/trainings.jsonl") if line["kind"] == "training"
+    }
+    seconds = {arm: run["main"] + run["loading"] for arm, run in trained.items()}
+    rows = [
+        [
+            name,
+            f"{run['steps']:,}",
+            f"{seconds[arm]:.0f} s",
+            times(seconds[arm] / seconds[BEST]),
+            percent(run["accuracy"]),
+        ]
+        for arm, name in NAMES.items()
+        if (run := trained.get(arm)) is not None
+    ]
+    return table(["training", "updates", "processor time", "times that of the cascade", "accuracy on test"], rows)
+
+
+def _spread(found: Spread, digits: int = 1, unit: str = "") -> str:
+    """Median, lowest and highest."""
+    median, low, high = (f"{value:.{digits}f}{unit}" for value in (found.median, found.low, found.high))
+    return f"{median} ({low} to {high})"
 
 
 def sentences() -> dict[str, list[str]]:
     """By page."""
-    plain, slowfast, face = (_ratios(arm, BEST) for arm in ("plain PyTorch", "PySlowFast", "Hugging Face"))
-    plan = times(median(_ratios("vcycle, constant, prepared", BEST)))
-    arrays = [times(median(_ratios(arm, "vcycle, constant, prepared"))) for arm in ("plain PyTorch", "PySlowFast")]
-    arrays.append(times(median(_ratios("Hugging Face", "vcycle, constant, prepared"))))
+    plain, slowfast, face = (against(peer) for peer in PEERS)
+    arrays = [times(against(peer, ARRAYS).median) for peer in PEERS]
     return {
         "README.md": [
-            f"took {times(median(plain))} less processor time than plain PyTorch with TorchCodec, "
-            f"{times(median(slowfast))} less than PySlowFast's loader and {times(median(face))} less than Hugging "
+            f"took {times(plain.median)} less processor time than plain PyTorch with TorchCodec, "
+            f"{times(slowfast.median)} less than PySlowFast's loader and {times(face.median)} less than Hugging "
             "Face's `Trainer`",
         ],
         "benchmarks/peers/README.md": [
-            f"**vcycle takes {_range(plain, 'less processor time than plain PyTorch with TorchCodec')}, "
-            f"{times(median(slowfast))} less than PySlowFast's dataset and loader "
-            f"({times(min(slowfast))} to {times(max(slowfast))}),",
-            f"and {times(median(face))} less than Hugging Face's `Trainer` on PyTorchVideo's dataset "
-            f"({times(min(face))} to {times(max(face))})**",
-            f"The plan gives {plan} of each.",
+            f"**vcycle takes {_less(plain)} less processor time than plain PyTorch with TorchCodec {_range(plain)}, "
+            f"{_less(slowfast)} less than PySlowFast's dataset and loader {_range(slowfast)},",
+            f"and {_less(face)} less than Hugging Face's `Trainer` on PyTorchVideo's dataset {_range(face)}**",
+            f"The plan gives {times(against(ARRAYS).median)} of each.",
             f"vcycle takes {arrays[0]}, {arrays[1]} and {arrays[2]} less than the peers, in their order.",
         ],
     }
 
 
-def _ratios(arm: str, other: str) -> list[float]:
-    """How many times the processor time of another arm, turn by turn."""
-    turns = [line for line in lines("peers/turns.jsonl") if line["kind"] == "turn"]
-    spent = {(line["arm"], line["turn"]): (line["main"] + line["loading"]) / line["clips"] for line in turns}
-    return [spent[arm, turn] / spent[other, turn] for turn in sorted({line["turn"] for line in turns})]
+def _less(found: Spread) -> str:
+    return times(found.median)
 
 
-def _range(ratios: list[float], than: str) -> str:
-    return f"{times(median(ratios))} {than} ({times(min(ratios))} to {times(max(ratios))})"
+def _range(found: Spread) -> str:
+    return f"({times(found.low)} to {times(found.high)})"

@@ -9,5 +9,4 @@ out=${OUT:-benchmarks/peers/out}
 recipe=(benchmarks/auto/mhad_depth.yaml "data=$VCYCLE_TEST_DATA/mhad_depth" --work "$out")
 
 python -m benchmarks.peers.peers turns "${recipe[@]}" --out benchmarks/peers/turns.jsonl
-python -m benchmarks.peers.peers train "${recipe[@]}" --out benchmarks/peers/trainings.jsonl
-python -m benchmarks.peers.peers table benchmarks/peers/turns.jsonl benchmarks/peers/trainings.jsonl
+python -m benchmarks.peers.peers train "${recipe[@]:0:2}" run.seed=40 "${recipe[@]:2}" --out benchmarks/peers/trainings.jsonl

@@ -7,7 +7,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, Scale, cascade, constant, multigrid
+from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, cascade, constant, multigrid
 from vcycle.plan.colors import color_of
 from vcycle.plan.show import summary
 
