@@ -118,10 +118,10 @@ def test_a_folder_of_videos_is_trained_on_from_published_weights_resumed_and_eva
     assert load_model(folder).classes == CLASSES
 
 
-def test_one_override_drops_tokens_of_published_weights(published, vcycle, digit_videos, tmp_path):
+def test_a_cascade_drops_tokens_of_published_weights(published, vcycle, digit_videos, tmp_path):
     recipe, folder = "finetune/videomae_b", tmp_path / "run"
     shapes = "plans.cascade.shapes=[[1, 1, 0.25], [1, 1, 0.5], [1, 1]]"
-    given = (*SMALL, *options(recipe), f"data={digit_videos}", f"init={published(recipe)}", shapes)
+    given = (*SMALL, *options(recipe), f"data={digit_videos}", f"init={published(recipe)}", "plan=cascade", shapes)
     code, _, err = vcycle("train", recipe, *given, "--out", folder)
     assert code == 0, err
     steps = [line for line in map(json.loads, (folder / "log.jsonl").open()) if line["event"] == "step"]
