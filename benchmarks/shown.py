@@ -10,7 +10,7 @@ __all__ = ["sentences"]
 def _speedups() -> tuple[str, str]:
     """Of all cascades, over the constant shape and over the control, from the table of docs/expect.md."""
     text = (HERE.parent / "docs" / "expect.md").read_text(encoding="utf-8")
-    head = "| | work | speedup over the constant shape | over its control |"
+    head = "| | work | speed-up over the constant shape | over its control |"
     rows = [line.split(" | ") for line in text.partition(head)[2].partition("\n\n")[0].splitlines()[2:]]
     cells = [row[2:4] for row in rows if "long+short" not in row[0]]
     found = (

@@ -91,6 +91,11 @@ def _clips(scale: float | None) -> str:
 def sentences() -> dict[str, list[str]]:
     """By page."""
     return {
+        "docs/expect.md": [
+            f"the cascade of 1.5 lengths was {_points(MUON_LONGER, MUON_HALF)} points from its control of half a "
+            "length",
+            f"{_points(MUON_CONTROL, CONTROL)} points to the control, {_points(MUON, OWN)} to the cascade",
+        ],
         "benchmarks/factors/README.md": [
             f"Muon in place of AdamW is worth {_points(MUON, OWN)} points to the cascade, and "
             f"{_points(MUON_CONTROL, CONTROL)} to its control",
@@ -100,7 +105,7 @@ def sentences() -> dict[str, list[str]]:
             f"length, which takes {_faster(MUON_LONGER, MUON_HALF)[:-1]} times its time",
             f"a cascade of 1.5 lengths is {_points(MUON_LONGER, CONTROL)} points from the control with AdamW at "
             f"{_faster(MUON_LONGER, CONTROL)}",
-        ]
+        ],
     }
 
 
