@@ -7,7 +7,6 @@ import importlib
 from importlib.util import find_spec
 from typing import Any
 
-from sphinx.application import Sphinx
 
 import vcycle
 
@@ -49,16 +48,16 @@ for module in ("vcycle", "vcycle.data", "vcycle.nn"):  # names that are loaded w
 COLON = "\ue000"
 
 
-def setup(app: Sphinx) -> None:
+def setup(app: Any) -> None:
     """Keep colons in the first lines of attributes: napoleon (priority 500) takes what stands before for a type."""
     app.connect("autodoc-process-docstring", _hide_colon, priority=499)
     app.connect("autodoc-process-docstring", _show_colon, priority=501)
 
 
-def _hide_colon(_: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def _hide_colon(_: Any, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     if what in ("attribute", "property", "data") and lines:
         lines[0] = lines[0].replace(":", COLON)
 
 
-def _show_colon(_: Sphinx, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
+def _show_colon(_: Any, what: str, name: str, found: Any, options: Any, lines: list[str]) -> None:
     lines[:] = [line.replace(COLON, ":") for line in lines]
