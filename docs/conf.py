@@ -7,7 +7,6 @@ import importlib
 from importlib.util import find_spec
 from typing import Any
 
-
 import vcycle
 
 project = "vcycle"
