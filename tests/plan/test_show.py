@@ -108,10 +108,21 @@ def test_the_short_cycle_is_a_band_around_the_base_shape(kinetics: Baseline) -> 
     assert base.get_data().values[:4].tolist() == [158, 158, 224, 224]
     assert band.get_data().values[:4].tolist() == [158, 158, 224, 224]
     assert band.get_data().baseline[:4].tolist() == [112] * 4
+    assert band.get_data().edges.tolist() == base.get_data().edges.tolist()
     assert band.get_fill()
     assert band.get_facecolor()[:3] == to_rgba(color_of("long+short"))[:3]
     assert [text.get_text() for text in cycled.axes[1].get_legend().get_texts()] == ["base shape", "short cycle"]
     assert [figure.axes[k].get_legend() for figure, k in ((cycled, 0), (cycled, 2), (still, 1))] == [None] * 3
+    of_two = multigrid(kinetics, short_sizes=[Fraction(1, 2)]).figure()  # shapes in a cycle
+    assert len(of_two.axes[1].get_legend().get_texts()) == 2
+
+
+def test_the_lr_of_a_long_stage_is_drawn_at_points_from_its_first_to_its_last_step() -> None:
+    plan = constant(Baseline(batch=8, frames=8, size=32, clips=800, epochs=20, lr=0.1, decay=CosineDecay()))
+    drawn = plan.figure().axes[-1].patches[0].get_data()
+    assert (len(plan), len(drawn.values)) == (2000, 300)
+    assert (drawn.edges[0], drawn.values[0]) == (0, plan[0].lr)
+    assert (drawn.edges[-2], drawn.values[-1]) == (plan.epochs_before(1999), plan[1999].lr)
 
 
 def test_the_figure_draws_each_stage_over_its_epochs_in_the_color_of_the_plan() -> None:
