@@ -5,6 +5,7 @@ The command line prints the message alone and exits with code 2; a traceback nee
 
 import difflib
 import os
+import reprlib
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ __all__ = [
     "VcycleError",
     "did_you_mean",
     "reason",
+    "shown",
     "summary",
     "user_code",
 ]
@@ -109,6 +111,19 @@ def summary(error: BaseException) -> str:
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}…"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def shown(value: object) -> str:
+    """A value as a message shows it: in one line, shortened; the class of an object whose `repr` is long.
+
+    Example:
+        >>> shown("3"), shown(2.5), shown(range(3)), shown([*range(100)])
+        ("'3'", '2.5', 'range(0, 3)', '[0, 1, 2, 3, 4, 5, ...]')
+    """
+    text = reprlib.repr(value)
+    if type(value).__module__ != "builtins" and ("..." in text or "\n" in text):
+        return type(value).__name__
+    return " ".join(text.split())
 
 
 _LIBRARIES = {"vcycle", "torch", "torchvision", "pydantic", "contextlib", "importlib", *sys.stdlib_module_names}

@@ -4,7 +4,6 @@ import copy
 import gc
 import warnings
 import weakref
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,12 +11,16 @@ from torch import nn
 
 from vcycle.nn import apply, convert_batchnorm, freeze
 from vcycle.nn import steps as steps_module
+from vcycle.plan import Shape, Step
 
-RATES = {None: 0.5, "head": 2.0, "backbone": 0.0}
+FACTORS = (("backbone", 0.0), ("head", 4.0))
 
 
 def step(bn_batch=8, batch=8):
-    return SimpleNamespace(bn_batch=bn_batch, batch=batch, tokens=1, lr_of=RATES.__getitem__)
+    shape = Shape(8, 32, 32)
+    return Step(
+        index=0, stage=0, shape=shape, batch=batch, lr=0.5, bn_batch=bn_batch, first_sample=0, role_factors=FACTORS
+    )
 
 
 def optimizer_of(*layers, lr=1.0):

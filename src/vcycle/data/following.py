@@ -14,11 +14,12 @@ from vcycle.data.info import VideoInfo
 from vcycle.data.joining import BatchPart, Joiner, Key, clips_in, clips_of, named
 from vcycle.data.rate_watch import RateWatch
 from vcycle.data.resampled import Layout, check_layout, layout_meant
-from vcycle.data.sampler import check_plan, check_ranks, check_steps
+from vcycle.data.sampler import check_ranks
 from vcycle.data.source import resample
 from vcycle.data.views import Views
 from vcycle.errors import DataError
 from vcycle.plan import Plan, Shape, Step, rank_slice
+from vcycle.plan.arguments import check_kind, check_steps
 from vcycle.utils.ranks import rank_and_world
 
 __all__ = ["follow"]
@@ -97,7 +98,7 @@ def follow(
     Warns:
         UserWarning: Once, in a loop that never sets an LR, as ``steps`` does.
     """
-    check_plan(plan, "vcycle.follow(stream, plan)")
+    check_kind("plan", plan, Plan, "vcycle.follow(stream, plan)")
     check_steps(plan, start, len(plan))
     fitted = _Fitted(layout, antialias=antialias, device=None if device is None else torch.device(device))
     shares = _shares(plan, start if moved else 0, *rank_and_world(rank, world))

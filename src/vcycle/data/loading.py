@@ -22,10 +22,11 @@ from vcycle.data.pool.batches import Batches, InProcess, PoolBatches
 from vcycle.data.pool.work import Work
 from vcycle.data.rate_watch import RateWatch
 from vcycle.data.resampled import Layout, ResampledDataset
-from vcycle.data.sampler import PlanBatchSampler, check_plan
+from vcycle.data.sampler import PlanBatchSampler
 from vcycle.data.training import TrainingWork
 from vcycle.errors import CheckpointError, DataError
 from vcycle.plan import Plan, Step
+from vcycle.plan.arguments import check_kind, check_number
 from vcycle.utils.stack import outside
 
 __all__ = ["TIMEOUT", "Loader", "PlanBatches", "PlanLoader", "Steps", "loader", "steps"]
@@ -65,6 +66,10 @@ class Loader:
         Raises:
             DataError: if an argument is out of range.
         """
+        check_number("workers", workers, whole=True, error=DataError)
+        check_number("timeout", timeout, error=DataError)
+        if prefetch is not None:
+            check_number("prefetch", prefetch, whole=True, error=DataError)
         if workers < 0 or timeout <= 0 or (prefetch is not None and prefetch < 1):
             raise DataError(
                 f"workers={workers}, timeout={timeout}, prefetch={prefetch}: workers must be at least 0, "
@@ -331,7 +336,7 @@ def loader(
         DataError: If the dataset is empty or has no numbered items, ``grids`` or ``key`` is set for one that samples
             its own grids, or an argument is out of range.
     """
-    check_plan(plan, "vcycle.steps(dataset, plan) or vcycle.loader(dataset, plan)")
+    check_kind("plan", plan, Plan, "vcycle.steps(dataset, plan) or vcycle.loader(dataset, plan)")
     if not _is_indexable(dataset):
         raise DataError(
             f"{type(dataset).__name__} is not a map-style dataset: a plan decides which item comes when, so it needs "

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from vcycle.data.balance import Balance
 from vcycle.data.request import SampleRequest
 from vcycle.data.stream import SampleStream
-from vcycle.errors import DataError, PlanError
+from vcycle.errors import DataError, PlanError, shown
 from vcycle.plan import Plan, rank_slice
+from vcycle.plan.arguments import check_kind, check_number, check_steps
 from vcycle.utils.ranks import rank_and_world
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from vcycle.plan import Step
 
-__all__ = ["PlanBatchSampler", "check_plan", "check_ranks", "check_steps"]
+__all__ = ["PlanBatchSampler", "check_ranks"]
 
 
 class PlanBatchSampler:
@@ -73,9 +74,9 @@ class PlanBatchSampler:
                 the number of ranks, or only one of ``rank`` and ``world`` is given.
             DataError: If the dataset is empty, ``repeats`` is below 1, or ``balance`` is of another number of items.
         """
-        check_plan(plan, "PlanBatchSampler(plan, size)")
+        check_kind("plan", plan, Plan, "PlanBatchSampler(plan, size)")
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
-            raise DataError(f"repeats={repeats!r}: must be a whole number of clips of each item, at least 1")
+            raise DataError(f"repeats={shown(repeats)}: must be a whole number of clips of each item, at least 1")
         self.plan = plan
         self.start, self.stop = start, len(plan) if stop is None else stop
         check_steps(plan, self.start, self.stop)
@@ -186,36 +187,14 @@ class PlanBatchSampler:
         return found
 
 
-def check_plan(plan: object, call: str) -> None:
-    """Refuse another object in place of a plan, such as the data if arguments are swapped.
-
-    Args:
-        plan: The argument.
-        call: How the function is called, for the message.
-
-    Raises:
-        PlanError: If it is not a plan.
-    """
-    if not isinstance(plan, Plan):
-        raise PlanError(f"plan is {type(plan).__name__}, not a vcycle.Plan: the call is {call}")
-
-
-def check_steps(plan: Plan, start: int, stop: int) -> None:
-    """Check that a plan has the steps from ``start`` to ``stop``.
-
-    Raises:
-        PlanError: If it does not.
-    """
-    if not 0 <= start <= stop <= len(plan):
-        raise PlanError(f"steps {start} to {stop} are not in the plan, which has steps 0 to {len(plan)}")
-
-
 def check_ranks(plan: Plan, rank: int, world: int) -> None:
     """Check before the first step that ranks can share every batch of a plan.
 
     Raises:
-        PlanError: If a batch has fewer clips than there are ranks, or ``rank`` is not one of them.
+        PlanError: If a batch has fewer clips than there are ranks, or ``rank`` is not one of them, or no whole number.
     """
+    check_number("rank", rank, whole=True)
+    check_number("world", world, whole=True)
     for shape in plan.shapes:
         if shape.batch < world:
             raise PlanError(f"the batch of {shape} has fewer clips than the {world} ranks")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.balance import Balance
 from vcycle.errors import DataError
+from vcycle.plan.arguments import check_number
 
 __all__ = ["SampleStream", "permute", "permute_each"]
 
@@ -147,14 +148,15 @@ class SampleStream:
         """Create the stream of a dataset of ``size`` samples under a seed.
 
         Raises:
-            DataError: If the dataset is empty or too large, or ``balance`` is of another number of samples.
+            DataError: If the dataset is empty or too large, ``balance`` is of another number of samples, or the
+                seed is no whole number.
         """
         if not 1 <= size <= _LARGEST:
             raise DataError(f"the dataset has {size:,} samples: training needs at least 1, at most {_LARGEST:,}")
         if balance is not None and len(balance) != size:
             raise DataError(f"balance is of {len(balance):,} items, but the dataset has {size:,}")
         self.size = size
-        self.seed = seed
+        self.seed: int = check_number("seed", seed, whole=True, error=DataError)
         self.balance = balance
 
     def epoch(self, position: int) -> int:

@@ -10,7 +10,7 @@ from vcycle import Plan, PlanError
 from vcycle.data import PlanLoader
 from vcycle.nn import SubBatchNorm, require_token_dropping
 
-__all__ = ["BatchesFromStep", "require_prepared"]
+__all__ = ["BatchesFromStep", "require_plan", "require_prepared"]
 
 
 class BatchesFromStep:
@@ -50,6 +50,20 @@ class BatchesFromStep:
             CheckpointError: if it is of another plan, seed or length of the dataset.
         """
         self._batches.load_state_dict(state_dict)
+
+
+def require_plan(plan: object, call: str) -> None:
+    """Check that a plan is one.
+
+    Args:
+        plan: The argument.
+        call: How the adapter is made, for the message.
+
+    Raises:
+        PlanError: if it is not.
+    """
+    if not isinstance(plan, Plan):
+        raise PlanError(f"plan is {type(plan).__name__}, not a vcycle.Plan: the call is {call}")
 
 
 def require_prepared(model: nn.Module, plan: Plan, *, all_train: bool = False) -> None:

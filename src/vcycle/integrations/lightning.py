@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vcycle import BatchPartition, CheckpointError, Plan, PlanError, apply, loader, one_step
-from vcycle.integrations.common import BatchesFromStep, require_prepared
+from vcycle.integrations.common import BatchesFromStep, require_plan, require_prepared
 from vcycle.utils.extras import require
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ class FollowPlan(Callback):
         Args:
             plan: The plan, the whole training.
             seed: The seed by which tokens are dropped, if the plan drops any.
+
+        Raises:
+            PlanError: if ``plan`` is none.
         """
+        require_plan(plan, "FollowPlan(plan)")
         self.plan = plan
         self._seed = seed
         self._trainer: Trainer | None = None

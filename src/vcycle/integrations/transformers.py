@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vcycle import BatchPartition, Plan, PlanError, PlanLR, any_shape, apply, loader, one_step
-from vcycle.integrations.common import BatchesFromStep, require_prepared
+from vcycle.integrations.common import BatchesFromStep, require_plan, require_prepared
 from vcycle.utils.extras import require
 
 if TYPE_CHECKING:
@@ -51,9 +51,10 @@ class PlanTrainer(Trainer):
             kwargs: Keyword arguments of ``Trainer``.
 
         Raises:
-            PlanError: if an argument contradicts the plan: gradient accumulation, an LR scheduler, a sampling strategy,
-                a search for a batch size, a dataset that the plan cannot order.
+            PlanError: if ``plan`` is none, or an argument contradicts it: gradient accumulation, an LR
+                scheduler, a sampling strategy, a search for a batch size, a dataset that the plan cannot order.
         """
+        require_plan(plan, "PlanTrainer(model, args, plan=plan)")
         super().__init__(*args, **kwargs)
         self.plan = plan
         self.loader_options = {"key": "pixel_values", "layout": "TCHW", **(loader_options or {})}

@@ -15,7 +15,6 @@ The first dimension must be clips. In a 2-D network with frames as ``(B*T, C, H,
 must count frames: call :func:`set_bn_batch` after each :func:`vcycle.apply`, which sets clips.
 """
 
-import reprlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +27,12 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from vcycle.errors import PlanError, RecipeError
+from vcycle.errors import PlanError, RecipeError, shown
 from vcycle.nn.blocks import Blocks, blocks_of
 from vcycle.nn.moments import Moments, merge_equal, merge_moments
 from vcycle.nn.partition import BatchPartition, merge_over_ranks, normalise_shared
 from vcycle.nn.traced import normalise_blocks_traced
+from vcycle.plan.arguments import check_kind
 
 __all__ = [
     "Commitment",
@@ -64,7 +64,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
 
     Raises:
         RecipeError: a layer is a BatchNorm with its own forward, which a conversion would lose, or a lazy BatchNorm.
-        PlanError: ``bn_batch`` is not a positive integer.
+        PlanError: ``bn_batch`` is not a positive integer, or ``model`` no module.
 
     Example:
         >>> import torch
@@ -72,6 +72,7 @@ def convert_batchnorm(model: _Model, bn_batch: int = 8) -> _Model:
         >>> model[0].bn_batch, isinstance(model[0], SubBatchNorm), isinstance(model[0], torch.nn.BatchNorm3d)
         (8, True, True)
     """
+    check_kind("model", model, nn.Module, "vcycle.convert_batchnorm(model)")
     _check_bn_batch(bn_batch)
     layers = [(name, module) for name, module in model.named_modules() if isinstance(module, _BatchNorm)]
     for name, module in layers:  # check all before changing any
@@ -101,6 +102,7 @@ def revert_batchnorm(model: _Model) -> _Model:
     Returns:
         The same model, with the same parameters and buffers.
     """
+    check_kind("model", model, nn.Module, "vcycle.revert_batchnorm(model)")
     for module in [
         layer for layer in sub_batch_layers(model) if type(layer) in _CLASSES.values() and layer.kind is SubBatchNorm
     ]:
@@ -116,6 +118,7 @@ def set_bn_batch(model: nn.Module, clips: int) -> None:
     Raises:
         PlanError: ``clips`` is not a positive integer.
     """
+    check_kind("model", model, nn.Module, "vcycle.nn.set_bn_batch(model, clips)")
     _check_bn_batch(clips)
     for module in sub_batch_layers(model):
         module.bn_batch = clips
@@ -152,6 +155,7 @@ def one_step(model: nn.Module, sharing: BatchPartition | None = None) -> Iterato
     Yields:
         A :class:`Commitment`, to decide whether the statistics are committed.
     """
+    check_kind("model", model, nn.Module, "vcycle.one_step(model)")
     modules = [module for module in sub_batch_layers(model) if module._pending is None]
     for module in modules:
         module._pending, module._sharing = [], sharing
@@ -438,7 +442,7 @@ def _statistics_dtype(x: Tensor) -> torch.dtype:
 
 def _check_bn_batch(clips: int) -> None:
     if not isinstance(clips, int) or isinstance(clips, bool) or clips < 1:
-        raise PlanError(f"bn_batch is {reprlib.repr(clips)}; accepted: a whole number of clips, at least 1")
+        raise PlanError(f"bn_batch is {shown(clips)}; accepted: a whole number of clips, at least 1")
 
 
 _PLAIN_FORWARDS = (_BatchNorm.forward, nn.SyncBatchNorm.forward)

@@ -10,6 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from vcycle.errors import CheckpointError, PlanError
 from vcycle.nn.rates import note_rates, rates_of, set_rates, unwrapped
 from vcycle.plan import Plan, Step
+from vcycle.plan.arguments import check_index, check_kind
 
 __all__ = ["PlanLR", "scheduler_of"]
 
@@ -47,8 +48,13 @@ class PlanLR(LRScheduler):
             start: The current step, to resume without a state.
 
         Raises:
-            PlanError: if the plan has no such step, or no role that a group names.
+            PlanError: if arguments are swapped or of another class, or the plan has no such step or no role that a
+                group names.
         """
+        call = "vcycle.PlanLR(optimizer, plan)"
+        check_kind("plan", plan, Plan, call)
+        check_kind("optimizer", optimizer, torch.optim.Optimizer, call)
+        check_index("start", start)
         if not 0 <= start <= len(plan):
             raise PlanError(f"start={start}: the plan has steps 0 to {len(plan)}")
         self.plan = plan

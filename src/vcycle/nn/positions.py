@@ -24,6 +24,7 @@ from vcycle.nn import hiera
 from vcycle.nn.resampling import Lattice, clips_in, resampled
 from vcycle.nn.tokens import drop_tokens_after
 from vcycle.plan import ShapeConstraints
+from vcycle.plan.arguments import check_kind
 
 __all__ = ["any_shape", "shape_constraints"]
 
@@ -70,6 +71,7 @@ def any_shape(model: nn.Module, *, strict: bool = True) -> nn.Module:
     Example:
         ``model = vcycle.any_shape(VideoMAEForVideoClassification.from_pretrained(name))``
     """
+    check_kind("model", model, nn.Module, "vcycle.any_shape(model)")
     found = list(_adapters(model))
     if strict and not found:
         known = ", ".join(sorted({name.rpartition(".")[2] for name in _ADAPTERS}))
@@ -105,6 +107,7 @@ def shape_constraints(model: nn.Module) -> ShapeConstraints:
         >>> shape_constraints(nn.Identity()).multiples
         {'frames_multiple': 1, 'size_multiple': 1}
     """
+    check_kind("model", model, nn.Module, "vcycle.shape_constraints(model)")
     patches = [patch for module, _ in _adapters(model) if (patch := _patch(module)) is not None]
     if not patches:
         return ShapeConstraints()

@@ -15,6 +15,7 @@ from vcycle.nn.plan_lr import scheduler_of
 from vcycle.nn.rates import have_changed, rates_of, set_rates
 from vcycle.nn.tokens import drop_tokens
 from vcycle.plan import Step
+from vcycle.plan.arguments import check_kind
 from vcycle.utils.ranks import rank_and_world
 
 __all__ = ["apply"]
@@ -51,9 +52,9 @@ def apply(
         seed: the seed by which tokens are dropped, if the plan drops any (:class:`vcycle.nn.TokenDropping`).
 
     Raises:
-        PlanError: if the batch has other frames, height, width or clips than this rank's of the step; if a group
-            names a role that the plan lacks; if the step drops tokens, which the model cannot; or if the optimizer's
-            ``PlanLR`` is of another plan or ahead of the step.
+        PlanError: if arguments are swapped or of another class; if the batch has other frames, height, width or clips
+            than this rank's of the step; if a group names a role that the plan lacks; if the step drops tokens, which
+            the model cannot; or if the optimizer's ``PlanLR`` is of another plan or ahead of the step.
 
     Warns:
         UserWarning: once for a model with an unconverted BatchNorm in training mode that would normalise over more
@@ -61,13 +62,16 @@ def apply(
             LR scheduler's ``step()`` does.
 
     Example:
-        >>> from types import SimpleNamespace
+        >>> from vcycle.plan import Baseline, constant
+        >>> plan = constant(Baseline(batch=4, frames=8, size=32, clips=8, epochs=2, lr=0.25))
         >>> layer = nn.Linear(2, 2)
         >>> optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
-        >>> apply(SimpleNamespace(bn_batch=8, tokens=1, lr_of=lambda role: 0.25), layer, optimizer)
+        >>> apply(plan[0], layer, optimizer)
         >>> optimizer.param_groups[0]["lr"]
         0.25
     """
+    if not (isinstance(step, Step) and isinstance(model, nn.Module) and hasattr(optimizer, "param_groups")):
+        _refuse(step, model, optimizer)
     if batch is not None:
         check_batch(step, batch, rank=rank, world=world)
     scheduler = scheduler_of(optimizer)
@@ -96,6 +100,14 @@ def apply(
             "vcycle.convert_batchnorm(model) before the loop",
             stacklevel=2,
         )
+
+
+def _refuse(step: object, model: object, optimizer: object) -> None:
+    """Name the argument that is of another class. An optimizer that a framework has wrapped may be of any."""
+    call = "vcycle.apply(step, model, optimizer, clips)"
+    check_kind("step", step, Step, call)
+    check_kind("model", model, nn.Module, call)
+    check_kind("optimizer", optimizer, torch.optim.Optimizer, call)
 
 
 def _unconverted(step: Step, model: nn.Module, rank: int | None, world: int | None) -> Iterator[str]:

@@ -1,13 +1,14 @@
 """The baseline: the constant-shape recipe from which every plan is derived."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, get_args
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
 from vcycle.plan.rates import (
     ConstantRate,
     CosineDecay,
@@ -104,10 +105,13 @@ class Baseline:
         for name, kinds, accepted, optional in wanted:
             value: Any = getattr(self, name)
             if isinstance(value, bool) or not (isinstance(value, kinds) or (optional and value is None)):
-                raise PlanError(f"baseline {name} is {value!r}: {accepted} is needed")
+                raise PlanError(f"baseline {name} is {shown(value)}: {accepted} is needed")
             if kinds in (whole, number) and type(value) not in (int, float, type(None)):  # NumPy's, a fraction
                 plain: Any = int if kinds is whole else float
                 object.__setattr__(self, name, plain(value))
+        roles: Any = self.roles
+        if not isinstance(roles, Mapping) or not all(isinstance(role, Role) for role in roles.values()):
+            raise PlanError(f"baseline roles is {shown(roles)}: a dict of Role(...) by name is needed")
 
     def _check_laws(self) -> None:
         end = self._measured(self.length)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.rates import Rate
 from vcycle.plan.schedule import Plan, Stage
@@ -34,7 +34,7 @@ def scaled_lr(batch_factor: Fraction, scaling: str) -> float:
     `linear` is the rule of both papers for SGD; `sqrt` suits adaptive optimizers.
     """
     if scaling not in LR_SCALINGS:
-        raise PlanError(f"lr_scaling {scaling!r} is unknown: {', '.join(LR_SCALINGS)}")
+        raise PlanError(f"lr_scaling {shown(scaling)} is unknown: {', '.join(LR_SCALINGS)}")
     return {"linear": float(batch_factor), "sqrt": math.sqrt(batch_factor), "none": 1.0}[scaling]
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 
-from vcycle.errors import PlanError
+from vcycle.plan.arguments import check_kind, check_positive
 from vcycle.plan.build import Segment, lay_out, whole
 from vcycle.plan.rates import ConstantRate, Rate
 from vcycle.plan.schedule import Plan
@@ -23,12 +23,15 @@ def control(plan: Plan, *, epoch_factor: float = 1.0) -> Plan:
     Args:
         plan: The plan to compare with.
         epoch_factor: Samples of the control, relative to the baseline: choose it as for the constant shape.
+
+    Raises:
+        PlanError: if an argument is of the wrong type or out of range.
     """
-    if not 0 < epoch_factor < float("inf"):
-        raise PlanError(f"epoch_factor {epoch_factor} is out of range: a number above 0 is needed")
+    check_kind("plan", plan, Plan, "vcycle.control(plan)")
+    length = check_positive("epoch_factor", epoch_factor)
     baseline = plan.baseline
     pattern = (plan.baseline_shape,)
-    steps = Fraction(epoch_factor) * Fraction(baseline.length) * baseline.unit
+    steps = length * Fraction(baseline.length) * baseline.unit
     segments: list[Segment] = []
     previous: Rate | None = None
     edges = [plan.samples_before(step) for step in accumulate((s.steps for s in plan.stages), initial=0)]

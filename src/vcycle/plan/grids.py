@@ -3,7 +3,7 @@
 import math
 from fractions import Fraction
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.shape import BatchShape, Scale, ShapeConstraints
 
@@ -119,7 +119,7 @@ def check_multiples(baseline: Baseline, *, frames_multiple: int, size_multiple: 
         ("size", baseline.size, size_multiple),
     ):
         if type(multiple) is not int or multiple < 1:
-            raise PlanError(f"{name}_multiple is {multiple!r}; accepted: a whole number, at least 1")
+            raise PlanError(f"{name}_multiple is {shown(multiple)}; accepted: a whole number, at least 1")
         if value % multiple:
             raise PlanError(
                 f"baseline {name} {value} is not a multiple of {multiple} ({name}_multiple): "

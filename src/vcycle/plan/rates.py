@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Real
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
+from vcycle.plan.arguments import check_number, check_numbers
 
 __all__ = [
     "ConstantRate",
@@ -42,6 +43,7 @@ class CosineDecay:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
+        check_number("cosine floor", self.floor)
         if not 0 <= self.floor < math.inf:
             raise PlanError(f"cosine floor {self.floor} is out of range: 0 or more is needed")
 
@@ -58,12 +60,15 @@ class StepDecay:
     factors: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
+        check_numbers("milestones", self.milestones)
+        check_number("gamma", self.gamma)
         if not all(a < b for a, b in pairwise((0.0, *self.milestones))):
             raise PlanError(f"milestones {list(self.milestones)} must be above 0 and increase")
         if not 0 < self.gamma < math.inf:
             raise PlanError(f"gamma {self.gamma} must be above 0")
         if self.factors is None:
             return
+        check_numbers("LR factors", self.factors)
         if len(self.factors) != len(self.milestones):
             raise PlanError(f"{len(self.factors)} LR factors for {len(self.milestones)} milestones: one each is needed")
         if not all(0 < f < math.inf for f in self.factors):
@@ -95,9 +100,12 @@ class CurveDecay:
     """Pairs of a fraction of the training, from 0 to 1, and the LR factor there."""
 
     def __post_init__(self) -> None:
-        pairs = [tuple(point) if isinstance(point, tuple | list) else (point,) for point in self.points]
+        given = self.points if isinstance(self.points, tuple | list) else (self.points,)
+        pairs = [tuple(point) if isinstance(point, tuple | list) else (point,) for point in given]
         if not all(len(pair) == 2 and all(isinstance(value, Real) for value in pair) for pair in pairs):
-            raise PlanError(f"points {self.points!r} of an LR curve: pairs of numbers (fraction, factor) are needed")
+            raise PlanError(
+                f"points {shown(self.points)} of an LR curve: pairs of numbers (fraction, factor) are needed"
+            )
         object.__setattr__(self, "points", tuple((float(at), float(factor)) for at, factor in pairs))
         at, factors = [point[0] for point in self.points], [point[1] for point in self.points]
         if len(at) < 2 or (at[0], at[-1]) != (0, 1) or not all(a < b for a, b in pairwise(at)):
@@ -113,6 +121,7 @@ class CurveDecay:
             curve: The LR factor as a function of the fraction of the training, from 0 to 1.
             points: Number of points.
         """
+        check_number("number of points of an LR curve", points, whole=True)
         if points < 2:
             raise PlanError(f"an LR curve of {points} points: at least 2 are needed")
         at = [place / (points - 1) for place in range(points)]
@@ -214,6 +223,8 @@ class RampWarmup:
     start_lr: float = 0.0
 
     def __post_init__(self) -> None:
+        check_number("warm-up length", self.length)
+        check_number("warm-up start_lr", self.start_lr)
         if not self.length > 0 or not 0 <= self.start_lr < math.inf:
             raise PlanError(
                 f"warm-up of length {self.length} from LR {self.start_lr}: length > 0 and LR >= 0 are needed"
@@ -234,10 +245,12 @@ class FactorWarmup:
     factor: float = 0.1
 
     def __post_init__(self) -> None:
+        check_number("warm-up steps", self.steps, whole=True)
+        check_number("warm-up factor", self.factor)
         if self.steps < 1:
             raise PlanError(f"warm-up of {self.steps} steps: at least 1 is needed")
         if self.law not in ("linear", "constant"):
-            raise PlanError(f"warm-up law {self.law!r} is unknown: linear or constant")
+            raise PlanError(f"warm-up law {shown(self.law)} is unknown: linear or constant")
         if not 0 < self.factor < math.inf:
             raise PlanError(f"warm-up factor {self.factor} is out of range: a number above 0 is needed")
 
@@ -263,6 +276,8 @@ class Role:
     frozen_until: int = 0
 
     def __post_init__(self) -> None:
+        check_number("role multiplier", self.multiplier)
+        check_number("role frozen_until", self.frozen_until)
         if not 0 <= self.multiplier < math.inf or self.frozen_until < 0:
             raise PlanError(
                 f"role with multiplier {self.multiplier}, frozen until step {self.frozen_until}: both must be 0 or more"

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
+from vcycle.plan.arguments import check_kind, check_number, check_numbers, check_positive
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
 from vcycle.plan.grids import Grids
@@ -32,7 +33,7 @@ FINISHES = ("law", "cosine")
 def constant(
     baseline: Baseline,
     *,
-    shape: Scale = FULL,
+    shape: Scale | Sequence[float] = FULL,
     epoch_factor: float = 1.0,
     steps: int | None = None,
     lr_scaling: str = "linear",
@@ -54,10 +55,12 @@ def constant(
         size_multiple: The same of the side in pixels, such as 16 for a transformer with patches of 16.
 
     Raises:
-        PlanError: if the options contradict each other or the baseline.
+        PlanError: if the options contradict each other or the baseline, or an argument is of the wrong type.
     """
+    check_kind("baseline", baseline, Baseline, "vcycle.constant(baseline)")
+    (scale,) = Scale.each([shape])
     grids = Grids(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple)
-    return _to_budget("constant", grids, _lr_segments(grids, (), shape, lr_scaling), epoch_factor, steps)
+    return _to_budget("constant", grids, _lr_segments(grids, (), scale, lr_scaling), epoch_factor, steps)
 
 
 def multigrid(
@@ -96,11 +99,12 @@ def multigrid(
         The plan. The default Kinetics recipe takes 3.43× fewer steps than its baseline.
 
     Raises:
-        PlanError: if the options contradict each other or the baseline.
+        PlanError: if the options contradict each other or the baseline, or an argument is of the wrong type.
     """
-    if cycles < 1:
+    check_kind("baseline", baseline, Baseline, "vcycle.multigrid(baseline)")
+    if check_number("cycles", cycles, whole=True) < 1:
         raise PlanError(f"cycles {cycles} is below 1")
-    longs, shorts = Scale.each(long_shapes), tuple(short_sizes)
+    longs, shorts = Scale.each(long_shapes), tuple(check_numbers("short_sizes", short_sizes))
     if not all(0 < area <= 1 for area in shorts):
         raise PlanError(f"short sizes {[float(area) for area in shorts]} must be areas in (0, 1]")
     name = "+".join(part for part, used in (("long", longs), ("short", shorts)) if used) or "constant"
@@ -148,12 +152,15 @@ def cascade(
         PlanError: if the last shape is not the full grid, the weights do not fit the shapes, or the batch would grow by
             more than the clip shrinks.
     """
+    check_kind("baseline", baseline, Baseline, "vcycle.cascade(baseline)")
+    batch_growth = check_number("batch_growth", batch_growth)
     if not 0 <= batch_growth <= 1:
         raise PlanError(f"batch_growth {batch_growth} is out of range: 0 (the batch stays) to 1 (the work stays)")
     scales = Scale.each(shapes)
     if not scales or scales[-1] != FULL:
         raise PlanError(f"cascade shapes [{', '.join(map(str, scales))}] must end with the full grid [1, 1]")
-    shares = [Fraction(1)] * len(scales) if weights is None else [_positive(w, "weights") for w in weights]
+    given = [1] * len(scales) if weights is None else check_numbers("weights", weights)
+    shares = [check_positive("weights", weight) for weight in given]
     if len(shares) != len(scales):
         raise PlanError(
             f"{len(shares)} weights for {len(scales)} cascade shapes: one each is needed, or "
@@ -168,7 +175,7 @@ def cascade(
         pattern = (grids.at(fitted),)
         segments.append(Segment(name=str(scale), steps=share, pattern=pattern, rate=whole(flat), lr_factor=gain))
     if finish not in FINISHES:
-        raise PlanError(f"finish {finish!r} is unknown: {', '.join(FINISHES)}")
+        raise PlanError(f"finish {shown(finish)} is unknown: {', '.join(FINISHES)}")
     stages = baseline.lr_stages()
     if finish == "cosine":
         stages = [(Fraction(1), CosineRate(peak=baseline.peak_lr))]
@@ -260,9 +267,9 @@ def _to_budget(name: str, grids: Grids, segments: Sequence[Segment], epoch_facto
     baseline = grids.baseline
     batches = sum((s.steps * _mean(baseline, s.pattern) for s in segments), Fraction(0))
     own = batches / (Fraction(baseline.length) * baseline.unit)
-    stretch = _positive(epoch_factor, "epoch_factor") / own
+    stretch = check_positive("epoch_factor", epoch_factor) / own
     if steps is not None:
-        stretch = _positive(steps, "steps") / sum((s.steps for s in segments), Fraction(0))
+        stretch = check_positive("steps", steps) / sum((s.steps for s in segments), Fraction(0))
     # Warmup and freezes keep their samples; in training shorter than the baseline they shrink with it.
     share = min(Fraction(1), own * stretch)
     stretched = [replace(s, steps=s.steps * stretch) for s in segments]
@@ -291,9 +298,3 @@ def _mean(baseline: Baseline, pattern: Sequence[BatchShape]) -> Fraction:
 
 def _lr_name(baseline: Baseline, stage: int) -> str:
     return f"LR ×{baseline.decay.factor(stage):g}" if isinstance(baseline.decay, StepDecay) else "full"
-
-
-def _positive(value: float, name: str) -> Fraction:
-    if not 0 < value < float("inf"):
-        raise PlanError(f"{name} {value} is out of range: a number above 0 is needed")
-    return Fraction(value)

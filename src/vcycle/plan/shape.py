@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, NamedTuple, TypedDict
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
 from vcycle.plan import serial
+from vcycle.plan.arguments import check_number
 
 __all__ = ["FULL", "TOKEN_DROPPERS", "BatchShape", "Multiples", "Scale", "Shape", "ShapeConstraints"]
 
@@ -99,7 +100,7 @@ class Scale:
         for name, value in (("time", self.time), ("area", self.area), ("tokens", self.tokens)):
             if not isinstance(value, Fraction | int):
                 raise PlanError(
-                    f"grid scale: its {name} is {value!r}, and an exact fraction is needed; "
+                    f"grid scale: its {name} is {shown(value)}, and an exact fraction is needed; "
                     "Scale.of(0.5, 0.7071) takes numbers: of the frames, and of the side"
                 )
         if not all(0 < part <= 1 for part in (self.time, self.area, self.tokens)):
@@ -112,8 +113,10 @@ class Scale:
         """The scale with `time` of the frames, `space` of the side and `tokens` of the tokens; 0.7071 means 1/√2.
 
         Raises:
-            PlanError: if a value is not in (0, 1].
+            PlanError: if a value is not a number in (0, 1].
         """
+        given = {"time": time, "space": space, "tokens": tokens}
+        time, space, tokens = (check_number(f"grid scale: its {name}", value) for name, value in given.items())
         if not (math.isfinite(time) and math.isfinite(space) and math.isfinite(tokens)):
             kept = "" if tokens == 1 else f" and a share of tokens, {tokens}"
             raise PlanError(f"grid scale [{time}, {space}] is not a pair of finite numbers{kept}")
@@ -134,8 +137,10 @@ class Scale:
         `(0.5, 0.7071)` keeps all tokens, `(1, 1, 0.25)` a quarter.
 
         Raises:
-            PlanError: if a value is neither.
+            PlanError: if a value is neither, or there is no list of them.
         """
+        if isinstance(shapes, Scale | str) or not isinstance(shapes, Iterable):
+            raise PlanError(f"grid scales are {shown(shapes)}: a list is needed, such as [(0.5, 0.7071), (1, 1)]")
         return tuple(shape if isinstance(shape, Scale) else cls._of_numbers(shape) for shape in shapes)
 
     @classmethod
@@ -147,8 +152,8 @@ class Scale:
             (kept,) = tokens or [1.0]
         except (TypeError, ValueError):
             raise PlanError(
-                f"grid scale {numbers!r}: a pair of numbers is accepted, of the frames and of the side: (0.5, 0.7071), "
-                "with the share of tokens as a third"
+                f"grid scale {shown(numbers)}: a pair of numbers is accepted, of the frames and of the side: "
+                "(0.5, 0.7071), with the share of tokens as a third"
             ) from None
         return cls.of(time, space, kept)
 
@@ -214,7 +219,7 @@ class ShapeConstraints:
         for name in ("min_frames", "frames_multiple", "min_size", "size_multiple"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise PlanError(f"a model's {name} is {value!r}; accepted: a whole number, at least 1")
+                raise PlanError(f"a model's {name} is {shown(value)}; accepted: a whole number, at least 1")
 
     @property
     def multiples(self) -> Multiples:

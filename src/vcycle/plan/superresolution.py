@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
+from vcycle.plan.arguments import check_kind, check_number, check_numbers, check_positive
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.build import Segment, lay_out, scaled_lr, whole
 from vcycle.plan.grids import check_multiples, nearest_multiple, work_note
@@ -60,14 +61,19 @@ def superresolution(
         size_multiple: The same of the `sizes`.
 
     Raises:
-        PlanError: if the options contradict each other or the baseline.
+        PlanError: if the options contradict each other or the baseline, or an argument is of the wrong type.
     """
+    check_kind("baseline", baseline, Baseline, "vcycle.superresolution(baseline)")
     if nesting not in NESTINGS:
-        raise PlanError(f"nesting {nesting!r} is unknown: {', '.join(NESTINGS)}")
+        raise PlanError(f"nesting {shown(nesting)} is unknown: {', '.join(NESTINGS)}")
     if batch not in ("constant", "scaled"):
-        raise PlanError(f"batch {batch!r} is unknown: constant or scaled")
+        raise PlanError(f"batch {shown(batch)} is unknown: constant or scaled")
     if not isinstance(baseline.decay, CosineDecay):
-        raise PlanError(f"a super-resolution schedule restarts a cosine; the baseline's decay is {baseline.decay}")
+        raise PlanError(
+            f"a super-resolution schedule restarts a cosine; the baseline's decay is {shown(baseline.decay)}"
+        )
+    sizes = None if sizes is None else check_numbers("sizes", sizes, whole=True)
+    frames = None if frames is None else check_numbers("frames", frames, whole=True)
     _check_lists(nesting, sizes, frames)
     check_multiples(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple)
     frames_multiple = math.lcm(frames_multiple, 2 if mirrored and frames is None else 1)
@@ -75,21 +81,20 @@ def superresolution(
     if sizes is None:
         sides = _rounded(_default_sizes(baseline.size, _parts(nesting, frames, 2)), size_multiple, "size", notes)
     else:
-        sides = list(sizes)
+        sides = [*sizes]
     if frames is None:
         default = _default_frames(baseline.frames, _parts(nesting, sizes, 3), mirrored)
         lengths = _rounded(default, frames_multiple, "frames", notes)
     else:
-        lengths = list(frames)
+        lengths = [*frames]
     shapes = _shapes(nesting, baseline, sides, lengths, mirrored)
-    peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else list(stage_lrs)
+    peaks = [baseline.peak_lr] * len(shapes) if stage_lrs is None else check_numbers("stage_lrs", stage_lrs)
     if len(peaks) != len(shapes):
         raise PlanError(f"{len(peaks)} stage LRs for {len(shapes)} stages: one each is needed")
     if not all(baseline.decay.floor < peak < math.inf for peak in peaks):
         raise PlanError(f"stage LRs {peaks} must be above the cosine's floor {baseline.decay.floor:g}")
-    if not 0 < epoch_factor < math.inf:
-        raise PlanError(f"epoch_factor {epoch_factor} is out of range: a number above 0 is needed")
-    steps = Fraction(epoch_factor) * Fraction(baseline.length) * baseline.unit / len(shapes)
+    factor = check_positive("epoch_factor", epoch_factor)
+    steps = factor * Fraction(baseline.length) * baseline.unit / len(shapes)
     segments = []
     for number, ((t, s), peak) in enumerate(zip(shapes, peaks, strict=True), 1):
         shape = _batch_shape(baseline, t, s, batch)
@@ -108,7 +113,7 @@ def superresolution(
             )
         )
     name = nesting if batch == "constant" else f"{nesting}+{batch}"
-    share = min(Fraction(1), Fraction(epoch_factor))
+    share = min(Fraction(1), factor)
     plan = lay_out(
         name,
         baseline.stretched(share),
@@ -141,9 +146,11 @@ def large_minibatch(
         warmup: The warmup that a large LR needs; None for none.
 
     Raises:
-        PlanError: if the length is in epochs, or the steps do not divide by the factor.
+        PlanError: if an argument is of the wrong type, the length is in epochs, or the steps do not divide by the
+            factor.
     """
-    if factor < 1:
+    check_kind("baseline", baseline, Baseline, "vcycle.large_minibatch(baseline, factor)")
+    if check_number("minibatch factor", factor, whole=True) < 1:
         raise PlanError(f"minibatch factor {factor} is below 1")
     if baseline.steps is None:
         raise PlanError("a large minibatch divides the baseline's steps; this baseline's length is in epochs")

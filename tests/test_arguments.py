@@ -1,0 +1,117 @@
+"""Swapped or wrong-typed arguments of the Python API are refused in one short line, with what is accepted."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import vcycle
+from vcycle.errors import DataError, PlanError
+
+MADE_FOR = vcycle.Baseline(batch=4, frames=8, size=32, clips=16, epochs=4, lr=0.1)
+PLAN = vcycle.cascade(MADE_FOR)
+MODEL = nn.Linear(2, 2)
+OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+ITEMS = [torch.zeros(3, 8, 32, 32)] * 16
+APPLY = "the call is vcycle.apply(step, model, optimizer, clips)"
+
+
+def steps(**changed):
+    return vcycle.steps(ITEMS, PLAN, **changed)
+
+
+CALLS = [
+    *(
+        (lambda name=name: MADE_FOR.with_(**{name: PLAN}), f"baseline {name} is Plan: a {kind}number is needed")
+        for name, kind in (("clips", "whole "), ("batch", "whole "), ("lr_batch", "whole "), ("lr", ""), ("epochs", ""))
+    ),
+    (lambda: MADE_FOR.with_(decay=PLAN), "baseline decay is Plan: NoDecay()"),
+    (lambda: MADE_FOR.with_(roles={"head": 0.1}), "baseline roles is {'head': 0.1}: a dict of Role(...) by name"),
+    (lambda: MADE_FOR.with_(roles=PLAN), "baseline roles is Plan: a dict of Role(...) by name"),
+    *(
+        (lambda make=make: make(PLAN), f"baseline is Plan, not a vcycle.Baseline: the call is vcycle.{make.__name__}(")
+        for make in (vcycle.constant, vcycle.multigrid, vcycle.cascade, vcycle.superresolution)
+    ),
+    (lambda: vcycle.large_minibatch(PLAN, 2), "baseline is Plan, not a vcycle.Baseline: the call is"),
+    (lambda: vcycle.large_minibatch(MADE_FOR, PLAN), "minibatch factor is Plan: a whole number is needed"),
+    (lambda: vcycle.control(MADE_FOR), "plan is Baseline, not a vcycle.Plan: the call is vcycle.control(plan)"),
+    (lambda: vcycle.control(PLAN, epoch_factor="2"), "epoch_factor is '2': a number is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, batch_growth=PLAN), "batch_growth is Plan: a number is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, epoch_factor=PLAN), "epoch_factor is Plan: a number is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, steps=PLAN), "steps is Plan: a number is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, weights=PLAN), "weights is Plan: a list of numbers is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, weights=3), "weights is 3: a list of numbers is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, weights="1111"), "weights is '1111': a list of numbers is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, lr_scaling=PLAN), "lr_scaling Plan is unknown: linear"),
+    (lambda: vcycle.cascade(MADE_FOR, finish=PLAN), "finish Plan is unknown: law"),
+    (lambda: vcycle.cascade(MADE_FOR, frames_multiple=PLAN), "frames_multiple is Plan; accepted: a whole number"),
+    (lambda: vcycle.cascade(MADE_FOR, shapes=0.5), "grid scales are 0.5: a list is needed"),
+    (lambda: vcycle.cascade(MADE_FOR, shapes=PLAN), "grid scale Step: a pair of numbers is accepted"),
+    (lambda: vcycle.constant(MADE_FOR, shape=0.5), "grid scale 0.5: a pair of numbers is accepted"),
+    (lambda: vcycle.multigrid(MADE_FOR, cycles=2.0), "cycles is 2.0: a whole number is needed"),
+    (lambda: vcycle.multigrid(MADE_FOR, short_sizes=0.5), "short_sizes is 0.5: a list of numbers is needed"),
+    (lambda: vcycle.superresolution(MADE_FOR, nesting=PLAN), "nesting Plan is unknown: hierarchical"),
+    (
+        lambda: vcycle.superresolution(MADE_FOR.with_(decay=vcycle.CosineDecay()), sizes=32),
+        "sizes is 32: a list of whole numbers is needed",
+    ),
+    (lambda: vcycle.Scale.of("1", 1), "grid scale: its time is '1': a number is needed"),
+    (lambda: vcycle.StepDecay(milestones=94), "milestones is 94: a list of numbers is needed"),
+    (lambda: vcycle.StepDecay(factors=0.1), "LR factors is 0.1: a list of numbers is needed"),
+    (lambda: vcycle.StepDecay(gamma="0.1"), "gamma is '0.1': a number is needed"),
+    (lambda: vcycle.CosineDecay(floor=PLAN), "cosine floor is Plan: a number is needed"),
+    (lambda: vcycle.CurveDecay(points=0.5), "points 0.5 of an LR curve: pairs of numbers"),
+    (lambda: vcycle.RampWarmup(length=PLAN), "warm-up length is Plan: a number is needed"),
+    (lambda: vcycle.FactorWarmup(steps="5"), "warm-up steps is '5': a whole number is needed"),
+    (lambda: vcycle.Role(multiplier="0.1"), "role multiplier is '0.1': a number is needed"),
+    (lambda: steps(start=PLAN[3]), "start is Step, not the index of a step: give step.index, here 3"),
+    (lambda: steps(stop=PLAN[3]), "stop is Step, not the index of a step: give step.index, here 3"),
+    (lambda: steps(start=PLAN), "start is Plan: a whole number is needed"),
+    (lambda: steps(start="3"), "start is '3': a whole number is needed"),
+    (lambda: steps(start=1.0), "start is 1.0: a whole number is needed"),
+    (lambda: steps(stop="3"), "stop is '3': a whole number is needed"),
+    (lambda: steps(seed=PLAN), "seed is Plan: a whole number is needed"),
+    (lambda: steps(seed=0.5), "seed is 0.5: a whole number is needed"),
+    (lambda: steps(workers=PLAN), "workers is Plan: a whole number is needed"),
+    (lambda: steps(workers="2"), "workers is '2': a whole number is needed"),
+    (lambda: steps(timeout="60"), "timeout is '60': a number is needed"),
+    (lambda: steps(prefetch=PLAN), "prefetch is Plan: a whole number is needed"),
+    (lambda: steps(repeats=PLAN), "repeats=Plan: must be a whole number"),
+    (lambda: steps(rank="0", world=1), "rank is '0': a whole number is needed"),
+    (lambda: vcycle.follow([], PLAN, start=PLAN[3]), "start is Step, not the index of a step: give step.index, here 3"),
+    (lambda: vcycle.apply(PLAN, MODEL, OPTIMIZER), f"step is Plan, not a vcycle.Step: {APPLY}"),
+    (lambda: vcycle.apply(0, MODEL, OPTIMIZER), f"step is int, not a vcycle.Step: {APPLY}"),
+    (lambda: vcycle.apply(PLAN[0], OPTIMIZER, MODEL), f"model is SGD, not a torch.nn.Module: {APPLY}"),
+    (lambda: vcycle.apply(PLAN[0], MODEL, ITEMS[0]), f"optimizer is Tensor, not a torch.optim.Optimizer: {APPLY}"),
+    (lambda: vcycle.PlanLR(PLAN, OPTIMIZER), "plan is SGD, not a vcycle.Plan: the call is vcycle.PlanLR(optimizer, pl"),
+    (lambda: vcycle.PlanLR(MODEL, PLAN), "optimizer is Linear, not a torch.optim.Optimizer: the call is vcycle.PlanLR"),
+    (lambda: vcycle.PlanLR(OPTIMIZER, PLAN, start=PLAN[3]), "start is Step, not the index of a step: give step.index"),
+    *(
+        (lambda call=call: call(OPTIMIZER), f"model is SGD, not a torch.nn.Module: the call is vcycle.{call.__name__}(")
+        for call in (vcycle.convert_batchnorm, vcycle.revert_batchnorm, vcycle.any_shape, vcycle.shape_constraints)
+    ),
+    (
+        lambda: vcycle.one_step(OPTIMIZER).__enter__(),
+        "model is SGD, not a torch.nn.Module: the call is vcycle.one_step",
+    ),
+    (lambda: vcycle.convert_batchnorm(MODEL, PLAN), "bn_batch is Plan; accepted: a whole number"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), CALLS, ids=[message[:50] for _, message in CALLS])
+def test_an_argument_of_the_wrong_type_is_refused_by_its_name_in_one_short_line(call, message):
+    with pytest.raises((PlanError, DataError), match=f"^{re.escape(message)}") as caught:
+        call()
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_numbers_of_numpy_are_numbers():
+    plain = vcycle.cascade(MADE_FOR, weights=[1, 2, 3, 4], epoch_factor=1.5, batch_growth=0.5)
+    weights, half = np.arange(1, 5), np.float32(0.5)
+    assert vcycle.cascade(MADE_FOR, weights=weights, epoch_factor=3 * half, batch_growth=half) == plain
+    assert vcycle.constant(MADE_FOR, shape=(half, 1)) == vcycle.constant(MADE_FOR, shape=vcycle.Scale.of(0.5, 1))
+    (first, _), *_ = steps(start=np.int64(3), stop=np.int64(4), seed=np.int64(1))
+    assert first == PLAN[3]
