@@ -163,7 +163,7 @@ class GridSampler:
             they are cut at ``views.crop_at``.
         """
         shape = views.shape
-        height, width = _resize_to(views.short_side or self._short_sides(shape.size)[0], shape, info)
+        height, width = _resize_to(self.short_side_of(views), shape, info)
         size = (shape.height, shape.width)
         if views.crops > 1:
             size = (height, shape.width) if height > width else (shape.height, width)
@@ -176,6 +176,10 @@ class GridSampler:
             place=(views.start(clip), 0.5, 0.5),
             flip=False,
         )
+
+    def short_side_of(self, views: Views) -> float:
+        """Return the short side of the resized picture that views are cut from, in pixels."""
+        return views.short_side or self._short_sides(views.shape.height)[0]
 
     def _strides(self, frames: int, info: VideoInfo) -> tuple[float, float]:
         """Return the shortest and longest stride in seconds for a clip of this many frames."""

@@ -31,7 +31,7 @@ _BATCHES = (1, 3)
 def export_program(
     saved: SavedWeights, file: Path, form: str, on_message: Callable[[str], None] = lambda _: None
 ) -> Mapping[str, Any]:
-    """Write a network as a program with a dynamic batch size, at the baseline's shape, and compare its outputs.
+    """Write a network as a program with a dynamic batch size, at `Task.input_shape`, and compare its outputs.
 
     BatchNorm is plain, and the program is in evaluation mode. Beside it, the file holds the facts that it needs: see
     `Task.input_facts`.
@@ -104,7 +104,8 @@ def _close(found: Tensor, expected: Tensor) -> bool:
 
 def _inputs(model: nn.Module, trained: Provenance) -> Sequence[Tensor]:
     """What the network is called with: for a batch of 2, to trace it with, and for those it is tried with."""
-    objective = tasks[trained.recipe.task].objective(trained.recipe, len(trained.classes))
+    task, recipe = tasks[trained.recipe.task], trained.recipe
+    objective, shape = task.objective(recipe, len(trained.classes)), task.input_shape(recipe, trained.plan)
     given: dict[int, Tensor] = {}
 
     def note(_: nn.Module, arguments: tuple[Any, ...]) -> None:
@@ -114,7 +115,7 @@ def _inputs(model: nn.Module, trained: Provenance) -> Sequence[Tensor]:
     try:
         with torch.no_grad():
             for clips in (2, *_BATCHES):
-                noise, _ = objective.noise(clips, trained.plan.baseline_shape.shape, torch.device("cpu"))
+                noise, _ = objective.noise(clips, shape, torch.device("cpu"))
                 objective.predict(model, noise)
     finally:
         hook.remove()

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vcycle.errors import VcycleError
+from vcycle.plan import Plan, Shape
 from vcycle.tasks.base.part import F, Part, R
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class TaskTrained(Part[R, F]):
             VcycleError: if the task enlarges nothing.
         """
         raise VcycleError(f"a {self.name} model does not enlarge videos")
+
+    def input_shape(self, recipe: R, plan: Plan) -> Shape:
+        """The shape of the clips that an exported program takes; by default the baseline's."""
+        return plan.baseline_shape.shape
 
     def input_facts(self, recipe: R) -> Mapping[str, Any]:
         """What the network's input must be, for a program that runs without vcycle: JSON, such as `mean` and `std`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from vcycle.data.layouts import VideoList
 from vcycle.data.layouts.files import VIDEOS, Kind
 from vcycle.errors import DataError, RecipeError
-from vcycle.plan import Baseline, Plan
+from vcycle.plan import Baseline, Plan, Shape
 from vcycle.tasks.base import CheckOptions, Measure, Progress, Scope, Splits, Task
 from vcycle.tasks.classification.balance import balance_of, balance_words, check_balance, class_weights_of
 from vcycle.tasks.classification.plans import baseline_of, lengthened
@@ -285,17 +285,28 @@ class ClassificationTask(Task[R, VideoList]):
                 video, top, window=options.window, stride=options.stride, frame_rate=rate
             )
 
+    def input_shape(self, recipe: R, plan: Plan) -> Shape:
+        """The shape of the evaluation's clips."""
+        from vcycle.tasks.classification.evaluate import center_view
+
+        return center_view(recipe).shape
+
     def input_facts(self, recipe: R) -> Mapping[str, Any]:
-        """How clips are sampled and normalised for an evaluation; `short_side` is that of the frame before the crop."""
-        shape, sampling = recipe.shape, recipe.sampling.model_dump(mode="json")
-        field = sampling.get("field")
-        short_side = shape.size / field[1] if field else (sampling.get("short_side") or [shape.size])[0]
+        """All that prediction from one center clip needs besides the program.
+
+        `short_side` is that of the frame before the crop, not rounded, and `scores` the activation on the logits.
+        """
+        from vcycle.tasks.classification.evaluate import center_view, scoring_of
+
+        view, sampling = center_view(recipe), recipe.sampling.model_dump(mode="json")
+        keys = ("antialias", "mean", "std", "stride", "fps", "span", "short")
         return {
-            "layout": "BCTHW, RGB, (value / 255 - mean) / std",
-            "frames": shape.frames,
-            "size": shape.size,
-            "short_side": round(short_side),
-            **{key: sampling[key] for key in ("mean", "std", "stride", "fps", "span") if sampling.get(key) is not None},
+            "layout": f"{'BCTHW' if self.frame_rate is None else 'BCHW'}, RGB, (value / 255 - mean) / std",
+            "frames": view.shape.frames,
+            "size": view.shape.height,
+            "short_side": self.grids(recipe).short_side_of(view),
+            **{key: sampling[key] for key in keys if sampling.get(key) is not None},
+            "scores": scoring_of(recipe).kind(self.objective(recipe, 2)),  # the same for any number of classes
         }
 
     def prepare_model(self, model: "nn.Module", recipe: R) -> "nn.Module":
