@@ -189,7 +189,7 @@ def test_a_smaller_network_is_advised_only_where_the_recipe_is_larger(
     monkeypatch.setattr("vcycle.runs.doctor.machine._GPU_FILES", ())
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     change = device(load_recipe(recipe, list(changes)))[0].change
-    assert change.endswith("`vcycle plan auto --hours` fits the time")
+    assert change.endswith("`vcycle plan auto --hours` fits the training into your time")
     assert advice in change if advice else "suit a CPU" not in change
 
 

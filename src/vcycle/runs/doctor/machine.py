@@ -63,7 +63,7 @@ def _how_to_gpu(recipe: RecipeBase | None) -> str:
         return "unset CUDA_VISIBLE_DEVICES"
     if any(Path(file).exists() for file in _GPU_FILES):
         return "update the driver" if torch.version.cuda else "install the build of torch for CUDA"
-    fits = "`vcycle plan auto --hours` fits the time"
+    fits = "`vcycle plan auto --hours` fits the training into your time"
     smaller = _smaller(recipe)
     return f"a small network and small clips suit a CPU: {', '.join(smaller)}; {fits}" if smaller else fits
 
