@@ -231,6 +231,45 @@ def test_the_reasons_say_what_the_choice_rests_on(recipe, known, measure, target
     assert ("the recipe's own plan stays" in said) == stays
 
 
+@pytest.mark.parametrize(
+    ("lengths", "times", "length"),
+    [
+        # All steps take the same. Of a budget for 8 lengths, 2 are used.
+        (
+            8.0,
+            ", so the plan takes 2.00× the time of it, where the work alone says 2.00×.",
+            "2 lengths are the longest",
+        ),
+        (0.5, ": 2.02× faster, where the work alone says 2.02×.", None),  # of whole steps, 0.495 lengths
+    ],
+)
+def test_the_reasons_say_how_much_slower_a_plan_is_and_why_it_leaves_time_unused(recipe, known, lengths, times, length):
+    (constant,) = [candidate for candidate, _ in known if candidate.plan == "constant"]
+    one = constant.build(recipe, CLIPS, 1.0)
+    budget = lengths * seconds_of(one, LAUNCHES)
+    chosen = fitted(constant, recipe, CLIPS, LAUNCHES, budget)
+    found = Found(
+        chosen=chosen,
+        own=one,
+        constant=one,
+        budget=budget,
+        measure=measures()["top-1"],
+        wanted=Wanted(budget=budget, share=0),
+        seconds=LAUNCHES,
+        clock="wall-clock",
+        planned=[(chosen, None)],
+        reached={},
+        held_out=0,
+        timing_seconds=1.0,
+        pilot_seconds=0.0,
+    )
+    first, *rest = reasons_of(found)
+    assert first.endswith(times)
+    said = [reason for reason in rest if reason.startswith("Length: ")]
+    assert len(said) == (length is not None)
+    assert all(length in reason for reason in said)
+
+
 def test_without_a_pilot_the_plan_with_the_best_score_is_preferred(recipe, known):
     planned = [fitted(candidate, recipe, CLIPS, LAUNCHES, 1e9) for candidate, _ in known]
     best = max(planned, key=lambda each: each.score)

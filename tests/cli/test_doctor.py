@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import vcycle as package
-from vcycle.runs.doctor.disk import reading_speed, spaces
+from vcycle.runs.doctor.disk import Speed, data_disk, reading_speed, spaces
 from vcycle.runs.doctor.machine import device, limits
+from vcycle.tasks.recipes import load_recipe
 from vcycle.utils.cores import cores
 from vcycle.utils.memory import free_memory
 
@@ -149,6 +150,49 @@ def test_files_are_read_whole_until_the_time_is_over(tmp_path: Path) -> None:
     assert (speed.files, speed.bytes) == (2, 200_000)
 
 
+@pytest.mark.parametrize(
+    ("size", "seconds", "idle", "level", "words"),
+    [
+        (1.4e6, 0.47, 2.0, "ok", "56 files of 16 kB or more, 1.4 MB: too little to measure"),
+        (40e6, 1.5, 2.0, "slow", "26.7 MB/s over 56 files of 16 kB or more, 40 MB"),
+        (40e6, 1.5, 0.4, "note", "no core is idle, so that this is no speed of the disk"),
+        (40e6, 0.1, 0.4, "ok", "400 MB/s over 56 files"),
+        (1.4e6, 1.5, None, "slow", "933 kB/s over 56 files"),  # the whole time for so little
+    ],
+)
+def test_a_disk_is_called_slow_only_where_its_speed_was_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: float, seconds: float, idle: float, level: str, words: str
+) -> None:
+    speed = Speed(size / seconds, 56, int(size))
+    monkeypatch.setattr("vcycle.runs.doctor.disk.reading_speed", lambda _: speed)
+    monkeypatch.setattr("vcycle.runs.doctor.disk._filesystem", lambda _: "ext4")
+    found = data_disk(tmp_path, idle)
+    assert found.level == level
+    assert words in found.found
+    assert ("local SSD" in found.change) == (level == "slow")
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "advice"),
+    [
+        ("videos/small", (), "suit a CPU: model=r3d_tiny, training.size=64; "),
+        ("videos/small", ("training.size=64",), "suit a CPU: model=r3d_tiny; "),
+        ("videos/small", ("model={name: r3d_tiny, options: {}}",), "suit a CPU: training.size=64; "),
+        ("videos/small", ("model={name: r3d_tiny, options: {}}", "training.size=32"), None),
+        ("images/small", (), None),  # has no such model
+    ],
+)
+def test_a_smaller_network_is_advised_only_where_the_recipe_is_larger(
+    monkeypatch: pytest.MonkeyPatch, recipe: str, changes: tuple[str, ...], advice: str | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("vcycle.runs.doctor.machine._GPU_FILES", ())
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    change = device(load_recipe(recipe, list(changes)))[0].change
+    assert change.endswith("`vcycle plan auto --hours` fits the training into your time")
+    assert advice in change if advice else "suit a CPU" not in change
+
+
 @pytest.mark.parametrize(("hard", "most"), [(resource.RLIM_INFINITY, 1024), (4096, 1024), (512, 512)])
 def test_a_low_limit_on_open_files_is_named_with_its_command(
     monkeypatch: pytest.MonkeyPatch, hard: int, most: int
@@ -179,7 +223,9 @@ def test_the_disk_of_the_videos_is_measured_where_a_list_names_them_elsewhere(
     ran = vcycle("doctor", "tiny.yaml", "data=list", "data.root=elsewhere", "--json")
     (disk,) = [one for one in json.loads(ran.out)["findings"] if one["about"] == "data disk"]
     assert "elsewhere" in disk["found"]
-    assert "/s over 1 files" in disk["found"]  # links to folders are not followed
+    assert (
+        ": 1 file of 16 kB or more, 100 kB: too little to measure" in disk["found"]
+    )  # links to folders are not followed
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -206,6 +206,36 @@ def test_what_bicubic_reaches_is_a_line_in_the_picture_and_stands_beside_the_num
     assert "22.00 dB (bicubic 21.50 dB)" in summary_rows([clips])[1]
 
 
+def test_a_run_without_an_evaluation_says_what_to_run(tmp_path, capsys):
+    write_run(tmp_path / "a run", steps=2)
+    (tmp_path / "a run" / "eval-test.json").unlink()
+    write_run(tmp_path / "other", steps=2)
+
+    def page_about(*names):
+        folders = [str(tmp_path / name) for name in names]
+        app(["report", *folders, "-o", str(tmp_path / "x.html"), "--markdown"], standalone_mode=False)
+        return (tmp_path / "x.html").read_text(encoding="utf-8"), capsys.readouterr().out
+
+    run = f"vcycle eval '{tmp_path}/a run'"
+    text, markdown = page_about("a run", "other")
+    assert f"No evaluation (a run): run <code>{escape(run)}</code> first, and report again" in text
+    assert f"No evaluation (a run): run `{run}` first, and report again" in markdown
+    assert all("No evaluation" not in said for said in page_about("other"))
+
+
+def test_stages_that_wait_for_data_for_the_same_reason_share_a_note(tmp_path):
+    write_run(tmp_path / "run", steps=2)
+    with JsonLines(RunFolder(tmp_path / "run").log) as log:
+        for step, (stage, advice) in enumerate([("a", "one"), ("b", "one"), ("c", "two"), ("a", "one")]):
+            wait = f"stage '{stage}' waits for data 20% of the time"
+            log.write(event="slow_data", step=step, stage=0, message=f"{wait}: {advice}", wait=wait, advice=advice)
+    assert _read(tmp_path / "run", "run").notes == [
+        "stage 'x' waits for data 20% of the time: <disk>",
+        "stage 'a' waits for data 20% of the time, stage 'b' waits for data 20% of the time: one",
+        "stage 'c' waits for data 20% of the time: two",
+    ]
+
+
 NO_EVALUATION = r"eval-test\.json is not a result of `vcycle eval`: "
 
 

@@ -3,13 +3,16 @@
 import multiprocessing
 import os
 import random
+import re
 import signal
 import time
 
 import pytest
 import torch
 
+from vcycle.cli.app import app
 from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 
 @pytest.fixture(scope="module")
@@ -216,3 +219,34 @@ def test_the_command_survives_kill_minus_nine_and_goes_on_without_its_workers(
     assert ran.code == 0, ran.err
     assert "resuming at step" in ran.err
     assert record_of(folder) == whole
+
+
+def test_a_run_interrupted_before_its_first_step_keeps_the_command_that_started_it(training, tmp_path, monkeypatch):
+    run = RunFolder(tmp_path / "run")
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    def start(command, **how):
+        monkeypatch.setattr("sys.argv", ["vcycle", *command.split()])
+        training.run_until(1, run.path, **how)
+
+    def interrupted(command, **how):
+        monkeypatch.setattr("sys.argv", ["vcycle", *command.split()])
+        with pytest.raises(KeyboardInterrupt):
+            training.run(run.path, on_start=interrupt, **how)
+
+    interrupted("train other.yaml --out run")  # the run of this recipe never took a step, and is replaced
+    interrupted("train mine.yaml --out run")
+    interrupted("train run --resume", resume=True)
+    start("train run --resume", resume=True)
+    start("train run --resume run.threads=1", resume=True)
+    lines = list(JsonLines(run.environment).read())
+    assert [(line["step"], line["command"], "device" in line) for line in lines] == [
+        (0, "vcycle train mine.yaml --out run", False),
+        (0, "vcycle train run --resume", True),
+        (1, "vcycle train run --resume run.threads=1", True),
+    ]
+    app(["report", str(run.path)], standalone_mode=False)
+    text = (run.path / "report.html").read_text(encoding="utf-8")
+    assert [line["command"] for line in lines] == re.findall(r"^(vcycle train (?!.*again).*?)(?:</pre>|$)", text, re.M)

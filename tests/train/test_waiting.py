@@ -22,6 +22,29 @@ def spent(busy, cpu, queued=0.0, main=0.0):
 
 
 @pytest.mark.parametrize(
+    ("cores", "idle", "cause", "remedy"),
+    [
+        (
+            8,
+            7.8,
+            "the training process loads the data itself (data.workers is 0)",
+            "data.workers=8 loads in parallel on idle cores",
+        ),
+        (8, 3.1, "(data.workers is 0)", "data.workers=3 loads in parallel on idle cores"),
+        # One idle core is the training's own.
+        (2, 1.0, "and there is no idle core to load in parallel", "`vcycle prepare` makes"),
+        (2, 0.0, "and there is no idle core to load in parallel", "data.cache=SIDE"),
+        (4, None, "(data.workers is 0)", "data.workers=4 loads in parallel"),
+    ],
+)
+def test_idle_cores_are_named_only_if_there_are_some(cores, idle, cause, remedy):
+    said = cause_and_remedy(spent(0, 0), seconds=10.0, waited=5.0, workers=0, cores=cores, idle=idle)
+    assert said[0].endswith(cause)
+    assert remedy in said[1]
+    assert ("idle cores" in said[1]) == (idle is not None and idle > 1.5)
+
+
+@pytest.mark.parametrize(
     ("what", "workers", "cores", "cause", "remedy"),
     [
         (spent(0, 0), 0, 8, "the training process loads the data itself", "data.workers=8"),
@@ -43,7 +66,7 @@ def test_the_cause_decides_the_remedy(what, workers, cores, cause, remedy):
 def told(training, waits):
     """What is said when each step takes a second, and waits as a function of the step says for data."""
     said, totals = [], Totals()
-    count = Waiting(totals, training.plan, workers=2, on_slow=lambda _, text: said.append(text)).count
+    count = Waiting(totals, training.plan, workers=2, on_slow=lambda _, *text: said.append(": ".join(text))).count
     for step in training.plan:
         count(step, spent(2, 2), data_seconds=waits(step), seconds=1.0)
     return said, totals
@@ -106,4 +129,5 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
     assert all(" waits for data " in text for text in said)
     lines = [line for line in JsonLines(RunFolder(tmp_path).log).read() if line["event"] == "slow_data"]
     assert [line["message"] for line in lines] == said
+    assert [f"{line['wait']}: {line['advice']}" for line in lines] == said
     assert [line["stage"] for line in lines] == sorted({line["stage"] for line in lines})

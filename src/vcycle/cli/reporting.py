@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -194,12 +194,24 @@ def _read(folder: Path, name: str, *, clips: bool = True) -> "RunData":
         **_plan(run.plan),
         steps=steps,
         validations=[line for line in log if line["event"] == "validation"],
-        notes=[line["message"] for line in log if line["event"] == "slow_data"],
+        notes=_notes(line for line in log if line["event"] == "slow_data"),
         bad=[line for file in run.all_bad_samples for line in _lines(file, lambda _: lines.Replaced)],
         evaluations=evaluations,
         shown=[] if recipe is None else list(_shown(recipe, folder, evaluations, clips=clips)),
         environments=_lines(run.environment, lambda _: lines.Environment),
     )
+
+
+def _notes(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Notes on waiting for data: stages with the same cause and remedy share a note."""
+    waits: dict[str, dict[str, None]] = {}
+    for line in lines:
+        wait, advice = line.get("wait"), line.get("advice")
+        if wait is None or advice is None:  # a log of an earlier version
+            wait, advice = line["message"], ""
+        waits.setdefault(advice, {})[wait] = None
+    notes = [(", ".join(found), advice) for advice, found in waits.items() if advice]
+    return [*waits.get("", ()), *(f"{found}: {advice}" for found, advice in notes)]
 
 
 def _checked_recipe(folder: Path) -> "RecipeBase | None":

@@ -76,12 +76,18 @@ def start(
         CheckpointError: if the run in the folder started with another recipe, plan or data.
         VcycleError: if the folder holds a run and `resume` is not set, or cannot be written.
     """
+    from vcycle.train.environment import record_command
     from vcycle.train.ranks import SINGLE_PROCESS
 
-    own = experiment.recipe if recipe is None else recipe
-    return (ranks or SINGLE_PROCESS).from_first(
-        lambda: prepare_run_folder(run, own, plan, experiment.splits, resume=resume)
-    )
+    own, ranks = experiment.recipe if recipe is None else recipe, ranks or SINGLE_PROCESS
+
+    def prepare() -> bool:
+        resumed = prepare_run_folder(run, own, plan, experiment.splits, resume=resume)
+        if not resumed:
+            record_command(run, world=ranks.world, fresh=not resume)
+        return resumed
+
+    return ranks.from_first(prepare)
 
 
 def train(

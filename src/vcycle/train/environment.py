@@ -1,6 +1,7 @@
 """The environment of a run: command, machine, device and versions."""
 
 import importlib.metadata
+import json
 import os
 import platform
 import shlex
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle import __version__
+from vcycle.utils.atomic import atomic_text
 from vcycle.utils.cores import cores
 from vcycle.utils.jsonl import JsonLines
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:  # versions and machine answer without torch, for `vcycle doct
 
     from vcycle.train.run import RunFolder
 
-__all__ = ["command", "environment", "machine", "record_environment", "versions"]
+__all__ = ["command", "environment", "machine", "record_command", "record_environment", "versions"]
 
 _PACKAGES = ("av", "numpy", "torch", "torchvision", "decord2", "torchcodec")
 
@@ -62,6 +64,22 @@ def command(world: int = 1) -> str:
     return f"{name} {shlex.join(sys.argv[1:])}".strip()
 
 
+def record_command(run: "RunFolder", *, world: int, fresh: bool) -> None:
+    """Record the command of a start at step 0, before data and model are loaded; `record_environment` completes it.
+
+    Args:
+        run: The run folder.
+        world: Number of ranks.
+        fresh: Whether to forget the starts before, none of which took a step; a resume keeps them.
+
+    Raises:
+        VcycleError: if it cannot be written.
+    """
+    if fresh:
+        run.environment.unlink(missing_ok=True)
+    _record(run, 0, world, **machine(), **versions())
+
+
 def record_environment(run: "RunFolder", step: int, device: "torch.device", *, world: int) -> None:
     """Append the current environment to the run's record.
 
@@ -74,8 +92,17 @@ def record_environment(run: "RunFolder", step: int, device: "torch.device", *, w
     Raises:
         VcycleError: if it cannot be written.
     """
+    _record(run, step, world, **environment(device))
+
+
+def _record(run: "RunFolder", step: int, world: int, **known: Any) -> None:
+    """Append a start; replaces the last line if the same command wrote it and did not get as far as a device."""
+    start = {"step": step, "command": command(world), "folder": os.getcwd(), "ranks": world}
+    lines = list(JsonLines(run.environment, lenient=True).read())
+    if lines and "device" not in lines[-1] and {key: lines[-1].get(key) for key in start} == start:
+        atomic_text(run.environment, "".join(json.dumps(line) + "\n" for line in lines[:-1]))
     with JsonLines(run.environment) as file:
-        file.write(step=step, command=command(world), folder=os.getcwd(), ranks=world, **environment(device))
+        file.write(**start, **known)
 
 
 def _processor() -> str:

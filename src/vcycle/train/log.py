@@ -169,9 +169,11 @@ class RunLog:
             progress = {"samples": line["first_sample"] + line["batch"], "epoch": self._plan.epochs_before(done)}
             self._log({key: float(line[key]) for key in _SHOWN} | progress, line["step"])
 
-    def slow_data(self, step: Step, message: str) -> None:
+    def slow_data(self, step: Step, wait: str, advice: str) -> None:
         """Log that a stage is data-bound, with cause and remedy."""
-        self._write(event="slow_data", step=step.index, stage=step.stage, message=message)
+        self._write(
+            event="slow_data", step=step.index, stage=step.stage, message=f"{wait}: {advice}", wait=wait, advice=advice
+        )
 
     def shortage(self, step: Step, message: str) -> None:
         """Log that memory ran out, and the remedy."""

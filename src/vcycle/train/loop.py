@@ -173,9 +173,9 @@ class Loop:
         self.state.save(done, write=self.ranks.first)
         self._saved = done
 
-    def _report_waiting(self, step: Step, message: str) -> None:
-        self.log.slow_data(step, message)
-        self.callbacks.on_message(message)
+    def _report_waiting(self, step: Step, wait: str, advice: str) -> None:
+        self.log.slow_data(step, wait, advice)
+        self.callbacks.on_message(f"{wait}: {advice}")
 
     def _result(self) -> TrainResult:
         totals = self.state.totals

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from vcycle.data.pool.work import Spent
 from vcycle.plan import Plan, Step
 from vcycle.train.outcome import Totals
-from vcycle.utils.cores import cores
+from vcycle.utils.cores import cores, idle_cores
 
 __all__ = ["Waiting", "cause_and_remedy"]
 
@@ -19,14 +19,15 @@ _LESS_TO_DECODE = "`vcycle prepare` makes videos that decode faster, and data.ca
 class Waiting:
     """Counts the time spent waiting for data, and reports it if it is long."""
 
-    def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_slow: Callable[[Step, str], None]) -> None:
+    def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_slow: Callable[[Step, str, str], None]) -> None:
         """Start counting.
 
         Args:
             totals: Totals of the run; holds the counts by batch shape.
             plan: The plan of the run.
             workers: Number of data workers.
-            on_slow: Called once for each stage that waits too long, with the step at which that became clear.
+            on_slow: Called once for each stage that waits too long, with the step at which that became clear, how long
+                it waits, and the cause with its remedy.
         """
         self._shapes = totals.waiting
         self._plan = plan
@@ -54,16 +55,23 @@ class Waiting:
             self._told = True
             stage = self._plan.stages[step.stage]
             cause, remedy = cause_and_remedy(
-                self._spent, seconds=self._seconds, waited=self._waited, workers=self._workers, cores=cores()
+                self._spent,
+                seconds=self._seconds,
+                waited=self._waited,
+                workers=self._workers,
+                cores=cores(),
+                idle=None if self._workers else idle_cores(),
             )
             self._tell(
                 step,
-                f"stage {stage.name!r} ({stage.base}) waits for data {self._waited / self._seconds:.0%} of the time: "
+                f"stage {stage.name!r} ({stage.base}) waits for data {self._waited / self._seconds:.0%} of the time",
                 f"{cause}; {remedy}",
             )
 
 
-def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: int, cores: int) -> tuple[str, str]:
+def cause_and_remedy(
+    spent: Spent, *, seconds: float, waited: float, workers: int, cores: int, idle: float | None = None
+) -> tuple[str, str]:
     """Why training waited for data, and what helps.
 
     Args:
@@ -72,11 +80,16 @@ def cause_and_remedy(spent: Spent, *, seconds: float, waited: float, workers: in
         waited: The part of it spent waiting for data.
         workers: Number of data workers.
         cores: Cores that this process may use.
+        idle: How many of them other programs leave idle; None if unknown.
     """
     if workers == 0:
-        return "the training process loads the data itself (data.workers is 0)", (
-            f"data.workers={max(cores, 1)} loads in parallel on idle cores"
-        )
+        cause = "the training process loads the data itself (data.workers is 0)"
+        if idle is None:
+            return cause, f"data.workers={max(cores, 1)} loads in parallel"
+        spare = min(cores, round(idle))
+        if spare <= 1:  # the training itself takes one
+            return f"{cause}, and there is no idle core to load in parallel", _LESS_TO_DECODE
+        return cause, f"data.workers={spare} loads in parallel on idle cores"
     if spent.main_seconds > waited / 2:
         return "clips are loaded, but the training process is slow to collate them", (
             "return vcycle.data.Sample from the dataset: its clips need no copy"

@@ -91,6 +91,8 @@ class Planned:
     plan: Plan
     seconds: float
     """Predicted training time, by the measured time of each step."""
+    is_longest: bool = False
+    """Whether a larger budget would not make it longer."""
 
     @property
     def full_share(self) -> float:
@@ -176,13 +178,16 @@ def fitted(
         longest: The most lengths of the baseline.
     """
     try:
+        longest = _rounded_down(longest)
         length = budget / seconds_of(candidate.build(given, samples, 1.0), seconds)
         for _ in range(8):  # whole steps, and at least one in each stage, may be longer than the budget
             length = _rounded_down(min(length, longest))
             plan = candidate.build(given, samples, length)
             taken = seconds_of(plan, seconds)
             if taken <= budget * (1 + 1e-9):
-                return Planned(candidate=candidate, length=length, plan=plan, seconds=taken)
+                return Planned(
+                    candidate=candidate, length=length, plan=plan, seconds=taken, is_longest=length == longest
+                )
             length *= min(0.99, budget / taken)
     except (PlanError, RecipeError):
         pass

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
 
 __all__ = ["reasons_of"]
 
+_FILLED = 0.95
+"""Share of the budget from which on it counts as used."""
+
 
 def reasons_of(found: "Found") -> list[str]:
     """The reasons for a proposal, most telling first."""
@@ -20,12 +23,23 @@ def reasons_of(found: "Found") -> list[str]:
 def _length(found: "Found") -> list[str]:
     chosen, constant = found.chosen, seconds_of(found.constant, found.seconds)
     work = found.constant.work() / chosen.plan.work()
+    times = constant / chosen.seconds
+    ratio = (
+        f": {times:.2f}× faster, where the work alone says {work:.2f}×"
+        if times >= 1
+        else f", so the plan takes {1 / times:.2f}× the time of it, where the work alone says {1 / work:.2f}×"
+    )
     said = [
         f"Time: {chosen.candidate.label} of {chosen.length:g} lengths takes {duration(chosen.seconds)} "
-        f"({found.clock} time of {len(chosen.plan):,} measured steps); the constant shape takes {duration(constant)}: "
-        f"{constant / chosen.seconds:.2f}× faster, where the work alone says {work:.2f}×."
+        f"({found.clock} time of {len(chosen.plan):,} measured steps); the constant shape takes {duration(constant)}"
+        f"{ratio}."
     ]
     target = found.wanted.target
+    if target is None and chosen.is_longest and chosen.seconds < _FILLED * found.budget:
+        said.append(
+            f"Length: {duration(chosen.seconds)} of the {duration(found.budget)} are used, because {chosen.length:g} "
+            "lengths are the longest that is proposed; training.epochs or training.steps make a length longer."
+        )
     if target is not None:
         two = found.reached[chosen.candidate.label]
         points = " and ".join(f"{found.measure.text(r.value)} after {duration(r.seconds)}" for r in two)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vcycle.report.page.figures import accuracy, loss, schedule, split, svgs
 from vcycle.report.page.runs import RunData, ShownEvaluation, time_split
 from vcycle.report.page.studies import Study
-from vcycle.report.page.summary import environment_rows, protocols, summary_rows
+from vcycle.report.page.summary import environment_rows, not_evaluated, protocols, summary_rows
 from vcycle.report.spread import number
 from vcycle.tasks.details import Detail, Strip
 from vcycle.utils.extras import require
@@ -79,6 +79,7 @@ def page(
         parts += _study(study, found, alone=study == name)
     parts += ["<h2>Runs</h2>"] * bool(studies) + [_summary(runs)]
     if apart := [run for run in runs if run.name not in of_studies]:
+        parts += [f"<p>{_words(line)}.</p>" for line in not_evaluated(apart)]
         parts.append("<h2>Validation against training time</h2>")
         parts.append(_figure(svgs(accuracy(apart)), "validation at full resolution, during training"))
     for run in runs:

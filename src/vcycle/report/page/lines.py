@@ -56,6 +56,8 @@ class _SlowData(_Kind):
     """A line of a log about waiting for data."""
 
     message: str
+    wait: str | None = None
+    advice: str | None = None
 
 
 class Replaced(_Kind):

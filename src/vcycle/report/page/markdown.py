@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from vcycle.report.page.runs import RunData
-from vcycle.report.page.summary import environment_rows, protocols, summary_rows
+from vcycle.report.page.summary import environment_rows, not_evaluated, protocols, summary_rows
 
 __all__ = ["markdown_summary"]
 
@@ -16,7 +16,11 @@ def markdown_summary(runs: Sequence[RunData], verdicts: Mapping[str, Sequence[st
         verdicts: The statements of comparisons, by the name of the study; they come first.
     """
     said = [f"{study}:\n\n" + "\n".join(f"- {line}" for line in lines) for study, lines in (verdicts or {}).items()]
-    parts = [*said, _table(summary_rows(runs)), *(f"{line}." for line in protocols(runs))]
+    parts = [
+        *said,
+        _table(summary_rows(runs)),
+        *(f"{line}." for line in [*protocols(runs), *([] if said else not_evaluated(runs))]),
+    ]
     commands = dict.fromkeys(found["command"] for run in runs for found in run.environments)
     if commands:
         parts.append("\n".join(["```sh", *commands, "```"]))

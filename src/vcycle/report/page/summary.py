@@ -1,12 +1,13 @@
 """Summarizes runs as rows of text, for the HTML page and for Markdown."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from vcycle.report.page.runs import RunData, shown
 from vcycle.utils.units import duration
 
-__all__ = ["environment_rows", "protocols", "summary_rows"]
+__all__ = ["environment_rows", "not_evaluated", "protocols", "summary_rows"]
 
 _APART = ("step", "command", "folder")
 """Keys of an environment that are shown elsewhere."""
@@ -43,6 +44,18 @@ def protocols(runs: Sequence[RunData]) -> list[str]:
         for one in run.evaluations:
             found.setdefault((one["split"], one["protocol"]), []).append(run.name)
     return [f"{split} ({', '.join(names)}): {protocol}" for (split, protocol), names in found.items()]
+
+
+def not_evaluated(runs: Sequence[RunData]) -> list[str]:
+    """A line that says what to run for the results of runs without an evaluation; none if all have one."""
+    missing = [run for run in runs if not run.evaluations]
+    if not missing:
+        return []
+    folder = shlex.quote(missing[0].folder) if len(missing) == 1 else "RUN"
+    return [
+        f"No evaluation ({', '.join(run.name for run in missing)}): run `vcycle eval {folder}` first, and report again "
+        "for its results by class or clip and the worst mistakes"
+    ]
 
 
 def environment_rows(run: RunData) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from vcycle.data.locations import Location, Url
 from vcycle.runs.doctor.finding import Finding
 from vcycle.utils.folders import free_bytes
-from vcycle.utils.units import as_size
+from vcycle.utils.units import as_size, counted
 
 __all__ = ["data_disk", "reading_speed", "shared_memory", "spaces"]
 
@@ -21,8 +21,10 @@ _CHUNK = 1 << 20
 _ENTRIES = 5_000
 """Maximum number of names to look at for files to read."""
 _FILES = 200
-_LEAST = 16 << 10
+_LEAST = 16_000
 """Bytes of a file below which reading it says more about the folder than about the disk."""
+_TELLING = 4e6
+"""Bytes below which a whole folder is read too fast to tell the speed of its disk."""
 _SLOW = 100e6
 """Bytes per second below which decoding waits for the disk."""
 _TIGHT = 5e9
@@ -89,8 +91,13 @@ def _files(folder: Path) -> Iterator[str]:
             continue
 
 
-def data_disk(data: Location) -> Finding:
-    """How fast the data is read."""
+def data_disk(data: Location, idle: float | None = None) -> Finding:
+    """How fast the data is read.
+
+    Args:
+        data: Where it is.
+        idle: Cores that other programs leave idle; None if unknown. Without one, reading waits for a core.
+    """
     if isinstance(data, Url):
         return Finding(
             level="slow",
@@ -103,7 +110,14 @@ def data_disk(data: Location) -> Finding:
     on = f"{folder} ({kind})" if kind else str(folder)
     if speed is None:
         return Finding(level="note", about="data disk", found=f"{on}: no files to measure its speed by")
-    read = f"{on}: {as_size(speed.per_second)}/s over {speed.files} files, {as_size(speed.bytes)}"
+    files = f"{counted(speed.files, 'file')} of {as_size(_LEAST)} or more, {as_size(speed.bytes)}"
+    few = speed.bytes < _TELLING and speed.bytes / speed.per_second < _SECONDS
+    if few:
+        return Finding(level="ok", about="data disk", found=f"{on}: {files}: too little to measure its speed by")
+    read = f"{on}: {as_size(speed.per_second)}/s over {files}"
+    if speed.per_second < _SLOW and idle is not None and idle < 1:
+        words = f"{read}; no core is idle, so that this is no speed of the disk: run `vcycle doctor` again when one is"
+        return Finding(level="note", about="data disk", found=words)
     if speed.per_second < _SLOW:
         change = "copy the videos to a local SSD, or store them smaller with `vcycle prepare`"
         return Finding(level="slow", about="data disk", found=read, change=change)

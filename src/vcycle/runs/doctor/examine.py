@@ -15,6 +15,7 @@ from vcycle.runs.doctor.finding import LEVELS, Finding
 from vcycle.tasks.base import Task, tasks
 from vcycle.train.environment import machine as machine_of
 from vcycle.train.environment import versions
+from vcycle.utils.cores import idle_cores
 
 __all__ = ["Examination", "examine"]
 
@@ -48,15 +49,16 @@ def examine(recipe: RecipeBase | None, data: str | None) -> Examination:
     if torch.level == "ok":
         findings += machine.device(recipe)
     findings += installed.decoders()
+    idle = idle_cores()
     places = [os.getcwd(), tempfile.gettempdir()]
     place = data if data is not None else None if recipe is None else recipe.data.path
     if place is not None:
         found = _data(recipe, location(place))
         root = None if recipe is None else getattr(recipe.data, "root", None)  # of the files that a list names
         files = location(root or place)
-        findings += found if found[0].level == "stop" else [*found, disk.data_disk(files)]
+        findings += found if found[0].level == "stop" else [*found, disk.data_disk(files, idle)]
         places += [str(path) for path in (location(place), files, files.parent)]
-    findings += [*machine.memory(), *(machine.compute(recipe) if torch.level == "ok" else [])]
+    findings += [*machine.memory(), *(machine.compute(recipe, idle) if torch.level == "ok" else [])]
     findings += [
         *disk.spaces(),
         *disk.shared_memory(),

@@ -7,7 +7,8 @@ from pathlib import Path
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import VcycleError
 from vcycle.runs.doctor.finding import Finding, Level
-from vcycle.utils.cores import cores, idle_cores
+from vcycle.tasks.base import tasks
+from vcycle.utils.cores import cores
 from vcycle.utils.memory import free_memory
 from vcycle.utils.units import as_size
 
@@ -20,6 +21,9 @@ _MOST_WORKERS = 8
 _GPU_FILES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/kfd")
 _NONE = "there is no GPU"
 _THREADS = "OMP_NUM_THREADS"
+_SMALL = "r3d_tiny"
+_SMALL_SIDE = 64
+"""The model and the side of a clip that suit a CPU."""
 
 
 def device(recipe: RecipeBase | None) -> list[Finding]:
@@ -29,9 +33,9 @@ def device(recipe: RecipeBase | None) -> list[Finding]:
     if torch.cuda.is_available():
         return [*_gpus(), *_precision(recipe, "cuda")]
     if recipe is not None and recipe.run.device == "cuda":
-        change = "set run.device=auto to train on the CPU" if _no_gpu() == _NONE else _how_to_gpu()
+        change = "set run.device=auto to train on the CPU" if _no_gpu() == _NONE else _how_to_gpu(recipe)
         return [Finding(level="stop", about="device", found=f"run.device is cuda, but {_no_gpu()}", change=change)]
-    slow = Finding(level="slow", about="device", found=f"CPU: {_no_gpu()}", change=_how_to_gpu())
+    slow = Finding(level="slow", about="device", found=f"CPU: {_no_gpu()}", change=_how_to_gpu(recipe))
     return [slow, *_precision(recipe, "cpu")]
 
 
@@ -51,14 +55,30 @@ def _no_gpu() -> str:
     return _NONE
 
 
-def _how_to_gpu() -> str:
+def _how_to_gpu(recipe: RecipeBase | None) -> str:
+    """How to get a GPU to work, or to train without one."""
     import torch
 
     if os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
         return "unset CUDA_VISIBLE_DEVICES"
     if any(Path(file).exists() for file in _GPU_FILES):
         return "update the driver" if torch.version.cuda else "install the build of torch for CUDA"
-    return "a small network suits a CPU: model=r3d_tiny, training.size=64; `vcycle plan auto --hours` fits the time"
+    fits = "`vcycle plan auto --hours` fits the training into your time"
+    smaller = _smaller(recipe)
+    return f"a small network and small clips suit a CPU: {', '.join(smaller)}; {fits}" if smaller else fits
+
+
+def _smaller(recipe: RecipeBase | None) -> list[str]:
+    """Changes that make a recipe small; none for one that is, or whose task has no such model."""
+    network, side = f"model={_SMALL}", f"training.size={_SMALL_SIDE}"
+    if recipe is None:
+        return [network, side]
+    models = tasks[recipe.task].models
+    if models is None or _SMALL not in models:
+        return []
+    size = getattr(recipe.training, "size", None)
+    is_large = isinstance(size, int) and size > _SMALL_SIDE
+    return [network] * (recipe.model.name != _SMALL) + [side] * is_large
 
 
 def _gpus() -> list[Finding]:
@@ -106,11 +126,11 @@ def _precision(recipe: RecipeBase | None, kind: str) -> list[Finding]:
     return [Finding(level="ok", about="precision", found=f"run.precision is {name}")]
 
 
-def compute(recipe: RecipeBase | None) -> list[Finding]:
-    """Cores against threads and data workers. Imports torch, which must be importable."""
+def compute(recipe: RecipeBase | None, idle: float | None) -> list[Finding]:
+    """Cores, `idle` of which other programs leave idle, against threads and data workers. Imports torch."""
     import torch
 
-    here, there, idle = cores(), os.cpu_count() or 1, idle_cores()
+    here, there = cores(), os.cpu_count() or 1
     found = f"{here} of {there} cores for this process"
     limited = "" if here == there else ", by its affinity or its container"
     findings = []
