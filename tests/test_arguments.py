@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 import vcycle
+from vcycle import nn as nn_names
 from vcycle.errors import DataError, PlanError
 
 MADE_FOR = vcycle.Baseline(batch=4, frames=8, size=32, clips=16, epochs=4, lr=0.1)
@@ -95,6 +96,29 @@ CALLS = [
     (
         lambda: vcycle.one_step(OPTIMIZER).__enter__(),
         "model is SGD, not a torch.nn.Module: the call is vcycle.one_step",
+    ),
+    (
+        lambda: nn_names.freeze(OPTIMIZER, "backbone"),
+        "model is SGD, not a torch.nn.Module: the call is vcycle.nn.freeze(",
+    ),
+    (
+        lambda: nn_names.set_bn_batch(OPTIMIZER, 8),
+        "model is SGD, not a torch.nn.Module: the call is vcycle.nn.set_bn_bat",
+    ),
+    (
+        lambda: vcycle.BatchPartition.of(PLAN),
+        "step is Plan, not a vcycle.Step: the call is vcycle.BatchPartition.of(step",
+    ),
+    (lambda: vcycle.GridSampler(frames="8", size=32), "frames is '8': a whole number is needed"),
+    (lambda: PLAN.iterate(PLAN[3]), "start is Step, not the index of a step: give step.index, here 3"),
+    (lambda: PLAN[0].lr_of(PLAN), "parameter role Plan is not in the plan: it has none"),
+    (lambda: vcycle.Plan.from_json(3), "a plan is not valid JSON: the JSON object must be str"),
+    (lambda: steps(balance=[0, 1] * 8), "balance is list, not a vcycle.data.Balance: give Balance(groups)"),
+    (lambda: steps(layout=PLAN), "layout=Plan: must be CTHW, TCHW or THWC"),
+    (lambda: steps(seed=2**63), "seed is 9223372036854775808: a signed number of 64 bits is needed"),
+    (
+        lambda: vcycle.CurveDecay(points=[(0.0, 1.0), *((0.5, 1.0),) * 1000]),
+        "fractions [0.0, 0.5, 0.5, 0.5, 0.5, 0.5, ...] of an LR curve must increase",
     ),
     (lambda: vcycle.convert_batchnorm(MODEL, PLAN), "bn_batch is Plan; accepted: a whole number"),
 ]

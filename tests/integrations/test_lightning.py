@@ -29,6 +29,11 @@ def refusal(*arguments, **options):
     return str(error.value)
 
 
+def test_another_object_in_place_of_the_plan_is_refused():
+    with pytest.raises(vcycle.PlanError, match=r"^plan is int, not a vcycle\.Plan: the call is FollowPlan\(plan\)$"):
+        FollowPlan(19)
+
+
 def test_gradient_accumulation_is_refused(trace):
     said = refusal(lightning_module(trace), FollowPlan(PLAN), accumulate_grad_batches=2)
     assert said == "accumulate_grad_batches=2: a plan's batches are whole, one per optimizer step; accepted: 1"

@@ -19,6 +19,12 @@ def refusal(trace, folder, **options):
     return str(error.value)
 
 
+def test_another_object_in_place_of_the_plan_is_refused():
+    said = r"^plan is int, not a vcycle\.Plan: the call is PlanTrainer\(model, args, plan=plan\)$"
+    with pytest.raises(vcycle.PlanError, match=said):
+        PlanTrainer(torch.nn.Linear(2, 2), plan=19)
+
+
 @pytest.mark.parametrize(
     ("argument", "said"),
     [

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from vcycle.data.info import VideoInfo
 from vcycle.errors import DataError
+from vcycle.plan.arguments import check_number
 
 if TYPE_CHECKING:
     from vcycle.data.request import SampleRequest
@@ -112,6 +113,8 @@ class GridSampler:
 
     def __post_init__(self) -> None:
         """Validate the values."""
+        check_number("frames", self.frames, whole=True, error=DataError)
+        check_number("size", self.size, whole=True, error=DataError)
         if self.frames < 1 or self.size < 1:
             raise DataError(f"frames={self.frames}, size={self.size}: both must be at least 1")
         if self.stride is not None and self.span is not None:

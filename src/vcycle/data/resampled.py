@@ -18,7 +18,7 @@ from vcycle.data.grids import GridSampler
 from vcycle.data.info import VideoInfo
 from vcycle.data.request import SampleRequest, answer
 from vcycle.data.source import resample
-from vcycle.errors import DataError
+from vcycle.errors import DataError, shown
 from vcycle.plan import Shape
 
 __all__ = ["Layout", "ResampledDataset", "check_layout", "layout_meant"]
@@ -172,7 +172,7 @@ def check_layout(layout: str) -> None:
         DataError: says which are known.
     """
     if layout not in _LAYOUTS:
-        raise DataError(f"layout={layout!r}: must be CTHW, TCHW or THWC")
+        raise DataError(f"layout={shown(layout)}: must be CTHW, TCHW or THWC")
 
 
 def layout_meant(shape: tuple[int, ...], layout: Layout) -> Layout | None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vcycle.data.balance import Balance
-from vcycle.errors import DataError
+from vcycle.errors import DataError, shown
 from vcycle.plan.arguments import check_number
 
 __all__ = ["SampleStream", "permute", "permute_each"]
@@ -149,14 +149,19 @@ class SampleStream:
 
         Raises:
             DataError: If the dataset is empty or too large, ``balance`` is of another number of samples, or the
-                seed is no whole number.
+                seed is no whole number of 64 bits.
         """
+        check_number("size", size, whole=True, error=DataError)
         if not 1 <= size <= _LARGEST:
             raise DataError(f"the dataset has {size:,} samples: training needs at least 1, at most {_LARGEST:,}")
+        if balance is not None and not isinstance(balance, Balance):
+            raise DataError(f"balance is {type(balance).__name__}, not a vcycle.data.Balance: give Balance(groups)")
         if balance is not None and len(balance) != size:
             raise DataError(f"balance is of {len(balance):,} items, but the dataset has {size:,}")
         self.size = size
         self.seed: int = check_number("seed", seed, whole=True, error=DataError)
+        if not -(2**63) <= self.seed < 2**63:
+            raise DataError(f"seed is {shown(self.seed)}: a signed number of 64 bits is needed")
         self.balance = balance
 
     def epoch(self, position: int) -> int:

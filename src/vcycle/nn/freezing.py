@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from vcycle.errors import RecipeError
 from vcycle.nn.batchnorm import SubBatchNorm, convert_batchnorm, sub_batch_class, sub_batch_layers
 from vcycle.nn.classifier import classifier_of
+from vcycle.plan.arguments import check_kind
 
 __all__ = ["Frozen", "FrozenBatchNorm", "freeze"]
 
@@ -54,6 +55,7 @@ def freeze(model: _Model, what: Frozen) -> _Model:
         >>> model.train()[1].training
         False
     """
+    check_kind("model", model, nn.Module, "vcycle.nn.freeze(model, what)")
     if what not in get_args(Frozen):
         raise RecipeError(f"freeze is {what!r}; accepted: {', '.join(get_args(Frozen))}")
     if what == "none":

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from vcycle.nn.blocks import blocks_of
 from vcycle.nn.moments import Moments, merge_moments
 from vcycle.plan import BatchShape, Step, rank_slice
+from vcycle.plan.arguments import check_kind
 from vcycle.utils.ranks import rank_and_world
 
 __all__ = ["BatchPartition", "merge_over_ranks", "normalise_shared"]
@@ -61,13 +62,15 @@ class BatchPartition:
             group: The process group of the ranks; None for the default one.
 
         Raises:
-            PlanError: ``rank`` is not one of ``world``, or only one of them is given.
+            PlanError: ``step`` is neither, ``rank`` is not one of ``world``, or only one of them is given.
 
         Example:
             >>> cell = BatchShape(frames=8, size=112, batch=10, bn_batch=4)
             >>> BatchPartition.of(cell, rank=1, world=2).clips
             (4, 6)
         """
+        if not isinstance(step, BatchShape):
+            check_kind("step", step, Step, "vcycle.BatchPartition.of(step)")
         rank, world = rank_and_world(rank, world)
         rank_slice(step.batch, step.bn_batch, rank, world)  # checks the rank
         places = [rank_slice(step.batch, step.bn_batch, each, world) for each in range(world)]

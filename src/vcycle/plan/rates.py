@@ -63,7 +63,7 @@ class StepDecay:
         check_numbers("milestones", self.milestones)
         check_number("gamma", self.gamma)
         if not all(a < b for a, b in pairwise((0.0, *self.milestones))):
-            raise PlanError(f"milestones {list(self.milestones)} must be above 0 and increase")
+            raise PlanError(f"milestones {shown([*self.milestones])} must be above 0 and increase")
         if not 0 < self.gamma < math.inf:
             raise PlanError(f"gamma {self.gamma} must be above 0")
         if self.factors is None:
@@ -72,7 +72,7 @@ class StepDecay:
         if len(self.factors) != len(self.milestones):
             raise PlanError(f"{len(self.factors)} LR factors for {len(self.milestones)} milestones: one each is needed")
         if not all(0 < f < math.inf for f in self.factors):
-            raise PlanError(f"LR factors {list(self.factors)} must be above 0")
+            raise PlanError(f"LR factors {shown([*self.factors])} must be above 0")
 
     def factor(self, stage: int) -> float:
         """The LR factor in LR stage `stage`, 0-based."""
@@ -109,9 +109,9 @@ class CurveDecay:
         object.__setattr__(self, "points", tuple((float(at), float(factor)) for at, factor in pairs))
         at, factors = [point[0] for point in self.points], [point[1] for point in self.points]
         if len(at) < 2 or (at[0], at[-1]) != (0, 1) or not all(a < b for a, b in pairwise(at)):
-            raise PlanError(f"fractions {at} of an LR curve must increase from 0 to 1")
+            raise PlanError(f"fractions {shown(at)} of an LR curve must increase from 0 to 1")
         if not all(0 <= factor < math.inf for factor in factors) or not any(factors):
-            raise PlanError(f"factors {factors} of an LR curve must be 0 or more, and one above 0")
+            raise PlanError(f"factors {shown(factors)} of an LR curve must be 0 or more, and one above 0")
 
     @classmethod
     def sampled(cls, curve: Callable[[float], float], *, points: int = 1001) -> "CurveDecay":
@@ -277,7 +277,7 @@ class Role:
 
     def __post_init__(self) -> None:
         check_number("role multiplier", self.multiplier)
-        check_number("role frozen_until", self.frozen_until)
+        check_number("role frozen_until", self.frozen_until, whole=True)
         if not 0 <= self.multiplier < math.inf or self.frozen_until < 0:
             raise PlanError(
                 f"role with multiplier {self.multiplier}, frozen until step {self.frozen_until}: both must be 0 or more"

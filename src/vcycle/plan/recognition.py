@@ -106,7 +106,7 @@ def multigrid(
         raise PlanError(f"cycles {cycles} is below 1")
     longs, shorts = Scale.each(long_shapes), tuple(check_numbers("short_sizes", short_sizes))
     if not all(0 < area <= 1 for area in shorts):
-        raise PlanError(f"short sizes {[float(area) for area in shorts]} must be areas in (0, 1]")
+        raise PlanError(f"short sizes {shown([float(area) for area in shorts])} must be areas in (0, 1]")
     name = "+".join(part for part, used in (("long", longs), ("short", shorts)) if used) or "constant"
     grids = Grids(baseline, frames_multiple=frames_multiple, size_multiple=size_multiple)
     if longs:

@@ -11,8 +11,9 @@ from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, overload
 
-from vcycle.errors import PlanError
+from vcycle.errors import PlanError, shown
 from vcycle.plan import rates, serial
+from vcycle.plan.arguments import check_index
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.rates import FactorWarmup, RampWarmup, Rate
 from vcycle.plan.shape import FULL, TOKEN_DROPPERS, BatchShape, Shape, ShapeConstraints
@@ -98,7 +99,7 @@ class Step:
             return self.lr
         factors = dict(self.role_factors)
         if role not in factors:
-            raise PlanError(f"parameter role {role!r} is not in the plan: {sorted(factors) or 'it has none'}")
+            raise PlanError(f"parameter role {shown(role)} is not in the plan: {sorted(factors) or 'it has none'}")
         return self.lr * factors[role]
 
     @property
@@ -255,7 +256,9 @@ class Plan(Sequence[Step]):
 
         Raises:
             IndexError: if `start` is negative or past the end.
+            PlanError: if it is no whole number.
         """
+        check_index("start", start)
         if not 0 <= start <= len(self):
             raise IndexError(f"start {start} in a plan of {len(self)} steps")
         return (self[i] for i in range(start, len(self)))
@@ -398,7 +401,7 @@ class Plan(Sequence[Step]):
             plan = serial.decode(json.loads(text), _kinds())
         except PlanError:
             raise
-        except (ValueError, RecursionError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise PlanError(f"a plan is not valid JSON: {error}") from None
         if not isinstance(plan, Plan):
             raise PlanError(f"expected a plan, got {type(plan).__name__}")

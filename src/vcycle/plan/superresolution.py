@@ -92,7 +92,7 @@ def superresolution(
     if len(peaks) != len(shapes):
         raise PlanError(f"{len(peaks)} stage LRs for {len(shapes)} stages: one each is needed")
     if not all(baseline.decay.floor < peak < math.inf for peak in peaks):
-        raise PlanError(f"stage LRs {peaks} must be above the cosine's floor {baseline.decay.floor:g}")
+        raise PlanError(f"stage LRs {shown(peaks)} must be above the cosine's floor {baseline.decay.floor:g}")
     factor = check_positive("epoch_factor", epoch_factor)
     steps = factor * Fraction(baseline.length) * baseline.unit / len(shapes)
     segments = []
@@ -169,7 +169,7 @@ def large_minibatch(
 def _check_lists(nesting: str, sizes: Sequence[int] | None, frames: Sequence[int] | None) -> None:
     for name, values, without in (("sizes", sizes, "temporal"), ("frames", frames, "spatial")):
         if values is not None and nesting == without:
-            raise PlanError(f"{name} {list(values)} have no use in {nesting} nesting: leave them out")
+            raise PlanError(f"{name} {shown([*values])} have no use in {nesting} nesting: leave them out")
         if values is not None and not values:
             raise PlanError(f"{name} are empty: at least the baseline's is needed")
 
@@ -226,7 +226,7 @@ def _rounded(values: Sequence[int], multiple: int, name: str, notes: dict[str, N
 
 def _check_ascending(values: Sequence[int], full: int, name: str) -> None:
     if list(values) != sorted(values) or values[0] < 1 or values[-1] != full:
-        raise PlanError(f"{name} {list(values)} must increase from at least 1 to the baseline's {full}")
+        raise PlanError(f"{name} {shown([*values])} must increase from at least 1 to the baseline's {full}")
 
 
 def _batch_shape(baseline: Baseline, frames: int, size: int, batch: str) -> BatchShape:
