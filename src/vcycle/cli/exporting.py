@@ -41,7 +41,7 @@ def export(
 
     It is the newest of the run, or that of a checkpoint. A safetensors file is self-contained: it also holds the
     recipe, the plan and the class names. Every command that takes a model, and `init=FILE`, reads it from any folder.
-    A program takes clips of the baseline's shape in batches of any size; PyTorch or an ONNX runtime runs it.
+    A program takes clips of the evaluation's shape in batches of any size; PyTorch or an ONNX runtime runs it.
     """
     if file_format not in _ENDINGS:
         known = list(_ENDINGS)
