@@ -237,7 +237,7 @@ def test_the_reasons_say_what_the_choice_rests_on(recipe, known, measure, target
         # All steps take the same. Of a budget for 8 lengths, 2 are used.
         (
             8.0,
-            ", so the plan takes 2.00× the time of it, where the work alone says 2.00×.",
+            ", so the plan takes 2.00× the time, where the work alone says 2.00×.",
             "2 lengths are the longest",
         ),
         (0.5, ": 2.02× faster, where the work alone says 2.02×.", None),  # of whole steps, 0.495 lengths

@@ -216,6 +216,16 @@ def test_what_cannot_be_asked_for_is_refused_before_anything_is_measured(here, v
     assert [file.name for file in here.iterdir()] == ["tiny.yaml"]
 
 
+def test_a_short_recipe_whose_longest_plans_have_further_shapes_says_that_time_is_left(
+    train_only, vcycle, recipe, tmp_path
+):
+    (tmp_path / "tiny.yaml").write_text(recipe)
+    arguments = (tmp_path / "tiny.yaml", f"data={train_only}", "--work", tmp_path / "work", *QUICK[1:])
+    ran = vcycle("plan", "auto", *arguments, "--hours", "0.02", "--pilot", "0")
+    assert ran.code == 0, ran.err
+    assert "of the 72.0 s are used, because 2 lengths are the longest that is proposed" in ran.out
+
+
 def test_a_time_too_short_for_any_plan_is_refused_with_the_shortest(searched, train_only, vcycle):
     folder, _ = searched
     arguments = (folder / "tiny.yaml", f"data={train_only}", "--work", folder / "work", *QUICK)

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from vcycle.plan import BatchShape, Plan
 from vcycle.tasks.base import tasks
 from vcycle.tasks.plans import CONSTANT, CONTROL, control_name, options_of, parse_name
 
-__all__ = ["GROWTHS", "Candidate", "Planned", "Seconds", "candidates", "fitted", "is_coarse", "seconds_of"]
+__all__ = ["GROWTHS", "Candidate", "Planned", "Seconds", "candidates", "fitted", "further", "is_coarse", "seconds_of"]
 
 GROWTHS = (0.0, 0.333, 0.667, 1.0)
 """Growths of the batch to consider: from one batch for all shapes to one cost for all steps."""
@@ -131,6 +131,19 @@ def candidates(given: RecipeBase, samples: int) -> Iterator[tuple[Candidate, Pla
         if plan.fingerprint not in seen:
             seen.add(plan.fingerprint)
             yield candidate, plan
+
+
+def further(given: RecipeBase, samples: int, known: Sequence[tuple[Candidate, Plan]], length: float) -> Iterator[Plan]:
+    """The plans of this length that have batch shapes which those of one length lack: few steps leave out shapes."""
+    seen = {shape for _, plan in known for shape in plan.shapes}
+    for candidate, _ in known:
+        try:
+            plan = candidate.build(given, samples, length)
+        except (PlanError, RecipeError):
+            continue
+        if not seen.issuperset(plan.shapes):
+            seen.update(plan.shapes)
+            yield plan
 
 
 def _variants(given: RecipeBase, samples: int, name: str) -> Iterator[Candidate]:

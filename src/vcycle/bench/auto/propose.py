@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vcycle.bench.auto.candidates import LONGEST, Candidate, Planned, Seconds, candidates, fitted, seconds_of
+from vcycle.bench.auto.candidates import LONGEST, Candidate, Planned, Seconds, candidates, fitted, further, seconds_of
 from vcycle.bench.auto.choose import Reached, preferred, refusal, shortest, shortlist, time_to
 from vcycle.bench.auto.pilot import HeldOut, pilot
 from vcycle.bench.auto.reasons import reasons_of
@@ -153,10 +153,12 @@ def propose(
     known = list(candidates(recipe, samples))
     make_folder(out)
     with training_lock(out, say):
-        timed = _timed(experiment, [constant, *(plan for _, plan in known)], wanted.effort, out)
+        longest = max(LONGEST, own.samples / (own.baseline.total_steps * own.baseline.batch))
+        plans = [constant, *(plan for _, plan in known)]
+        plans += further(recipe, samples, known, longest)
+        timed = _timed(experiment, plans, wanted.effort, out)
         seconds = timed.seconds
         budget = wanted.budget if wanted.budget is not None else seconds_of(own, seconds)
-        longest = max(LONGEST, own.samples / (own.baseline.total_steps * own.baseline.batch))
         fitting = [fitted(c, recipe, samples, seconds, budget, longest) for c, _ in known]
         planned = [(each, refusal(each)) for each in fitting if each is not None]
         within = [each for each, reason in planned if reason is None]

@@ -27,7 +27,7 @@ def _length(found: "Found") -> list[str]:
     ratio = (
         f": {times:.2f}× faster, where the work alone says {work:.2f}×"
         if times >= 1
-        else f", so the plan takes {1 / times:.2f}× the time of it, where the work alone says {1 / work:.2f}×"
+        else f", so the plan takes {1 / times:.2f}× the time, where the work alone says {1 / work:.2f}×"
     )
     said = [
         f"Time: {chosen.candidate.label} of {chosen.length:g} lengths takes {duration(chosen.seconds)} "
