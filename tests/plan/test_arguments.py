@@ -72,6 +72,7 @@ CALLS = [
     (lambda: steps(start=PLAN), "start is Plan: a whole number is needed"),
     (lambda: steps(start="3"), "start is '3': a whole number is needed"),
     (lambda: steps(start=1.0), "start is 1.0: a whole number is needed"),
+    (lambda: steps(start=len(PLAN) + 1), "steps 5 to 4 are not in the plan, which has steps 0 to 4"),
     (lambda: steps(stop="3"), "stop is '3': a whole number is needed"),
     (lambda: steps(seed=PLAN), "seed is Plan: a whole number is needed"),
     (lambda: steps(seed=0.5), "seed is 0.5: a whole number is needed"),
