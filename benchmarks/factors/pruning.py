@@ -3,9 +3,10 @@
     python -m benchmarks.factors.pruning RECIPE [KEY=VALUE...] --data FOLDER --people REGEX --plans PLAN,PLAN
         --seeds 30-31 [--share 0.5] --out factors.jsonl
 
-A clip of a video whose last loss was below the mean is left out with probability `--share`, and another is drawn in its
-place; where it stays, its loss counts `1 / (1 - share)` times, so that the expected gradient is that of all videos. The
-last eighth of the samples is of all videos. The number of updates and samples is the plan's, so the time is too.
+A clip of a video whose last loss was below the mean is left out with probability `--share`, and another is drawn in
+its place; where it stays, its loss counts `1 / (1 - share)` times, so that the expected gradient has the direction of
+that of all videos. The last eighth of the samples is of all videos. The number of updates and samples is the plan's,
+so the time is too.
 """
 
 import argparse

@@ -99,6 +99,7 @@ def sentences() -> dict[str, list[str]]:
         "benchmarks/factors/README.md": [
             f"Muon in place of AdamW is worth {_points(MUON, OWN)} points to the cascade, and "
             f"{_points(MUON_CONTROL, CONTROL)} to its control",
+            f"is {_points(MUON_LONGER, MUON_CONTROL)} points from the control of one length with Muon.",
             f"The cascade of 2 lengths is {_points(MUON_LONGEST, MUON_CONTROL)} points from the control with Muon at "
             f"{_faster(MUON_LONGEST, MUON_CONTROL)}",
             f"The cascade of 1.5 lengths is {_points(MUON_LONGER, MUON_HALF)} points from the control of half a "

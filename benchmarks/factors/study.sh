@@ -31,7 +31,9 @@ for seed in ${SEEDS:-30 31}; do
     arm "BatchNorm over the whole batch" cascade@1 --whole-batchnorm
     arm "Muon" cascade@1 "${muon[@]}"
     arm "Muon, 1.5 lengths" cascade@1.5 "${muon[@]}"
+    arm "Muon, 2 lengths" cascade@2 "${muon[@]}"
     arm "Muon, control" control:cascade@1 "${muon[@]}"
+    arm "Muon, control, ½" control:cascade@0.5 "${muon[@]}"
     python -m benchmarks.factors.pruning "$recipe" --plans cascade,control:cascade --seeds "$seed" \
         "${people[@]}" --out $out/factors.jsonl
     arm "constant shape, batch 11" constant@1 training.batch=11 training.lr=3.32e-3

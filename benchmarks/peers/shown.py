@@ -82,11 +82,17 @@ def _causes(peer: str) -> Iterator[str]:
         yield f"{_spread(factor, 2, '×')}, {percent(log / sum(logs), 0)}".replace("-", "−")
 
 
+def _trained() -> dict[str, dict[str, Any]]:
+    return {line["arm"]: line for line in lines("peers/trainings.jsonl") if line["kind"] == "training"}
+
+
+def _seconds() -> dict[str, float]:
+    """Processor seconds of every arm trained to its end."""
+    return {arm: run["main"] + run["loading"] for arm, run in _trained().items()}
+
+
 def _trainings() -> str:
-    trained: dict[str, dict[str, Any]] = {
-        line["arm"]: line for line in lines("peers/trainings.jsonl") if line["kind"] == "training"
-    }
-    seconds = {arm: run["main"] + run["loading"] for arm, run in trained.items()}
+    trained, seconds = _trained(), _seconds()
     rows = [
         [
             name,
@@ -110,12 +116,15 @@ def _spread(found: Spread, digits: int = 1, unit: str = "") -> str:
 def sentences() -> dict[str, list[str]]:
     """By page."""
     plain, slowfast, face = (against(peer) for peer in PEERS)
+    seconds = _seconds()
+    whole = [times(seconds[peer] / seconds[BEST]) for peer in PEERS]
     arrays = [times(against(peer, ARRAYS).median) for peer in PEERS]
     return {
         "README.md": [
             f"took {times(plain.median)} less processor time than plain PyTorch with TorchCodec, "
             f"{times(slowfast.median)} less than PySlowFast's loader and {times(face.median)} less than Hugging "
             "Face's `Trainer`",
+            f"Trained to the end, once each, it took {whole[0]}, {whole[1]} and {whole[2]} less",
         ],
         "benchmarks/peers/README.md": [
             f"**vcycle takes {_less(plain)} less processor time than plain PyTorch with TorchCodec {_range(plain)}, "

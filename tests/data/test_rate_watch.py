@@ -5,9 +5,9 @@ import warnings
 import pytest
 import torch
 from torch.optim.lr_scheduler import StepLR
-from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import vcycle
+from vcycle.data.rate_watch import _WATCHES
 
 PLAN = vcycle.cascade(vcycle.Baseline(batch=4, frames=4, size=16, clips=12, steps=160, lr=0.1))
 ITEMS = [(torch.zeros(3, 4, 16, 16), 0)] * 12
@@ -69,11 +69,29 @@ def test_a_loop_that_sets_an_lr_or_trains_nothing_is_told_nothing(loop):
         loop(vcycle.steps(ITEMS, PLAN))
 
 
+def test_two_loops_at_once_are_told_nothing_and_disturb_each_other_in_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = vcycle.steps(ITEMS, PLAN), vcycle.steps(ITEMS, PLAN)
+        next(second)
+        train(first, vcycle.apply)
+        train(second, vcycle.apply)
+
+
+def test_an_optimizer_whose_first_update_comes_after_a_change_is_not_judged_by_it():
+    """As where `GradScaler` skips the first update."""
+    edge = next(step.index for step in PLAN if step.lr != PLAN[0].lr)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pairs = vcycle.steps(ITEMS, PLAN, start=edge - 1)
+        next(pairs)
+        train(pairs, vcycle.apply)
+
+
 def test_a_loop_that_was_left_is_watched_no_longer():
-    hooks = _global_optimizer_pre_hooks
-    before = len(hooks)
+    before = len(_WATCHES)
     pairs = vcycle.steps(ITEMS, PLAN)
     next(pairs)
-    assert len(hooks) == before + 1
+    assert len(_WATCHES) == before + 1
     del pairs
-    assert len(hooks) == before
+    assert len(_WATCHES) == before

@@ -183,7 +183,7 @@ def _deleted_folder() -> str | None:
         os.getcwd()
     except FileNotFoundError:
         name = os.environ.get("PWD", "")
-        shown = "" if os.path.exists(name) else f" {name}"
+        shown = "" if not name or os.path.exists(name) else f" {name}"
         return f"the current folder{shown} has been deleted: change to another one"
     return None
 

@@ -1,8 +1,9 @@
 """Notices a loop that forgets ``vcycle.apply``: its optimizer keeps its LR where the plan's changes."""
 
 import warnings
+from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary, finalize, ref
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
@@ -32,14 +33,8 @@ class RateWatch:
         """Updates since then."""
         self._rates: WeakKeyDictionary[torch.optim.Optimizer, list[object]] = WeakKeyDictionary()
         """The LRs of each optimizer at its first update."""
-        watch = ref(self)
-
-        def update(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-            # The graph of a compiled optimizer would break here.
-            if not torch.compiler.is_compiling() and (alive := watch()) is not None:
-                alive._update(optimizer)
-
-        self._stop = finalize(self, register_optimizer_step_pre_hook(update).remove)
+        _look_on()
+        _WATCHES.add(self)
 
     def see(self, step: Step) -> None:
         """See a step that the loop asks for.
@@ -47,13 +42,13 @@ class RateWatch:
         Warns:
             UserWarning: if the LR of no optimizer has followed the plan's.
         """
-        if not self._stop.alive:
+        if self not in _WATCHES:
             return
         first = self._first = self._first or step
         if self._changed is None:
             self._changed = step if step.lr != first.lr else None
         elif self._updates >= _UPDATES:
-            self._stop()
+            _WATCHES.discard(self)
             held = ", ".join(sorted({type(optimizer).__name__ for optimizer in self._rates}))
             warnings.warn(
                 f"the LR of the plan has changed from {first.lr:g} (step {first.index:,}) to {self._changed.lr:g} "
@@ -63,12 +58,31 @@ class RateWatch:
                 stacklevel=outside(),
             )
 
-    def _update(self, optimizer: torch.optim.Optimizer) -> None:
+    def update(self, optimizer: torch.optim.Optimizer) -> None:
+        """See an update. One that is the first after the plan's LR has changed tells nothing of the LR before."""
         rates = [_rate(group.get("lr")) for group in optimizer.param_groups]
-        if rates != self._rates.setdefault(optimizer, rates) or "initial_lr" in optimizer.param_groups[0]:
-            self._stop()
-        elif self._changed is not None:
+        if self._changed is None:
+            self._rates.setdefault(optimizer, rates)
+        if rates != self._rates.get(optimizer, rates) or "initial_lr" in optimizer.param_groups[0]:
+            _WATCHES.discard(self)
+        elif self._changed is not None and optimizer in self._rates:
             self._updates += 1
+
+
+_WATCHES: WeakSet[RateWatch] = WeakSet()
+"""Those that have no verdict yet."""
+
+
+@cache
+def _look_on() -> None:
+    """See the updates of every optimizer. The hook stays: PyTorch iterates over hooks, which must not go meanwhile."""
+
+    def update(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if not torch.compiler.is_compiling():  # the graph of a compiled optimizer would break here
+            for watch in tuple(_WATCHES):
+                watch.update(optimizer)
+
+    register_optimizer_step_pre_hook(update)
 
 
 def _rate(lr: Any) -> object:

@@ -119,11 +119,14 @@ class Experiment:
             Notes about the data for the user.
 
         Raises:
-            RecipeError: if the recipe is wrong, needs too much memory or a logger that is not installed.
+            RecipeError: if the recipe is wrong, needs too much memory, or a logger or optimizer that is not installed.
             DataError: if the data is wrong.
             CheckpointError: if the initial weights cannot be read, or do not fit.
         """
+        from vcycle.train.optimizer import check_optimizer
+
         check_loggers(self.recipe.run.loggers)
+        check_optimizer(self.recipe.optimizer)
         notes = self.task.check(self.recipe, self.splits, fresh=fresh)
         if fresh:
             model = self._meta_model()

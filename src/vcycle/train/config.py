@@ -135,12 +135,14 @@ class OptimizerSection(Section):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
+        if ":" in name:
+            return name  # imported before a training alone, by `check_optimizer`: other commands need no optimizer
         if name.lower() not in _USUAL:
             from vcycle.train.optimizer import optimizer_class
 
             with _as_fault():
                 optimizer_class(name)
-        return name if ":" in name else name.lower()
+        return name.lower()
 
     @field_validator("momentum", "betas")
     @classmethod
@@ -148,7 +150,8 @@ class OptimizerSection(Section):
         name, key = info.data.get("name"), str(info.field_name)
         known = name in _USUAL and (name == "sgd") == (key == "momentum")
         # A saved recipe has every key: one at its default was not set for this optimizer.
-        if name is not None and not known and value != cls.model_fields[key].default:
+        set_here = value != cls.model_fields[key].default
+        if name is not None and ":" not in name and not known and set_here:
             from vcycle.train.optimizer import check_key
 
             with _as_fault():
@@ -166,7 +169,7 @@ class OptimizerSection(Section):
     @classmethod
     def _accepted(cls, options: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         options = {key: _number(value) for key, value in options.items()}
-        if options and "name" in info.data:
+        if options and ":" not in info.data.get("name", ":"):
             from vcycle.train.optimizer import check_options
 
             with _as_fault():

@@ -100,9 +100,10 @@ def _record(run: "RunFolder", step: int, world: int, **known: Any) -> None:
     start = {"step": step, "command": command(world), "folder": os.getcwd(), "ranks": world}
     lines = list(JsonLines(run.environment, lenient=True).read())
     if lines and "device" not in lines[-1] and {key: lines[-1].get(key) for key in start} == start:
-        atomic_text(run.environment, "".join(json.dumps(line) + "\n" for line in lines[:-1]))
-    with JsonLines(run.environment) as file:
-        file.write(**start, **known)
+        atomic_text(run.environment, "".join(json.dumps(line) + "\n" for line in (*lines[:-1], start | known)))
+    else:
+        with JsonLines(run.environment) as file:
+            file.write(**start, **known)
 
 
 def _processor() -> str:

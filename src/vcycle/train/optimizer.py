@@ -14,7 +14,15 @@ from vcycle.registry import import_attribute
 if TYPE_CHECKING:
     from vcycle.train.config import OptimizerSection
 
-__all__ = ["build_optimizer", "check_key", "check_options", "optimizer_class", "parameter_depths", "parameter_groups"]
+__all__ = [
+    "build_optimizer",
+    "check_key",
+    "check_optimizer",
+    "check_options",
+    "optimizer_class",
+    "parameter_depths",
+    "parameter_groups",
+]
 
 _NORMS = (_NormBase, nn.GroupNorm, nn.LayerNorm, nn.RMSNorm)  # _NormBase: of every BatchNorm and InstanceNorm
 _GIVEN = ("params", "lr", "weight_decay", "fused", "foreach", "capturable", "differentiable")
@@ -92,6 +100,20 @@ def check_key(name: str, key: str) -> None:
         raise RecipeError(f"optimizer {kind} does not take optimizer.{key}: accepted are {', '.join(accepted)}")
 
 
+def check_optimizer(section: "OptimizerSection") -> None:
+    """Check, before a training, that an optimizer of another package is there and takes what the recipe gives it.
+
+    Raises:
+        RecipeError: if it cannot be imported, or does not take a key or an option.
+    """
+    if ":" not in section.name:
+        return  # checked with the recipe
+    check_options(section.name, section.options)
+    for key in ("momentum", "betas"):
+        if getattr(section, key) != type(section).model_fields[key].default:
+            check_key(section.name, key)
+
+
 def _arguments(name: str) -> tuple[set[str], set[str]]:
     """The arguments of an optimizer that have keys of their own in a recipe, and those that are options."""
     arguments = set(inspect.signature(optimizer_class(name)).parameters)
@@ -120,7 +142,7 @@ def build_optimizer(
         RecipeError: for an unknown name, or options that the optimizer or the model does not accept.
     """
     kind = optimizer_class(section.name)
-    check_options(section.name, section.options)
+    check_optimizer(section)
     taken = inspect.signature(kind).parameters
     decays = "weight_decay" in taken
     if section.weight_decay and not decays:
