@@ -213,7 +213,7 @@ def test_swapped_arguments_are_refused_with_the_call_as_it_should_be(call):
 def test_a_wrong_argument_is_one_of_the_function_that_was_called(call, words):
     with pytest.raises(TypeError) as refused:
         call()
-    assert str(refused.value) == words
+    assert str(refused.value).startswith(words)  # Python 3.13 adds what may have been meant
 
 
 def test_rank_and_world_are_those_of_the_environment_where_there_is_no_process_group(whole, monkeypatch):

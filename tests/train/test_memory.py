@@ -23,7 +23,7 @@ def _count_page_faults(results: Any, environment: dict[str, str]) -> None:
     for name in [name for name in os.environ if name.startswith("MALLOC_")]:
         del os.environ[name]
     os.environ.update(environment)
-    # As the library begins, whatever this process has asked of it; it reads its variables once, when a program starts.
+    # As the library begins: it reads its variables once, when a program starts.
     ctypes.CDLL(None).mallopt(-3, int(environment.get("MALLOC_MMAP_THRESHOLD_", 1 << 17)))
     memory.keep_freed()
     for _ in range(5):
@@ -35,9 +35,9 @@ def _count_page_faults(results: Any, environment: dict[str, str]) -> None:
 
 
 def _page_faults(**environment: str) -> int:
-    fork = multiprocessing.get_context("fork")  # of this process: torch takes seconds to import
-    results = fork.SimpleQueue()
-    process = fork.Process(target=_count_page_faults, args=(results, environment))
+    spawn = multiprocessing.get_context("spawn")  # a fork has what earlier tests have left free in this process
+    results = spawn.SimpleQueue()
+    process = spawn.Process(target=_count_page_faults, args=(results, environment))
     process.start()
     process.join()
     assert process.exitcode == 0
