@@ -37,6 +37,10 @@ settings.register_profile(
     "mutants", settings.get_profile("steady"), phases=[Phase.explicit, Phase.generate], max_examples=10
 )
 
+# Frames that FFmpeg has resized hold its threads: a forked process that collected those of this one would wait forever
+# for these threads, which it does not have.
+os.register_at_fork(after_in_child=gc.freeze)
+
 FORKED = "with a GPU, neither CUDA nor autograd's threads survive a fork"
 
 

@@ -6,7 +6,6 @@ READMEs of benchmarks only the links are followed.
 """
 
 import contextlib
-import gc
 import importlib.util
 import io
 import re
@@ -166,11 +165,7 @@ def names():
     dataset = Clips()
     plan = vcycle.cascade(vcycle.Baseline(batch=2, frames=8, size=16, clips=12, epochs=4, lr=0.01))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    found = {"dataset": dataset, "model": vcycle.convert_batchnorm(model), "optimizer": optimizer, "plan": plan}
-    yield found
-    found.clear()
-    # Resized frames hold threads of FFmpeg: a process forked later that collected them would wait for these forever.
-    gc.collect()
+    return {"dataset": dataset, "model": vcycle.convert_batchnorm(model), "optimizer": optimizer, "plan": plan}
 
 
 def run_python(block, page, names):
