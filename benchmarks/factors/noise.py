@@ -15,21 +15,17 @@ A line is added for each point of a training; trainings that are complete are no
 
 import argparse
 import json
-import re
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.recognition.folds import read, write_lists
+from benchmarks.recognition.folds import add_trainings, left_out, read
 from torch import Tensor, nn
 
 import vcycle
 from vcycle.plan import BatchShape
 from vcycle.runs.experiment import Experiment
-from vcycle.tasks.recipes import load_recipe
 from vcycle.train.objective import Objective
 from vcycle.train.optimizer import build_optimizer
 
@@ -67,28 +63,16 @@ class Gradients:
 def main() -> None:
     """Train what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--people", type=re.compile, metavar="REGEX", required=True)
-    parser.add_argument("--plans", required=True)
-    parser.add_argument("--seeds", required=True)
-    parser.add_argument("--out", type=Path, required=True)
+    add_trainings(parser)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    first, _, last = asked.seeds.partition("-")
-    for seed in range(int(first), int(last or first) + 1):
+    for seed in asked.seeds:
         for plan in asked.plans.split(","):
             done = [line for line in read(asked.out) if (line["plan"], line["seed"]) == (plan, seed)]
             if len(done) == POINTS:
                 continue
-            with tempfile.TemporaryDirectory() as temporary:
-                place = Path(temporary)
-                write_lists(asked.data, 2, 0, place, shuffled=False, people=asked.people)
-                recipe = load_recipe(asked.recipe, [*asked.overrides, f"data={place}", f"run.seed={seed}"])
-                lines = [
-                    {"plan": plan, "seed": seed, **point} for point in points(Experiment(recipe, place), plan, seed)
-                ]
+            with left_out(asked, 0, seed) as (experiment, _):
+                lines = [{"plan": plan, "seed": seed, **point} for point in points(experiment, plan, seed)]
             with asked.out.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(line) + "\n" for line in lines)
 

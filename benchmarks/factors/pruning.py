@@ -11,23 +11,19 @@ so the time is too.
 
 import argparse
 import json
-import re
-import tempfile
 import time
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.recognition.folds import read, tested_by, write_lists
+from benchmarks.recognition.folds import add_trainings, left_out, read, tested_by
 from torch.nn import functional
 
 import vcycle
 from vcycle.data import SampleRequest
 from vcycle.runs.experiment import Experiment
-from vcycle.tasks.recipes import load_recipe
 from vcycle.train.optimizer import build_optimizer
 
 WHOLE = 1 / 8
@@ -92,29 +88,19 @@ def trained(experiment: Experiment, name: str, seed: int, share: float) -> dict[
 def main() -> None:
     """Train what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recipe")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--people", type=re.compile, metavar="REGEX", required=True)
-    parser.add_argument("--plans", required=True)
-    parser.add_argument("--seeds", required=True)
+    add_trainings(parser)
     parser.add_argument("--share", type=float, default=0.5)
-    parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    first, _, last = asked.seeds.partition("-")
     done = {(run["fold"], run["plan"], run["seed"]) for run in read(asked.out)}
-    for seed in range(int(first), int(last or first) + 1):
+    for seed in asked.seeds:
         for plan in asked.plans.split(","):
             name = f"pruning {asked.share:g}, {plan}"
             for fold in range(2):
                 if (fold, name, seed) in done:
                     continue
-                with tempfile.TemporaryDirectory() as temporary:
-                    place = Path(temporary)
-                    tested = write_lists(asked.data, 2, fold, place, shuffled=False, people=asked.people)
-                    recipe = load_recipe(asked.recipe, [*asked.overrides, f"data={place}", f"run.seed={seed}"])
-                    run = trained(Experiment(recipe, place), plan, seed, asked.share)
+                with left_out(asked, fold, seed) as (experiment, tested):
+                    run = trained(experiment, plan, seed, asked.share)
                 line = {"fold": fold, "plan": name, "seed": seed, "people": Counter(tested), **run}
                 with asked.out.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(line) + "\n")

@@ -19,6 +19,7 @@ import re
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from random import Random
@@ -47,17 +48,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     training = commands.add_parser("train")
-    training.add_argument("recipe")
-    training.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
-    training.add_argument("--data", type=Path, required=True)
-    training.add_argument("--plans", required=True)
-    training.add_argument("--seeds", required=True)
+    add_trainings(training)
     training.add_argument("--folds", type=int, default=3)
     training.add_argument("--shuffled", action="store_true")
-    training.add_argument("--people", type=re.compile, metavar="REGEX")
     training.add_argument("--named")
     training.add_argument("--whole-batchnorm", action="store_true")
-    training.add_argument("--out", type=Path, default=Path("folds.jsonl"))
     table = commands.add_parser("table")
     table.add_argument("results", type=Path, nargs="+")
     table.add_argument(
@@ -80,10 +75,9 @@ def main() -> None:
         timed = [run for file in asked.times or asked.results for run in read(file)]
         print("\n".join(lines_of(runs, timed)))
         return
-    first, _, last = asked.seeds.partition("-")
     done = {(run["fold"], run["plan"], run["seed"]) for run in read(asked.out)}
     with tempfile.TemporaryDirectory() as temporary:
-        for seed in range(int(first), int(last or first) + 1):
+        for seed in asked.seeds:
             for fold in range(asked.folds):
                 for plan in asked.plans.split(","):
                     name = asked.named or plan
@@ -97,6 +91,33 @@ def main() -> None:
                         people = {"people": Counter(tested)} if asked.people else {}
                         with asked.out.open("a", encoding="utf-8") as file:
                             file.write(json.dumps({"fold": fold, "plan": name, "seed": seed, **people, **run}) + "\n")
+
+
+def add_trainings(parser: argparse.ArgumentParser) -> None:
+    """Add what says which trainings to run, and where their results go."""
+    parser.add_argument("recipe")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE")
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--people", type=re.compile, metavar="REGEX")
+    parser.add_argument("--plans", required=True)
+    parser.add_argument("--seeds", type=seeds_in, required=True)
+    parser.add_argument("--out", type=Path, default=Path("folds.jsonl"))
+
+
+def seeds_in(text: str) -> range:
+    """The seeds of `20-24`, or of one number."""
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+@contextmanager
+def left_out(asked: argparse.Namespace, fold: int, seed: int) -> Iterator[tuple[Experiment, list[str]]]:
+    """The recipe on the other of two folds, and the group of each video that is left out."""
+    with tempfile.TemporaryDirectory() as temporary:
+        place = Path(temporary)
+        tested = write_lists(asked.data, 2, fold, place, shuffled=False, people=asked.people)
+        recipe = load_recipe(asked.recipe, [*asked.overrides, f"data={place}", f"run.seed={seed}"])
+        yield Experiment(recipe, place), tested
 
 
 def write_lists(
