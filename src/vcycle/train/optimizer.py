@@ -101,13 +101,13 @@ def check_key(name: str, key: str) -> None:
 
 
 def check_optimizer(section: "OptimizerSection") -> None:
-    """Check, before a training, that an optimizer is there and takes what the recipe gives it.
-
-    Reading a recipe checks this of the optimizers of `torch.optim` alone.
+    """Check, before a training, that an optimizer of another package is there and takes what the recipe gives it.
 
     Raises:
         RecipeError: if it cannot be imported, or does not take a key or an option.
     """
+    if ":" not in section.name:
+        return  # checked with the recipe
     check_options(section.name, section.options)
     for key in ("momentum", "betas"):
         if getattr(section, key) != type(section).model_fields[key].default:
