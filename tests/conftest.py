@@ -41,6 +41,9 @@ settings.register_profile(
 # for these threads, which it does not have.
 os.register_at_fork(after_in_child=gc.freeze)
 
+PATIENCE = 480.0
+"""Seconds that a test waits for what another process does on a busy machine; its own time limit is longer."""
+
 FORKED = "with a GPU, neither CUDA nor autograd's threads survive a fork"
 
 
@@ -218,6 +221,30 @@ def vcycle_beside(beside: Callable[[Callable[[], Any]], Beside]) -> Callable[...
     return lambda *arguments: beside(lambda: process.run(app, [str(argument) for argument in arguments]))
 
 
+@pytest.fixture(scope="session")
+def wait_until() -> Callable[..., None]:
+    """Waits until a condition holds, however long a busy machine takes to get there.
+
+    What never happens fails the test before its own time is up, with what `said` gives. `meanwhile` is called after
+    each look.
+    """
+
+    def wait(
+        condition: Callable[[], object],
+        said: Callable[[], str] = str,
+        *,
+        meanwhile: Callable[[], None] = lambda: None,
+        every: float = 0.02,
+    ) -> None:
+        until = time.monotonic() + PATIENCE
+        while not condition():
+            assert time.monotonic() < until, said()
+            meanwhile()
+            time.sleep(every)
+
+    return wait
+
+
 @pytest.fixture
 def children() -> Callable[[int], list[int]]:
     """Lists the children of a process that live, without those that were there when the test began."""
@@ -313,7 +340,7 @@ def on_ranks(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[Any
             process.start()
         try:
             found: dict[int, Any] = {}
-            until = time.monotonic() + 600
+            until = time.monotonic() + PATIENCE
             while len(found) < world:
                 dead = [process.exitcode for process in ranks if process.exitcode]  # before what it has sent is read
                 try:

@@ -50,7 +50,6 @@ def test_commands_recipes_keys_and_plans_are_completed_without_torch() -> None:
         input=json.dumps([["vcycle", *words] for words in expected]),
         capture_output=True,
         text=True,
-        timeout=600,
         check=True,
         env=os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1])},
     )

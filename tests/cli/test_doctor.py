@@ -92,7 +92,6 @@ def test_a_missing_torch_or_decoder_is_reported_not_raised() -> None:
             [sys.executable, "-c", script, library, "doctor"],
             capture_output=True,
             text=True,
-            timeout=600,
             check=False,
             env=environment,
         )

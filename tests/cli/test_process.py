@@ -113,7 +113,7 @@ def test_an_interruption_of_code_made_from_text_ends_with_130_all_the_same(tmp_p
         "sys.exit(process.run(lambda args, standalone_mode: exec('raise KeyboardInterrupt'), []))\n"
     )
     command = [sys.executable, "-m", "interrupted"]
-    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, "interrupted\n")
 
 

@@ -126,7 +126,7 @@ def test_torchcodec_decodes_with_the_ffmpeg_of_pyav(tmp_path: Path) -> None:
     env = os.environ | {"VCYCLE_TEST_FFMPEG": "1", "LD_LIBRARY_PATH": str(tmp_path)}
     env.pop("PYTEST_XDIST_WORKER", None)
     arguments = ["-m", "pytest", "-q", "-rs", "-n", "0", "-p", "no:cacheprovider", __file__, "-k", "TorchCodec"]
-    ran = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True, timeout=110)
+    ran = subprocess.run([sys.executable, *arguments], env=env, capture_output=True, text=True)
     said = ran.stdout + ran.stderr
     if "could not load libtorchcodec" in said.lower():
         pytest.skip(f"torchcodec does not go with this torch: {said.splitlines()[-1]}")

@@ -185,7 +185,7 @@ def test_a_worker_that_closes_its_descriptors_is_replaced():
     assert bad == (BAD, "killed its process (signal 9: probably out of memory)")
 
 
-def test_other_workers_go_on_while_one_hangs(tmp_path):
+def test_other_workers_go_on_while_one_hangs(tmp_path, wait_until):
     class Marked(Clips):
         def __getitem__(self, request):
             if request.position == 0:
@@ -194,11 +194,8 @@ def test_other_workers_go_on_while_one_hangs(tmp_path):
             return super().__getitem__(request)
 
     batches = iter(loader(Marked(), PLAN, workers=2, timeout=100))
-    until = time.monotonic() + 60
     # The rest of the batch is there, but for what waits behind the one that hangs.
-    while len(list(tmp_path.iterdir())) < PLAN[0].batch - 2 and time.monotonic() < until:
-        time.sleep(0.02)
-    assert time.monotonic() < until
+    wait_until(lambda: len(list(tmp_path.iterdir())) >= PLAN[0].batch - 2)
     batches.close()
 
 
@@ -230,7 +227,7 @@ def test_a_set_that_kills_every_worker_ends_with_what_killed_them():
     assert "\n" not in text
 
 
-def test_what_ended_the_loading_is_told_however_late_it_is_asked_for(children):
+def test_what_ended_the_loading_is_told_however_late_it_is_asked_for(children, wait_until):
     class Deadly(Clips):
         def __getitem__(self, request):
             if request.position >= PLAN[2].first_sample:
@@ -239,9 +236,7 @@ def test_what_ended_the_loading_is_told_however_late_it_is_asked_for(children):
 
     batches = iter(loader(Deadly(), PLAN, workers=2))
     held = [next(batches)]
-    until = time.monotonic() + 60
-    while children(os.getpid()) and time.monotonic() < until:
-        time.sleep(0.01)
+    wait_until(lambda: not children(os.getpid()))
     held.clear()  # its memory is given back to processes that are no more
     with pytest.raises(DataError, match="16 workers in a row were lost"):
         held.extend(batches)

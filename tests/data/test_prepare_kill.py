@@ -51,7 +51,7 @@ def start_and_stop(root, out):
 
 
 def ends(process):
-    out, _ = process.communicate(timeout=100)
+    out, _ = process.communicate()
     assert process.returncode == 0
     return out
 
@@ -72,15 +72,8 @@ def is_running(pid):
         return False
 
 
-def wait_until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.002)
-    assert condition()
-
-
 @pytest.mark.parametrize("to", ["video", "array"])
-def test_three_kills_and_a_rerun_give_the_bytes_of_one_run(digit_videos, tmp_path, to, children):
+def test_three_kills_and_a_rerun_give_the_bytes_of_one_run(digit_videos, tmp_path, to, children, wait_until):
     ends(start(digit_videos, tmp_path / "whole", to))
     out = tmp_path / "killed"
     total = lines(tmp_path / "whole/journal.jsonl")
@@ -88,7 +81,10 @@ def test_three_kills_and_a_rerun_give_the_bytes_of_one_run(digit_videos, tmp_pat
     for share in (0.1, 0.4, 0.7):
         process = start(digit_videos, out, to)
         until = total * share + draw.randrange(4)
-        wait_until(lambda until=until, process=process: lines(out / "journal.jsonl") >= until or process.poll() == 0)
+        wait_until(
+            lambda until=until, process=process: lines(out / "journal.jsonl") >= until or process.poll() == 0,
+            every=0.002,
+        )
         time.sleep(draw.random() * 0.02)  # in the middle of a file
         workers = children(process.pid)
         process.kill()
@@ -166,11 +162,11 @@ def test_a_check_survives_such_a_decoder(strange_videos):
     assert {Path(path).name: cause for path, cause in report.bad.items()} == CAUSES
 
 
-def test_an_interrupt_leaves_no_process_behind(digit_videos, tmp_path, children):
+def test_an_interrupt_leaves_no_process_behind(digit_videos, tmp_path, children, wait_until):
     process = start_and_stop(digit_videos, tmp_path / "out")
     workers = children(process.pid)
     assert workers
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGCONT)
-    process.communicate(timeout=100)
+    process.communicate()
     wait_until(lambda: not any(map(is_running, workers)))

@@ -86,7 +86,6 @@ def joined(traces):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_two_processes_equal_one_whole_and_resumed(reference, tmp_path):
     """One launch for all: most of its time is the imports."""
     names = [name for name in SETUPS if missing(name) is None]

@@ -520,7 +520,7 @@ def browse(page, tmp_path, width, theme, *options):
         [*command, *options, page.as_uri()], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
     ) as browser:
         try:
-            return browser.communicate(timeout=100)[0].decode()
+            return browser.communicate()[0].decode()
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(browser.pid, signal.SIGKILL)  # a browser is many processes

@@ -100,12 +100,10 @@ def command(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
         check=False,
     )
 
 
-@pytest.mark.timeout(600)
 def test_a_recipe_trains_a_users_network_on_a_users_layout(here, vcycle):
     ran = vcycle("train", "own.yaml", "data.layout=indexed", "--out", "run")
     assert ran.code == 0, ran.err
@@ -214,4 +212,4 @@ def test_layouts_are_known_without_torch():
         vcycle.register_layout("b")(print)
         assert "torch" not in sys.modules
     """)
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code], check=True)

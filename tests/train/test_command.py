@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 
 import pytest
 from torch.distributed.run import main as torchrun
@@ -23,13 +22,20 @@ def command(training, folder, *options):
     return "train", str(training.file), f"data={training.recipe.data.path}", *LONG, *options, "--out", str(folder)
 
 
-def wait_for_steps(started, folder, steps):
-    """Wait until a run has logged so many steps."""
-    log, until = RunFolder(folder).log, time.monotonic() + 100
-    while not log.exists() or log.read_bytes().count(b'"event": "step"') < steps:
-        assert started.process.is_alive(), started.errors.read_text()
-        assert time.monotonic() < until
-        time.sleep(0.02)
+@pytest.fixture
+def wait_for_steps(wait_until):
+    """Waits until a run has logged so many steps."""
+
+    def wait(started, folder, steps):
+        log = RunFolder(folder).log
+
+        def logged():
+            assert started.process.is_alive(), started.errors.read_text()
+            return log.exists() and log.read_bytes().count(b'"event": "step"') >= steps
+
+        wait_until(logged, started.errors.read_text)
+
+    return wait
 
 
 def wake(pids):
@@ -42,29 +48,40 @@ def wake(pids):
             os.kill(pid, signal.SIGUSR1)
 
 
-def wait_for_message(started, message, signalled):
-    """Wait until a process tells of the signal that it got."""
-    until = time.monotonic() + 100
-    while message not in started.errors.read_text():
-        assert time.monotonic() < until, started.errors.read_text()
-        assert started.process.is_alive(), started.errors.read_text()
-        time.sleep(0.2)
-        wake(signalled)
+@pytest.fixture
+def wait_for_message(wait_until):
+    """Waits until a process tells of the signal that it got."""
+
+    def wait(started, message, signalled):
+        def told():
+            assert started.process.is_alive(), started.errors.read_text()
+            return message in started.errors.read_text()
+
+        wait_until(told, started.errors.read_text, meanwhile=lambda: wake(signalled), every=0.2)
+
+    return wait
 
 
-def ended(started, signalled=()):
-    """The exit code, and what was said."""
-    for _ in range(10):
-        started.process.join(10)
-        if not started.process.is_alive():
-            break
-        wake(signalled)
-    return started.process.exitcode, started.errors.read_text()
+@pytest.fixture
+def ended(wait_until):
+    """Waits until a process has ended: its exit code, and what it said."""
+
+    def wait(started, signalled=()):
+        wait_until(
+            lambda: not started.process.is_alive(),
+            started.errors.read_text,
+            meanwhile=lambda: wake(signalled),
+            every=1.0,
+        )
+        return started.process.exitcode, started.errors.read_text()
+
+    return wait
 
 
 @pytest.mark.forked
-@pytest.mark.timeout(400)
-def test_signals_to_the_command_and_a_second_one_in_its_folder(vcycle_beside, training, vcycle, newest, tmp_path):
+def test_signals_to_the_command_and_a_second_one_in_its_folder(
+    vcycle_beside, training, vcycle, newest, wait_for_steps, wait_for_message, ended, tmp_path
+):
     folder = tmp_path / "run"
     first = vcycle_beside(*command(training, folder, "run.save_every=100000"))
     wait_for_steps(first, folder, 10)
@@ -99,7 +116,9 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(vcycle_beside, tr
 
 
 @pytest.mark.forked
-def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(beside, training, newest, children, tmp_path, monkeypatch):
+def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(
+    beside, training, newest, children, wait_for_steps, wait_for_message, ended, tmp_path, monkeypatch
+):
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "250")  # a torch that does not know it waits for 30 seconds
     folder = tmp_path / "run"
     arguments = ["-m", "vcycle", *command(training, folder, "run.save_every=100")]

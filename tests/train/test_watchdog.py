@@ -90,15 +90,14 @@ def test_without_minutes_nothing_is_watched(tmp_path):
         assert threading.active_count() == before
 
 
-def until_told(file, words):
-    """Stand still until that has been noticed."""
-    deadline = time.monotonic() + 60
-    while not (file.exists() and words in file.read_text()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+@pytest.fixture
+def until_told(wait_until):
+    """Stands still until that has been noticed."""
+    return lambda file, words: wait_until(lambda: file.exists() and words in file.read_text())
 
 
 def test_a_disk_that_does_not_answer_while_saving_is_told_of_as_such(
-    make_training, record_of, tmp_path, monkeypatch, capfd
+    make_training, record_of, tmp_path, monkeypatch, capfd, until_told
 ):
     training = make_training("data.cache=24", "run.save_every=8", "run.watchdog=0.002")
     original, slow = os.fsync, []
@@ -119,7 +118,7 @@ def test_a_disk_that_does_not_answer_while_saving_is_told_of_as_such(
     assert "is writing to the run folder" in capfd.readouterr().err
 
 
-def test_a_training_that_waits_for_data_is_told_of_as_such(make_training, tmp_path, monkeypatch):
+def test_a_training_that_waits_for_data_is_told_of_as_such(make_training, tmp_path, monkeypatch, until_told):
     training = make_training("data.cache=24", "run.watchdog=0.002")
     original, slow = VideoDataset.__getitem__, []
 
@@ -135,7 +134,7 @@ def test_a_training_that_waits_for_data_is_told_of_as_such(make_training, tmp_pa
 
 
 @pytest.mark.parametrize("fit", ["always", "never"])
-def test_what_is_done_before_the_first_step_is_watched_too(make_training, tmp_path, monkeypatch, fit):
+def test_what_is_done_before_the_first_step_is_watched_too(make_training, tmp_path, monkeypatch, fit, until_told):
     training = make_training("data.cache=24", "run.watchdog=0.002", f"run.fit={fit}")
     cell = shapes_from(training.plan, 0)[0]
     said = f"is trying whether {cell} fits into memory" if fit == "always" else f"is preparing {cell}: compiling may"

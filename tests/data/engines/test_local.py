@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -182,7 +181,7 @@ def test_an_interpreter_that_cannot_start_is_an_error_and_not_a_bad_file(work, m
         run(work, [1])
 
 
-def test_a_worker_whose_parent_is_killed_while_it_starts_ends_too(tmp_path):
+def test_a_worker_whose_parent_is_killed_while_it_starts_ends_too(tmp_path, wait_until):
     mark = f"MARK={tmp_path}"
     environment = os.environ | {"PYTHONPATH": str(Path(vcycle.__file__).parents[1]), "MARK": str(tmp_path)}
     assert subprocess.run([sys.executable, "-c", KILLED], env=environment).returncode == -signal.SIGKILL
@@ -195,7 +194,4 @@ def test_a_worker_whose_parent_is_killed_while_it_starts_ends_too(tmp_path):
             except OSError:
                 continue
 
-    until = time.monotonic() + 120
-    while list(living()) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert list(living()) == []
+    wait_until(lambda: not list(living()))

@@ -3,7 +3,6 @@
 import json
 import multiprocessing
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -134,7 +133,9 @@ def test_a_store_is_the_same_whatever_the_workers_and_prepared_again(tmp_path: P
     assert [path.stat().st_mtime_ns for path in sorted((tmp_path / "one" / "clips").rglob("*.tiles"))] == stamps
 
 
-def test_a_writer_that_is_killed_goes_on_to_the_same_store(tmp_path: Path, write_clip: Write, noise: Noise) -> None:
+def test_a_writer_that_is_killed_goes_on_to_the_same_store(
+    tmp_path: Path, write_clip: Write, noise: Noise, wait_until: Callable[..., None]
+) -> None:
     source, out = tmp_path / "source", tmp_path / "store"
     frames = noise(6, 200, 328)
     for clip in range(9):
@@ -144,9 +145,7 @@ def test_a_writer_that_is_killed_goes_on_to_the_same_store(tmp_path: Path, write
     for wanted in (1, 5):  # killed when so many clips are noted, somewhere in the next ones
         writer = FORK.Process(target=prepare_frames, args=(source, out), kwargs={"workers": 2})
         writer.start()
-        until = time.monotonic() + 60
-        while time.monotonic() < until and writer.is_alive() and noted(out) < wanted:
-            time.sleep(0.001)
+        wait_until(lambda writer=writer, wanted=wanted: not writer.is_alive() or noted(out) >= wanted, every=0.001)
         writer.kill()
         writer.join()
         kept.append(noted(out))
