@@ -54,6 +54,12 @@ ARMS: Mapping[str, Sequence[str]] = {
     "hierarchical": [name for name in PLANS if "tokens" not in name],
 }
 """The arms of each recipe. Swin attends in windows, and cannot drop tokens."""
+TITLES = {
+    "plain": "ViViT from trained weights",
+    "scratch": "ViViT from scratch",
+    "hierarchical": "Swin3D from trained weights",
+}
+"""Of the picture, as the headings of README.md."""
 STEPS = {"plain": "steps-plain.json", "scratch": "steps-plain.json", "hierarchical": "steps-hierarchical.json"}
 """The measured steps of each recipe's network."""
 
@@ -306,7 +312,7 @@ def picture(out: Path) -> None:
                 "value_std": stdev(values) if len(values) > 1 else 0.0,
             }
         if arms:
-            drawn[name] = {"measure": asdict(measures()["top-1"]), "split": "test", "arms": arms}
+            drawn[TITLES[name]] = {"measure": asdict(measures()["top-1"]), "split": "test", "arms": arms}
     lengths_figure(drawn, "cpu_seconds").savefig(out, dpi=150)
 
 

@@ -369,7 +369,11 @@ def test_the_command_loads_the_data_itself_where_it_is_told_to(capsys, digit_vid
     for row in found["shapes"]:
         assert 0 < row["wait_ms"]["median"] < row["loaded_ms"]["median"]
     assert "waiting" in {str(column.header) for column in shapes_table(found).columns}
-    assert len(steps_figure(found, "x").axes) == 3
+    figure = steps_figure(found, "x")
+    figure.draw_without_rendering()
+    for axis, words in zip(figure.axes, ("realised", "wall-clock time", f"{found['clock']} time"), strict=True):
+        assert words in axis.get_xlabel()
+        assert axis.xaxis.label.get_window_extent().x1 <= figure.bbox.x1
 
 
 def test_a_plan_that_cannot_be_is_left_out_unless_it_was_asked_for(capsys):

@@ -54,3 +54,9 @@ def test_what_was_trained_and_counted_is_what_the_recipes_say(recipe, study):
         assert (counted[arm]["steps"], counted[arm]["samples"]) == (len(plan), plan.samples)
     for run in logged(recipe):
         assert (run["steps"], run["samples"]) == (len(plans[run["arm"]]), plans[run["arm"]].samples)
+
+
+def test_the_picture_names_each_network_as_the_headings_do(study):
+    headings = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
+    assert [f"## {title}" in headings for title in study.TITLES.values()] == [True] * len(study.ARMS)
+    assert list(study.TITLES) == list(study.ARMS)

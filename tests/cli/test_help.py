@@ -1,5 +1,7 @@
 """Every help page fits a screen of 100 × 50 characters, and nothing is cut on one of 80 columns."""
 
+import re
+
 import pytest
 import typer
 
@@ -30,4 +32,5 @@ def test_every_help_page_fits_a_screen(vcycle, monkeypatch, columns, most):
         assert ran.code == 0
         assert len(lines) <= most, words
         assert max(len(line) for line in lines) <= columns, words
+        assert not [line for line in lines if re.search(r"\w-$", line)], words  # names are whole: --batch-size
         assert not [line for line in lines if line.endswith("...") and not line.startswith("Usage:")], words

@@ -1,10 +1,11 @@
 """The color of a plan is the same in every figure, and readable on a light and on a dark page."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 
-from vcycle.plan.colors import color_of, plan_styles
+from vcycle.plan.colors import _OWN, color_of, plan_styles
+from vcycle.report.parts import PART_COLORS, RATE, WAITING
 from vcycle.tasks.base import tasks
 
 SHIPPED = sorted({name for task in ("recognition", "superresolution", "images") for name in tasks[task].plans.names()})
@@ -71,6 +72,18 @@ def test_colors_stand_out_on_a_light_and_on_a_dark_page():
     for color in [color_of(name) for name in (*PLANS, "mine", "hers", "theirs", "ours")]:
         assert contrast(color, "#ffffff") > 2.8
         assert contrast(color, "#0d1117") > 2.8
+
+
+def test_parts_of_a_step_have_no_color_of_a_plan():
+    parts = [*PART_COLORS.values(), RATE, WAITING]
+    plans = [color_of(name) for name in PLANS] + list(_OWN)
+    for one, two in [*product(parts, plans), *combinations(parts, 2)]:
+        distance = sum((a - b) ** 2 for a, b in zip(rgb(one), rgb(two), strict=True)) ** 0.5
+        assert distance > 45, (one, two)
+
+
+def rgb(color):
+    return [int(color[at : at + 2], 16) for at in (1, 3, 5)]
 
 
 def seen_by(color, matrix):

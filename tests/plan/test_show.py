@@ -9,7 +9,8 @@ import pytest
 
 from vcycle.plan import Baseline, CosineDecay, CurveDecay, Plan, cascade, constant, multigrid
 from vcycle.plan.colors import color_of
-from vcycle.plan.show import summary
+from vcycle.plan.show import mark_values, summary
+from vcycle.utils.extras import new_figure
 
 pytest.importorskip("matplotlib")
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -125,6 +126,26 @@ def test_the_lr_of_a_long_stage_is_drawn_at_points_from_its_first_to_its_last_st
     assert (drawn.edges[-2], drawn.values[-1]) == (plan.epochs_before(1999), plan[1999].lr)
 
 
+@pytest.mark.parametrize(
+    ("values", "ticks", "scale"),
+    [
+        ([16], [16], "linear"),
+        ([16, 8, 8], [8, 16], "linear"),
+        ([4, 6, 10, 16], [4, 6, 10, 16], "linear"),
+        ([4, 5, 6, 15, 16], [4, 6, 16], "linear"),  # 5 is too close to the first one, 15 to the last
+        ([4, 16, 17], [4, 17], "log"),
+        ([64, 1024, 128, 256, 512], [64, 128, 256, 512, 1024], "log"),
+    ],
+)
+def test_ticks_are_values_that_occur_and_apart(values: list[int], ticks: list[int], scale: str) -> None:
+    axis = new_figure().subplots()
+    mark_values(axis, values)
+    assert (axis.get_yticks().tolist(), axis.get_yscale()) == (ticks, scale)
+    assert [text.get_text() for text in axis.get_yticklabels()] == [f"{tick:,}" for tick in ticks]
+    low, high = axis.get_ylim()
+    assert low < min(values) <= max(values) < high
+
+
 def test_the_figure_draws_each_stage_over_its_epochs_in_the_color_of_the_plan() -> None:
     plan = cascade(Baseline(batch=8, frames=8, size=32, clips=100, epochs=10, lr=0.1))
     *shapes, lr = plan.figure().axes
@@ -217,4 +238,4 @@ def test_the_figure_has_a_row_for_tokens_and_names_six_of_many_batches() -> None
         "tokens (%)",
         "learning rate",
     ]
-    assert [label.get_text() for label in axes[3].get_yticklabels()] == ["10", "20", "30", "50", "60", "100"]
+    assert [label.get_text() for label in axes[3].get_yticklabels()] == ["10", "20", "30", "40", "60", "100"]

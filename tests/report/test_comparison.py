@@ -7,8 +7,9 @@ import pytest
 from matplotlib.image import imread
 from rich.console import Console
 
-from vcycle.report.comparison import comparison_figure, comparison_table, failed, statements
+from vcycle.report.comparison import comparison_figure, comparison_table, draw_comparison, failed, statements
 from vcycle.tasks.base import measures
+from vcycle.utils.extras import new_figure
 
 
 def interval(difference, half=0.01):
@@ -272,7 +273,7 @@ MEASURED = {"clock": "wall-clock", "device": "NVIDIA H200", "machine": {"process
 def test_what_the_times_are_by_stands_in_the_verdict_the_table_and_the_picture(clock, words, line):
     data = {**DATA, "clock": clock}
     assert f"half the training time, {words}; wall clock" in " ".join(shown(comparison_table(data, "tiny")).split())
-    assert [axis.get_xlabel() for axis in comparison_figure(data).axes] == [f"training time (s), {words}"] * 2
+    assert [axis.get_xlabel() for axis in comparison_figure(data).axes] == [f"training time (s),\n{words}"] * 2
     assert [said for said in statements(data) if said not in statements(DATA)] == ([] if line is None else [line])
 
 
@@ -303,12 +304,16 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
     figure = comparison_figure({**DATA, "plan": plan})
     figure.savefig(tmp_path / "figure.png", dpi=80)
     pixels = imread(tmp_path / "figure.png")[..., :3]
-    assert pixels.shape == (360, 840, 3)
+    assert pixels.shape == (360, 640, 3)
     assert 0.005 < np.mean(np.any(pixels < 0.95, axis=2)) < 0.5
     axis, ends = figure.axes
-    assert [line.get_label() for line in axis.get_lines() if not line.get_label().startswith("_")] == list(ARMS)
-    assert axis.get_xlabel() == ends.get_xlabel() == "training time (s), by steps timed in turns"
+    assert [line.get_label() for line in axis.get_lines() if not line.get_label().startswith("_")] == [
+        *ARMS,
+        "final value of constant",
+    ]
+    assert axis.get_xlabel() == ends.get_xlabel() == "training time (s),\nby steps timed in turns"
     assert [axis.get_ylabel(), ends.get_ylabel()] == ["top-1 accuracy on validation (%)", "top-1 accuracy on test (%)"]
+    figure.draw_without_rendering()  # words are measured at the resolution that they are laid out for
     bounds = figure.bbox
     texts = [axis.xaxis.label, axis.yaxis.label, figure._suptitle, *axis.get_legend().get_texts()]
     texts += [ends.xaxis.label, ends.yaxis.label]
@@ -317,6 +322,20 @@ def test_the_figure_shows_every_plan_and_keeps_its_words_inside(tmp_path, plan):
             box = text.get_window_extent()
             assert bounds.x0 <= box.x0 <= box.x1 <= bounds.x1, text.get_text()
             assert bounds.y0 <= box.y0 <= box.y1 <= bounds.y1, text.get_text()
+
+
+def test_the_legend_on_a_page_stands_above_the_curves():
+    figure = new_figure(figsize=(6, 7), layout="constrained")
+    axes = figure.subplots(2, 1)
+    draw_comparison(DATA, axes, where="below")
+    figure.draw_without_rendering()
+    assert axes[0].get_legend().get_window_extent().y0 >= axes[0].get_window_extent().y1
+
+
+def test_the_line_of_the_target_says_what_it_is():
+    for changes, words in (({}, "final value of constant"), ({"target_of": None}, "target")):
+        legend = comparison_figure({**DATA, **changes}).axes[0].get_legend()
+        assert words in [text.get_text() for text in legend.get_texts()]
 
 
 def test_the_figures_lines_are_means_over_seeds(tmp_path):
@@ -380,7 +399,8 @@ def test_where_no_plan_beats_chance_that_is_said_and_no_gain():
     assert "training.epochs" in said
     assert "more test videos" not in said
     table = shown(comparison_table(data, "tiny"))
-    assert table.count("(not above chance)") == len(ARMS)
+    assert table.count("†") == len(ARMS) + 1
+    assert "; †: not above chance" in " ".join(table.split())
     assert re.search(r"chance +16\.7 %", table)
     title = comparison_figure(data).get_suptitle().replace("\n", " ")
     assert title.startswith("no plan beat chance")
@@ -394,7 +414,7 @@ def test_gains_that_the_videos_are_too_few_to_show_ask_for_more_of_them():
 
 def test_a_plan_at_chance_is_marked_beside_others_that_are_not():
     table = shown(comparison_table(at_chance("long+short"), "tiny"))
-    (row,) = [line for line in table.splitlines() if "(not above chance)" in line]
+    (row,) = [line for line in table.splitlines() if "†" in line and "not above" not in line]
     assert row.split()[0] == "long+short"
     assert statements(at_chance("long+short")) == statements(DATA)
     best = statements(at_chance("cascade"))

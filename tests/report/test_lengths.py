@@ -24,7 +24,7 @@ def test_a_plan_of_several_lengths_is_a_line_from_the_shortest_on():
     assert list(found) == ["cascade", "constant"]
     assert [x for x, _ in found["cascade"]] == [10.0, 30.0, 40.0]
     assert [y for _, y in found["cascade"]] == pytest.approx([50.0, 70.0, 80.0])
-    assert axis.get_xlabel() == "training time (s), by steps timed in turns"
+    assert axis.get_xlabel() == "training time (s, by steps timed in turns, log scale)"
     assert axis.get_ylabel() == "top-1 accuracy on test (%)"
 
 
@@ -35,10 +35,13 @@ def test_several_comparisons_stand_side_by_side_with_one_color_for_a_plan(tmp_pa
     left, right = figure.axes
     assert [axis.get_title() for axis in figure.axes] == ["digits", "clips"]
     assert right.get_ylabel() == "PSNR on test (dB)"
-    assert left.get_xlabel() == "processor time (s)"
+    assert left.get_xlabel() == "processor time (s, log scale)"
     colors = [{box.get_label(): box.lines[0].get_color() for box in axis.containers} for axis in figure.axes]
     assert colors[0]["short"] == colors[1]["short"] != colors[0]["constant"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["constant", "short"]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["constant", "short"]
+    assert legend.get_window_extent().y1 < min(axis.xaxis.label.get_window_extent().y0 for axis in figure.axes)
+    assert figure.get_figwidth() < 8  # its words stay readable if the picture is scaled down
 
 
 def test_only_a_study_of_several_lengths_has_such_a_picture():

@@ -19,7 +19,7 @@ import torch
 from matplotlib.image import imread
 
 from vcycle.cli.app import app
-from vcycle.cli.reporting import _file_names, _read
+from vcycle.cli.reporting import _file_names, _read, _with_present_data
 from vcycle.errors import VcycleError
 from vcycle.plan import Plan
 from vcycle.report.comparison import statements
@@ -378,6 +378,14 @@ def evaluated(folder, **given):
     found = {"split": "val", "top1": 0.6, "map": None, "protocol": "1 center clip"}
     found |= {"per_class": classes, "videos": videos} | given
     (folder / "eval-val-1x1.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+def test_frames_of_mistakes_come_from_the_videos_that_the_run_generated(tmp_path):
+    recipe = load_recipe("demo/digits")
+    with pytest.raises(VcycleError, match=r"its data is not there any more: .*digits"):
+        _with_present_data(recipe, tmp_path)
+    (tmp_path / "digits").mkdir()
+    assert _with_present_data(recipe, tmp_path).data.path == str(tmp_path / "digits")
 
 
 def test_the_page_shows_classes_confusions_and_the_most_confident_mistakes_of_an_evaluation(tmp_path, capsys):

@@ -63,12 +63,35 @@ def test_the_cause_decides_the_remedy(what, workers, cores, cause, remedy):
     assert remedy in said[1]
 
 
-def told(training, waits):
+@pytest.mark.parametrize(
+    ("workers", "idle", "cause", "remedy"),
+    [
+        (2, 5.8, "decoding keeps 2 workers busy, and 6 cores are idle", "data.workers=8"),
+        (4, 1.2, "decoding keeps 4 workers busy, and 1 core is idle", "data.workers=5"),
+        (4, 7.0, "decoding keeps 4 workers busy, and 4 cores are idle", "data.workers=8"),  # some idle in that moment
+        (2, 0.3, "decoding keeps all of 2 workers busy, and no other core is idle", "vcycle prepare"),
+    ],
+)
+def test_more_workers_are_advised_only_for_cores_that_nobody_uses(workers, idle, cause, remedy):
+    busy = 9.5 * workers
+    said = cause_and_remedy(spent(busy, busy), seconds=10.0, waited=5.0, workers=workers, cores=8, idle=idle)
+    assert said[0] == cause
+    assert remedy in said[1]
+
+
+def test_ranks_of_a_machine_share_its_cores(long_training, monkeypatch):
+    monkeypatch.setattr(waiting, "cores", lambda: 16)
+    monkeypatch.setattr(waiting, "idle_cores", lambda: 8.0)
+    said, _ = told(long_training, lambda step: 0.5, local_ranks=4)
+    assert said[0].endswith("decoding keeps 2 workers busy, and 2 cores are idle; data.workers=4")
+
+
+def told(training, waits, **options):
     """What is said when each step takes a second, and waits as a function of the step says for data."""
     said, totals = [], Totals()
-    count = Waiting(totals, training.plan, workers=2, on_slow=lambda _, *text: said.append(": ".join(text))).count
+    watch = Waiting(totals, training.plan, workers=2, on_slow=lambda _, *text: said.append(": ".join(text)), **options)
     for step in training.plan:
-        count(step, spent(2, 2), data_seconds=waits(step), seconds=1.0)
+        watch.count(step, spent(2, 2), data_seconds=waits(step), seconds=1.0)
     return said, totals
 
 
@@ -125,9 +148,9 @@ def test_a_training_tells_and_totals_its_waiting(make_training, noise, tmp_path,
     assert sum(row["steps"] for row in fitted.waiting.values()) == fitted.steps
     assert sum(row["data_seconds"] for row in fitted.waiting.values()) == pytest.approx(fitted.data_seconds)
     assert set(fitted.waiting) == {f"{s.batch}×{s.frames}×{s.size}²" for s in training.plan.shapes}
-    assert said
-    assert all(" waits for data " in text for text in said)
     lines = [line for line in JsonLines(RunFolder(tmp_path).log).read() if line["event"] == "slow_data"]
-    assert [line["message"] for line in lines] == said
-    assert [f"{line['wait']}: {line['advice']}" for line in lines] == said
+    assert all(" waits for data " in line["message"] for line in lines)
+    assert [f"{line['wait']}: {line['advice']}" for line in lines] == [line["message"] for line in lines]
     assert [line["stage"] for line in lines] == sorted({line["stage"] for line in lines})
+    assert len(lines) > 1
+    assert said == [lines[0]["message"]]  # the log has every stage; the console is told once

@@ -19,6 +19,7 @@ from vcycle.cli import (
     reporting,
     training,
 )
+from vcycle.cli.groups import Command, Group
 from vcycle.console import process
 from vcycle.console.arguments import Json, RecipeArgument
 from vcycle.console.completion import sources
@@ -30,6 +31,7 @@ __all__ = ["app", "main"]
 
 app = typer.Typer(
     name="vcycle",
+    cls=Group,
     help="Train video models on a schedule of coarse-to-fine sampling grids: few frames and small pictures in large "
     "batches first, the full clip last. What that saves depends on the data; `vcycle compare` measures it.",
     no_args_is_help=True,
@@ -37,7 +39,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain help: flags show no type
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True)
+recipes = typer.Typer(help="List the shipped recipes, or show one.", invoke_without_command=True, cls=Group)
 app.add_typer(recipes, name="recipes")
 app.add_typer(planning.plan, name="plan")
 app.add_typer(benching.bench, name="bench")
@@ -98,16 +100,16 @@ def _root(
         )
 
 
-app.command()(training.train)
-app.command()(comparing.compare)
-app.command()(demonstrating.demo)
-app.command("eval")(evaluating.evaluate)
-app.command()(preparing.prepare)
-app.command()(checking.check)
-app.command()(doctoring.doctor)
-app.command()(exporting.export)
-app.command("import")(importing.import_)
-app.command()(reporting.report)
+app.command(cls=Command)(training.train)
+app.command(cls=Command)(comparing.compare)
+app.command(cls=Command)(demonstrating.demo)
+app.command("eval", cls=Command)(evaluating.evaluate)
+app.command(cls=Command)(preparing.prepare)
+app.command(cls=Command)(checking.check)
+app.command(cls=Command)(doctoring.doctor)
+app.command(cls=Command)(exporting.export)
+app.command("import", cls=Command)(importing.import_)
+app.command(cls=Command)(reporting.report)
 
 
 def _add_task_commands() -> None:
@@ -117,7 +119,7 @@ def _add_task_commands() -> None:
 
     shared = {name: function for task in reversed([*tasks.values()]) for name, function in task.commands.items()}
     for name, function in reversed(shared.items()):
-        app.command(name)(import_attribute(function, f"command {name!r}"))
+        app.command(name, cls=Command)(import_attribute(function, f"command {name!r}"))
 
 
 _add_task_commands()
@@ -137,7 +139,7 @@ def _list_recipes(context: typer.Context, json: Json = False) -> None:
     result(recipe_table(described))
 
 
-@recipes.command("show")
+@recipes.command("show", cls=Command)
 def _show_recipe(recipe: RecipeArgument, json: Json = False) -> None:
     """Print a recipe's YAML, or as JSON with all defaults."""
     from vcycle.tasks.recipes import load_recipe, recipe_text

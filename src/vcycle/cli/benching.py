@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vcycle.cli import stepping
-from vcycle.cli.groups import RECIPE, OfRecipe, RecipeOrCommand
+from vcycle.cli.groups import RECIPE, Command, OfRecipe, RecipeOrCommand
 from vcycle.console.output import message, print_json, result
 from vcycle.console.progress import progress
 from vcycle.errors import RecipeError
@@ -31,7 +31,7 @@ bench = typer.Typer(
 bench.command(RECIPE, cls=OfRecipe)(stepping.bench_recipe)
 
 
-@bench.command("data")
+@bench.command("data", cls=Command)
 def bench_data(
     data: Annotated[
         str | None, typer.Argument(metavar="[DATA]", help="Your videos, measured next to generated ones.")

@@ -1,16 +1,59 @@
-"""Groups of commands whose main command takes a recipe: `vcycle bench RECIPE` beside `vcycle bench data`."""
+"""Classes of commands and groups: of all, and of groups whose main command takes a recipe.
 
+`vcycle bench RECIPE` stands beside `vcycle bench data`.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = ["RECIPE", "OfRecipe", "RecipeOrCommand"]
+__all__ = ["RECIPE", "Command", "Group", "OfRecipe", "RecipeOrCommand"]
 
 RECIPE = "RECIPE"
 """Name of the hidden command that takes a recipe."""
 
 
-class RecipeOrCommand(TyperGroup):
+_HYPHEN = "\u2011"
+"""Stands for a hyphen where lines are broken: no line is broken at it."""
+
+
+class Command(TyperCommand):
+    """A command whose help has every name on one line: `--batch-size` or `torch-export` is not broken at a hyphen."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        with _whole_names(formatter):
+            super().format_help(ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands whose help has every name on one line, as `Command`."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help."""
+        with _whole_names(formatter):
+            super().format_help(ctx, formatter)
+
+
+@contextmanager
+def _whole_names(formatter: Any) -> Iterator[None]:
+    """Let a formatter of help break lines between words only."""
+    write_text, write_dl = formatter.write_text, formatter.write_dl
+
+    def text(words: str) -> None:
+        write_text(words.replace("-", _HYPHEN))
+
+    def definitions(rows: Iterable[tuple[str, str]], *args: Any, **options: Any) -> None:
+        write_dl([(name, words.replace("-", _HYPHEN)) for name, words in rows], *args, **options)
+
+    formatter.write_text, formatter.write_dl = text, definitions
+    yield
+    formatter.buffer[:] = [part.replace(_HYPHEN, "-") for part in formatter.buffer]
+
+
+class RecipeOrCommand(Group):
     """Treats an unknown subcommand as the name of a recipe."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -27,7 +70,7 @@ class RecipeOrCommand(TyperGroup):
         return [*super().shell_complete(ctx, incomplete), *recipe.shell_complete(ctx, incomplete)]
 
 
-class OfRecipe(TyperCommand):
+class OfRecipe(Command):
     """The hidden recipe command; its usage line omits the name, which is the first argument."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

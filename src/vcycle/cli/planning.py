@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vcycle.cli.groups import RECIPE, OfRecipe, RecipeOrCommand
+from vcycle.cli.groups import RECIPE, Command, OfRecipe, RecipeOrCommand
 from vcycle.console import process
 from vcycle.console.arguments import Json, Overrides, RecipeArgument
 from vcycle.console.output import message, plan_data, print_json, result, results
@@ -99,7 +99,7 @@ def _counted(recipe: "RecipeBase", outputs: int) -> "Callable[[BatchShape], int]
     return cache(partial(step_flops, workload_of(recipe, outputs)))
 
 
-@plan.command("auto")
+@plan.command("auto", cls=Command)
 def plan_auto(
     recipe: RecipeArgument,
     overrides: Overrides = None,

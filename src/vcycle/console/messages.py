@@ -78,8 +78,11 @@ def warn_of_precision(recipe: "RecipeBase", device: "torch.device") -> None:
 def warn_of_workers(recipe: "RecipeBase") -> None:
     """Warn of more loader workers than CPU cores."""
     from vcycle.utils.cores import cores
+    from vcycle.utils.ranks import launched_here
 
-    here = cores()
+    local = launched_here()
+    here = max(1, cores() // local)
     if recipe.data.workers > here:
         there = "is 1 processor core" if here == 1 else f"are {here} processor cores"
+        there += " for each rank" * (local > 1)
         message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={here} may be faster")

@@ -3,7 +3,8 @@
 matplotlib is imported on use: a plan itself needs only the standard library.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from vcycle.plan.schedule import Plan, Stage
 
-__all__ = ["plan_figure", "plan_rows", "plan_text", "summary"]
+__all__ = ["mark_values", "plan_figure", "plan_rows", "plan_text", "summary"]
 
 Cost = Callable[[BatchShape], float]
 """Work of one step at a batch shape."""
@@ -185,13 +186,27 @@ def _draw_stages(axis: "Axes", plan: "Plan", label: str, value: Callable[[BatchS
     if least != most:
         axis.stairs(most, edges, baseline=least, fill=True, color=color, alpha=0.2, label="short cycle")
     axis.set_ylabel(label)
-    values = sorted({value(cell) for stage in plan.stages for cell in stage.pattern})
-    if values[-1] > 4 * values[0]:
+    mark_values(axis, [value(cell) for stage in plan.stages for cell in stage.pattern])
+
+
+def mark_values(axis: "Axes", values: Iterable[int], *, gap: float = 0.1) -> None:
+    """Put the ticks of a vertical axis at the values that occur; the axis is logarithmic if they are far apart.
+
+    Args:
+        axis: The axes.
+        values: Numbers above 0.
+        gap: Least distance of two ticks, as a share of the axis. Ticks that are closer are left out, but for the ends.
+    """
+    found = sorted(set(values))
+    place: Callable[[float], float]
+    if found[-1] > 4 * found[0]:
         axis.set_yscale("log", base=2)
-        axis.set_ylim(values[0] / 1.3, values[-1] * 1.3)
+        low, high, place = found[0] / 1.3, found[-1] * 1.3, math.log
     else:
-        axis.set_ylim(0, values[-1] * 1.15)
-    axis.set_yticks(_apart(values), [f"{v:,}" for v in _apart(values)], minor=False)
+        low, high, place = 0.0, found[-1] * 1.15, float
+    axis.set_ylim(low, high)
+    kept = _apart(found, gap * (place(high) - place(low)), place)
+    axis.set_yticks(kept, [f"{value:,}" for value in kept], minor=False)
     axis.minorticks_off()
 
 
@@ -215,11 +230,14 @@ def _draw_lr(axis: "Axes", plan: "Plan", points: int = 300) -> None:
         axis.set_ylim(0, max(rates) * 1.15)
 
 
-def _apart(values: Sequence[int], most: int = 6) -> list[int]:
-    """Up to `most` of the sorted values, including both ends."""
-    if len(values) <= most:
-        return list(values)
-    return [values[k * (len(values) - 1) // (most - 1)] for k in range(most)]
+def _apart(values: Sequence[int], gap: float, place: Callable[[float], float]) -> list[int]:
+    """The first and the last of the sorted values, and of those between as many as are a gap apart at their places."""
+    first, last = values[0], values[-1]
+    kept = [last]
+    for value in reversed(values[1:-1]):
+        if place(kept[-1]) - place(value) >= gap and place(value) - place(first) >= gap:
+            kept.append(value)
+    return sorted({first, *kept})
 
 
 def _each(values: Sequence[int]) -> str:

@@ -29,6 +29,10 @@ __all__ = [
 ]
 
 
+_AT_CHANCE = "†"
+"""Marks the value of a plan that does not beat what needs no training."""
+
+
 def clock_of(data: Mapping[str, Any]) -> str:
     """What the training times of a comparison are by; with the machine, if a training ran on another one."""
     clock = data.get("clock", {})
@@ -96,14 +100,17 @@ def comparison_note(data: Mapping[str, Any]) -> str:
     gains = [arm.get(key) for arm in data["arms"].values() for key in ("over_constant", "over_control")]
     if any(gain is not None and gain["clocks_disagree"] for gain in gains):
         note += "; *: which disagrees by more than 10%"
+    reference = _reference(data)
+    if reference is not None and not all(map(_learned, data["arms"].values())):
+        note += f"; {_AT_CHANCE}: not above {reference['name']}"
     return note
 
 
 def _ended(data: Mapping[str, Any], arm: Mapping[str, Any]) -> str:
     """A plan's final value, with the standard deviation if there are several seeds."""
-    measure, reference = data["measure"], _reference(data)
+    measure = data["measure"]
     spread = f" ± {_number(measure, arm['value_std'])}" if arm["seeds"] > 1 else ""
-    mark = "" if reference is None or _learned(arm) else f" (not above {reference['name']})"
+    mark = "" if _reference(data) is None or _learned(arm) else _AT_CHANCE
     return f"{_text(measure, arm['value'])}{spread}{mark}"
 
 
@@ -191,13 +198,13 @@ def comparison_figure(data: Mapping[str, Any]) -> "Figure":
     That panel leaves out what needs no training, so that it shows how the plans differ.
     """
     tested = data["split"] == "test"
-    figure = new_figure(figsize=(10.5 if tested else 8, 4.5), layout="constrained")
+    figure = new_figure(figsize=(8, 4.5), layout="constrained")
     ratios = (2, 1) if tested else (1,)
     axes = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     draw_comparison(data, axes, where="right")
     # Matplotlib does not wrap titles; a long one would be cut off.
-    said = [line for text in _in_short(data) for line in wrap(text, 130 if tested else 98)]
-    figure.suptitle("\n".join(said), fontsize=9, x=0.01, ha="left", linespacing=1.4)
+    said = [line for text in _in_short(data) for line in wrap(text, 126)]
+    figure.suptitle("\n".join(said), fontsize=8.5, x=0.01, ha="left", linespacing=1.4)
     return figure
 
 
@@ -233,19 +240,24 @@ def draw_comparison(data: Mapping[str, Any], axes: "Sequence[Axes]", *, where: s
     longest = max(arm["train_seconds"] for arm in data["arms"].values())
     splits = {curves: "validation", ends: "test" if tested else "validation"}
     for axis, split in splits.items():
-        axis.set_xlabel(f"training time (s), {clock_of(data)}")
+        axis.set_xlabel(f"training time (s),\n{clock_of(data)}")
         axis.set_ylabel(label_of(measure, split))
         axis.set_xlim(0, max(axis.get_xlim()[1], 1.05 * longest))  # autoscaling leaves half a dot outside
         axis.grid(alpha=0.3)
+    if data["target"] is not None:
+        label = f"final value of {data['target_of']}" if data["target_of"] else "target"
+        curves.axhline(scale * data["target"], color="grey", linewidth=1.2, linestyle=":", label=label)
     reference_line(curves, data, "val")
+    # A page has no frame around a legend: lines behind it would cross its words.
+    place: dict[str, Any] = {"loc": "lower right"}
+    if where == "below":
+        place = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 3}
     curves.legend(
-        loc="lower right",
+        **place,
         title=f"range over seeds\n{where if tested else 'dot'}: at the end, ± sd",
         fontsize=8,
         title_fontsize=7,
     )
-    if data["target"] is not None:
-        curves.axhline(scale * data["target"], color="grey", linewidth=1.2, linestyle=":")
 
 
 def label_of(measure: Mapping[str, Any], split: str) -> str:

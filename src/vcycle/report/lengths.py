@@ -29,8 +29,11 @@ def lengths_figure(
             present (a dash-dotted line), and the times, `value` and `value_std` of each of the `arms`.
         time: The time that speed-ups are of, or the CPU time of the trainings.
     """
-    figure = new_figure(figsize=(2.5 + 3.5 * len(comparisons), 3.2), layout="constrained")
     plans = list(dict.fromkeys(plan for data in comparisons.values() for plan in _lengths(data)))
+    columns = 2 * len(comparisons)
+    # The legend is below: a narrow picture stays readable on a phone.
+    height = 3.5 + 0.22 * -(-len(plans) // columns)
+    figure = new_figure(figsize=(1 + 3.2 * len(comparisons), height), layout="constrained")
     styles = dict(zip(plans, plan_styles(plans), strict=True))
     for axis, (title, data) in zip(
         figure.subplots(1, len(comparisons), squeeze=False)[0], comparisons.items(), strict=True
@@ -41,10 +44,11 @@ def lengths_figure(
     figure.legend(
         handles.values(),
         handles.keys(),
-        loc="outside right center",
+        loc="outside lower center",
+        ncols=min(columns, len(plans)),
         fontsize=9,
-        title="a dot per length,\nmean ± sd over seeds",
-        title_fontsize=8,
+        title="a dot per length, mean ± sd over seeds",
+        title_fontsize=9,
     )
     return figure
 
@@ -65,8 +69,8 @@ def _draw(axis: "Axes", data: Mapping[str, Any], time: str, styles: Mapping[str,
         )
     reference_line(axis, data, data["split"])
     axis.set_xscale("log")
-    words = "processor time (s)" if time == "cpu_seconds" else f"training time (s), {clock_of(data)}"
-    axis.set(xlabel=words, ylabel=label_of(measure, data["split"]))
+    words = "processor time (s" if time == "cpu_seconds" else f"training time (s, {clock_of(data)}"
+    axis.set(xlabel=f"{words}, log scale)", ylabel=label_of(measure, data["split"]))
     axis.grid(alpha=0.3)
     axis.margins(y=0.15)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from vcycle.plan import BatchShape
 from vcycle.plan.colors import plan_styles
+from vcycle.report.parts import PART_COLORS, RATE, WAITING
 from vcycle.report.spread import GAP, number, spread
 from vcycle.utils.extras import new_figure
 from vcycle.utils.units import duration
@@ -128,7 +129,7 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
     figure = new_figure(figsize=(13, 1.2 + 0.42 * max(len(shapes), len(plans), 4)), layout="constrained")
     left, middle, right = figure.subplots(1, 3)
     names = [f"{_shape(row)}, BN {row['bn_batch']}" for row in shapes]
-    _bars(left, names, [row[realised_of(found)] for row in shapes], color="#56789a")
+    _bars(left, names, [row[realised_of(found)] for row in shapes], color=RATE)
     left.axvline(1, color="black", linewidth=0.8)
     left.set_xlabel("realised speed-up / work ratio")
     _split(middle, shapes)
@@ -141,7 +142,7 @@ def steps_figure(found: Mapping[str, Any], title: str) -> "Figure":
         bar.set(**style.bar)
     right.bar_label(bars, [f"  {row[speedup]['median']:.2f}×" for row in plans], fontsize=9)
     right.margins(x=0.18)
-    right.set_xlabel(f"predicted training time ({unit})\n× faster than constant")
+    right.set_xlabel(f"predicted training time\n({unit}, {found['clock']} time)\n× faster than constant")
     for axis in (left, middle, right):
         axis.invert_yaxis()
         axis.spines[["top", "right"]].set_visible(False)
@@ -160,16 +161,16 @@ def _bars(axis: "Axes", names: Sequence[str], found: Sequence[Mapping[str, float
 def _split(axis: "Axes", shapes: Sequence[Mapping[str, Any]]) -> None:
     """Draw the milliseconds of a step by part."""
     start = [0.0] * len(shapes)
-    for part, color in zip(("forward", "backward", "optimizer"), ("#0072b2", "#56b4e9", "#009e73"), strict=True):
+    for part, color in PART_COLORS.items():
         widths = [(row["parts_ms"] or {}).get(part, 0.0) for row in shapes]
         axis.barh(range(len(shapes)), widths, left=start, color=color, label=part)
         start = [a + b for a, b in zip(start, widths, strict=True)]
     waits = [row["wait_ms"]["median"] if row["wait_ms"] else 0.0 for row in shapes]
     if any(row["wait_ms"] for row in shapes):
-        axis.barh(range(len(shapes)), waits, left=start, color="#b02a37", label="waiting for data")
+        axis.barh(range(len(shapes)), waits, left=start, color=WAITING, label="waiting for data")
     axis.margins(x=0.05)
     axis.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 1.0 + 0.9 / len(shapes)), ncols=4)
-    axis.set_xlabel("step time by part (ms)")
+    axis.set_xlabel("step by part (ms of wall-clock time)")
 
 
 def _unit(longest: float) -> tuple[str, float]:

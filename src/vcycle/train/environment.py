@@ -13,6 +13,7 @@ from vcycle import __version__
 from vcycle.utils.atomic import atomic_text
 from vcycle.utils.cores import cores
 from vcycle.utils.jsonl import JsonLines
+from vcycle.utils.ranks import launched_here
 
 if TYPE_CHECKING:  # versions and machine answer without torch, for `vcycle doctor`
     import torch
@@ -58,7 +59,7 @@ def command(world: int = 1) -> str:
     program = Path(sys.argv[0])
     name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
     if world > 1 and "TORCHELASTIC_RUN_ID" in os.environ:
-        here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
+        here = launched_here(world)
         nodes = "--standalone" if here == world else f"--nnodes {world // here}"
         name = f"torchrun {nodes} --nproc-per-node {here} -m vcycle"
     return f"{name} {shlex.join(sys.argv[1:])}".strip()

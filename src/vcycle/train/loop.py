@@ -24,6 +24,7 @@ from vcycle.train.threads import ThreadsWatch
 from vcycle.train.validation import Validation
 from vcycle.train.waiting import Waiting
 from vcycle.train.watchdog import COMPUTING, DATA, OTHERS, SAVING, Watchdog
+from vcycle.utils.ranks import launched_here
 
 __all__ = ["Loop"]
 
@@ -50,6 +51,7 @@ class Loop:
     """Steps done at the last checkpoint."""
     _clock: Clock = field(init=False)
     _waiting: Waiting = field(init=False)
+    _waiting_told: bool = field(init=False, default=False)
 
     @property
     def plan(self) -> Plan:
@@ -65,7 +67,11 @@ class Loop:
         self._saved = start
         self._clock = Clock(self.state.totals)
         self._waiting = Waiting(
-            self.state.totals, self.plan, workers=self.config.loading.workers, on_slow=self._report_waiting
+            self.state.totals,
+            self.plan,
+            workers=self.config.loading.workers,
+            local_ranks=launched_here(self.ranks.world),
+            on_slow=self._report_waiting,
         )
         self.state.model.train()
         self._catch_up(start)
@@ -110,8 +116,8 @@ class Loop:
         took = self._clock.lap()
         with self._clock.paused():
             self.threads.count(took - waited, self.state.totals.cpu_seconds - before)
+            self._waiting.count(step, self.fetcher.spent, data_seconds=waited, seconds=took)
         self.state.totals.data_seconds += waited
-        self._waiting.count(step, self.fetcher.spent, data_seconds=waited, seconds=took)
         self.log.step(
             step,
             result,
@@ -174,8 +180,11 @@ class Loop:
         self._saved = done
 
     def _report_waiting(self, step: Step, wait: str, advice: str) -> None:
+        """Log a stage that waits for data. Only the first is a message: the others wait for the same reason."""
         self.log.slow_data(step, wait, advice)
-        self.callbacks.on_message(f"{wait}: {advice}")
+        if not self._waiting_told:
+            self.callbacks.on_message(f"{wait}: {advice}")
+        self._waiting_told = True
 
     def _result(self) -> TrainResult:
         totals = self.state.totals

@@ -19,6 +19,7 @@ from vcycle.train.ranks import SINGLE_PROCESS, Ranks
 from vcycle.train.run import RunFolder
 from vcycle.utils.cores import cores, idle_cores
 from vcycle.utils.jsonl import JsonLines
+from vcycle.utils.ranks import launched_here
 
 __all__ = ["Threads", "ThreadsWatch", "slowdown", "threads_to_use", "use_threads"]
 
@@ -54,7 +55,7 @@ def use_threads(
     Returns:
         The number of threads.
     """
-    local = max(1, int(os.environ.get("LOCAL_WORLD_SIZE", ranks.world)))
+    local = launched_here(ranks.world)
     kept = None if resumed is None else _kept_by(resumed)
     threads = ranks.from_first(
         lambda: threads_to_use(wanted, workers=workers, local_ranks=local, kept=kept, on_message=on_message)

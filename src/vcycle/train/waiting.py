@@ -19,19 +19,29 @@ _LESS_TO_DECODE = "`vcycle prepare` makes videos that decode faster, and data.ca
 class Waiting:
     """Counts the time spent waiting for data, and reports it if it is long."""
 
-    def __init__(self, totals: Totals, plan: Plan, *, workers: int, on_slow: Callable[[Step, str, str], None]) -> None:
+    def __init__(
+        self,
+        totals: Totals,
+        plan: Plan,
+        *,
+        workers: int,
+        local_ranks: int = 1,
+        on_slow: Callable[[Step, str, str], None],
+    ) -> None:
         """Start counting.
 
         Args:
             totals: Totals of the run; holds the counts by batch shape.
             plan: The plan of the run.
             workers: Number of data workers.
+            local_ranks: Ranks on this machine, each with as many workers.
             on_slow: Called once for each stage that waits too long, with the step at which that became clear, how long
                 it waits, and the cause with its remedy.
         """
         self._shapes = totals.waiting
         self._plan = plan
         self._workers = workers
+        self._local_ranks = local_ranks
         self._tell = on_slow
         self._stage = -1
 
@@ -59,8 +69,8 @@ class Waiting:
                 seconds=self._seconds,
                 waited=self._waited,
                 workers=self._workers,
-                cores=cores(),
-                idle=None if self._workers else idle_cores(),
+                cores=max(1, cores() // self._local_ranks),
+                idle=None if (idle := idle_cores()) is None else idle / self._local_ranks,
             )
             self._tell(
                 step,
@@ -79,17 +89,17 @@ def cause_and_remedy(
         seconds: Wall-clock time in all.
         waited: The part of it spent waiting for data.
         workers: Number of data workers.
-        cores: Cores that this process may use.
-        idle: How many of them other programs leave idle; None if unknown.
+        cores: Cores that this process may use: its share of them, where several ranks share a machine.
+        idle: How many of them nobody uses, neither other programs nor the workers; None if unknown.
     """
+    most = cores if idle is None else min(cores, workers + round(idle))
     if workers == 0:
         cause = "the training process loads the data itself (data.workers is 0)"
         if idle is None:
-            return cause, f"data.workers={max(cores, 1)} loads in parallel"
-        spare = min(cores, round(idle))
-        if spare <= 1:  # the training itself takes one
+            return cause, f"data.workers={most} loads in parallel"
+        if most <= 1:  # the training itself takes one
             return f"{cause}, and there is no idle core to load in parallel", _LESS_TO_DECODE
-        return cause, f"data.workers={spare} loads in parallel on idle cores"
+        return cause, f"data.workers={most} loads in parallel on idle cores"
     if spent.main_seconds > waited / 2:
         return "clips are loaded, but the training process is slow to collate them", (
             "return vcycle.data.Sample from the dataset: its clips need no copy"
@@ -102,9 +112,11 @@ def cause_and_remedy(
     computing = spent.cpu_seconds / spent.seconds
     queued = spent.queued_seconds / spent.seconds
     if computing >= max(queued, 1 - computing - queued):
-        if workers < cores:
-            return f"decoding keeps {_processes(workers)} busy, and there are {cores} cores", f"data.workers={cores}"
-        return f"decoding keeps all of {_processes(workers)} busy", _LESS_TO_DECODE
+        if workers < most:
+            free = f"there are {cores} cores" if idle is None else f"{_cores(most - workers)} idle"
+            return f"decoding keeps {_processes(workers)} busy, and {free}", f"data.workers={most}"
+        none = ", and no other core is idle" if workers < cores else ""
+        return f"decoding keeps all of {_processes(workers)} busy{none}", _LESS_TO_DECODE
     if queued >= 1 - computing - queued:
         shared = "one core" if cores == 1 else f"{cores} cores"
         return f"{_processes(workers)} and the training share {shared}", _LESS_TO_DECODE
@@ -112,6 +124,10 @@ def cause_and_remedy(
         f"data.workers={2 * workers} reads more at once, `vcycle prepare` makes smaller files, "
         "and a local disk may be faster"
     )
+
+
+def _cores(count: int) -> str:
+    return "1 core is" if count == 1 else f"{count} cores are"
 
 
 def _processes(workers: int) -> str:

@@ -19,7 +19,7 @@ __all__ = ["PlainFigure"]
 _NO_LETTERS = "Last Resort"
 """Fonts of this name draw a box for every character."""
 
-_LOG_TICKS = {5: (1.0, 2.0, 3.0, 4.0, 6.0, 8.0), 20: (1.0, 2.0, 3.0, 5.0), 200: (1.0, 2.0, 5.0)}
+_LOG_TICKS = {5: (1.0, 2.0, 3.0, 4.0, 6.0, 8.0), 20: (1.0, 2.0, 3.0, 5.0, 7.0), 200: (1.0, 2.0, 5.0)}
 """Ticks of a decade by the ratio between the ends of a logarithmic axis; only the decades if that is larger."""
 
 

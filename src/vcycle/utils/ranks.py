@@ -5,7 +5,7 @@ import sys
 
 from vcycle.errors import PlanError, VcycleError
 
-__all__ = ["launched_world", "rank_and_world"]
+__all__ = ["launched_here", "launched_world", "rank_and_world"]
 
 
 def rank_and_world(rank: int | None = None, world: int | None = None) -> tuple[int, int]:
@@ -43,6 +43,16 @@ def launched_world() -> int:
     if not said.isdecimal() or int(said) < 1:
         raise VcycleError(f"WORLD_SIZE is {said!r}: it must be a number of processes, as torchrun sets it")
     return int(said)
+
+
+def launched_here(world: int | None = None) -> int:
+    """Number of these processes on this machine (``LOCAL_WORLD_SIZE``).
+
+    Args:
+        world: The number of processes, where that variable is missing; by default `launched_world`.
+    """
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(said) if said.isdecimal() and int(said) else world or launched_world()
 
 
 def _found() -> tuple[int, int]:

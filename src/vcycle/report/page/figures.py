@@ -7,8 +7,10 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from vcycle.plan.colors import color_of, plan_styles
+from vcycle.plan.show import mark_values
 from vcycle.report.comparison import label_of
 from vcycle.report.page.runs import RunData, measure, points, reference, time_split
+from vcycle.report.parts import COMPUTING, WAITING
 from vcycle.tasks.details import Drawing
 from vcycle.utils.extras import new_figure, require
 
@@ -20,8 +22,6 @@ __all__ = ["accuracy", "drawn", "loss", "schedule", "split", "svgs"]
 
 _THEMES = {"light": ("#1b1f24", "#d0d7de"), "dark": ("#e6edf3", "#3d444d")}
 """Colors of text and of grid lines. Those of plans are readable on either."""
-_COMPUTING, _WAITING = "#3d8bd0", "#b02a37"
-"""Colors that no plan has."""
 _MOST_POINTS = 1500
 
 
@@ -79,21 +79,25 @@ def loss(run: RunData) -> Drawing:
 
 
 def schedule(run: RunData) -> Drawing:
-    """LR, frames, side and batch of every step."""
+    """Frames, size, batch and LR of every step; the ticks are the values that occur, as in the picture of a plan."""
 
     def draw(figure: "Figure") -> None:
         axes = figure.subplots(4, 1, sharex=True)
         lines = run.steps[:: max(1, len(run.steps) // _MOST_POINTS)]
         at = [line["step"] for line in lines]
-        shown = (("frames", "frames"), ("size", "side (pixels)"), ("batch", "batch size"), ("lr", "learning rate"))
-        for axis, (key, name) in zip(axes, shown, strict=True):
+        shown = {"frames": "frames", "size": "size (pixels)", "batch": "batch (clips)", "lr": "learning rate"}
+        for axis, (key, name) in zip(axes, shown.items(), strict=True):
             values = [line[key] for line in lines]
             axis.plot(at, values, color=color_of(run.plan), linewidth=1.2, drawstyle="steps-post")
             axis.set_ylabel(name, fontsize=8)
-            axis.set_ylim(0, None)
+            if key == "lr":
+                axis.set_ylim(0, None)
+            else:
+                mark_values(axis, [line[key] for line in run.steps], gap=0.16)
+        figure.align_ylabels(axes)
         axes[-1].set_xlabel("training step")
 
-    return Drawing(draw=draw, height=4)
+    return Drawing(draw=draw, height=4.6)
 
 
 def split(run: RunData) -> Drawing:
@@ -102,9 +106,9 @@ def split(run: RunData) -> Drawing:
 
     def draw(axis: "Axes") -> None:
         names = [row.shape for row in rows]
-        axis.barh(names, [row.rest for row in rows], color=_COMPUTING, label="forward, backward, update")
+        axis.barh(names, [row.rest for row in rows], color=COMPUTING, label="forward, backward, update")
         left = [row.rest for row in rows]
-        axis.barh(names, [row.data for row in rows], left=left, color=_WAITING, label="waiting for data")
+        axis.barh(names, [row.data for row in rows], left=left, color=WAITING, label="waiting for data")
         axis.invert_yaxis()
         axis.set_xlabel("training time (s)")
         axis.legend(fontsize=8, frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1, 1))

@@ -121,14 +121,14 @@ def _about(run: RunData, *, alone: bool) -> list[str]:
     parts.append(f'<p class="quiet">{escape(run.folder)} · plan {escape(run.plan)}: {escape(run.summary)}.</p>')
     parts.append(
         _table(
-            ["stage", "steps", "frames", "side", "clips"],
+            ["stage", "steps", "frames", "size", "batch"],
             [[s["name"], f"{s['steps']:,}", f"{s['frames']}", f"{s['size']}", f"{s['batch']:,}"] for s in run.stages],
         )
     )
     for shown in run.shown:
         parts += _evaluation(shown)
     parts.append("<h3>Schedule and loss</h3>")
-    parts.append(_figure(svgs(schedule(run)), "shape, batch size and learning rate of every completed step"))
+    parts.append(_figure(svgs(schedule(run)), "shape, batch and learning rate of every completed step"))
     parts.append(_figure(svgs(loss(run)), "training loss"))
     waited = sum(line["data_seconds"] for line in run.steps)
     share = waited / run.seconds if run.seconds else 0.0

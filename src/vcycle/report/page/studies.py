@@ -43,5 +43,5 @@ def study_of(data: Mapping[str, Any]) -> Study:
         said=[*statements(data), *failed(data)],
         rows=comparison_rows(data),
         note=comparison_note(data),
-        figure=svgs(Drawing(draw=draw, height=3.2 * (1 + tested))),
+        figure=svgs(Drawing(draw=draw, height=0.6 + 3.2 * (1 + tested))),
     )
