@@ -9,6 +9,7 @@ from setups import plan_trainer
 from yardstick import PLAN, Items, Trace, difference, make_net, make_optimizer
 
 import vcycle
+from vcycle.nn.weights.files import read_weights
 
 transformers = pytest.importorskip("transformers", reason="it is not installed: pip install 'vcycle[transformers]'")
 
@@ -245,3 +246,18 @@ def test_layer_wise_lr_decay_as_the_guide_has_it_follows_the_plan(tmp_path):
     }
     scales = [next(f for start, f in factors.items() if name.startswith(start)) for name, _ in model.named_parameters()]
     assert seen == [[pytest.approx(step.lr * scale) for scale in scales] for step in plan]
+
+
+def test_videomae_saved_as_the_guide_has_it_has_the_names_of_its_class(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from transformers import VideoMAEFor.*?)```", page, re.DOTALL)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.VideoMAEConfig(image_size=16, patch_size=4, num_frames=4, num_labels=4, **small)
+    saved = transformers.VideoMAEForVideoClassification(config)
+    monkeypatch.chdir(tmp_path)
+    saved.save_pretrained("videomae-base")
+    assert any(name.endswith("q_bias") for name in read_weights(Path("videomae-base")).state)
+    exec(code, {})
+    own = read_weights(Path("videomae-own-names")).state
+    assert own.keys() == saved.state_dict().keys()
+    assert all(torch.equal(own[name], value) for name, value in saved.state_dict().items())
