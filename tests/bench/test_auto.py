@@ -5,10 +5,11 @@ from collections import defaultdict
 
 import pytest
 
-from vcycle.bench.auto.candidates import Candidate, Planned, candidates, fitted, seconds_of
+from vcycle.bench.auto.candidates import Candidate, Planned, candidates, fitted, further, seconds_of
 from vcycle.bench.auto.choose import BOUNDS, Reached, preferred, refusal, shortest, shortlist, time_to
 from vcycle.bench.auto.propose import Found, Wanted
 from vcycle.bench.auto.reasons import reasons_of
+from vcycle.errors import PlanError
 from vcycle.plan import cascade
 from vcycle.tasks.base import measures, tasks
 from vcycle.tasks.recipes import load_recipe
@@ -96,6 +97,28 @@ def test_a_plan_fills_its_budget_and_ends_within_it(recipe, known):
         assert seconds_of(planned.plan, WASTED) == planned.seconds
     assert fitted(known[0][0], recipe, CLIPS, WASTED, 1e9).length == 2  # no benchmark trained longer
     assert fitted(known[0][0], recipe, CLIPS, WASTED, 1e-3) is None  # shorter than a step for each stage
+
+
+def test_every_batch_shape_of_every_length_is_timed_also_where_stages_have_one_or_two_steps():
+    short = ["training.epochs=null", "training.steps=32", "plan=long+short", "plans.long+short.cycles=1"]
+    recipe = load_recipe("videos/small", [*SMALL, *short])
+    own = Candidate(plan="long+short", own=True)
+    one = own.build(recipe, CLIPS, 1.0)
+    plans = [one, *further(recipe, CLIPS, [(own, one)], 2.0)]
+    seconds = {shape: 1.0 for plan in plans for shape in plan.shapes}
+    for length in range(75, 201, 5):
+        assert set(own.build(recipe, CLIPS * 4 // 5, length / 100).shapes) <= set(seconds)
+    for budget in range(len(one), 2 * len(one)):
+        assert len(fitted(own, recipe, CLIPS * 4 // 5, seconds, budget).plan) == budget
+    assert len(seconds) == len({shape for stage in one.stages for shape in stage.pattern}) > len(one.shapes)
+
+
+def test_no_length_is_proposed_with_a_batch_shape_that_was_not_timed(recipe, known):
+    candidate, one = known[0]
+    seconds = {shape: 1.0 for shape in one.shapes[1:]}
+    assert fitted(candidate, recipe, CLIPS, seconds, 1e9) is None
+    with pytest.raises(PlanError, match="no step was timed at the batch shape"):
+        seconds_of(one, seconds)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,19 @@ ITEMS = [(torch.zeros(3, 4, 16, 16), 0)] * 12
 STREAM = [(torch.zeros(4, 3, 4, 16, 16), torch.zeros(4))]
 
 
-def train(pairs, set_rate=None, *, schedule=None, tensor=False, ahead=0):
+class ScheduleFree(torch.optim.SGD):
+    """Has the modes of schedule-free optimizers, whose LR stays."""
+
+    def train(self):
+        """Go to the weights to train."""
+
+    def eval(self):
+        """Go to the weights to evaluate."""
+
+
+def train(pairs, set_rate=None, *, schedule=None, tensor=False, ahead=0, kind=torch.optim.SGD):
     layer = torch.nn.Linear(1, 1)
-    optimizer = torch.optim.SGD(layer.parameters(), lr=torch.tensor(0.1) if tensor else 0.1)
+    optimizer = kind(layer.parameters(), lr=torch.tensor(0.1) if tensor else 0.1)
     scheduler = schedule and schedule(optimizer)
     waiting = []
     for pair in pairs:
@@ -59,6 +69,7 @@ def by_hand(step, layer, optimizer):
         pytest.param(lambda pairs: train(pairs, by_hand), id="by-hand"),
         pytest.param(lambda pairs: train(pairs, schedule=lambda o: vcycle.PlanLR(o, PLAN)), id="PlanLR"),
         pytest.param(lambda pairs: train(pairs, schedule=lambda o: StepLR(o, 1000)), id="own-scheduler"),
+        pytest.param(lambda pairs: train(pairs, kind=ScheduleFree), id="schedule-free"),
         pytest.param(lambda pairs: train(zip(PLAN, vcycle.loader(ITEMS, PLAN), strict=True)), id="loader-alone"),
         pytest.param(list, id="no-training"),
     ],

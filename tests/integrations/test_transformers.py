@@ -1,15 +1,21 @@
 """PlanTrainer: what it refuses, what it logs, and models whose config has the shape of a clip."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from setups import plan_trainer
 from yardstick import PLAN, Items, Trace, difference, make_net, make_optimizer
 
 import vcycle
+from vcycle.nn.weights.files import read_weights
 
 transformers = pytest.importorskip("transformers", reason="it is not installed: pip install 'vcycle[transformers]'")
 
 from vcycle.integrations.transformers import PlanTrainer
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def refusal(trace, folder, **options):
@@ -211,3 +217,47 @@ def test_videomae_resumes_with_the_weights_that_an_uninterrupted_training_has(tm
     for weights in (resumed, read.state_dict()):
         assert all(torch.equal(weights[name], tensor) for name, tensor in whole.items())
     assert not torch.equal(whole["classifier.weight"], videomae().state_dict()["classifier.weight"])
+
+
+def test_layer_wise_lr_decay_as_the_guide_has_it_follows_the_plan(tmp_path):
+    page = (ROOT / "docs" / "integrations.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(import re\n.*?)```", page, re.DOTALL)
+    plan = vcycle.constant(PLAN.baseline.with_(epochs=1, decay=vcycle.CosineDecay(), warmup=None))
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.TimesformerConfig(image_size=16, patch_size=4, num_frames=8, num_labels=4, **small)
+    model = transformers.TimesformerForVideoClassification(config)
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), use_cpu=True, report_to="none", disable_tqdm=True, save_strategy="no"
+    )
+    given = {"model": model, "arguments": arguments, "dataset": Small(), "plan": plan}
+    names = {"torch": torch, "PlanTrainer": PlanTrainer} | given
+    exec(code, names)
+    seen = []
+    names["optimizer"].register_step_pre_hook(
+        lambda optimizer, *_: seen.append([group["lr"] for group in optimizer.param_groups])
+    )
+    names["trainer"].train()
+    factors = {
+        "timesformer.embeddings.": 0.75**3,
+        "timesformer.encoder.layer.0.": 0.75**2,
+        "timesformer.encoder.layer.1.": 0.75,
+        "timesformer.layernorm.": 1.0,
+        "classifier.": 1.0,
+    }
+    scales = [next(f for start, f in factors.items() if name.startswith(start)) for name, _ in model.named_parameters()]
+    assert seen == [[pytest.approx(step.lr * scale) for scale in scales] for step in plan]
+
+
+def test_videomae_saved_as_the_guide_has_it_has_the_names_of_its_class(tmp_path, monkeypatch):
+    page = (ROOT / "docs" / "finetuning.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(from transformers import VideoMAEFor.*?)```", page, re.DOTALL)
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.VideoMAEConfig(image_size=16, patch_size=4, num_frames=4, num_labels=4, **small)
+    saved = transformers.VideoMAEForVideoClassification(config)
+    monkeypatch.chdir(tmp_path)
+    saved.save_pretrained("videomae-base")
+    assert any(name.endswith("q_bias") for name in read_weights(Path("videomae-base")).state)
+    exec(code, {})
+    own = read_weights(Path("videomae-own-names")).state
+    assert own.keys() == saved.state_dict().keys()
+    assert all(torch.equal(own[name], value) for name, value in saved.state_dict().items())

@@ -1,6 +1,7 @@
 """Swapped or wrong-typed arguments of the Python API are refused in one short line, with what is accepted."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,11 +11,13 @@ from torch import nn
 import vcycle
 from vcycle import nn as nn_names
 from vcycle.errors import DataError, PlanError
+from vcycle.plan import rates
 
 MADE_FOR = vcycle.Baseline(batch=4, frames=8, size=32, clips=16, epochs=4, lr=0.1)
 PLAN = vcycle.cascade(MADE_FOR)
 MODEL = nn.Linear(2, 2)
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=1.0)
+BATCH = PLAN.shapes[0]
 ITEMS = [torch.zeros(3, 8, 32, 32)] * 16
 APPLY = "the call is vcycle.apply(step, model, optimizer, clips)"
 
@@ -122,6 +125,93 @@ CALLS = [
         "fractions [0.0, 0.5, 0.5, 0.5, 0.5, 0.5, ...] of an LR curve must increase",
     ),
     (lambda: vcycle.convert_batchnorm(MODEL, PLAN), "bn_batch is Plan; accepted: a whole number"),
+    (lambda: steps(replaced=3), "replaced is 3: a dict of indices of the dataset by position is needed"),
+    (lambda: steps(grids=3), "grids is int, not a vcycle.GridSampler: the call is vcycle.steps(dataset, plan, grids="),
+    (lambda: steps(rank=PLAN), "rank=Plan, world=None: give both, or neither"),
+    (lambda: next(steps(key=PLAN)), "item 9 is Tensor: with key=Plan, it must be a dict"),
+    (lambda: PLAN["3"], "step is '3': a whole number is needed"),
+    (lambda: PLAN[1.0], "step is 1.0: a whole number is needed"),
+    (lambda: PLAN[PLAN[3]], "step is Step, not the index of a step: give step.index, here 3"),
+    (lambda: PLAN["1":], "start of a slice is '1': a whole number is needed"),
+    (lambda: PLAN[: PLAN[3]], "stop of a slice is Step, not the index of a step: give step.index, here 3"),
+    (lambda: PLAN[::1.0], "step of a slice is 1.0: a whole number is needed"),
+    (lambda: PLAN.samples_before("3"), "step is '3': a whole number is needed"),
+    (lambda: PLAN.epochs_before(None), "step is None: a whole number is needed"),
+    (lambda: PLAN.counts_before("3"), "step is '3': a whole number is needed"),
+    (lambda: PLAN.work(3), "cost is 3: a function of a BatchShape, or None, is needed"),
+    (lambda: PLAN.saving("flops"), "cost is 'flops': a function of a BatchShape, or None, is needed"),
+    (lambda: PLAN.table(3), "cost is 3: a function of a BatchShape, or None, is needed"),
+    (lambda: PLAN.figure(3), "cost is 3: a function of a BatchShape, or None, is needed"),
+    (lambda: PLAN.require(MODEL), "needs is Linear, not a vcycle.plan.ShapeConstraints: the call is plan.require("),
+    (lambda: PLAN.to_json(indent="2"), "indent is '2': a whole number is needed"),
+    (lambda: PLAN[0].at(PLAN[1]), "cell is Step, not a vcycle.plan.BatchShape: the call is step.at(cell)"),
+    (lambda: PLAN[0].lr_of([]), "parameter role [] is not in the plan: it has none"),
+    (lambda: MADE_FOR.at(0.5), "scale is float, not a vcycle.Scale: the call is baseline.at(scale)"),
+    (lambda: MADE_FOR.at(vcycle.Scale.of(1, 1), bn_factor="2"), "bn_factor is '2': a whole number is needed"),
+    (lambda: MADE_FOR.at(vcycle.Scale.of(1, 1), growth=None), "growth is None: a number is needed"),
+    (lambda: MADE_FOR.stretched("2"), "ratio is '2': a number is needed"),
+    (lambda: MADE_FOR.with_(roles={1: vcycle.Role()}), "baseline roles is {1: Role("),
+    (lambda: rates.ConstantRate(lr="0.1"), "rate lr is '0.1': a number is needed"),
+    (lambda: rates.CosineRate(peak=0.1, end=None), "rate end is None: a number is needed"),
+    (lambda: rates.CurveRate(lr=0.1, points=3), "points 3 of an LR curve: pairs of numbers"),
+    (lambda: rates.CurveRate(lr=PLAN, points=((0, 1), (1, 0))), "rate lr is Plan: a number is needed"),
+    *(
+        (lambda rate=rate, name=name, given=given: getattr(rate, name)(*given), f"{argument} is {said} needed")
+        for rate in (
+            rates.ConstantRate(lr=0.1),
+            rates.CosineRate(peak=0.1),
+            rates.CurveRate(lr=0.1, points=((0, 1), (1, 0))),
+        )
+        for name, given, argument, said in (
+            ("at", ("0",), "fraction", "'0': a number is"),
+            ("scaled", ([],), "factor", "[]: a number is"),
+            ("part", (0, "1"), "part", "(0, '1'): a list of numbers is"),
+        )
+    ),
+    (lambda: vcycle.FactorWarmup(steps=3).at("1"), "step is '1': a number is needed"),
+    (lambda: vcycle.Role().at("1"), "step is '1': a number is needed"),
+    (lambda: vcycle.StepDecay(milestones=(1,)).factor("1"), "LR stage is '1': a whole number is needed"),
+    (lambda: vcycle.StepDecay(milestones=(1,), factors=(0.5,)).factor(2), "LR stage 2 is not one of 2: 0 is the fi"),
+    (lambda: vcycle.CurveDecay.sampled(0.5), "curve is 0.5: a function of the fraction of the training is needed"),
+    (lambda: vcycle.CurveDecay.sampled(str), "points ((0.0, '0.0'), (0.001, '0.001'), "),
+    (lambda: vcycle.Scale.of(1, 1).frames("8"), "full is '8': a number is needed"),
+    (lambda: vcycle.Scale.of(1, 1).size(None), "full is None: a number is needed"),
+    (lambda: vcycle.Scale.of(1, 1).grown("2"), "power is '2': a number is needed"),
+    (
+        lambda: vcycle.plan.BatchShape(frames="8", size=32, batch=4, bn_batch=4),
+        "frames is '8': a whole number is needed",
+    ),
+    (lambda: replace(BATCH, batch=4.0), "batch is 4.0: a whole number is needed"),
+    (lambda: replace(BATCH, tokens=None), "tokens is None: a number is needed"),
+    (lambda: vcycle.plan.ShapeConstraints(window="8"), "a model's window is '8'; accepted: a whole number, at least 1"),
+    (lambda: vcycle.plan.ShapeConstraints().violation((8, 32, 32)), "shape is tuple, not a vcycle.Shape: the call is"),
+    (lambda: vcycle.plan.rank_slice("4", 2, 0, 1), "batch is '4': a whole number is needed"),
+    (lambda: vcycle.plan.rank_slice(4, 2.0, 0, 1), "bn_batch is 2.0: a whole number is needed"),
+    (lambda: vcycle.plan.rank_slice(4, 0, 0, 1), "batch 4 in groups of bn_batch 0: at least 1 of each is needed"),
+    (lambda: vcycle.plan.rank_slice(4, 2, 0, None), "world is None: a whole number is needed"),
+    *(
+        (lambda changed=changed: replace(PLAN.stages[0], **changed), message)
+        for changed, message in (
+            ({"name": 1}, "stage name is 1: a string is needed"),
+            ({"steps": "3"}, "stage steps is '3': a whole number is needed"),
+            ({"pattern": BATCH}, "stage pattern is BatchShape: a tuple of BatchShape is needed"),
+            ({"pattern": (PLAN[0],)}, "stage pattern is (Step("),
+            ({"rate": 0.1}, "stage rate is 0.1: one of ConstantRate(...), CosineRate(...), CurveRate(...) is needed"),
+            ({"lr_factor": None}, "stage lr_factor is None: a number is needed"),
+        )
+    ),
+    *(
+        (lambda changed=changed: replace(PLAN, **changed), message)
+        for changed, message in (
+            ({"name": None}, "plan name is None: a string is needed"),
+            ({"baseline": PLAN}, "baseline is Plan, not a vcycle.Baseline: the call is vcycle.Plan("),
+            ({"stages": PLAN}, "plan stages is Plan: a tuple of Stage is needed"),
+            ({"stages": (BATCH,)}, "plan stages is (BatchShape("),
+            ({"warmup_samples": "8"}, "plan warmup_samples is '8': a number is needed"),
+            ({"mirrored": None}, "plan mirrored is None: True or False is needed"),
+            ({"notes": 3}, "plan notes is 3: a tuple of str is needed"),
+        )
+    ),
 ]
 
 
@@ -131,6 +221,13 @@ def test_an_argument_of_the_wrong_type_is_refused_by_its_name_in_one_short_line(
         call()
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 200
+
+
+def test_lists_are_taken_for_tuples_and_any_whole_number_for_a_step():
+    stages = [replace(stage, pattern=list(stage.pattern)) for stage in PLAN.stages]
+    assert replace(PLAN, stages=stages, notes=list(PLAN.notes)) == PLAN
+    assert PLAN[np.int64(3)] == PLAN[torch.tensor(3)] == PLAN[3]
+    assert PLAN[np.int64(1) : torch.tensor(3)] == [PLAN[1], PLAN[2]]
 
 
 def test_numbers_of_numpy_are_numbers():

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from vcycle.data import PlanBatchSampler
+from vcycle.errors import PlanError
 from vcycle.plan import (
     Baseline,
     BatchShape,
@@ -93,9 +94,9 @@ def test_a_slice_is_the_list_of_its_steps(kinetics: Baseline) -> None:
         assert plan[part] == steps[part]
 
 
-def test_a_position_that_is_no_whole_number_is_a_type_error_that_says_so(kinetics: Baseline) -> None:
+def test_a_position_that_is_no_whole_number_is_refused(kinetics: Baseline) -> None:
     for odd in ("3", 3.0, None):
-        with pytest.raises(TypeError, match="object cannot be interpreted as an integer"):
+        with pytest.raises(PlanError, match=f"^step is {odd!r}: a whole number is needed$"):
             constant(kinetics, steps=10)[odd]  # type: ignore[call-overload]
 
 

@@ -13,6 +13,7 @@ from vcycle.bench.auto.propose import Wanted, propose
 from vcycle.bench.steps.stepper import Run, Stepper
 from vcycle.bench.steps.turns import Effort
 from vcycle.bench.study import compare_plans
+from vcycle.errors import CheckpointError
 from vcycle.report.comparison import comparison_figure, comparison_table, statements
 from vcycle.runs.experiment import Experiment
 from vcycle.tasks.recipes import load_recipe
@@ -130,8 +131,36 @@ def test_runs_that_were_tested_on_other_clips_are_tested_again_and_not_trained(s
     assert again.runs == found.runs
     assert steps == []
     assert [line for line in said if "measured" in line] == [
-        f"{few['arm']}, seed 0, was measured on 1 of the 3 test items; it is measured again",
-        f"{other['arm']}, seed 0, was measured on other test data: their names differ; it is measured again",
+        f"{few['arm']}, seed 0, was measured on 1 of the 3 test items; it is evaluated again, without training",
+        f"{other['arm']}, seed 0, was measured on other test data: their names differ; it is evaluated again, without "
+        "training",
+    ]
+
+
+def test_runs_that_were_trained_on_other_clips_are_refused_and_without_their_folder_trained_again(
+    study, recipe, tmp_path
+):
+    _, out = study
+    shutil.copytree(out, tmp_path / "study")
+    lines = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    first = lines[0]
+    (own,) = (tmp_path / "study/runs").glob(f"*-seed0-{first['key']}")
+    record = json.loads((own / "videos.json").read_text())
+    record["train"]["names"] = first["data"]["train"]["names"] = "others"
+    (own / "videos.json").write_text(json.dumps(record))
+    (tmp_path / "study/results.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = []
+
+    def compare():
+        return compare_plans(recipe, [first["arm"]], seeds=(0,), out=tmp_path / "study", on_message=said.append)
+
+    with pytest.raises(CheckpointError, match=r"was started with other train data .* or choose another --out$"):
+        compare()
+    assert not any("measured" in line for line in said)
+    shutil.rmtree(own)
+    compare()
+    assert [line for line in said if "measured" in line] == [
+        f"{first['arm']}, seed 0, was measured on other train data: their names differ; it is trained again"
     ]
 
 

@@ -29,6 +29,7 @@ from vcycle.tasks.recipes import with_absolute_paths
 from vcycle.tasks.reference import Reference
 from vcycle.train.accelerator import make_accelerator
 from vcycle.train.callbacks import Callbacks
+from vcycle.train.checkpoint import checkpoint_name
 from vcycle.train.environment import environment, machine
 from vcycle.train.lock import training_lock
 from vcycle.train.micro_batching import MicroBatchRecord
@@ -136,7 +137,7 @@ def compare_plans(
             seeds=seeds,
             results=out / "results.jsonl",
             train=train_one,
-            outdated=outdated_in(experiment),
+            outdated=outdated_in(experiment, out),
             on_run=on_run,
         )
         environments = read_environments(out / "environments.json")
@@ -267,28 +268,40 @@ def train_arm(
     )
 
 
-def outdated_in(experiment: Experiment) -> Callable[[ArmRun], bool]:
-    """What tells, with a message, whether a finished run was trained, validated or tested on other items than runs are.
+def outdated_in(experiment: Experiment, out: Path) -> Callable[[ArmRun], bool]:
+    """What tells whether a finished run was trained, validated or tested on other items than runs are now.
 
-    Such a run is trained again: one whose folder is still there is tested again without a step of training, or is
-    refused if its training or validation data is other.
+    Such a run goes through `train_arm` again, and a message says what that does: if the data of its test alone is other
+    and its finished training is in its folder, the run is tested again without a step of training; without the folder,
+    it is trained again. A folder with other training or validation data is refused there, by an error that says so.
+
+    Args:
+        experiment: The recipe and its data.
+        out: Folder of the study.
     """
     data, test = _data(experiment), experiment.splits.test
 
-    def how(run: ArmRun) -> str | None:
+    def how(run: ArmRun) -> tuple[str, str] | None:
         for split, now in data.items():
             if (differs := how_others(run.data.get(split), now)) is not None:
-                return f"on other {split} data: {differs}"
+                return split, f"on other {split} data: {differs}"
         if (run.test is None) != (test is None):
-            return "without a test split" if run.test is None else "on a test split, which the data has no more"
+            return "test", "without a test split" if run.test is None else "on a test split, which the data has no more"
         if run.each is not None and test is not None and len(run.each) != len(test):
-            return f"on {len(run.each):,} of the {len(test):,} test items"
+            return "test", f"on {len(run.each):,} of the {len(test):,} test items"
         return None
 
     def outdated(run: ArmRun) -> bool:
-        if (differs := how(run)) is not None:
-            experiment.on_message(f"{run.arm}, seed {run.seed}, was measured {differs}; it is measured again")
-        return differs is not None
+        if (found := how(run)) is None:
+            return False
+        split, differs = found
+        folder = RunFolder(run_folder(out, run.arm, run.seed, run.key))
+        if split == "test" or not folder.started:
+            last = Path(checkpoint_name(run.steps)).stem
+            is_kept = any(path.stem == last for path in folder.checkpoints.glob("*"))
+            again = "evaluated again, without training" if is_kept else "trained again"
+            experiment.on_message(f"{run.arm}, seed {run.seed}, was measured {differs}; it is {again}")
+        return True
 
     return outdated
 

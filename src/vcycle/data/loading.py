@@ -24,7 +24,7 @@ from vcycle.data.rate_watch import RateWatch
 from vcycle.data.resampled import Layout, ResampledDataset
 from vcycle.data.sampler import PlanBatchSampler
 from vcycle.data.training import TrainingWork
-from vcycle.errors import CheckpointError, DataError
+from vcycle.errors import CheckpointError, DataError, shown
 from vcycle.plan import Plan, Step
 from vcycle.plan.arguments import check_kind, check_number
 from vcycle.utils.stack import outside
@@ -344,10 +344,14 @@ def loader(
         )
     dataset = looked_through(dataset)
     samples_grids = getattr(dataset, "samples_grids", False)
+    if grids is not None:
+        check_kind("grids", grids, GridSampler, "vcycle.steps(dataset, plan, grids=GridSampler(...))")
     if samples_grids and grids is not None:
         raise DataError(f"grids={grids}: {type(dataset).__name__} samples its own grids; set them on the dataset")
     if samples_grids and key is not None:
-        raise DataError(f"key={key!r}: {type(dataset).__name__} samples its own grids, so no clip of it is resampled")
+        raise DataError(
+            f"key={shown(key)}: {type(dataset).__name__} samples its own grids, so no clip of it is resampled"
+        )
     if not samples_grids:
         full = plan.baseline_shape
         grids = grids or GridSampler(frames=full.frames, size=full.size)

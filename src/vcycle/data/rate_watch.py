@@ -21,7 +21,8 @@ class RateWatch:
     """Sees the steps that a loop asks for, and each update of an optimizer until there is a verdict.
 
     It warns once if an optimizer's LR stays the same while the plan's changes. An optimizer that has an LR scheduler,
-    or whose LR has ever changed, has its LR from the loop, so nothing is said.
+    or whose LR has ever changed, has its LR from the loop, so nothing is said. One with the modes ``train()`` and
+    ``eval()`` is schedule-free: it keeps its LR on purpose, so it does not count.
     """
 
     def __init__(self) -> None:
@@ -60,6 +61,8 @@ class RateWatch:
 
     def update(self, optimizer: torch.optim.Optimizer) -> None:
         """See an update. One that is the first after the plan's LR has changed tells nothing of the LR before."""
+        if _is_schedule_free(optimizer):
+            return
         rates = [_rate(group.get("lr")) for group in optimizer.param_groups]
         if self._changed is None:
             self._rates.setdefault(optimizer, rates)
@@ -83,6 +86,11 @@ def _look_on() -> None:
                 watch.update(optimizer)
 
     register_optimizer_step_pre_hook(update)
+
+
+def _is_schedule_free(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer has two modes to switch between, by which trainers recognise schedule-free ones."""
+    return all(callable(getattr(optimizer, mode, None)) for mode in ("train", "eval"))
 
 
 def _rate(lr: Any) -> object:

@@ -104,7 +104,9 @@ class ResampledDataset(Dataset[Any]):
             DataError: If the key is not given, or the item is not a mapping that has a clip under it.
         """
         if not isinstance(item, Mapping):
-            raise DataError(f"item {request.index} is {type(item).__name__}: with key={self.key!r}, it must be a dict")
+            raise DataError(
+                f"item {request.index} is {type(item).__name__}: with key={shown(self.key)}, it must be a dict"
+            )
         keys = ", ".join(map(repr, item)) or "nothing"
         clips = [key for key, value in item.items() if isinstance(value, Tensor | np.ndarray) and value.ndim == 4]
         if self.key is None:
@@ -113,7 +115,7 @@ class ResampledDataset(Dataset[Any]):
                 f"such as key={next(iter(clips), 'pixel_values')!r}"
             )
         if self.key not in item:
-            raise DataError(f"item {request.index} has no {self.key!r}: it has {keys}")
+            raise DataError(f"item {request.index} has no {shown(self.key)}: it has {keys}")
         if not isinstance(item[self.key], Tensor | np.ndarray):
             raise DataError(
                 f"item {request.index}: {self.key!r} is {type(item[self.key]).__name__}: must be a clip (tensor or "

@@ -72,11 +72,14 @@ class PlanBatchSampler:
         Raises:
             PlanError: If ``plan`` is none, ``start`` and ``stop`` are not steps of the plan, a batch is smaller than
                 the number of ranks, or only one of ``rank`` and ``world`` is given.
-            DataError: If the dataset is empty, ``repeats`` is below 1, or ``balance`` is of another number of items.
+            DataError: If the dataset is empty, ``repeats`` is below 1, ``replaced`` is no mapping, or ``balance`` is of
+                another number of items.
         """
         check_kind("plan", plan, Plan, "PlanBatchSampler(plan, size)")
         if isinstance(repeats, bool) or not isinstance(repeats, int) or repeats < 1:
             raise DataError(f"repeats={shown(repeats)}: must be a whole number of clips of each item, at least 1")
+        if replaced is not None and not isinstance(replaced, Mapping):
+            raise DataError(f"replaced is {shown(replaced)}: a dict of indices of the dataset by position is needed")
         self.plan = plan
         self.start, self.stop = start, len(plan) if stop is None else stop
         check_steps(plan, self.start, self.stop)

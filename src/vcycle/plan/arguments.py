@@ -1,5 +1,6 @@
 """Checks of arguments that users give: of the right class, numbers, steps of a plan."""
 
+import sys
 from collections.abc import Iterable, Sized
 from fractions import Fraction
 from numbers import Integral, Real
@@ -7,7 +8,17 @@ from typing import Any
 
 from vcycle.errors import PlanError, VcycleError, shown
 
-__all__ = ["check_index", "check_kind", "check_number", "check_numbers", "check_positive", "check_steps"]
+__all__ = [
+    "check_cost",
+    "check_each",
+    "check_index",
+    "check_kind",
+    "check_name",
+    "check_number",
+    "check_numbers",
+    "check_positive",
+    "check_steps",
+]
 
 
 def check_kind(name: str, value: object, kind: type, call: str) -> None:
@@ -23,9 +34,43 @@ def check_kind(name: str, value: object, kind: type, call: str) -> None:
         PlanError: If it is not of the class.
     """
     if not isinstance(value, kind):
-        package = kind.__module__.split(".")
-        public = ".".join([*(package[:1] if package[0] == "vcycle" else package[:2]), kind.__name__])
-        raise PlanError(f"{name} is {type(value).__name__}, not a {public}: the call is {call}")
+        raise PlanError(f"{name} is {type(value).__name__}, not a {_public(kind)}: the call is {call}")
+
+
+def check_each(name: str, values: object, kind: type) -> tuple[Any, ...]:
+    """Return a tuple of a sequence's members, each of a class.
+
+    Args:
+        name: Name of the argument.
+        values: The argument.
+        kind: The class.
+
+    Raises:
+        PlanError: If it is not a tuple or list of them.
+    """
+    if not isinstance(values, tuple | list) or not all(isinstance(value, kind) for value in values):
+        raise PlanError(f"{name} is {shown(values)}: a tuple of {kind.__name__} is needed")
+    return tuple(values)
+
+
+def check_name(name: str, value: object) -> None:
+    """Check that a name is a string.
+
+    Raises:
+        PlanError: If it is not.
+    """
+    if not isinstance(value, str):
+        raise PlanError(f"{name} is {shown(value)}: a string is needed")
+
+
+def check_cost(cost: object) -> None:
+    """Check that the cost of a step is given by a function of its batch shape, or not at all.
+
+    Raises:
+        PlanError: If it is not.
+    """
+    if cost is not None and not callable(cost):
+        raise PlanError(f"cost is {shown(cost)}: a function of a BatchShape, or None, is needed")
 
 
 def check_number(name: str, value: Any, *, whole: bool = False, error: type[VcycleError] = PlanError) -> Any:
@@ -40,6 +85,8 @@ def check_number(name: str, value: Any, *, whole: bool = False, error: type[Vcyc
     Raises:
         VcycleError: If it is not a number, or a boolean.
     """
+    if type(value) is int or (type(value) is float and not whole):  # most: a plan checks some at each step
+        return value
     if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
         raise error(f"{name} is {shown(value)}: a {'whole ' if whole else ''}number is needed")
     if isinstance(value, int | float | Fraction):
@@ -96,3 +143,10 @@ def check_steps(plan: Sized, start: Any, stop: Any) -> None:
     check_index("stop", stop)
     if not 0 <= start <= stop <= len(plan):
         raise PlanError(f"steps {start} to {stop} are not in the plan, which has steps 0 to {len(plan)}")
+
+
+def _public(kind: type) -> str:
+    """The name by which users know a class, vcycle's or torch's."""
+    top, inner, *_ = kind.__module__.split(".")
+    is_short = top == "vcycle" and kind.__name__ in sys.modules[top].__all__
+    return f"{top}.{kind.__name__}" if is_short else f"{top}.{inner}.{kind.__name__}"

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, get_args
 
 from vcycle.errors import PlanError, shown
+from vcycle.plan.arguments import check_kind, check_number, check_positive
 from vcycle.plan.rates import (
     ConstantRate,
     CosineDecay,
@@ -110,7 +111,9 @@ class Baseline:
                 plain: Any = int if kinds is whole else float
                 object.__setattr__(self, name, plain(value))
         roles: Any = self.roles
-        if not isinstance(roles, Mapping) or not all(isinstance(role, Role) for role in roles.values()):
+        if not isinstance(roles, Mapping) or not all(
+            isinstance(name, str) and isinstance(role, Role) for name, role in roles.items()
+        ):
             raise PlanError(f"baseline roles is {shown(roles)}: a dict of Role(...) by name is needed")
 
     def _check_laws(self) -> None:
@@ -166,7 +169,13 @@ class Baseline:
             scale: Fractions of the baseline's frames and area, and the share of tokens.
             bn_factor: Size of a BatchNorm group, in groups of the baseline (Wu et al. 2020, section 3.2).
             growth: The batch grows by this power of the batch factor; below 1, a coarse step has less work.
+
+        Raises:
+            PlanError: if an argument is of the wrong type, or a shape has no frame or no pixel.
         """
+        check_kind("scale", scale, Scale, "baseline.at(scale)")
+        check_number("bn_factor", bn_factor, whole=True)
+        check_number("growth", growth)
         factor = scale.grown(growth)
         batch = int(self.batch * factor + Fraction(1, 2))
         frames, size = scale.frames(self.frames), scale.size(self.size)
@@ -199,7 +208,11 @@ class Baseline:
         """The baseline with its freezes and its factor warmup stretched to `ratio` times their steps.
 
         A warmup of less than half a step is dropped. A ramp stays as it is: `Plan.warmup_samples` has its length.
+
+        Raises:
+            PlanError: if the ratio is not a number above 0.
         """
+        ratio = check_positive("ratio", ratio)
         warmup = self.warmup
         if isinstance(warmup, FactorWarmup):
             steps = round(warmup.steps * ratio)

@@ -1,6 +1,7 @@
 """Splits the batch of a step over ranks (data parallel)."""
 
 from vcycle.errors import PlanError
+from vcycle.plan.arguments import check_number
 
 __all__ = ["rank_slice"]
 
@@ -18,12 +19,16 @@ def rank_slice(batch: int, bn_batch: int, rank: int, world: int) -> range:
         world: Number of ranks.
 
     Raises:
-        PlanError: if there is no such rank.
+        PlanError: if there is no such rank, or an argument is no whole number, or a batch or group is empty.
 
     Example:
         >>> [list(rank_slice(10, 4, rank, 2)) for rank in range(2)]
         [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9]]
     """
+    for name, value in (("batch", batch), ("bn_batch", bn_batch), ("rank", rank), ("world", world)):
+        check_number(name, value, whole=True)
+    if min(batch, bn_batch) < 1:
+        raise PlanError(f"batch {batch} in groups of bn_batch {bn_batch}: at least 1 of each is needed")
     if not 0 <= rank < world:
         raise PlanError(f"rank {rank} is not one of {world} ranks: 0 to {world - 1} are")
     groups = -(-batch // bn_batch)

@@ -75,7 +75,13 @@ class StepDecay:
             raise PlanError(f"LR factors {shown([*self.factors])} must be above 0")
 
     def factor(self, stage: int) -> float:
-        """The LR factor in LR stage `stage`, 0-based."""
+        """The LR factor in LR stage `stage`, 0-based.
+
+        Raises:
+            PlanError: if there is no such stage.
+        """
+        if not 0 <= check_number("LR stage", stage, whole=True) <= len(self.milestones):
+            raise PlanError(f"LR stage {stage} is not one of {len(self.milestones) + 1}: 0 is the first")
         if stage == 0:
             return 1.0
         return self.gamma**stage if self.factors is None else self.factors[stage - 1]
@@ -120,7 +126,12 @@ class CurveDecay:
         Args:
             curve: The LR factor as a function of the fraction of the training, from 0 to 1.
             points: Number of points.
+
+        Raises:
+            PlanError: if the curve is no function, a factor is no number, or there are fewer than two points.
         """
+        if not callable(curve):
+            raise PlanError(f"curve is {shown(curve)}: a function of the fraction of the training is needed")
         check_number("number of points of an LR curve", points, whole=True)
         if points < 2:
             raise PlanError(f"an LR curve of {points} points: at least 2 are needed")
@@ -137,16 +148,22 @@ class ConstantRate:
 
     lr: float
 
+    def __post_init__(self) -> None:
+        check_number("rate lr", self.lr)
+
     def at(self, fraction: float) -> float:
         """The LR at a fraction of the stage's samples."""
+        check_number("fraction", fraction)
         return self.lr
 
     def scaled(self, factor: float) -> "ConstantRate":
         """The same rate times `factor`."""
+        check_number("factor", factor)
         return ConstantRate(lr=self.lr * factor)
 
     def part(self, begin: float, end: float) -> "ConstantRate":
         """The rate of the part of the stage between two fractions."""
+        check_numbers("part", (begin, end))
         return self
 
 
@@ -164,17 +181,24 @@ class CosineRate:
     begin: float = 0.0
     end: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("peak", "floor", "begin", "end"):
+            check_number(f"rate {name}", getattr(self, name))
+
     def at(self, fraction: float) -> float:
         """The LR at a fraction of the stage's samples."""
+        check_number("fraction", fraction)
         phase = self.begin + (self.end - self.begin) * fraction
         return self.floor + 0.5 * (self.peak - self.floor) * (1 + math.cos(math.pi * phase))
 
     def scaled(self, factor: float) -> "CosineRate":
         """The same rate times `factor`."""
+        check_number("factor", factor)
         return CosineRate(peak=self.peak * factor, floor=self.floor * factor, begin=self.begin, end=self.end)
 
     def part(self, begin: float, end: float) -> "CosineRate":
         """The rate of the part of the stage between two fractions."""
+        check_numbers("part", (begin, end))
         span = self.end - self.begin
         return CosineRate(
             peak=self.peak, floor=self.floor, begin=self.begin + span * begin, end=self.begin + span * end
@@ -190,8 +214,14 @@ class CurveRate:
     begin: float = 0.0
     end: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("lr", "begin", "end"):
+            check_number(f"rate {name}", getattr(self, name))
+        CurveDecay(points=self.points)  # checks them
+
     def at(self, fraction: float) -> float:
         """The LR at a fraction of the stage's samples."""
+        check_number("fraction", fraction)
         place = min(max(self.begin + (self.end - self.begin) * fraction, 0.0), 1.0)
         right = min(max(bisect_right(self.points, place, key=lambda point: point[0]), 1), len(self.points) - 1)
         (start, low), (stop, high) = self.points[right - 1 : right + 1]
@@ -199,10 +229,12 @@ class CurveRate:
 
     def scaled(self, factor: float) -> "CurveRate":
         """The same rate times `factor`."""
+        check_number("factor", factor)
         return replace(self, lr=self.lr * factor)
 
     def part(self, begin: float, end: float) -> "CurveRate":
         """The rate of the part of the stage between two fractions."""
+        check_numbers("part", (begin, end))
         span = self.end - self.begin
         return replace(self, begin=self.begin + span * begin, end=self.begin + span * end)
 
@@ -256,6 +288,7 @@ class FactorWarmup:
 
     def at(self, step: float) -> float:
         """The LR factor after `step` steps of the baseline."""
+        check_number("step", step)
         if step >= self.steps:
             return 1.0
         return min(1.0, (step + 1) / self.steps) if self.law == "linear" else self.factor
@@ -285,4 +318,5 @@ class Role:
 
     def at(self, step: float) -> float:
         """The LR factor after `step` steps of the baseline: 0 while frozen."""
+        check_number("step", step)
         return 0.0 if step < self.frozen_until else self.multiplier

@@ -6,14 +6,15 @@ import operator
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import TYPE_CHECKING, NamedTuple, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, get_args, overload
 
 from vcycle.errors import PlanError, shown
 from vcycle.plan import rates, serial
-from vcycle.plan.arguments import check_index
+from vcycle.plan.arguments import check_cost, check_each, check_index, check_kind, check_name, check_number
 from vcycle.plan.baseline import Baseline
 from vcycle.plan.rates import FactorWarmup, RampWarmup, Rate
 from vcycle.plan.shape import FULL, TOKEN_DROPPERS, BatchShape, Shape, ShapeConstraints
@@ -40,6 +41,14 @@ class Stage:
     """The batch factor, which `rate` already includes."""
 
     def __post_init__(self) -> None:
+        check_name("stage name", self.name)
+        check_number("stage steps", self.steps, whole=True)
+        check_number("stage lr_factor", self.lr_factor)
+        object.__setattr__(self, "pattern", check_each("stage pattern", self.pattern, BatchShape))
+        rate: Any = self.rate
+        if not isinstance(rate, Rate):
+            kinds = ", ".join(f"{kind.__name__}(...)" for kind in get_args(Rate))
+            raise PlanError(f"stage rate is {shown(rate)}: one of {kinds} is needed")
         if self.steps < 1:
             raise PlanError(f"stage {self.name!r} has {self.steps} steps: at least 1 is needed")
         if not self.pattern:
@@ -86,7 +95,12 @@ class Step:
         )
 
     def at(self, cell: BatchShape) -> "Step":
-        """The step at another batch shape, to try it."""
+        """The step at another batch shape, to try it.
+
+        Raises:
+            PlanError: if it is none.
+        """
+        check_kind("cell", cell, BatchShape, "step.at(cell)")
         return replace(self, shape=cell.shape, batch=cell.batch, bn_batch=cell.bn_batch, tokens=cell.tokens)
 
     def lr_of(self, role: str | None) -> float:
@@ -98,7 +112,7 @@ class Step:
         if role is None:
             return self.lr
         factors = dict(self.role_factors)
-        if role not in factors:
+        if not isinstance(role, str) or role not in factors:
             raise PlanError(f"parameter role {shown(role)} is not in the plan: {sorted(factors) or 'it has none'}")
         return self.lr * factors[role]
 
@@ -154,6 +168,13 @@ class Plan(Sequence[Step]):
     """What building it rounded, for the user. Not part of its value: neither compared nor saved."""
 
     def __post_init__(self) -> None:
+        check_name("plan name", self.name)
+        check_kind("baseline", self.baseline, Baseline, "vcycle.Plan(name=..., baseline=..., stages=...)")
+        object.__setattr__(self, "stages", check_each("plan stages", self.stages, Stage))
+        check_number("plan warmup_samples", self.warmup_samples)
+        if not isinstance(self.mirrored, bool):
+            raise PlanError(f"plan mirrored is {shown(self.mirrored)}: True or False is needed")
+        object.__setattr__(self, "notes", check_each("plan notes", self.notes, str))
         if not self.stages:
             raise PlanError(f"plan {self.name!r} has no stages")
         if self._steps > sys.maxsize:
@@ -221,11 +242,13 @@ class Plan(Sequence[Step]):
 
         Raises:
             IndexError: past the end of the plan.
+            PlanError: if it is no whole number.
         """
         steps = len(self)
         if isinstance(index, slice):
-            return [self._step(k) for k in range(*index.indices(steps))]
-        index = operator.index(index)
+            return [self._step(k) for k in range(*_bounds(index).indices(steps))]
+        if type(index) is not int:
+            index = _whole("step", index)
         if not -steps <= index < steps:
             raise IndexError(f"step {index} of a plan of {steps} steps")
         return self._step(index % steps)
@@ -328,7 +351,12 @@ class Plan(Sequence[Step]):
         return self.counts_before(len(self))
 
     def counts_before(self, step: int) -> Mapping[BatchShape, int]:
-        """Number of steps before `step` at each batch shape of the plan."""
+        """Number of steps before `step` at each batch shape of the plan.
+
+        Raises:
+            PlanError: if it is no whole number.
+        """
+        check_index("step", step)
         totals = dict.fromkeys(self.shapes, 0)
         for part in self._parts:
             for cell, count in part.counts(min(max(0, step - part.first_step), part.stage.steps)):
@@ -342,6 +370,7 @@ class Plan(Sequence[Step]):
         Args:
             cost: Work of one step at a batch shape, in any unit (FLOPs, seconds); voxels times tokens if None.
         """
+        check_cost(cost)
         cost = cost or (lambda cell: cell.work)
         total = sum(count * cost(cell) for cell, count in self.counts.items())
         return total / cost(self.baseline_shape)
@@ -366,6 +395,7 @@ class Plan(Sequence[Step]):
         Raises:
             PlanError: naming the first shape that the model cannot take, with its stage and step.
         """
+        check_kind("needs", needs, ShapeConstraints, "plan.require(constraints)")
         which = "the model" if model is None else f"model {model!r}"
         for step, cell in self._first_uses():
             if needs.all_tokens and cell.tokens < 1:
@@ -387,7 +417,13 @@ class Plan(Sequence[Step]):
     # As data -----------------------------------------------------------------------------------------
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """The whole plan as JSON; `from_json` is the inverse."""
+        """The whole plan as JSON; `from_json` is the inverse.
+
+        Raises:
+            PlanError: if the indent is no whole number.
+        """
+        if indent is not None:
+            check_number("indent", indent, whole=True)
         return json.dumps(serial.encode(self), indent=indent, sort_keys=True, ensure_ascii=False)
 
     @staticmethod
@@ -442,6 +478,24 @@ class Plan(Sequence[Step]):
         from vcycle.plan.show import plan_figure
 
         return plan_figure(self, cost)
+
+
+def _whole(name: str, value: Any) -> int:
+    """A whole number of Python, NumPy or torch.
+
+    Raises:
+        PlanError: if it is none.
+    """
+    with suppress(TypeError):
+        value = int(operator.index(value))
+    check_index(name, value)
+    return int(value)
+
+
+def _bounds(given: slice) -> slice:
+    """A slice whose start, stop and step are whole numbers or None."""
+    named = (("start", given.start), ("stop", given.stop), ("step", given.step))
+    return slice(*(None if value is None else _whole(f"{name} of a slice", value) for name, value in named))
 
 
 def _kinds() -> dict[str, Callable[..., object]]:

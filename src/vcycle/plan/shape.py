@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from vcycle.errors import PlanError, shown
 from vcycle.plan import serial
-from vcycle.plan.arguments import check_number
+from vcycle.plan.arguments import check_kind, check_number
 
 __all__ = ["FULL", "TOKEN_DROPPERS", "BatchShape", "Multiples", "Scale", "Shape", "ShapeConstraints"]
 
@@ -54,8 +54,9 @@ class BatchShape:
     tokens: float = field(default=1.0, metadata={serial.SAVED: serial.UNLESS_DEFAULT})
 
     def __post_init__(self) -> None:
+        check_number("tokens", self.tokens)
         for name in ("frames", "size", "batch", "bn_batch"):
-            if getattr(self, name) < 1:
+            if check_number(name, getattr(self, name), whole=True) < 1:
                 raise PlanError(f"{name} {getattr(self, name)} is below 1 in batch shape {self}")
         if not 0 < self.tokens <= 1:
             raise PlanError(f"tokens {self.tokens} is out of range in batch shape {self}: a share in (0, 1] is needed")
@@ -170,15 +171,21 @@ class Scale:
 
         Args:
             power: 1 keeps the work of a step, 0 the batch.
+
+        Raises:
+            PlanError: if it is no number.
         """
+        check_number("power", power)
         return self.batch_factor if power == 1 else Fraction(float(self.batch_factor) ** power)
 
     def frames(self, full: int) -> int:
-        """The number of frames, rounded to the nearest."""
+        """The number of frames of `full`, rounded to the nearest."""
+        check_number("full", full)
         return math.floor(full * self.time + Fraction(1, 2))
 
     def size(self, full: int) -> int:
-        """The side in pixels, rounded to the nearest."""
+        """The side in pixels of `full`, rounded to the nearest."""
+        check_number("full", full)
         return math.floor(full * math.sqrt(self.area) + 0.5)
 
     def __str__(self) -> str:
@@ -216,8 +223,10 @@ class ShapeConstraints:
     """Whether the model needs all tokens of a clip, such as a convolutional network: none may be dropped."""
 
     def __post_init__(self) -> None:
-        for name in ("min_frames", "frames_multiple", "min_size", "size_multiple"):
+        for name in ("min_frames", "frames_multiple", "min_size", "size_multiple", "window"):
             value = getattr(self, name)
+            if name == "window" and value is None:
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise PlanError(f"a model's {name} is {shown(value)}; accepted: a whole number, at least 1")
 
@@ -227,7 +236,12 @@ class ShapeConstraints:
         return {"frames_multiple": self.frames_multiple, "size_multiple": self.size_multiple}
 
     def violation(self, shape: Shape) -> str | None:
-        """The reason why the model cannot take `shape`, or None."""
+        """The reason why the model cannot take `shape`, or None.
+
+        Raises:
+            PlanError: if it is no `Shape`.
+        """
+        check_kind("shape", shape, Shape, "constraints.violation(shape)")
         if self.window is not None and shape.frames != self.window:
             return f"{shape.frames} frames, the model takes a window of {self.window}"
         if shape.frames < self.min_frames:

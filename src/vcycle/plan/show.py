@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from vcycle.plan.arguments import check_cost
 from vcycle.plan.colors import color_of
 from vcycle.plan.shape import BatchShape
 from vcycle.utils.extras import new_figure
@@ -42,6 +43,7 @@ def plan_text(plan: "Plan", cost: Cost | None = None) -> str:
         plan: The plan.
         cost: Work of one step at a batch shape, in any unit; by default voxels, times the tokens that are kept.
     """
+    check_cost(cost)
     tokens = ("tokens",) if plan.drops_tokens else ()
     rows = [
         ("stage", "steps", "epoch", "frames", "size", *tokens, "batch", "BN", "LR", "work"),

@@ -87,7 +87,7 @@ def _refuse_others(run: RunFolder, recipe: RecipeBase, plan: Plan, found: Mappin
             if (how := how_others(started.get(split), digest)) is not None:
                 raise CheckpointError(
                     f"{run.path} was started with other {split} data than data.path {recipe.data.path}: {how}; the "
-                    f"run used {own.data.path}"
+                    f"run used {own.data.path}: give that data, or choose another --out"
                 )
     if run.plan.is_file() and (started_under := _plan_in(run.plan)) != plan:
         options = [difference for difference in _differences(own, recipe) if difference[0].startswith("plans.")]

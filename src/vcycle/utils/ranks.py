@@ -3,7 +3,7 @@
 import os
 import sys
 
-from vcycle.errors import PlanError, VcycleError
+from vcycle.errors import PlanError, VcycleError, shown
 
 __all__ = ["launched_here", "launched_world", "rank_and_world"]
 
@@ -29,7 +29,7 @@ def rank_and_world(rank: int | None = None, world: int | None = None) -> tuple[i
     if rank is None and world is None:
         rank, world = _found()
     if rank is None or world is None:
-        raise PlanError(f"rank={rank}, world={world}: give both, or neither to have them found")
+        raise PlanError(f"rank={shown(rank)}, world={shown(world)}: give both, or neither to have them found")
     return rank, world
 
 

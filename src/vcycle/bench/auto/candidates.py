@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from vcycle.config.recipe import RecipeBase
@@ -134,11 +134,18 @@ def candidates(given: RecipeBase, samples: int) -> Iterator[tuple[Candidate, Pla
 
 
 def further(given: RecipeBase, samples: int, known: Sequence[tuple[Candidate, Plan]], length: float) -> Iterator[Plan]:
-    """The plans of this length that have batch shapes which those of one length lack: few steps leave out shapes."""
+    """Plans with the batch shapes that the candidates have at other lengths than one.
+
+    Which shapes of its pattern a stage of one or two steps uses depends on its first step, and so on the plan's length
+    and on the number of samples. So each stage has as many steps as its pattern has shapes, or more.
+    """
     seen = {shape for _, plan in known for shape in plan.shapes}
     for candidate, _ in known:
         try:
             plan = candidate.build(given, samples, length)
+            stages = [replace(stage, steps=max(stage.steps, len(stage.pattern))) for stage in plan.stages]
+            plan = replace(plan, stages=tuple(stages))
+            tasks[given.task].check_plan(candidate.recipe(given), plan)
         except (PlanError, RecipeError):
             continue
         if not seen.issuperset(plan.shapes):
@@ -173,14 +180,23 @@ def is_coarse(shape: BatchShape, full: BatchShape) -> bool:
 
 
 def seconds_of(plan: Plan, seconds: Seconds) -> float:
-    """The predicted training time of a plan."""
-    return sum(count * seconds[shape] for shape, count in plan.counts.items())
+    """The predicted training time of a plan.
+
+    Raises:
+        PlanError: if a step of one of its batch shapes was not timed, as of a plan whose shapes depend on its length.
+    """
+    try:
+        return sum(count * seconds[shape] for shape, count in plan.counts.items())
+    except KeyError as error:
+        raise PlanError(f"plan {plan.name!r}: no step was timed at the batch shape {error.args[0]}") from None
 
 
 def fitted(
     candidate: Candidate, given: RecipeBase, samples: int, seconds: Seconds, budget: float, longest: float = LONGEST
 ) -> Planned | None:
     """The candidate at the length that a time budget allows, or None if it has no plan as short as that.
+
+    A length with a batch shape whose step was not timed is none.
 
     Args:
         candidate: The candidate.

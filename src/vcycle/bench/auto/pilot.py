@@ -107,7 +107,7 @@ def pilot(
             seeds=(held.recipe.run.seed + rung,),
             results=out / "pilot.jsonl",
             train=train,
-            outdated=outdated_in(held),
+            outdated=outdated_in(held, out),
             on_run=on_run,
         )
         for run in runs:

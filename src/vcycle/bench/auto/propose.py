@@ -154,7 +154,7 @@ def propose(
     make_folder(out)
     with training_lock(out, say):
         longest = max(LONGEST, own.samples / (own.baseline.total_steps * own.baseline.batch))
-        plans = [constant, *(plan for _, plan in known)]
+        plans = [constant, own, *(plan for _, plan in known)]
         plans += further(recipe, samples, known, longest)
         timed = _timed(experiment, plans, wanted.effort, out)
         seconds = timed.seconds
