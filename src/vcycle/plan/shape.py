@@ -23,8 +23,11 @@ class Shape(NamedTuple):
     """The shape `T x H x W` of one sampled clip, in frames and pixels."""
 
     frames: int
+    """Frames of the clip, T."""
     height: int
+    """Height in pixels, H."""
     width: int
+    """Width in pixels, W."""
 
     @property
     def size(self) -> int:
