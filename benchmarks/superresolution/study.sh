@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A small BasicVSR under the hierarchical plan, its control and the constant shape, with five seeds that chose nothing,
 # tested on eight clips of DAVIS and two of Vid4. One thread of one core; resumes where it stopped. VCYCLE_TEST_DATA is
-# the folder that holds scenes/, davis/ and vid4/.
+# the folder that holds davis/ and vid4/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-: "${VCYCLE_TEST_DATA:?the folder that holds scenes/, davis/ and vid4/}"
+: "${VCYCLE_TEST_DATA:?the folder that holds davis/ and vid4/}"
 export OMP_NUM_THREADS=1
 out=$(realpath -m "${OUT:-out}")
 
