@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from benchmarks.logs import lines, percent, times
-
 from vcycle.bench.timing import Spread, ratios
 
 __all__ = ["Turns", "causes", "less", "range_of", "spread"]
