@@ -14,4 +14,15 @@ vcycle compare superres.yaml "data=$out/clips" plan=constant,control:hierarchica
 cp "$out/study/results.jsonl" study.jsonl
 cp "$out/study/comparison.png" "$out/study/environments.json" .
 python clips.py "$out/study" "$out/clips"
-(cd ../.. && python -m benchmarks.comparisons superresolution "$out/study" && python -m benchmarks.pages)
+
+# BasicSR's own training beside vcycle's; README.md says what it needs. Without it, this part is left out.
+cd ../..
+if python -c 'from importlib.util import find_spec; raise SystemExit(find_spec("basicsr") is None)'; then
+    beside=(benchmarks/superresolution/superres.yaml "data=$out/clips" --work "$out/basicsr"
+        --out benchmarks/superresolution/basicsr.jsonl)
+    python -m benchmarks.superresolution.basicsr_arms turns "${beside[@]}"
+    python -m benchmarks.superresolution.basicsr_arms train "${beside[@]:0:1}" training.steps=150 "${beside[@]:1}"
+fi
+
+python -m benchmarks.comparisons superresolution "$out/study"
+python -m benchmarks.pages
