@@ -101,7 +101,7 @@ def _basicsr(names: Mapping[str, str]) -> str:
 
 
 def _basicsr_causes() -> str:
-    """The factors that make vcycle faster than BasicSR: first its loading is replaced, then the rest, then the shapes."""
+    """The factors that make vcycle faster than BasicSR: its loading is replaced, then the rest, then the shapes."""
     factors = []
     for peer, names in PEERS.items():
         constant, plan = list(names)[-2:]
@@ -179,8 +179,8 @@ def sentences() -> dict[str, list[str]]:
             f"| {over_constant.replace(' ', ' dB ', 1)} | {over_control.replace(' ', ' dB ', 1)} |",
         ],
         "docs/coming-from.md": [
-            f"BasicSR's own training takes {less(shaped)} as much processor time per clip as vcycle's constant shape, and "
-            f"{less(planned)} as much as its hierarchical plan",
+            f"BasicSR's own training takes {less(shaped)} as much processor time per clip as vcycle's constant shape, "
+            f"and {less(planned)} as much as its hierarchical plan",
         ],
         "docs/superresolution.md": [
             f"the constant shape reached {ended[CONSTANT][0]} dB on test in {ended[CONSTANT][1]} of processor time, "
@@ -198,8 +198,9 @@ def sentences() -> dict[str, list[str]]:
             f"the range over five turns is {low} to {high}. Its FLOPs predict {times(constant_work / plan_work, 2)}. "
             f"The processor times of the whole trainings give {times(constant['cpu_speedup'], 2)} and "
             f"{times(control['cpu_speedup'], 2)}.",
-            f"**vcycle takes {less(planned)} less processor time per clip than BasicSR's own training {range_of(planned)} "
-            f"with its hierarchical plan, and {less(shaped)} less with the constant shape {range_of(shaped)}**",
+            f"**vcycle takes {less(planned)} less processor time per clip than BasicSR's own training "
+            f"{range_of(planned)} with its hierarchical plan, and {less(shaped)} less with the constant shape "
+            f"{range_of(shaped)}**",
             f"With BasicSR's BasicVSR it takes {less(own)} less {range_of(own)} and {less(own_shaped)} less "
             f"{range_of(own_shaped)}.",
             f"Making the tiles took {made['cpu_seconds']:.1f} s of processor time, once.",
