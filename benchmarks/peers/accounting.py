@@ -75,7 +75,10 @@ class Gate:
 
     def _stop(self, message: tuple[str, Any] = (_WAITING, None)) -> None:
         self.connection.send(message)
-        self.waiting[0] = self.connection.recv()
+        try:
+            self.waiting[0] = self.connection.recv()
+        except EOFError:
+            raise SystemExit from None  # nothing more is asked of this training
 
 
 class Process:

@@ -1,14 +1,12 @@
 """What the pages show of the peers' logs."""
 
-import math
-from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 from benchmarks.logs import lines, percent, table, times
+from benchmarks.turns import Turns, causes, less, range_of, spread
 
-from vcycle.bench.timing import Spread, ratios
+from vcycle.bench.timing import Spread
 
 __all__ = ["sentences", "tables"]
 
@@ -31,22 +29,12 @@ CAUSES = (
 )
 
 
-@cache
-def spent(arm: str, *what: str) -> list[float]:
-    """Seconds per 1,000 clips of an arm, turn by turn: the sum of `main`, `loading` or `wall`."""
-    turns = [line for line in lines("peers/turns.jsonl") if line["kind"] == "turn" and line["arm"] == arm]
-    turns.sort(key=lambda line: int(line["turn"]))
-    return [sum(1e3 * line[each] / line["clips"] for each in what) for line in turns]
-
-
-def total(arm: str) -> list[float]:
-    """Processor seconds of all processes per 1,000 clips, turn by turn."""
-    return spent(arm, "main", "loading")
+TURNS = Turns("peers/turns.jsonl")
 
 
 def against(arm: str, other: str = BEST) -> Spread:
     """How many times the processor time of another arm, over the turns."""
-    return ratios(total(arm), total(other))
+    return TURNS.against(arm, other)
 
 
 @cache
@@ -55,31 +43,26 @@ def tables() -> dict[str, str]:
     head = ["per 1,000 clips, processor seconds", "loading", "training process", "both"]
     parts = (["loading"], ["main"], ["main", "loading"], ["wall"])
     rows = [
-        [NAMES[arm], *(_spread(Spread.of(spent(arm, *part))) for part in parts), _spread(against(arm))]
+        [NAMES[arm], *(spread(Spread.of(TURNS.spent(arm, *part))) for part in parts), spread(against(arm))]
         for arm in (*PEERS, CONSTANT, ARRAYS, BEST)
     ]
-    factors = [list(_causes(peer)) for peer in PEERS]
-    causes = [[cause, *row] for cause, row in zip(CAUSES, zip(*factors, strict=True), strict=True)]
+    factors = zip(CAUSES, *(_causes(peer) for peer in PEERS), strict=True)
     return {
         "turns": table([*head, "wall-clock, decides nothing", "times those of vcycle"], rows),
-        "causes": table(["the cause", *PEERS], causes),
+        "causes": table(["the cause", *PEERS], factors),
         "trainings": _trainings(),
     }
 
 
-def _causes(peer: str) -> Iterator[str]:
+def _causes(peer: str) -> list[str]:
     """The factors that make vcycle faster than a peer, and the share of each in their product.
 
     First the peer's loading is replaced by vcycle's from original files, then by that from arrays; then its training
     process by vcycle's; then the constant shape by the plan.
     """
-    steps = spent(peer, "main")
-    loaded = ([a + b for a, b in zip(steps, spent(arm, "loading"), strict=True)] for arm in (CONSTANT, ARRAYS))
-    chain: list[Sequence[float]] = [total(peer), *loaded, total(ARRAYS), total(BEST)]
-    found = [ratios(slow, fast) for slow, fast in pairwise(chain)]
-    logs = [math.log(factor.median) for factor in found]
-    for factor, log in zip(found, logs, strict=True):
-        yield f"{_spread(factor, 2, '×')}, {percent(log / sum(logs), 0)}".replace("-", "−")
+    steps = TURNS.spent(peer, "main")
+    loaded = ([a + b for a, b in zip(steps, TURNS.spent(arm, "loading"), strict=True)] for arm in (CONSTANT, ARRAYS))
+    return causes([TURNS.total(peer), *loaded, TURNS.total(ARRAYS), TURNS.total(BEST)])
 
 
 def _trained() -> dict[str, dict[str, Any]]:
@@ -107,12 +90,6 @@ def _trainings() -> str:
     return table(["training", "updates", "processor time", "times that of the cascade", "accuracy on test"], rows)
 
 
-def _spread(found: Spread, digits: int = 1, unit: str = "") -> str:
-    """Median, lowest and highest."""
-    median, low, high = (f"{value:.{digits}f}{unit}" for value in (found.median, found.low, found.high))
-    return f"{median} ({low} to {high})"
-
-
 def sentences() -> dict[str, list[str]]:
     """By page."""
     plain, slowfast, face = (against(peer) for peer in PEERS)
@@ -127,18 +104,10 @@ def sentences() -> dict[str, list[str]]:
             f"Trained to the end, once each, it took {whole[0]}, {whole[1]} and {whole[2]} less",
         ],
         "benchmarks/peers/README.md": [
-            f"**vcycle takes {_less(plain)} less processor time than plain PyTorch with TorchCodec {_range(plain)}, "
-            f"{_less(slowfast)} less than PySlowFast's dataset and loader {_range(slowfast)},",
-            f"and {_less(face)} less than Hugging Face's `Trainer` on PyTorchVideo's dataset {_range(face)}**",
+            f"**vcycle takes {less(plain)} less processor time than plain PyTorch with TorchCodec {range_of(plain)}, "
+            f"{less(slowfast)} less than PySlowFast's dataset and loader {range_of(slowfast)},",
+            f"and {less(face)} less than Hugging Face's `Trainer` on PyTorchVideo's dataset {range_of(face)}**",
             f"The plan gives {times(against(ARRAYS).median)} of each.",
             f"vcycle takes {arrays[0]}, {arrays[1]} and {arrays[2]} less than the peers, in their order.",
         ],
     }
-
-
-def _less(found: Spread) -> str:
-    return times(found.median)
-
-
-def _range(found: Spread) -> str:
-    return f"({times(found.low)} to {times(found.high)})"

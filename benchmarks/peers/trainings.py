@@ -1,4 +1,4 @@
-"""One training of a comparison: the loop of a peer's user, or vcycle's, with the same network on the same videos.
+"""One training of a comparison: the loop of a peer's user, with the same network on the same videos.
 
 Each takes a `Job` and returns the trained network. All have the network, the optimizer's settings, the LR schedule and
 the number of steps from the recipe; a peer has everything else, loading above all, in its own way.
@@ -6,29 +6,23 @@ the number of steps from the recipe; a peer has everything else, loading above a
 
 import random
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
+from benchmarks.peers.measuring import Job
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, Dataset
 
 from vcycle.data import VideoList
-from vcycle.plan import Plan
-from vcycle.runs.experiment import Experiment
-from vcycle.runs.train import train
 from vcycle.tasks.recognition.recipe import RecognitionRecipe
-from vcycle.train.callbacks import Callbacks
 from vcycle.train.optimizer import build_optimizer
-from vcycle.train.run import RunFolder
 
-__all__ = ["TRAININGS", "Job", "preload"]
+__all__ = ["hugging_face", "plain", "preload", "pyslowfast"]
 
 _IMPORTED = {
     "torchcodec": "torchcodec.decoders",
@@ -40,40 +34,18 @@ _IMPORTED = {
 """What the trainings import, by package."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Job:
-    """What is trained."""
+def recipe_of(job: Job) -> RecognitionRecipe:
+    """The recipe."""
+    recipe = job.experiment.recipe
+    if not isinstance(recipe, RecognitionRecipe):
+        raise TypeError(f"a recipe of recognition is needed, not of {recipe.task}")
+    return recipe
 
-    experiment: Experiment
-    """Recipe and videos; of a peer, the original files."""
-    plan: Plan
-    """Shape, batch and LR of every step; of a peer, a constant shape."""
-    work: Path
-    """An empty folder."""
-    begin: Callable[[], None]
-    """Called once when all is set up, before a loader starts."""
-    after_step: Callable[[], None]
-    """Called after each step."""
 
-    @property
-    def recipe(self) -> RecognitionRecipe:
-        """The recipe."""
-        recipe = self.experiment.recipe
-        if not isinstance(recipe, RecognitionRecipe):
-            raise TypeError(f"a recipe of recognition is needed, not of {recipe.task}")
-        return recipe
-
-    @property
-    def videos(self) -> VideoList:
-        """The training videos."""
-        videos: VideoList = self.experiment.splits.train
-        return videos
-
-    def network(self) -> nn.Module:
-        """The recipe's network with its initial weights, in training mode."""
-        torch.manual_seed(self.recipe.run.seed)
-        random.seed(self.recipe.run.seed)
-        return self.experiment.build_model(initialise=True, on_message=lambda _: None).train()
+def videos_of(job: Job) -> VideoList:
+    """The training videos."""
+    videos: VideoList = job.experiment.splits.train
+    return videos
 
 
 def preload() -> None:
@@ -85,13 +57,6 @@ def preload() -> None:
     for package, module in _IMPORTED.items():
         if find_spec(package) is not None:
             import_module(module)
-
-
-def vcycle(job: Job) -> nn.Module:
-    """Train as `vcycle train` does."""
-    callbacks = Callbacks(on_step=lambda _: job.after_step())
-    run = RunFolder(job.work / "run")
-    return train(job.experiment, job.plan, run, on_start=job.begin, callbacks=callbacks).model
 
 
 # Plain PyTorch
@@ -132,9 +97,9 @@ class Clips(Dataset[tuple[Tensor, int]]):
 
 def plain(job: Job) -> nn.Module:
     """Train by a loop over a `DataLoader`, as PyTorch's tutorials do."""
-    recipe, network = job.recipe, job.network()
+    recipe, network = recipe_of(job), job.network()
     optimizer = build_optimizer(recipe.optimizer, network)
-    clips = Clips(job.videos, recipe)
+    clips = Clips(videos_of(job), recipe)
     loader = DataLoader(clips, recipe.training.batch, shuffle=True, drop_last=True, num_workers=recipe.data.workers)
     job.begin()
     loop(job, network, optimizer, epochs(loader))
@@ -173,7 +138,7 @@ def pyslowfast(job: Job) -> nn.Module:
     from slowfast.datasets import transform
     from slowfast.datasets.loader import construct_loader
 
-    recipe, training, videos = job.recipe, job.recipe.training, job.videos
+    recipe, training, videos = recipe_of(job), recipe_of(job).training, videos_of(job)
     if not recipe.sampling.flip:
         transform.horizontal_flip = lambda chance, images, boxes=None: (images, boxes)
     lines = [f"{videos.path(item)} {videos.labels[item]}\n" for item in range(len(videos))]
@@ -207,11 +172,11 @@ def sampling_rate(job: Job) -> int:
     """The distance between the frames of a clip that is nearest to the recipe's mean, over some videos."""
     import av
 
-    lengths, span = [], job.recipe.sampling.span or (1.0, 1.0)
-    for item in range(0, len(job.videos), 10):
-        with av.open(str(job.videos.path(item))) as container:
+    lengths, span = [], recipe_of(job).sampling.span or (1.0, 1.0)
+    for item in range(0, len(videos_of(job)), 10):
+        with av.open(str(videos_of(job).path(item))) as container:
             lengths.append(container.streams.video[0].frames)
-    return max(1, round(sum(span) / 2 * sum(lengths) / len(lengths) / job.recipe.training.frames))
+    return max(1, round(sum(span) / 2 * sum(lengths) / len(lengths) / recipe_of(job).training.frames))
 
 
 # Hugging Face
@@ -271,7 +236,7 @@ def hugging_face(job: Job) -> nn.Module:
     from pytorchvideo.data.labeled_video_dataset import LabeledVideoDataset
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    recipe, videos = job.recipe, job.videos
+    recipe, videos = recipe_of(job), videos_of(job)
     span = recipe.sampling.span or (1.0, 1.0)
 
     class Part(ClipSampler):  # type: ignore[misc]
@@ -322,12 +287,3 @@ def hugging_face(job: Job) -> nn.Module:
         callbacks=[AfterStep()],
     ).train()
     return network
-
-
-TRAININGS: dict[str, Callable[[Job], nn.Module]] = {
-    "plain PyTorch": plain,
-    "PySlowFast": pyslowfast,
-    "Hugging Face": hugging_face,
-    "vcycle": vcycle,
-}
-"""How a training is written, by the name of the tool."""

@@ -1,7 +1,7 @@
-"""The study's clips, as tiles: six scenes and ten clips of DAVIS to train on, two to validate, eight and Vid4 to test.
+"""The study's clips, as tiles: ten clips of DAVIS to train on, two to validate, eight and Vid4 to test.
 
-Usage: python prepare.py DATA OUT   DATA holds scenes/, davis/ and vid4/. Scenes and DAVIS are halved, which takes away
-what their compression left; Vid4's frames are as they are.
+Usage: python prepare.py DATA OUT   DATA holds davis/ and vid4/. DAVIS is halved, which takes away what its compression
+left; Vid4's frames are as they are.
 """
 
 import sys
@@ -34,7 +34,7 @@ davis = {place.name: place for place in sorted((data / "davis").iterdir()) if pl
 trained = [place for name, place in davis.items() if name not in (*VALIDATED, *TESTED)]
 with TemporaryDirectory() as made:
     here = Path(made)
-    train = linked([*sorted((data / "scenes").glob("*.mp4")), *trained], here / "train")
+    train = linked(trained, here / "train")
     prepare_frames(train, out / "train", resize=HALF)
     prepare_frames(linked([davis[name] for name in VALIDATED], here / "val"), out / "val", resize=HALF)
     halved = ResizedClips(find_clips(linked([davis[name] for name in TESTED], here / "whole")), HALF)

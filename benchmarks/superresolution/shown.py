@@ -1,4 +1,4 @@
-"""What the pages show of the logs of super-resolution: its study, the former study, and its demo."""
+"""What the pages show of the logs of super-resolution: its study, BasicSR beside it, the former study, and its demo."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -7,8 +7,10 @@ from typing import Any
 
 from benchmarks.comparisons import comparison, expected, results
 from benchmarks.logs import lines, load, over, signed, table, times
+from benchmarks.turns import Turns, causes, less, range_of, spread
 
 from vcycle.bench.statistics import clip_interval
+from vcycle.bench.timing import Spread
 
 __all__ = ["sentences", "tables"]
 
@@ -24,14 +26,39 @@ NAMES = {
 }
 COMPARISON = comparison("superresolution")
 """The comparison of the study."""
+BASICSR = {
+    "BasicSR, PNG": "BasicSR, PNG files",
+    "BasicSR, LMDB": "BasicSR, LMDB",
+    "vcycle, constant": "vcycle, constant shape",
+    "vcycle, hierarchical": "**vcycle, hierarchical**",
+}
+"""Arms of the comparison with BasicSR, the same network in each."""
+ALIGNED = {f"{arm}, its BasicVSR": name for arm, name in BASICSR.items() if "LMDB" not in arm}
+"""Those with BasicSR's BasicVSR, which has a flow network."""
+PEERS = {"BasicSR, PNG": BASICSR, "BasicSR, LMDB": BASICSR, "BasicSR, PNG, its BasicVSR": ALIGNED}
+"""Each of BasicSR's arms, with those that it is measured with."""
+CAUSES = (
+    "1. vcycle's loading, from tiles",
+    "2. the training process",
+    "3. the plan: hierarchical instead of the constant shape",
+)
+TURNS = Turns("superresolution/basicsr.jsonl")
 CLIPS: Mapping[str, float] = load("superresolution/clips.json")
 """The PSNR of bicubic interpolation by test clip."""
 
 
 @cache
 def tables() -> dict[str, str]:
-    """The results, the test clips, and the plans of the former study."""
-    return {"results": results(COMPARISON), "clips": _clips(), "former": _former_plans()}
+    """The results, the test clips, BasicSR beside it, and the plans of the former study."""
+    return {
+        "results": results(COMPARISON),
+        "clips": _clips(),
+        "basicsr": _basicsr(BASICSR),
+        "basicsr-aligned": _basicsr(ALIGNED),
+        "basicsr-causes": _basicsr_causes(),
+        "basicsr-trainings": _basicsr_trainings(),
+        "former": _former_plans(),
+    }
 
 
 @cache
@@ -54,6 +81,54 @@ def _gain(arm: str) -> float:
     """PSNR over that of bicubic interpolation."""
     gain: float = COMPARISON["arms"][arm]["value"] - fmean(CLIPS.values())
     return gain
+
+
+def _against(arm: str, place: int = -1) -> Spread:
+    """How many times the processor time of another arm that is measured with it; by default, the hierarchical plan."""
+    group = next(names for names in (BASICSR, ALIGNED) if arm in names)
+    return TURNS.against(arm, list(group)[place])
+
+
+def _basicsr(names: Mapping[str, str]) -> str:
+    """What the arms of a group cost."""
+    parts = (["loading"], ["main"], ["main", "loading"], ["wall"])
+    rows = [
+        [name, *(spread(Spread.of(TURNS.spent(arm, *part))) for part in parts), spread(_against(arm), 2)]
+        for arm, name in names.items()
+    ]
+    head = ["per 1,000 clips, processor seconds", "loading", "training process", "both", "wall-clock, decides nothing"]
+    return table([*head, "times those of hierarchical"], rows)
+
+
+def _basicsr_causes() -> str:
+    """The factors that make vcycle faster than BasicSR: its loading is replaced, then the rest, then the shapes."""
+    factors = []
+    for peer, names in PEERS.items():
+        constant, plan = list(names)[-2:]
+        main, loading = TURNS.spent(peer, "main"), TURNS.spent(constant, "loading")
+        loaded = [a + b for a, b in zip(main, loading, strict=True)]
+        factors.append(causes([TURNS.total(peer), loaded, TURNS.total(constant), TURNS.total(plan)]))
+    head = ["the cause", "BasicSR, PNG files", "BasicSR, LMDB", "BasicSR, PNG files, its BasicVSR"]
+    return table(head, zip(CAUSES, *factors, strict=True))
+
+
+def _trained() -> dict[str, dict[str, Any]]:
+    return {run["arm"]: run for run in lines("superresolution/basicsr.jsonl") if run["kind"] == "training"}
+
+
+def _basicsr_trainings() -> str:
+    bicubic = fmean(CLIPS.values())
+    rows = [
+        [
+            BASICSR[arm],
+            f"{run['steps']}",
+            f"{run['main'] + run['loading']:.0f} s",
+            f"{run['psnr']:.2f} dB",
+            signed(run["psnr"] - bicubic, 2),
+        ]
+        for arm, run in _trained().items()
+    ]
+    return table(["training", "steps", "processor time", "PSNR (test)", "over bicubic"], rows)
 
 
 def _former_plans() -> str:
@@ -87,6 +162,10 @@ def sentences() -> dict[str, list[str]]:
     constant_work, plan_work = (arms[arm]["work"] for arm in (CONSTANT, PLAN))
     low, high = (times(constant[key], 2) for key in ("speedup_low", "speedup_high"))
     gains = [signed(_gain(arm), 2) for arm in (CONSTANT, CONTROL, PLAN)]
+    planned, shaped = (_against("BasicSR, PNG", place) for place in (-1, -2))
+    own, own_shaped = (_against("BasicSR, PNG, its BasicVSR", place) for place in (-1, -2))
+    made = next(line for line in lines("superresolution/basicsr.jsonl") if line["kind"] == "prepared")
+    first, second = (len(TURNS.total(next(iter(names)))) for names in (BASICSR, ALIGNED))
     return {
         "README.md": [
             "| [super-resolution](benchmarks/superresolution/README.md) | `hierarchical` "
@@ -98,6 +177,10 @@ def sentences() -> dict[str, list[str]]:
         "docs/expect.md": [
             f"on ten clips of DAVIS and Vid4, hierarchical | {work} | {ratios[0]} | {ratios[1]} "
             f"| {over_constant.replace(' ', ' dB ', 1)} | {over_control.replace(' ', ' dB ', 1)} |",
+        ],
+        "docs/coming-from.md": [
+            f"BasicSR's own training takes {less(shaped)} as much processor time per clip as vcycle's constant shape, "
+            f"and {less(planned)} as much as its hierarchical plan",
         ],
         "docs/superresolution.md": [
             f"the constant shape reached {ended[CONSTANT][0]} dB on test in {ended[CONSTANT][1]} of processor time, "
@@ -115,6 +198,13 @@ def sentences() -> dict[str, list[str]]:
             f"the range over five turns is {low} to {high}. Its FLOPs predict {times(constant_work / plan_work, 2)}. "
             f"The processor times of the whole trainings give {times(constant['cpu_speedup'], 2)} and "
             f"{times(control['cpu_speedup'], 2)}.",
+            f"**vcycle takes {less(planned)} less processor time per clip than BasicSR's own training "
+            f"{range_of(planned)} with its hierarchical plan, and {less(shaped)} less with the constant shape "
+            f"{range_of(shaped)}**",
+            f"With BasicSR's BasicVSR it takes {less(own)} less {range_of(own)} and {less(own_shaped)} less "
+            f"{range_of(own_shaped)}.",
+            f"Making the tiles took {made['cpu_seconds']:.1f} s of processor time, once.",
+            f"Median, lowest and highest of {first} turns, of {second} in the second table",
             f"was {_former(PLAN, CONTROL).replace(' ', ' dB ', 1)} against its control",
         ],
     }

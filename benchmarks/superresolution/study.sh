@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # A small BasicVSR under the hierarchical plan, its control and the constant shape, with five seeds that chose nothing,
 # tested on eight clips of DAVIS and two of Vid4. One thread of one core; resumes where it stopped. VCYCLE_TEST_DATA is
-# the folder that holds scenes/, davis/ and vid4/.
+# the folder that holds davis/ and vid4/.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
-: "${VCYCLE_TEST_DATA:?the folder that holds scenes/, davis/ and vid4/}"
+: "${VCYCLE_TEST_DATA:?the folder that holds davis/ and vid4/}"
 export OMP_NUM_THREADS=1
 out=$(realpath -m "${OUT:-out}")
 
@@ -14,4 +14,15 @@ vcycle compare superres.yaml "data=$out/clips" plan=constant,control:hierarchica
 cp "$out/study/results.jsonl" study.jsonl
 cp "$out/study/comparison.png" "$out/study/environments.json" .
 python clips.py "$out/study" "$out/clips"
-(cd ../.. && python -m benchmarks.comparisons superresolution "$out/study" && python -m benchmarks.pages)
+
+# BasicSR's own training beside vcycle's; README.md says what it needs. Without it, this part is left out.
+cd ../..
+if python -c 'from importlib.util import find_spec; raise SystemExit(find_spec("basicsr") is None)'; then
+    beside=(benchmarks/superresolution/superres.yaml "data=$out/clips" --work "$out/basicsr"
+        --out benchmarks/superresolution/basicsr.jsonl)
+    python -m benchmarks.superresolution.basicsr_arms turns "${beside[@]}"
+    python -m benchmarks.superresolution.basicsr_arms train "${beside[@]:0:1}" training.steps=150 "${beside[@]:1}"
+fi
+
+python -m benchmarks.comparisons superresolution "$out/study"
+python -m benchmarks.pages
