@@ -127,6 +127,17 @@ def test_nothing_to_find_is_an_error(tmp_path: Path) -> None:
         find_clips(tmp_path)
 
 
+def test_pictures_beside_videos_are_an_error_as_one_kind_would_be_left_out(
+    tmp_path: Path, write_clip: Write, noise: Noise, write_video: Write
+) -> None:
+    write_clip(tmp_path / "a", noise(3, 8, 8))
+    write_video(tmp_path / "b/0.mp4", 6)
+    write_video(tmp_path / "b/1.mp4", 6)
+    said = rf"^{tmp_path}: 1 folder of pictures, such as \S+/a, and 2 videos, such as \S+/b/0\.mp4: keep clips of one kind"
+    with pytest.raises(DataError, match=said):
+        find_clips(tmp_path)
+
+
 def test_a_jpeg_is_read_whatever_its_suffix(tmp_path: Path, jpeg: Callable[[Pixels], bytes]) -> None:
     picture = np.repeat(np.arange(0, 256, 4, dtype=np.uint8)[None, :, None], 48, axis=0).repeat(3, axis=2)
     (tmp_path / "a.png").write_bytes(jpeg(picture))

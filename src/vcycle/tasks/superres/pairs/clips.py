@@ -20,6 +20,7 @@ from vcycle.data.source import Box
 from vcycle.data.video import VideoError, VideoIndex, probe, read_frames
 from vcycle.errors import DataError
 from vcycle.utils.reading import resolved
+from vcycle.utils.units import counted
 
 __all__ = ["ClipInfo", "ClipStore", "PartOfClips", "PictureClips", "VideoClips", "find_clips"]
 
@@ -96,7 +97,7 @@ def find_clips(path: Path) -> ClipStore:
     there is none, each video file is a clip.
 
     Raises:
-        DataError: if the path is missing, or holds neither images nor videos.
+        DataError: if the path is missing, or holds neither images nor videos, or both.
     """
     path = Path(path)
     if path.is_file():
@@ -106,6 +107,11 @@ def find_clips(path: Path) -> ClipStore:
     folders: list[str] = []
     videos: list[str] = []
     _look(path, "", frozenset(), folders, videos)
+    if folders and videos:
+        raise DataError(
+            f"{path}: {counted(len(folders), 'folder')} of pictures, such as {path / min(folders)}, and "
+            f"{counted(len(videos), 'video')}, such as {path / min(videos)}: keep clips of one kind in it"
+        )
     if folders == [""]:
         path = resolved(path)
         return PictureClips(path.parent, [path.name])
