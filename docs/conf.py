@@ -25,6 +25,7 @@ myst_enable_extensions = ["colon_fence", "deflist"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
 autodoc_mock_imports = [name for name in ("lightning", "transformers") if find_spec(name) is None]
 autodoc_default_options = {"members": True}
 napoleon_numpy_docstring = False

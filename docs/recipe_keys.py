@@ -102,7 +102,13 @@ def _plural(kind: str) -> str:
 def _limits(metadata: Any) -> str:
     limits = {name: getattr(m, name) for m in metadata for name in ("gt", "ge", "lt", "le") if hasattr(m, name)}
     words = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
-    return "".join(f", {words[name]} {limit:g}" for name, limit in limits.items())
+    return "".join(f", {words[name]} {_number(limit)}" for name, limit in limits.items())
+
+
+def _number(limit: float) -> str:
+    if limit == 2**63:
+        return "2⁶³"
+    return f"{limit:g}" if limit < 1000 else f"{limit:,.0f}"
 
 
 def _value(value: Any) -> str:
