@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 
 import pytest
 from torch.distributed.run import main as torchrun
@@ -117,7 +118,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(
 
 @pytest.mark.forked
 def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(
-    beside, training, newest, children, wait_for_steps, wait_for_message, ended, tmp_path, monkeypatch
+    beside, training, newest, children, wait_until, wait_for_steps, wait_for_message, ended, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "250")  # a torch that does not know it waits for 30 seconds
     folder = tmp_path / "run"
@@ -129,6 +130,9 @@ def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(
     wait_for_steps(agent, folder, 100)
     ranks = children(agent.process.pid)
     os.killpg(agent.process.pid, signal.SIGINT)
+    # Before torchrun has sent it on to all, a further signal would be the first that they get.
+    wait_until(lambda: agent.errors.read_text().count("closing signal SIGINT") == 2, agent.errors.read_text)
+    time.sleep(1)  # it says so, and then sends it
     wait_for_message(agent, FINISHING, ranks)
     os.killpg(agent.process.pid, signal.SIGINT)
     _, said = ended(agent, ranks)
