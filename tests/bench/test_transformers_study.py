@@ -58,5 +58,7 @@ def test_what_was_trained_and_counted_is_what_the_recipes_say(recipe, study):
 
 def test_the_picture_names_each_network_as_the_headings_do(study):
     headings = (FOLDER / "README.md").read_text(encoding="utf-8").splitlines()
-    assert [f"## {title}" in headings for title in study.TITLES.values()] == [True] * len(study.ARMS)
+    trained = {name: title for name, title in study.TITLES.items() if (FOLDER / f"{name}.jsonl").exists()}
+    assert trained
+    assert all(f"## {title}" in headings for title in trained.values())
     assert list(study.TITLES) == list(study.ARMS)

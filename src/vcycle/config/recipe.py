@@ -36,7 +36,7 @@ class ModelSection(Section):
     """The model."""
 
     name: Annotated[str, Field(min_length=1)]
-    """A registered model, such as `slowfast_8x8_r50` or torchvision's `r3d_18`; or `module:Class`, your own model."""
+    """A model of the task, by its name, or `module:Class`, your own."""
     options: dict[str, Any] = Field(default={})
     """Options of that model."""
     needs: NeedsSection | None = None

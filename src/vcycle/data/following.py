@@ -86,8 +86,8 @@ def follow(
             PyTorch can, else in float32 and rounded: uint8 clips may differ by 1 between a CPU and a GPU.
 
     Returns:
-        An iterator of steps, each with this rank's batch: a batch of the stream's structure whose clips have the shape
-        ``step.shape``.
+        An iterator of steps, each with this rank's batch, which has the structure of the stream's and clips of the
+        shape ``step.shape``.
 
     Raises:
         PlanError: If ``start`` is not in the plan, or a batch is smaller than the number of ranks.

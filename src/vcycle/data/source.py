@@ -93,7 +93,7 @@ class FrameSource(Protocol):
             out: Where to write the pixels, if given: uint8 ``(T, height, width, 3)``, contiguous, not initialised.
 
         Returns:
-            The frames in the requested order, uint8 ``(T, height, width, 3)``: ``out``, if it is given.
+            The frames in the requested order, uint8 ``(T, height, width, 3)``; this is ``out`` if it is given.
         """
         ...
 
