@@ -96,7 +96,7 @@ def _kind(annotation: Any, metadata: Any = ()) -> str:
 
 def _plural(kind: str) -> str:
     word, comma, rest = kind.partition(",")
-    return kind if word == "string" else f"{word}s{comma}{rest}"
+    return f"{word}s{comma}{rest}"
 
 
 def _limits(metadata: Any) -> str:

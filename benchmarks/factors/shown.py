@@ -139,9 +139,6 @@ def sentences() -> dict[str, list[str]]:
             f"the cascade of 1.5 lengths was {_points(MUON_LONGER, MUON_HALF)} points from its control of half a "
             "length",
             f"{_points(MUON_CONTROL, CONTROL)} points to the control, {_points(MUON, OWN)} to the cascade",
-            "on the phrases, the cascade of 1.5 lengths with AdamW was "
-            f"{_points(LONGER, MUON_CONTROL, phrases)} points from the control with Muon at "
-            f"{_faster(LONGER, MUON_CONTROL, phrases)}",
         ],
         "benchmarks/factors/README.md": [
             f"Muon in place of AdamW is worth {_points(MUON, OWN)} points to the cascade, and "

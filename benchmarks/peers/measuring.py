@@ -192,15 +192,18 @@ def _packages(names: Sequence[str]) -> dict[str, str]:
 
 
 def _prepare(study: Study, asked: Asked, out: Path) -> None:
-    """Prepare the videos unless it has been done, and note what it took."""
-    if any(line["kind"] == "prepared" for line in _lines(out)):
+    """Prepare the videos unless it has been done in this folder, and note what it took the first time."""
+    done = asked.work / "prepared"
+    if done.exists():
         return
     command = study.prepare(asked)
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run([sys.executable, "-m", "vcycle", "prepare", *command], check=True, stdout=sys.stderr)
     after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    _write(out, {"kind": "prepared", "cpu_seconds": cpu, "wall": wall}, asked)
+    if not any(line["kind"] == "prepared" for line in _lines(out)):
+        _write(out, {"kind": "prepared", "cpu_seconds": cpu, "wall": wall}, asked)
+    done.touch()
 
 
 def _turns(study: Study, asked: Asked, out: Path, names: Sequence[str], count: int) -> None:

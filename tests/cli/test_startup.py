@@ -102,9 +102,13 @@ def test_ctrl_c_in_training_saves_says_how_to_go_on_and_ends_with_130(videos, he
         env=ENVIRONMENT,
     )
     log = here / "runs/x/log.jsonl"
-    wait_until(lambda: training.poll() is not None or (log.exists() and '"step"' in log.read_text()))
-    os.killpg(training.pid, signal.SIGINT)
-    _, err = training.communicate()
+    try:
+        wait_until(lambda: training.poll() is not None or (log.exists() and '"step"' in log.read_text()))
+        os.killpg(training.pid, signal.SIGINT)
+        _, err = training.communicate()
+    finally:
+        if training.poll() is None:
+            os.killpg(training.pid, signal.SIGKILL)
     assert training.returncode == 130, err
     assert "SIGINT: finishing and saving the current step; Ctrl-C again stops at once" in err or "stopped after" in err
     assert err.splitlines()[-1] == "interrupted; resume with `vcycle train runs/x --resume`"

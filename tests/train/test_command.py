@@ -132,7 +132,9 @@ def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(
     os.killpg(agent.process.pid, signal.SIGINT)
     # Before torchrun has sent it on to all, a further signal would be the first that they get.
     wait_until(lambda: agent.errors.read_text().count("closing signal SIGINT") == 2, agent.errors.read_text)
-    time.sleep(1)  # it says so, and then sends it
+    for _ in range(50):  # it says so, and then sends it
+        if FINISHING not in agent.errors.read_text():
+            time.sleep(0.1)
     wait_for_message(agent, FINISHING, ranks)
     os.killpg(agent.process.pid, signal.SIGINT)
     _, said = ended(agent, ranks)

@@ -80,7 +80,7 @@ def warn_of_workers(recipe: "RecipeBase") -> None:
     from vcycle.utils.cores import cores
     from vcycle.utils.ranks import launched_here
 
-    local = launched_here()
+    local = launched_here(1)
     here = max(1, cores() // local)
     if recipe.data.workers > here:
         there = "is 1 processor core" if here == 1 else f"are {here} processor cores"

@@ -147,6 +147,6 @@ def check_steps(plan: Sized, start: Any, stop: Any) -> None:
 
 def _public(kind: type) -> str:
     """The name by which users know a class, vcycle's or torch's."""
-    top, inner, *_ = kind.__module__.split(".")
+    top, *inner = kind.__module__.split(".")
     is_short = top == "vcycle" and kind.__name__ in sys.modules[top].__all__
-    return f"{top}.{kind.__name__}" if is_short else f"{top}.{inner}.{kind.__name__}"
+    return ".".join([top, *([] if is_short else inner[:1]), kind.__name__])

@@ -356,7 +356,7 @@ class Plan(Sequence[Step]):
         Raises:
             PlanError: if it is no whole number.
         """
-        check_index("step", step)
+        step = _whole("step", step)
         totals = dict.fromkeys(self.shapes, 0)
         for part in self._parts:
             for cell, count in part.counts(min(max(0, step - part.first_step), part.stage.steps)):

@@ -51,7 +51,8 @@ class Loop:
     """Steps done at the last checkpoint."""
     _clock: Clock = field(init=False)
     _waiting: Waiting = field(init=False)
-    _waiting_told: bool = field(init=False, default=False)
+    _advised: set[str] = field(init=False, default_factory=set)
+    """Advice on waiting for data that was given."""
 
     @property
     def plan(self) -> Plan:
@@ -70,7 +71,7 @@ class Loop:
             self.state.totals,
             self.plan,
             workers=self.config.loading.workers,
-            local_ranks=launched_here(self.ranks.world),
+            local_ranks=launched_here(1),
             on_slow=self._report_waiting,
         )
         self.state.model.train()
@@ -180,11 +181,11 @@ class Loop:
         self._saved = done
 
     def _report_waiting(self, step: Step, wait: str, advice: str) -> None:
-        """Log a stage that waits for data. Only the first is a message: the others wait for the same reason."""
+        """Log a stage that waits for data. It is a message too if its cause and remedy are new."""
         self.log.slow_data(step, wait, advice)
-        if not self._waiting_told:
+        if advice not in self._advised:
             self.callbacks.on_message(f"{wait}: {advice}")
-        self._waiting_told = True
+        self._advised.add(advice)
 
     def _result(self) -> TrainResult:
         totals = self.state.totals

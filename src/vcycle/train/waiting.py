@@ -90,7 +90,7 @@ def cause_and_remedy(
         waited: The part of it spent waiting for data.
         workers: Number of data workers.
         cores: Cores that this process may use: its share of them, where several ranks share a machine.
-        idle: How many of them nobody uses, neither other programs nor the workers; None if unknown.
+        idle: How many of them are idle while this process waits; None if unknown.
     """
     most = cores if idle is None else min(cores, workers + round(idle))
     if workers == 0:
