@@ -1,12 +1,11 @@
 """Freezing for fine-tuning: what stays as it is stays so, whatever is done with the model."""
 
 import copy
-import multiprocessing
 import pickle
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from vcycle.errors import RecipeError
 from vcycle.nn import apply, convert_batchnorm, freeze, revert_batchnorm
@@ -134,31 +133,21 @@ def test_a_batchnorm_without_running_statistics_keeps_its_weights_alone():
     assert not model[0].weight.requires_grad
 
 
-def _rank(rank, folder, what, results):
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
+def _rank(rank, world, what):
     model = freeze(small(), what).train()
     parallel = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.1)
     for _ in range(3):
-        parallel(CLIPS[rank::2]).square().mean().backward()
+        parallel(CLIPS[rank::world]).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    results.put([value.tolist() for value in model.state_dict().values()])
-    distributed.barrier()
-    distributed.destroy_process_group()
+    return [value.tolist() for value in model.state_dict().values()]
 
 
 @pytest.mark.forked
 @pytest.mark.parametrize("what", ["batchnorm", "backbone"])
-def test_ranks_that_train_what_is_not_frozen_agree_with_one_process(what, tmp_path):
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    ranks = [context.Process(target=_rank, args=(rank, tmp_path, what, results)) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    first, second = (results.get() for _ in ranks)
-    for process in ranks:
-        process.join()
+def test_ranks_that_train_what_is_not_frozen_agree_with_one_process(what, on_ranks):
+    first, second = on_ranks(2, _rank, what)
     assert first == second
     alone = freeze(small(), what).train()
     optimizer = torch.optim.SGD([p for p in alone.parameters() if p.requires_grad], lr=0.1)

@@ -23,22 +23,6 @@ def command(training, folder, *options):
     return "train", str(training.file), f"data={training.recipe.data.path}", *LONG, *options, "--out", str(folder)
 
 
-@pytest.fixture
-def wait_for_steps(wait_until):
-    """Waits until a run has logged so many steps."""
-
-    def wait(started, folder, steps):
-        log = RunFolder(folder).log
-
-        def logged():
-            assert started.process.is_alive(), started.errors.read_text()
-            return log.exists() and log.read_bytes().count(b'"event": "step"') >= steps
-
-        wait_until(logged, started.errors.read_text)
-
-    return wait
-
-
 def wake(pids):
     """Let processes hear of a signal that arrived just before a call blocked, which they do when the call returns.
 
@@ -85,7 +69,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(
 ):
     folder = tmp_path / "run"
     first = vcycle_beside(*command(training, folder, "run.save_every=100000"))
-    wait_for_steps(first, folder, 10)
+    wait_for_steps(first.process, folder, 10, first.errors.read_text)
     os.kill(first.process.pid, signal.SIGSTOP)  # so that it leaves the processor to the second
     second = vcycle(*command(training, folder, "--resume"))
     assert second.code == 2
@@ -106,7 +90,7 @@ def test_signals_to_the_command_and_a_second_one_in_its_folder(
     # What it saves next is a pipe that nobody reads: there the first Ctrl-C waits, and the second does not.
     os.mkfifo(RunFolder(folder).checkpoints / f"step-{step + 1:09d}.pt.partial")
     second = vcycle_beside(*command(training, folder, "run.save_every=1", "--resume"))
-    wait_for_steps(second, folder, step + 1)
+    wait_for_steps(second.process, folder, step + 1, second.errors.read_text)
     os.kill(second.process.pid, signal.SIGINT)
     wait_for_message(second, FINISHING, [second.process.pid])
     os.kill(second.process.pid, signal.SIGINT)
@@ -124,10 +108,10 @@ def test_ctrl_c_twice_ends_all_processes_of_torchrun_at_once(
     folder = tmp_path / "run"
     arguments = ["-m", "vcycle", *command(training, folder, "run.save_every=100")]
     agent = beside(lambda: torchrun(["--standalone", "--nproc-per-node=2", *arguments]))
-    wait_for_steps(agent, folder, 1)
+    wait_for_steps(agent.process, folder, 1, agent.errors.read_text)
     # The first process is to wait for the reader of a pipe, the second one for the first.
     os.mkfifo(RunFolder(folder).checkpoints / "step-000000100.pt.partial")
-    wait_for_steps(agent, folder, 100)
+    wait_for_steps(agent.process, folder, 100, agent.errors.read_text)
     ranks = children(agent.process.pid)
     os.killpg(agent.process.pid, signal.SIGINT)
     # Before torchrun has sent it on to all, a further signal would be the first that they get.

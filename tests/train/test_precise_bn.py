@@ -1,10 +1,8 @@
 """Precise BatchNorm against its definition, over batches, ranks and resumed runs."""
 
-import multiprocessing
-
 import pytest
 import torch
-from torch import distributed, nn
+from torch import nn
 
 from vcycle.nn import convert_batchnorm, set_bn_batch
 from vcycle.nn.freezing import freeze
@@ -135,26 +133,16 @@ def test_a_layer_that_is_used_twice_counts_both_and_an_unused_one_stays():
     assert torch.equal(unused.running_var, torch.ones(2))
 
 
-def _rank(rank, world, folder, results):
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
+def _rank(rank, world):
     model = convert_batchnorm(TwoInputs(), 2)
     recompute_statistics(model, BATCHES[rank::world], forward_of(model))
-    results.put((rank, [value.tolist() for value in model.buffers()]))
-    distributed.barrier()
-    distributed.destroy_process_group()
+    return [value.tolist() for value in model.buffers()]
 
 
 @pytest.mark.forked
 @pytest.mark.parametrize("world", [2, 5])  # of 5 ranks, one has no batch at all
-def test_ranks_merge_to_the_statistics_of_one_process(world, tmp_path):
-    context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    ranks = [context.Process(target=_rank, args=(rank, world, tmp_path, results)) for rank in range(world)]
-    for process in ranks:
-        process.start()
-    found = dict(results.get() for _ in ranks)
-    for process in ranks:
-        process.join()
+def test_ranks_merge_to_the_statistics_of_one_process(world, on_ranks):
+    found = on_ranks(world, _rank)
     alone = convert_batchnorm(TwoInputs(), 2)
     recompute_statistics(alone, BATCHES, forward_of(alone))
     for rank in range(world):

@@ -162,22 +162,6 @@ def command(training, folder, *options):
     return "train", str(training.file), f"data={training.recipe.data.path}", *options, "--out", str(folder)
 
 
-@pytest.fixture
-def wait_for_steps(wait_until):
-    """Waits until a run has logged a number of steps: at any moment after, the test may strike."""
-
-    def wait(process, folder, steps):
-        log = RunFolder(folder).log
-
-        def logged():
-            assert process.is_alive()
-            return log.exists() and log.read_bytes().count(b'"event": "step"') >= steps
-
-        wait_until(logged, every=0.005)
-
-    return wait
-
-
 def wait_to_be_killed(report):
     """At its last step a run waits: however late the test strikes, it has not ended."""
     while report.step.index == 28:
@@ -194,7 +178,7 @@ def test_killed_from_outside_at_any_moment_again_and_again_it_is_the_same_run(
             target=training.run, args=(tmp_path,), kwargs={"resume": True, "on_step": wait_to_be_killed}
         )
         process.start()
-        wait_for_steps(process, tmp_path, steps)
+        wait_for_steps(process, tmp_path, steps, every=0.005)
         time.sleep(moments.uniform(0, 0.05))
         process.kill()
         process.join()
@@ -218,7 +202,7 @@ def test_the_command_survives_kill_minus_nine_and_goes_on_without_its_workers(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", held)
         process, _ = vcycle_beside(*command(training, folder, "data.workers=2"))
-    wait_for_steps(process, folder, 3)
+    wait_for_steps(process, folder, 3, every=0.005)
     os.killpg(process.pid, signal.SIGKILL)
     process.join()
     assert process.exitcode == -signal.SIGKILL
