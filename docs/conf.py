@@ -63,9 +63,9 @@ def _readable(_: Any, what: str, name: str, found: Any, options: Any, taken: str
     """Signatures as one writes them: short names, and `...` for defaults that are objects or long."""
     if taken is None:
         return None
-    if taken.startswith("(*args"):  # of a protocol, or of a base class that is not installed here
+    if what == "class" and taken.startswith("(*args"):  # of a protocol, or of a base class that is not installed here
         own = vars(found).get("__init__")
-        if what != "class" or own is None or getattr(found, "_is_protocol", False):
+        if own is None or getattr(found, "_is_protocol", False):
             return "", given
         _, *others = inspect.signature(own).parameters.values()
         taken = str(inspect.Signature(others))

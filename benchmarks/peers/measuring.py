@@ -38,6 +38,7 @@ from vcycle.train.callbacks import Callbacks
 from vcycle.train.environment import environment
 from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 __all__ = ["Arm", "Asked", "Job", "Study", "command_line", "vcycle"]
 
@@ -201,14 +202,14 @@ def _prepare(study: Study, asked: Asked, out: Path) -> None:
     subprocess.run([sys.executable, "-m", "vcycle", "prepare", *command], check=True, stdout=sys.stderr)
     after, wall = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter() - began
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    if not any(line["kind"] == "prepared" for line in _lines(out)):
+    if not any(line["kind"] == "prepared" for line in JsonLines(out).read()):
         _write(out, {"kind": "prepared", "cpu_seconds": cpu, "wall": wall}, asked)
     done.touch()
 
 
 def _turns(study: Study, asked: Asked, out: Path, names: Sequence[str], count: int) -> None:
     """Measure a part of each of these arms, as often as asked for; every other turn backwards."""
-    measured = [line["arm"] for line in _lines(out) if line["kind"] == "turn" and line["arm"] in names]
+    measured = [line["arm"] for line in JsonLines(out).read() if line["kind"] == "turn" and line["arm"] in names]
     done = min(measured.count(name) for name in names)
     if len(measured) != done * len(names):
         raise SystemExit(f"{out}: turn {done} was interrupted: remove its lines")
@@ -238,7 +239,9 @@ def _trainings(study: Study, asked: Asked, out: Path, names: Sequence[str]) -> N
     _prepare(study, asked, out)
     for name in names:
         seed = load_recipe(asked.recipe, asked.of(study.arms[name])).run.seed
-        if any(line["kind"] == "training" and (line["arm"], line["seed"]) == (name, seed) for line in _lines(out)):
+        if any(
+            line["kind"] == "training" and (line["arm"], line["seed"]) == (name, seed) for line in JsonLines(out).read()
+        ):
             continue
         process = Process(_run_arm, study, asked, name, asked.folder("full", name), None)
         spent = process.go(process.about["steps"], last=True)
@@ -246,18 +249,13 @@ def _trainings(study: Study, asked: Asked, out: Path, names: Sequence[str]) -> N
         _write(out, line, asked)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of results; none if there is no file."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-
-
 def _write(out: Path, line: dict[str, Any], asked: Asked) -> None:
     """Add a line to the results, and show it."""
     kept = [each for each in asked.overrides if not each.startswith("data=")]
     line |= {"recipe": asked.recipe, "overrides": kept, "load": [round(each, 2) for each in os.getloadavg()]}
     line = {key: round(each, 4) if isinstance(each, float) else each for key, each in line.items()}
-    with out.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    with JsonLines(out) as file:
+        file.write(**line)
     print(json.dumps({key: each for key, each in line.items() if key != "environment"}), file=sys.stderr, flush=True)
 
 

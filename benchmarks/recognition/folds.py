@@ -39,6 +39,7 @@ from vcycle.tasks.recipes import load_recipe
 from vcycle.tasks.recognition import Scores
 from vcycle.train.callbacks import Callbacks
 from vcycle.train.run import RunFolder
+from vcycle.utils.jsonl import JsonLines
 
 LISTS = ("train.csv", "val.csv", "test.csv")
 
@@ -216,7 +217,7 @@ def tested_by(model: nn.Module, experiment: Experiment) -> dict[str, Any]:
 
 def read(results: Path) -> list[dict[str, Any]]:
     """The trainings so far."""
-    return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()] if results.exists() else []
+    return list(JsonLines(results).read())
 
 
 def lines_of(runs: list[dict[str, Any]], timed: list[dict[str, Any]]) -> Iterator[str]:

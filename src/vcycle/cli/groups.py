@@ -1,4 +1,4 @@
-"""Classes of commands and groups: of all, and of groups whose main command takes a recipe.
+"""Commands whose help keeps names whole, and groups whose main command takes a recipe.
 
 `vcycle bench RECIPE` stands beside `vcycle bench data`.
 """
@@ -19,22 +19,21 @@ _HYPHEN = "\u2011"
 """Stands for a hyphen where lines are broken: no line is broken at it."""
 
 
-class Command(TyperCommand):
-    """A command whose help has every name on one line: `--batch-size` or `torch-export` is not broken at a hyphen."""
+class _WholeNames:
+    """Help that has every name on one line: `--batch-size` or `torch-export` is not broken at a hyphen."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the help."""
         with _whole_names(formatter):
-            super().format_help(ctx, formatter)
+            super().format_help(ctx, formatter)  # type: ignore[misc]
 
 
-class Group(TyperGroup):
-    """A group of commands whose help has every name on one line, as `Command`."""
+class Command(_WholeNames, TyperCommand):
+    """A command."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the help."""
-        with _whole_names(formatter):
-            super().format_help(ctx, formatter)
+
+class Group(_WholeNames, TyperGroup):
+    """A group of commands."""
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from vcycle.config.recipe import RecipeBase
     from vcycle.report.page.runs import RunData, ShownEvaluation
     from vcycle.report.page.studies import Study
-    from vcycle.tasks.base import Measure
+    from vcycle.tasks.base import Measure, Splits
 
 __all__ = ["report"]
 
@@ -240,6 +241,12 @@ def _shown(
     from vcycle.tasks.base import tasks
 
     task = tasks[recipe.task]
+
+    @cache
+    def present() -> "tuple[RecipeBase, Splits[Any]]":
+        found = _with_present_data(recipe, folder.parent)
+        return found, Experiment(found, folder.parent).splits
+
     for evaluation in evaluations:
         try:
             details = task.details(evaluation)
@@ -250,9 +257,7 @@ def _shown(
         frames = {}
         if items and clips:
             try:
-                present = _with_present_data(recipe, folder.parent)
-                splits, split = Experiment(present, folder.parent).splits, str(evaluation["split"])
-                frames = dict(task.frames(present, splits, split, items, count=_FRAMES, side=_SIDE))
+                frames = dict(task.frames(*present(), str(evaluation["split"]), items, count=_FRAMES, side=_SIDE))
             except (VcycleError, OSError) as error:
                 message(f"{folder}: no frames of the worst mistakes: {error}")
         if details:

@@ -45,14 +45,10 @@ def launched_world() -> int:
     return int(said)
 
 
-def launched_here(world: int | None = None) -> int:
-    """Number of these processes on this machine (``LOCAL_WORLD_SIZE``).
-
-    Args:
-        world: The number of processes, where that variable is missing; by default `launched_world`.
-    """
+def launched_here(unknown: int) -> int:
+    """Number of these processes on this machine (``LOCAL_WORLD_SIZE``), or `unknown` where that variable is missing."""
     said = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return int(said) if said.isdecimal() and int(said) else world or launched_world()
+    return int(said) if said.isdecimal() and int(said) else unknown
 
 
 def _found() -> tuple[int, int]:
