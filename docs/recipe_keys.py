@@ -41,7 +41,7 @@ def _tables(recipe: type[BaseModel]) -> str:
         title = f"`{name}`" if name else "Top level"
         about = "" if not name else f"\n{_joined(section.__doc__)}\n"
         rows = "\n".join(_row(key, field) for key, field in _keys(section) if _section_of(field) is None)
-        table = f"\n| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n" if rows else ""
+        table = f"\n| key | meaning | value | default |\n|---|---|---|---|\n{rows}\n" if rows else ""
         parts.append(f"### {title}\n{about}{table}")
     return "\n".join(parts)
 
@@ -68,7 +68,7 @@ def _section_of(field: FieldInfo) -> type[BaseModel] | None:
 
 def _row(key: str, field: FieldInfo) -> str:
     default = "**required**" if field.is_required() else _value(field.get_default(call_default_factory=True))
-    return f"| `{key}` | {_kind(field.annotation, field.metadata)} | {default} | {_joined(field.description)} |"
+    return f"| `{key}` | {_joined(field.description)} | {_kind(field.annotation, field.metadata)} | {default} |"
 
 
 def _kind(annotation: Any, metadata: Any = ()) -> str:

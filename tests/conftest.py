@@ -246,6 +246,24 @@ def wait_until() -> Callable[..., None]:
 
 
 @pytest.fixture
+def wait_for_steps(wait_until: Callable[..., None]) -> Callable[..., None]:
+    """Waits until the run of a process has logged so many steps: at any moment after, the test may strike."""
+
+    def wait(process: Any, folder: Path, steps: int, said: Callable[[], str] = str, *, every: float = 0.02) -> None:
+        from vcycle.train.run import RunFolder
+
+        log = RunFolder(folder).log
+
+        def logged() -> bool:
+            assert process.is_alive(), said()
+            return log.exists() and log.read_bytes().count(b'"event": "step"') >= steps
+
+        wait_until(logged, said, every=every)
+
+    return wait
+
+
+@pytest.fixture
 def children() -> Callable[[int], list[int]]:
     """Lists the children of a process that live, without those that were there when the test began."""
 

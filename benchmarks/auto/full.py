@@ -16,7 +16,7 @@ from statistics import mean
 from typing import Any
 
 from vcycle.bench.auto.candidates import Candidate
-from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
+from vcycle.bench.runs import Arm, ArmRun, Failure, in_turn, train_all
 from vcycle.bench.statistics import clip_interval
 from vcycle.bench.study import run_key, train_arm
 from vcycle.config.recipe import RecipeBase
@@ -86,7 +86,7 @@ def train_full(
     def tell(run: ArmRun | Failure) -> None:
         print(run.arm, run.seed, run.test if isinstance(run, ArmRun) else run.failed, flush=True)
 
-    train_all(arms, seeds=seeds, results=out, train=train, on_run=tell)
+    train_all(arms, seeds=seeds, results=out, train=in_turn(train), on_run=tell)
 
 
 def table(search: Mapping[str, Any], runs: Sequence[Row]) -> None:

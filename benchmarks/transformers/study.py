@@ -81,7 +81,7 @@ def train_study(
     file: Path, overrides: Sequence[str], seeds: Sequence[int], work: Path, out: Path, only: Sequence[str]
 ) -> None:
     """Train every arm with every seed, seed by seed."""
-    from vcycle.bench.runs import Arm, train_all
+    from vcycle.bench.runs import Arm, in_turn, train_all
     from vcycle.bench.study import run_key, train_arm
     from vcycle.runs.experiment import Experiment
     from vcycle.runs.train import probe_plans
@@ -102,7 +102,7 @@ def train_study(
             run.arm, run.seed, getattr(run, "failed", None) or f"{run.test:.3f} in {run.cpu_seconds:.0f} s", flush=True
         )
 
-    train_all(arms, seeds=seeds, results=out, train=train, on_run=tell)
+    train_all(arms, seeds=seeds, results=out, train=in_turn(train), on_run=tell)
 
 
 def measure_steps(file: Path, out: Path) -> None:
@@ -185,9 +185,9 @@ def tables(name: str, runs: Runs, steps: Mapping[str, Any]) -> dict[str, str]:
 
 
 SHAPES = ("clip", "voxels", "FLOPs", "of which attention", "batch", "step", "per clip", "realised")
-ACCURACY = ("arm", "length", "updates", "FLOPs", "processor time", "validation", "test", "seeds")
-LOSSES = ("arm", "stage", "first 20 steps", "last 20 steps")
-DIFFERENCES = ("arm", "against", "difference in points (95 %)", "time")
+ACCURACY = ("plan", "length", "updates", "FLOPs", "processor time", "validation", "test", "seeds")
+LOSSES = ("plan", "stage", "first 20 steps", "last 20 steps")
+DIFFERENCES = ("plan", "against", "difference in points (95 %)", "time")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

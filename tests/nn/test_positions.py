@@ -363,7 +363,7 @@ def check_against_a_model_built_small(name, state, model, small):
 
 
 def resampled(table, old, new):
-    """Linear resampling of a table (N, D), one axis at a time, by its definition (half-pixel centres, edges held)."""
+    """Linear resampling of a table (N, D), one axis at a time, by its definition (half-pixel centers, edges held)."""
     lattice = table.reshape(*old, -1)
     for axis, (before, after) in enumerate(zip(old, new, strict=True)):
         rows = []

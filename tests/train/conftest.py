@@ -174,19 +174,3 @@ def record_of() -> Callable[[Path], dict[str, Any]]:
         }
 
     return record
-
-
-@pytest.fixture
-def wait_for_steps(wait_until: Callable[..., None]) -> Callable[..., None]:
-    """Waits until the run of a process has logged so many steps: at any moment after, the test may strike."""
-
-    def wait(process: Any, folder: Path, steps: int, said: Callable[[], str] = str, *, every: float = 0.02) -> None:
-        log = RunFolder(folder).log
-
-        def logged() -> bool:
-            assert process.is_alive(), said()
-            return log.exists() and log.read_bytes().count(b'"event": "step"') >= steps
-
-        wait_until(logged, said, every=every)
-
-    return wait

@@ -7,6 +7,7 @@ from typing import Any
 
 from vcycle.errors import VcycleError
 from vcycle.utils.atomic import atomic_text
+from vcycle.utils.locks import file_lock
 from vcycle.utils.reading import read_text
 
 __all__ = ["differences", "note_environment", "read_environments"]
@@ -35,7 +36,7 @@ def differences(known: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
 
 
 def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str], None]) -> None:
-    """Record the environment of a training, and report a difference from earlier ones.
+    """Record the environment of a training, and report a difference from earlier ones; several processes may.
 
     Args:
         file: JSON list of recorded environments.
@@ -45,10 +46,11 @@ def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str
     Raises:
         VcycleError: if the file is something else, or cannot be written.
     """
-    known = read_environments(file)
-    if here in known:
-        return
-    if known:
-        changed = ", ".join(differences(known[-1], here))
-        on_message(f"this study's earlier runs used another environment: {changed}; times may not compare")
-    atomic_text(file, json.dumps([*known, here], indent=1) + "\n")
+    with file_lock(file.with_suffix(".lock")):
+        known = read_environments(file)
+        if here in known:
+            return
+        if known:
+            changed = ", ".join(differences(known[-1], here))
+            on_message(f"this study's earlier runs used another environment: {changed}; times may not compare")
+        atomic_text(file, json.dumps([*known, here], indent=1) + "\n")

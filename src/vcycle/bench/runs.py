@@ -4,7 +4,7 @@ Arms alternate seed by seed, so that a drift in machine speed affects all of the
 finished runs are read from the results file.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ from vcycle.plan import Plan
 from vcycle.tasks.plans import CONSTANT, CONTROL
 from vcycle.utils.jsonl import JsonLines
 
-__all__ = ["Arm", "ArmRun", "Failure", "train_all"]
+__all__ = ["FATAL", "Arm", "ArmRun", "Failure", "attempt", "in_turn", "train_all"]
+
+FATAL = (RecipeError, PlanError, CheckpointError)
+"""Errors that end a study, as they would meet its other trainings too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +91,32 @@ class Failure:
     """The reason, in one line."""
 
 
+def attempt(arm: Arm, seed: int, train: Callable[[Arm, int], ArmRun]) -> ArmRun | Failure:
+    """Train an arm with a seed; an error that meets this training alone is its `Failure`."""
+    try:
+        return train(arm, seed)
+    except FATAL:
+        raise
+    except VcycleError as error:
+        return Failure(arm=arm.name, seed=seed, key=arm.key, failed=str(error))
+
+
+def in_turn(train: Callable[[Arm, int], ArmRun]) -> Callable[[Sequence[tuple[Arm, int]]], Iterator[ArmRun | Failure]]:
+    """How `train_all` trains one after another."""
+
+    def each(wanted: Sequence[tuple[Arm, int]]) -> Iterator[ArmRun | Failure]:
+        for arm, seed in wanted:
+            yield attempt(arm, seed, train)
+
+    return each
+
+
 def train_all(
     arms: Sequence[Arm],
     *,
     seeds: Sequence[int],
     results: Path,
-    train: Callable[[Arm, int], ArmRun],
+    train: Callable[[Sequence[tuple[Arm, int]]], Iterable[ArmRun | Failure]],
     outdated: Callable[[ArmRun], bool] = lambda _: False,
     on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
 ) -> tuple[list[ArmRun], list[Failure]]:
@@ -103,7 +126,7 @@ def train_all(
         arms: The arms to compare.
         seeds: Seeds, shared by all arms.
         results: JSON Lines file with one line per ended run; failed runs are retried.
-        train: Trains an arm with a seed.
+        train: Trains each given arm with its seed, and yields what becomes of them in any order.
         outdated: Whether a run of the results file was measured otherwise than runs are now; it is then trained again,
             and its new line counts.
         on_run: Called with each run when it ends.
@@ -118,35 +141,26 @@ def train_all(
     names = [a.name for a in arms]
     if not arms or len(set(names)) != len(names):
         raise RecipeError(f"arms to compare are {names}: at least one is needed, each once")
-    runs: list[ArmRun] = []
-    failures: list[Failure] = []
+    wanted = [(arm, seed) for seed in seeds for arm in arms]
     with JsonLines(results) as file:
         file.keep({})
         done = {(r.arm, r.seed, r.key): r for line in file.read() if (r := _run_of(line, results)) is not None}
-        for seed in seeds:
-            for arm in arms:
-                found: ArmRun | Failure | None = done.get((arm.name, seed, arm.key))
-                if found is None or (isinstance(found, ArmRun) and outdated(found)):
-                    found = _ended(arm, seed, train)
-                    file.write(**asdict(found))
-                    on_run(found)
-                if isinstance(found, ArmRun):
-                    runs.append(found)
-                else:
-                    failures.append(found)
+        ended: dict[tuple[str, int, str], ArmRun | Failure] = {
+            key: done[key]
+            for arm, seed in wanted
+            if (key := (arm.name, seed, arm.key)) in done and not outdated(done[key])
+        }
+        missing = [(arm, seed) for arm, seed in wanted if (arm.name, seed, arm.key) not in ended]
+        for found in train(missing) if missing else ():
+            file.write(**asdict(found))
+            on_run(found)
+            ended[found.arm, found.seed, found.key] = found
+    every = [ended[arm.name, seed, arm.key] for arm, seed in wanted]
+    runs = [found for found in every if isinstance(found, ArmRun)]
+    failures = [found for found in every if isinstance(found, Failure)]
     if not runs:
         raise VcycleError(f"every training failed; {failures[0].arm}, seed {failures[0].seed}: {failures[0].failed}")
     return runs, failures
-
-
-def _ended(arm: Arm, seed: int, train: Callable[[Arm, int], ArmRun]) -> ArmRun | Failure:
-    """Train one run; turn an error into a `Failure` unless it would affect all runs."""
-    try:
-        return train(arm, seed)
-    except (RecipeError, PlanError, CheckpointError):
-        raise
-    except VcycleError as error:
-        return Failure(arm=arm.name, seed=seed, key=arm.key, failed=str(error))
 
 
 def _run_of(data: dict[str, Any], source: Path) -> ArmRun | None:

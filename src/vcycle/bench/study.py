@@ -3,14 +3,16 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vcycle.bench.compare import Comparison, Untimed
 from vcycle.bench.environment import differences, note_environment, read_environments
-from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
+from vcycle.bench.jobs import Jobs, Tell, train_at_once
+from vcycle.bench.runs import Arm, ArmRun, Failure, in_turn, train_all
 from vcycle.bench.statistics import mean
 from vcycle.bench.steps.turns import Effort, StepTimes, kept, time_steps
 from vcycle.bench.steps.workload import workload_of
@@ -35,6 +37,7 @@ from vcycle.train.lock import training_lock
 from vcycle.train.micro_batching import MicroBatchRecord
 from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
+from vcycle.train.threads import use_threads
 from vcycle.utils.folders import make_folder
 
 if TYPE_CHECKING:
@@ -51,6 +54,9 @@ _SHARE = 0.1
 """Time of these turns, as a share of the trainings, each as long as the fastest: other programs only lengthen them."""
 _LONGEST_TURN = 1.0
 """Seconds."""
+_TOLD = 20
+"""How often a training in a process of its own tells of its steps."""
+_LEFT_OUT = "left_out.json"
 
 
 def arm_names(plans: Sequence[str]) -> list[str]:
@@ -75,6 +81,7 @@ def compare_plans(
     out: Path,
     margin: float | None = None,
     target: float | None = None,
+    jobs: int = 1,
     on_progress: Callable[[str, int, int], None] = lambda *_: None,
     on_start: Callable[[Arm, int], None] = lambda *_: None,
     on_step: "Callable[[StepReport], None]" = lambda _: None,
@@ -90,9 +97,11 @@ def compare_plans(
         out: Folder for videos, caches, runs and results.
         margin: Non-inferiority margin, in the measure's scale; by default the measure's.
         target: Validation target, in the same scale; by default the final value of the constant shape.
-        on_progress: Called during work before training with its name, the amount done and the total.
+        jobs: Trainings at a time, each in a process of its own with its GPU or its share of the cores.
+        on_progress: Called during other work with its name, the amount done and the total, and with the steps of all
+            trainings where there are several at a time.
         on_start: Called with the arm and seed when a training starts.
-        on_step: Called after every step.
+        on_step: Called after every step, where there is one training at a time.
         on_run: Called with every run when it ends.
         on_message: Called with messages for the user, each once for all seeds.
 
@@ -105,9 +114,8 @@ def compare_plans(
     task = tasks[recipe.task]
     check_names(task.plans, plans)  # fail before reading or generating data
     on_message = warn_once(on_message)
-    experiment = Experiment(recipe, out, on_progress=on_progress, on_message=on_message)
-    left_out = out / "left_out.json"
-    experiment.leave_out(left_out_in(left_out, experiment.splits.train))
+    split_up = Jobs.of(jobs, recipe)
+    experiment = _experiment(recipe, out, on_progress=on_progress, on_message=on_message)
     measure = task.measure(recipe)
     arms = []
     for name in arm_names(plans):
@@ -119,28 +127,46 @@ def compare_plans(
         on_message(note)
     probe_plans(recipe, len(experiment.classes), [arm.plan for arm in arms])  # of all, before hours of the first
     make_folder(out)
-    record_left_out(left_out, experiment.splits.train)
+    record_left_out(out / _LEFT_OUT, experiment.splits.train)
 
     callbacks = Callbacks(on_step=on_step, on_message=on_message, on_progress=on_progress)
     fresh = False
 
-    def train_one(arm: Arm, seed: int) -> ArmRun:
+    def ended(run: ArmRun | Failure) -> None:
         nonlocal fresh
+        fresh |= isinstance(run, ArmRun)  # a training that fails leaves nothing to time
+        on_run(run)
+
+    def train_one(arm: Arm, seed: int) -> ArmRun:
         on_start(arm, seed)
-        run = train_arm(experiment, arm, seed, out, recipe=_own(experiment, arm.name), callbacks=callbacks)
-        fresh = True  # a training that fails here leaves nothing to time
-        return run
+        own = _own(experiment, arm.name)
+        return train_arm(experiment, arm, seed, out, recipe=own, callbacks=callbacks)
+
+    def train_many(wanted: Sequence[tuple[Arm, int]]) -> Iterator[ArmRun | Failure]:
+        for split in SPLITS:
+            if split in experiment.splits:
+                experiment.dataset(split)  # a cache of frames is built once
+        return train_at_once(
+            wanted,
+            jobs=split_up,
+            trainer=partial(_trainer, recipe, out, split_up),
+            on_start=on_start,
+            on_progress=on_progress,
+            on_message=on_message,
+        )
 
     with training_lock(out, on_message):
         runs, failures = train_all(
             arms,
             seeds=seeds,
             results=out / "results.jsonl",
-            train=train_one,
+            train=in_turn(train_one) if jobs == 1 else train_many,
             outdated=outdated_in(experiment, out),
-            on_run=on_run,
+            on_run=ended,
         )
         environments = read_environments(out / "environments.json")
+        if jobs > 1 and fresh:  # timed with the threads of the trainings
+            use_threads(split_up.own(recipe).run.threads)
         steps = _times_of_steps(experiment, arms, runs, out, environments, fresh=fresh)
     return Comparison(
         measure=measure,
@@ -223,8 +249,27 @@ def _refuse_elsewhere(recipe: RecipeBase, environments: Sequence[Mapping[str, An
         raise VcycleError(f"the trainings ran on another machine ({', '.join(changed[-1])})")
 
 
+def _experiment(
+    recipe: RecipeBase,
+    out: Path,
+    *,
+    on_progress: Callable[[str, int, int], None] = lambda *_: None,
+    on_message: Callable[[str], None],
+) -> Experiment:
+    """The recipe's data in the folder of a study, without the items that the study leaves out."""
+    experiment = Experiment(recipe, out, on_progress=on_progress, on_message=on_message)
+    experiment.leave_out(left_out_in(out / _LEFT_OUT, experiment.splits.train))
+    return experiment
+
+
 def train_arm(
-    experiment: Experiment, arm: Arm, seed: int, out: Path, *, recipe: RecipeBase, callbacks: Callbacks
+    experiment: Experiment,
+    arm: Arm,
+    seed: int,
+    out: Path,
+    *,
+    recipe: RecipeBase,
+    callbacks: Callbacks,
 ) -> ArmRun:
     """Train one run of a study in its folder under `out`, or resume it, and test it if the data has a test split.
 
@@ -266,6 +311,30 @@ def train_arm(
         references={split: value for split, value in plain.items() if value is not None},
         data=_data(experiment),
     )
+
+
+def _trainer(recipe: RecipeBase, out: Path, jobs: Jobs, tell: Tell) -> Callable[[Arm, int], ArmRun]:
+    """What trains in a process of a study; its data is there, as the study's process has prepared it."""
+    say = partial(tell, "message")
+    experiment = _experiment(recipe, out, on_message=say)
+
+    def train_one(arm: Arm, seed: int) -> ArmRun:
+        every = max(1, len(arm.plan) // _TOLD)
+
+        def step(report: "StepReport") -> None:
+            if (taken := report.step.index + 1) % every == 0:
+                tell("step", taken)
+
+        return train_arm(
+            experiment,
+            arm,
+            seed,
+            out,
+            recipe=jobs.own(_own(experiment, arm.name)),
+            callbacks=Callbacks(on_step=step, on_message=say),
+        )
+
+    return train_one
 
 
 def outdated_in(experiment: Experiment, out: Path) -> Callable[[ArmRun], bool]:

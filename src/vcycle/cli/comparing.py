@@ -30,6 +30,12 @@ def compare(
             "[default: the final value of constant]"
         ),
     ] = None,
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=1, help="Trainings at a time, each with a GPU of its own or its share of the cores."
+        ),
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Train several plans over shared seeds and compare them.
@@ -46,4 +52,4 @@ def compare(
     chosen |= dict(text.split("=", 1) for text in overrides or () if text.startswith(own))
     plans, seeds = plan_names(chosen["plan"]), seed_range(chosen["seeds"])
     folder = out or Path("runs") / f"compare-{Path(recipe).stem}"
-    study(loaded, plans, seeds, folder, title=recipe, json=json, margin=margin, target=target)
+    study(loaded, plans, seeds, folder, title=recipe, json=json, margin=margin, target=target, jobs=jobs)

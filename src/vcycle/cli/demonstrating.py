@@ -30,6 +30,7 @@ def demo(
 
     The demo shows the speed-up of coarse-to-fine training on one task.
     """
+    from vcycle.bench.jobs import most_jobs
     from vcycle.cli.studies import study
     from vcycle.console.figures import optional_figures
     from vcycle.console.progress import progress
@@ -42,9 +43,17 @@ def demo(
     with progress() as bar:
         overrides = shown.make(folder, bar.count)
     recipe = load_recipe(shown.recipe, overrides)
-    count, title = seeds or shown.seeds, f"vcycle demo: {shown.about}"
+    count = seeds or shown.seeds
     found = study(
-        recipe, shown.plans, range(count), folder, title=title, json=json, margin=shown.margin, as_data=shown.as_data
+        recipe,
+        shown.plans,
+        range(count),
+        folder,
+        title=f"vcycle demo: {shown.about}",
+        json=json,
+        margin=shown.margin,
+        jobs=most_jobs(recipe, count * len(shown.plans)),
+        as_data=shown.as_data,
     )
     with optional_figures():
         shown.draw(_first_runs(folder, found), folder)

@@ -62,6 +62,7 @@ def study(
     json: bool,
     margin: float | None = None,
     target: float | None = None,
+    jobs: int = 1,
     as_data: Callable[[dict[str, Any]], dict[str, Any]] = dict,
 ) -> dict[str, Any]:
     """Train the plans, then print and save the comparison.
@@ -75,6 +76,7 @@ def study(
         json: Print one JSON object instead of a table.
         margin: Non-inferiority margin: the largest acceptable loss, in the unit of the measure's differences.
         target: Validation target, in the unit of the measure, or as a share.
+        jobs: Trainings at a time.
         as_data: Converts the comparison's data to the printed JSON object.
 
     Returns:
@@ -99,7 +101,7 @@ def study(
         def ended(run: "ArmRun | Failure") -> None:
             nonlocal fresh
             fresh += 1
-            tell_of_run(shown, run, measure)
+            tell_of_run(shown if jobs == 1 else None, run, measure)
 
         comparison = compare_plans(
             recipe,
@@ -108,8 +110,9 @@ def study(
             out=folder,
             margin=accepted,
             target=wanted,
+            jobs=jobs,
             on_progress=shown.count,
-            on_start=lambda arm, seed: shown.begin(f"{arm.name}, seed {seed}", arm.plan),
+            on_start=lambda arm, seed: shown.begin(f"{arm.name}, seed {seed}", arm.plan) if jobs == 1 else None,
             on_step=shown.step,
             on_run=ended,
             on_message=message,
@@ -151,11 +154,12 @@ def target_of(measure: "Measure", given: float | None) -> float | None:
     return value
 
 
-def tell_of_run(shown: Progress, run: "ArmRun | Failure", measure: "Measure") -> None:
-    """Print how a training of a study ended."""
+def tell_of_run(shown: Progress | None, run: "ArmRun | Failure", measure: "Measure") -> None:
+    """Print how a training of a study ended, and end its progress if that was shown."""
     from vcycle.bench.runs import ArmRun
 
-    shown.end()
+    if shown is not None:
+        shown.end()
     if isinstance(run, ArmRun):
         found = measure.text(run.val)
         message(f"{run.arm}, seed {run.seed}: {found} on validation after {run.seconds:.1f} s")

@@ -211,18 +211,18 @@ class _SharedNorm(torch.autograd.Function):
         sizes = [piece.clips for piece in ctx.own]
         axes = [axis for axis in range(x.dim()) if axis != 1]
         table = means.new_zeros((len(means), 2, x.shape[1]))
-        centred, grads = [], []
+        centered, grads = [], []
         for piece, part, grad_part in zip(ctx.own, torch.split(x, sizes), torch.split(grad, sizes), strict=True):
             normal = (part.to(means.dtype) - _channels(means[piece.block], x)) * _channels(inverse_stds[piece.block], x)
             grad_part = grad_part.to(means.dtype)
             table[piece.block, 0] += grad_part.sum(axes)
             table[piece.block, 1] += (grad_part * normal).sum(axes)
-            centred.append(normal)
+            centered.append(normal)
             grads.append(grad_part)
         grad_bias, grad_weight = table.sum(0).unbind()
         sums = torch.stack(_gathered(table, ctx.sharing)).sum(0)
         outputs = []
-        for piece, normal, grad_part in zip(ctx.own, centred, grads, strict=True):
+        for piece, normal, grad_part in zip(ctx.own, centered, grads, strict=True):
             sum_grad, sum_product = (each / ctx.counts[piece.block] for each in sums[piece.block].unbind())
             scale = inverse_stds[piece.block] if weight is None else inverse_stds[piece.block] * weight.to(means.dtype)
             inner = grad_part - _channels(sum_grad, x) - normal * _channels(sum_product, x)

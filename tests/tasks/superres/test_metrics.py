@@ -87,16 +87,16 @@ def test_clips_of_different_length_count_alike():
 
 def test_clips_of_different_lengths_are_refused_whatever_counts(pair):
     longer = torch.cat([pair[1]] * 2)
-    for protocol in (Protocol(), Protocol(frames="centre")):
+    for protocol in (Protocol(), Protocol(frames="center")):
         with pytest.raises(DataError, match=r"output \(1, 3, 32, 48\) and target \(2, 3, 32, 48\); accepted: equal"):
             clip_quality(pair[0], longer, protocol)
 
 
-def test_the_centre_frame_alone_counts_where_the_protocol_says_so(pair):
+def test_the_center_frame_alone_counts_where_the_protocol_says_so(pair):
     truth = pair[1].repeat(7, 1, 1, 1)
     clip = truth.clone()
     clip[3] = pair[0]
-    quality = clip_quality(clip, truth, Protocol(frames="centre"))
+    quality = clip_quality(clip, truth, Protocol(frames="center"))
     assert (quality.frames, quality.identical) == (1, 0)
     assert quality.psnr == pytest.approx(34.415475)
 
@@ -105,7 +105,7 @@ def test_the_centre_frame_alone_counts_where_the_protocol_says_so(pair):
     ("protocol", "words"),
     [
         (Protocol(), "RGB, all frames"),
-        (Protocol(channels="y", frames="centre"), "Y channel, centre frame"),
+        (Protocol(channels="y", frames="center"), "Y channel, center frame"),
         (Protocol(crop=4), "RGB, all frames, 4 pixels of each border left out"),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_protocol_says_what_it_is(protocol, words):
     ("options", "message"),
     [
         ({"channels": "yuv"}, "channels is 'yuv'; accepted: rgb, y"),
-        ({"frames": "first"}, "frames is 'first'; accepted: all, centre"),
+        ({"frames": "first"}, "frames is 'first'; accepted: all, center"),
         ({"crop": -1}, "crop is -1; accepted: 0 or more"),
     ],
 )

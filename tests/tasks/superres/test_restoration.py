@@ -29,7 +29,7 @@ from vcycle.tasks.superres.pairs.clips import ClipInfo
 
 
 class Enlarge(nn.Module):
-    """Each pixel four times as large, by a factor; of all frames, or of the centre one of a window."""
+    """Each pixel four times as large, by a factor; of all frames, or of the center one of a window."""
 
     def __init__(self, window=None, factor=1.0):
         super().__init__()
@@ -128,10 +128,10 @@ def test_equal_frames_are_counted_and_not_infinite_and_the_protocol_is_beside_th
     assert quality.psnr == float("inf")
     assert quality.protocol == "RGB, all frames, whole clips"
     _, quality = measured(
-        Enlarge(factor=0.9), dataset(), protocol=Protocol(channels="y", frames="centre"), mirrored=True
+        Enlarge(factor=0.9), dataset(), protocol=Protocol(channels="y", frames="center"), mirrored=True
     )
     assert (quality.samples, quality.frames, quality.identical) == (4, 4, 0)
-    assert quality.protocol == "Y channel, centre frame, whole clips, mirrored"
+    assert quality.protocol == "Y channel, center frame, whole clips, mirrored"
     assert quality.headline == f"PSNR {quality.psnr:.2f} dB (bicubic {quality.bicubic_psnr:.2f} dB)"
 
 

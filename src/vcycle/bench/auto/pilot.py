@@ -8,7 +8,7 @@ from typing import Any
 
 from vcycle.bench.auto.candidates import Planned, Seconds, fitted
 from vcycle.bench.auto.choose import Reached
-from vcycle.bench.runs import Arm, ArmRun, Failure, train_all
+from vcycle.bench.runs import Arm, ArmRun, Failure, in_turn, train_all
 from vcycle.bench.study import outdated_in, run_key, train_arm
 from vcycle.config.recipe import RecipeBase
 from vcycle.errors import RecipeError
@@ -106,7 +106,7 @@ def pilot(
             arms,
             seeds=(held.recipe.run.seed + rung,),
             results=out / "pilot.jsonl",
-            train=train,
+            train=in_turn(train),
             outdated=outdated_in(held, out),
             on_run=on_run,
         )

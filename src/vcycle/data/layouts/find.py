@@ -88,7 +88,7 @@ def read_videos(
     layout: str = "auto",
     videos: Location | None = None,
     fold: int | None = None,
-    val_fraction: float = 0.2,
+    val_fraction: float = 0.15,
     check_files: bool = True,
     frame_rate: float | None = None,
 ) -> VideoList:

@@ -50,7 +50,7 @@ def folder_splits(root: Location) -> dict[str, Location]:
 
 
 def read_folder(
-    root: Location, split: str, *, val_fraction: float = 0.2, kind: Kind = VIDEOS, frame_rate: float | None = None
+    root: Location, split: str, *, val_fraction: float = 0.15, kind: Kind = VIDEOS, frame_rate: float | None = None
 ) -> VideoList:
     """Find the videos of a split, or files of another kind, in folders named after their classes.
 

@@ -73,7 +73,7 @@ def read_ucf101(
     *,
     videos: Path | None = None,
     fold: int = 1,
-    val_fraction: float = 0.2,
+    val_fraction: float = 0.15,
     check_files: bool = True,
     frame_rate: float | None = None,
 ) -> VideoList:
@@ -104,7 +104,7 @@ def read_hmdb51(
     *,
     videos: Path | None = None,
     fold: int = 1,
-    val_fraction: float = 0.2,
+    val_fraction: float = 0.15,
     check_files: bool = True,
     frame_rate: float | None = None,
 ) -> VideoList:

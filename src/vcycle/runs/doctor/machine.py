@@ -141,7 +141,13 @@ def compute(recipe: RecipeBase | None, idle: float | None) -> list[Finding]:
     else:
         findings.append(Finding(level="ok", about="cores", found=f"{found}{limited}"))
     given = os.environ.get(_THREADS)
-    if given and given.isdecimal() and int(given) < here and not torch.cuda.is_available():
+    if (
+        given
+        and given.isdecimal()
+        and int(given) < here
+        and (idle is None or idle >= 1)
+        and not torch.cuda.is_available()
+    ):
         words = f"{_THREADS}={given}: torch computes on {given} of {here} cores"
         findings.append(Finding(level="slow", about="threads", found=words, change=f"unset {_THREADS}"))
     elif given and given.isdecimal() and int(given) > here:

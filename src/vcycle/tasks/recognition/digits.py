@@ -187,7 +187,7 @@ def _check_choices(name: str, values: tuple[object, ...], accepted: tuple[object
 
 
 def _path(motion: str, settings: DigitsSection, rng: np.random.Generator) -> Floats:
-    """Draw the digit's centre in each frame, ``(frames, 2)`` as (y, x) in sides, not yet wrapped."""
+    """Draw the digit's center in each frame, ``(frames, 2)`` as (y, x) in sides, not yet wrapped."""
     frames = np.arange(settings.frames)[:, None]
     start, speed, phase = rng.random(2), rng.uniform(*settings.speed), rng.uniform(0.0, 2 * np.pi)
     radius = rng.uniform(*settings.radius)

@@ -51,22 +51,22 @@ class Protocol:
     """The protocol of a metric, printed with its value.
 
     Example:
-        >>> print(Protocol(channels="y", frames="centre"))
-        Y channel, centre frame
+        >>> print(Protocol(channels="y", frames="center"))
+        Y channel, center frame
     """
 
     channels: Channels = "rgb"
     """`rgb`, or `y`: the luma of BT.601, 16 to 235, not rounded."""
     crop: int = 0
     """Border in pixels to leave out on each side."""
-    frames: Literal["all", "centre"] = "all"
-    """Frames per clip that count: `centre` is frame `T // 2` (Vimeo-90K)."""
+    frames: Literal["all", "center"] = "all"
+    """Frames per clip that count: `center` is frame `T // 2` (Vimeo-90K)."""
 
     def __post_init__(self) -> None:
         if self.channels not in get_args(Channels):
             raise DataError(f"channels is {self.channels!r}; accepted: {', '.join(get_args(Channels))}")
-        if self.frames not in ("all", "centre"):
-            raise DataError(f"frames is {self.frames!r}; accepted: all, centre")
+        if self.frames not in ("all", "center"):
+            raise DataError(f"frames is {self.frames!r}; accepted: all, center")
         if self.crop < 0:
             raise DataError(f"crop is {self.crop}; accepted: 0 or more pixels")
 
@@ -76,7 +76,7 @@ class Protocol:
 
     def __str__(self) -> str:
         channels = {"rgb": "RGB", "y": "Y channel"}[self.channels]
-        frames = {"all": "all frames", "centre": "centre frame"}[self.frames]
+        frames = {"all": "all frames", "center": "center frame"}[self.frames]
         return f"{channels}, {frames}" + (f", {self.crop} pixels of each border left out" if self.crop else "")
 
 

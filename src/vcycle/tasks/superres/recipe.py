@@ -199,7 +199,7 @@ class SuperresEvaluation(Section):
 
     channels: Literal["rgb", "y"] = "rgb"
     """All three color channels, or luma (BT.601)."""
-    frames: Literal["all", "centre"] = "all"
+    frames: Literal["all", "center"] = "all"
     """Frames per clip that count (Vimeo-90K: the center frame)."""
     crop: Annotated[int, Field(ge=0, le=16_384)] = 0
     """Border in pixels to leave out on each side."""

@@ -1,4 +1,4 @@
-"""EDVR restores the centre of its window at any size, and tells how far its offsets reach."""
+"""EDVR restores the center of its window at any size, and tells how far its offsets reach."""
 
 import copy
 import sys

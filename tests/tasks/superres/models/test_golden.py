@@ -106,7 +106,7 @@ def test_basicvsr_gives_the_published_networks_frames(golden, video, frames, siz
         (False, (0.51249746, 0.35198643, 1.00134801, 0.83826191, 0.01898551, 0.92430217)),
     ],
 )
-def test_edvr_gives_the_published_networks_centre_frame(golden, video, attention, expected):
+def test_edvr_gives_the_published_networks_center_frame(golden, video, attention, expected):
     output = golden(EDVR(attention=attention))(video(1, 5, 32, 32))
     assert output.shape == (1, 1, 3, 128, 128)
     assert agrees(output, *expected)

@@ -36,7 +36,7 @@ def augmentation(source: Source) -> dict[str, Any]:
             found[f"augment.randaugment.{key}"] = step(source, TRAIN, "PytorchVideoWrapper", name, usual)
     if has_step(source, TRAIN, "ColorJitter") and step(source, TRAIN, "ColorJitter", "color_space_aug") is None:
         for name, default in (("brightness", 0.5), ("contrast", 0.5), ("saturation", 0.5), ("hue", 0.1)):
-            amount = _amount(step(source, TRAIN, "ColorJitter", name, default), centre=name != "hue")
+            amount = _amount(step(source, TRAIN, "ColorJitter", name, default), center=name != "hue")
             if name == "hue":  # it shifts the hue by 255 × the amount, and its circle has 180
                 amount = min(0.5, product(amount, 255 / 180))
             found[f"augment.color_jitter.{name}"] = amount
@@ -56,11 +56,11 @@ def augmentation(source: Source) -> dict[str, Any]:
     return found
 
 
-def _amount(value: Any, *, centre: bool) -> float:
+def _amount(value: Any, *, center: bool) -> float:
     """The largest change within a range of color jitter, of factors around 1 or of shifts around 0."""
     if isinstance(value, int | float):
         return float(value)
-    return max(abs(float(end) - int(centre)) for end in value)
+    return max(abs(float(end) - int(center)) for end in value)
 
 
 def _rounded(*values: float) -> list[float]:

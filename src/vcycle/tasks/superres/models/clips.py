@@ -18,7 +18,7 @@ class Restorer(Protocol):
 
     @property
     def window(self) -> int | None:
-        """Frames that it takes: None for any number, of which it gives each; otherwise it gives the centre one."""
+        """Frames that it takes: None for any number, of which it gives each; otherwise it gives the center one."""
         ...
 
     def outputs(self, frames: int) -> range:

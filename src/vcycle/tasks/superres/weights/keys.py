@@ -154,7 +154,7 @@ def _alignment() -> list[_Row]:
 
 
 _ATTENTION = (
-    ("embed_centre", "temporal_attn1", ""),
+    ("embed_center", "temporal_attn1", ""),
     ("embed", "temporal_attn2", ""),
     ("fuse", "feat_fusion", ".conv"),
     ("space1", "spatial_attn1", ".conv"),

@@ -1,4 +1,4 @@
-"""EDVR (Wang et al. 2019): the centre frame of a window, from all of its frames aligned by deformable convolutions."""
+"""EDVR (Wang et al. 2019): the center frame of a window, from all of its frames aligned by deformable convolutions."""
 
 from typing import Self
 
@@ -18,7 +18,7 @@ class EDVROptions(ModelOptions):
     """Options of EDVR; the defaults are its middle size, EDVR-M."""
 
     window: Odd = 5
-    """Frames that it takes, of which it restores the centre one."""
+    """Frames that it takes, of which it restores the center one."""
     channels: Whole = 64
     """Channels of the features."""
     groups: Whole = 8

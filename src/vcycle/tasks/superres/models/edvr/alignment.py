@@ -28,9 +28,9 @@ class _Level(nn.Module):
         self.deform = DeformableConv(channels, groups)
         self.merge = conv3x3(2 * channels, channels) if below else None
 
-    def forward(self, frames: Tensor, centre: Tensor, coarser: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
+    def forward(self, frames: Tensor, center: Tensor, coarser: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
         """Return what offsets are predicted from, and the frames' aligned features."""
-        guide = leaky(self.guide1(torch.cat((frames, centre), dim=1)))
+        guide = leaky(self.guide1(torch.cat((frames, center), dim=1)))
         if coarser is None or self.guide3 is None or self.merge is None:
             guide = leaky(self.guide2(guide))
             return guide, self.deform(frames, guide)
@@ -41,7 +41,7 @@ class _Level(nn.Module):
 
 
 class Alignment(nn.Module):
-    """Features of frames, moved to where the centre frame has them.
+    """Features of frames, moved to where the center frame has them.
 
     Args:
         channels: of the features.
@@ -55,16 +55,16 @@ class Alignment(nn.Module):
         self.guide2 = conv3x3(channels, channels)
         self.deform = DeformableConv(channels, groups)
 
-    def forward(self, frames: Sequence[Tensor], centre: Sequence[Tensor]) -> Tensor:
+    def forward(self, frames: Sequence[Tensor], center: Sequence[Tensor]) -> Tensor:
         """Return aligned features, ``(N, C, H, W)``.
 
         Args:
             frames: features ``(N, C, H, W)``, then of half and of a quarter of the size.
-            centre: those of the centre frame that belongs to each.
+            center: those of the center frame that belongs to each.
         """
         coarser: tuple[Tensor, Tensor] | None = None
         for index in (2, 1, 0):
-            guide, features = self.levels[index](frames[index], centre[index], coarser)
+            guide, features = self.levels[index](frames[index], center[index], coarser)
             coarser = guide, leaky(features) if index else features
-        guide = leaky(self.guide1(torch.cat((features, centre[0]), dim=1)))
+        guide = leaky(self.guide1(torch.cat((features, center[0]), dim=1)))
         return leaky(self.deform(features, leaky(self.guide2(guide))))

@@ -11,7 +11,7 @@ __all__ = ["Fusion"]
 
 
 class Fusion(nn.Module):
-    """Aligned features of a window to those of its centre frame.
+    """Aligned features of a window to those of its center frame.
 
     Args:
         channels: of the features.
@@ -20,7 +20,7 @@ class Fusion(nn.Module):
 
     def __init__(self, channels: int, frames: int) -> None:
         super().__init__()
-        self.embed_centre = conv3x3(channels, channels)
+        self.embed_center = conv3x3(channels, channels)
         self.embed = conv3x3(channels, channels)
         self.fuse = nn.Conv2d(frames * channels, channels, 1)
         self.space1 = nn.Conv2d(frames * channels, channels, 1)
@@ -47,10 +47,10 @@ class Fusion(nn.Module):
         return restored
 
     def _likeness(self, aligned: Tensor) -> Tensor:
-        """How much each frame is like the centre one at each pixel, ``(B, T, 1, H, W)`` in 0..1."""
-        centre = self.embed_centre(aligned[:, aligned.shape[1] // 2])
+        """How much each frame is like the center one at each pixel, ``(B, T, 1, H, W)`` in 0..1."""
+        center = self.embed_center(aligned[:, aligned.shape[1] // 2])
         embedded = grouped(self.embed(aligned.flatten(0, 1)), aligned.shape[1])
-        likeness: Tensor = (embedded * centre[:, None]).sum(2, keepdim=True).sigmoid()
+        likeness: Tensor = (embedded * center[:, None]).sum(2, keepdim=True).sigmoid()
         return likeness
 
 

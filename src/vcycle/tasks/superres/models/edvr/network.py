@@ -57,7 +57,7 @@ class EDVR(nn.Module):
         self.head = Upsampler(channels, o.head_channels, zero_last=o.zero_last)
 
     def outputs(self, frames: int) -> range:
-        """Return which frames of a clip :meth:`forward` gives: the centre one.
+        """Return which frames of a clip :meth:`forward` gives: the center one.
 
         Raises:
             PlanError: the clip is not as long as the window.
@@ -67,7 +67,7 @@ class EDVR(nn.Module):
         return range(frames // 2, frames // 2 + 1)
 
     def forward(self, video: Tensor, *, mirrored: bool = False) -> Tensor:
-        """Return the centre frame, ``(B, 1, 3, 4H, 4W)`` in fp32.
+        """Return the center frame, ``(B, 1, 3, 4H, 4W)`` in fp32.
 
         Args:
             video: ``(B, window, 3, H, W)`` in 0..1, RGB.
@@ -77,7 +77,7 @@ class EDVR(nn.Module):
             PlanError: it is no video, not as long as the window, smaller than 3 pixels, or mirrored.
         """
         check_video(video)
-        centre = self.outputs(video.shape[1])
+        center = self.outputs(video.shape[1])
         height, width = video.shape[-2:]
         if mirrored or min(height, width) < SMALLEST:
             raise PlanError(
@@ -88,20 +88,20 @@ class EDVR(nn.Module):
         frames = F.pad(frames, (0, -width % _MULTIPLE, 0, -height % _MULTIPLE), mode="reflect")
         aligned = self._aligned(frames)
         details = recomputed(self._restore, grouped(aligned, self.window), on=self.checkpointing).float()
-        kept = video[:, centre.start].float()
+        kept = video[:, center.start].float()
         output = F.interpolate(kept, scale_factor=SCALE, mode="bilinear", align_corners=False)
         return (output + details[..., : SCALE * height, : SCALE * width])[:, None]
 
     def _aligned(self, frames: Tensor) -> Tensor:
-        """Features ``(B·T, C, H, W)`` of all frames, each as the centre frame of its window has them."""
+        """Features ``(B·T, C, H, W)`` of all frames, each as the center frame of its window has them."""
         features = recomputed(self._features, frames, on=self.checkpointing)
         halves = leaky(self.half2(leaky(self.half1(features))))
         levels = (features, halves, leaky(self.quarter2(leaky(self.quarter1(halves)))))
-        # Every frame beside its centre frame, so that each layer is called once for all.
-        centres = tuple(
+        # Every frame beside its center frame, so that each layer is called once for all.
+        centers = tuple(
             grouped(level, self.window)[:, self.window // 2].repeat_interleave(self.window, 0) for level in levels
         )
-        return recomputed(self._align, *levels, *centres, on=self.checkpointing)
+        return recomputed(self._align, *levels, *centers, on=self.checkpointing)
 
     def _features(self, frames: Tensor) -> Tensor:
         features: Tensor = self.front(leaky(self.first(frames)))
@@ -112,7 +112,7 @@ class EDVR(nn.Module):
         return aligned
 
     def _restore(self, aligned: Tensor) -> Tensor:
-        """Residual to add to the bicubically enlarged centre frames."""
+        """Residual to add to the bicubically enlarged center frames."""
         fused = self.fusion(aligned) if isinstance(self.fusion, Fusion) else self.fusion(aligned.flatten(1, 2))
         details: Tensor = self.head(self.back(fused))
         return details
