@@ -66,35 +66,22 @@ def at_once(tmp_path, monkeypatch, arms_of, run_of):
     return train
 
 
-def test_each_training_is_done_once_in_as_many_processes_as_jobs(at_once, arms_of):
-    found, told = at_once(0, 1, 2)
-    ended = sorted((run.arm, run.seed, run.val) for run in found)
-    assert ended == [(name, seed, 0.8) for name in ("cascade", "constant") for seed in (0, 1, 2)]
-    assert told["start"] == [(name, seed) for seed in (0, 1, 2) for name in ("constant", "cascade")]
-    assert len(told["message"]) == 6
-    assert len(set(told["message"])) == 2
-    assert active_children() == []
-    steps = [done for _, done, _ in told["progress"]]
-    assert {total for *_, total in told["progress"]} == {
-        3 * sum(len(arm.plan) for arm in arms_of("constant", "cascade"))
-    }
-    assert steps[-1] <= told["progress"][-1][2]
-
-
-def test_each_job_has_its_gpu(at_once):
-    found, told = at_once(0, 1, jobs=Jobs(number=2, threads=1, gpus=("3", "GPU-5")))
-    assert len(list(found)) == 4
-    assert {text.split()[1] for text in told["message"]} == {"3", "GPU-5"}
-
-
-def test_a_training_that_fails_does_not_stop_the_others(at_once):
-    found, _ = at_once(0, 7, 1)
-    failed = {(run.arm, run.seed): getattr(run, "failed", None) for run in found}
-    assert failed == {
-        (name, seed): "too much of it is damaged" if seed == 7 else None
+def test_each_training_is_done_once_by_a_job_with_its_gpu_and_one_that_fails_does_not_stop_the_others(at_once, arms_of):
+    found, told = at_once(0, 7, 1, jobs=Jobs(number=2, threads=1, gpus=("3", "GPU-5")))
+    ended = {(run.arm, run.seed): getattr(run, "failed", None) or run.val for run in found}
+    assert ended == {
+        (name, seed): "too much of it is damaged" if seed == 7 else 0.8
         for name in ("constant", "cascade")
         for seed in (0, 1, 7)
     }
+    assert told["start"] == [(name, seed) for seed in (0, 7, 1) for name in ("constant", "cascade")]
+    assert len(told["message"]) == 6
+    assert len(set(told["message"])) == 2
+    assert {text.split()[1] for text in told["message"]} == {"3", "GPU-5"}
+    assert active_children() == []
+    _, steps, total = told["progress"][-1]
+    assert total == 3 * sum(len(arm.plan) for arm in arms_of("constant", "cascade"))
+    assert total / 2 < steps < total
 
 
 def test_an_error_that_all_would_meet_ends_the_study(at_once):

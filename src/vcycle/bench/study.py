@@ -37,7 +37,6 @@ from vcycle.train.lock import training_lock
 from vcycle.train.micro_batching import MicroBatchRecord
 from vcycle.train.ranks import SINGLE_PROCESS
 from vcycle.train.run import RunFolder
-from vcycle.train.threads import use_threads
 from vcycle.utils.folders import make_folder
 
 if TYPE_CHECKING:
@@ -165,9 +164,7 @@ def compare_plans(
             on_run=ended,
         )
         environments = read_environments(out / "environments.json")
-        if jobs > 1 and fresh:  # timed with the threads of the trainings
-            use_threads(split_up.own(recipe).run.threads)
-        steps = _times_of_steps(experiment, arms, runs, out, environments, fresh=fresh)
+        steps = _times_of_steps(experiment, arms, runs, out, environments, jobs=split_up, fresh=fresh)
     return Comparison(
         measure=measure,
         arms=tuple(arms),
@@ -188,6 +185,7 @@ def _times_of_steps(
     out: Path,
     environments: Sequence[Mapping[str, Any]],
     *,
+    jobs: Jobs,
     fresh: bool,
 ) -> StepTimes | Untimed:
     """The time of a step at each batch shape of the trained arms, in turns, or why it is not known.
@@ -204,7 +202,7 @@ def _times_of_steps(
         turns = _TURNS * len({shape for plan in plans for shape in plan.shapes})
         seconds = min(_LONGEST_TURN, _SHARE * len(runs) * min(run.seconds for run in runs) / turns)
         return time_steps(
-            workload_of(recipe, len(experiment.classes)),
+            workload_of(jobs.own(recipe), len(experiment.classes)),  # with the threads of the trainings
             plans,
             experiment.dataset("train"),
             effort=Effort(repeats=_TURNS, seconds=seconds),
