@@ -96,3 +96,11 @@ def trained(
     run, printed = trained_once
     copied = shutil.copytree(run, tmp_path_factory.mktemp("trained") / "run")
     return copied, printed | {"run": str(copied)}
+
+
+@pytest.fixture
+def one_job(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has a demo train in this process, which is there already; lists for how many trainings it asked for more."""
+    asked: list[int] = []
+    monkeypatch.setattr("vcycle.bench.jobs.most_jobs", lambda recipe, trainings: asked.append(trainings) or 1)
+    return asked

@@ -146,8 +146,9 @@ def small_demo(monkeypatch):
     monkeypatch.setattr("vcycle.tasks.recipes.load_recipe", lambda name, _: {"demo/digits": small}[name])
 
 
-def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
+def test_the_demo_prints_the_promised_object(vcycle, here, small_demo, one_job):
     ran = vcycle("demo", "--json", "--seeds", "1", "--out", "shown")
+    assert one_job == [3]
     assert ran.code == 0, ran.err
     assert ran.out.count("\n") == 1
     data = json.loads(ran.out)
@@ -171,7 +172,7 @@ def test_the_demo_prints_the_promised_object(vcycle, here, small_demo):
     assert "cascade trains" not in ran.out
 
 
-def test_the_demo_of_images_judges_by_a_margin_of_one_and_a_half_points(vcycle, here, monkeypatch):
+def test_the_demo_of_images_judges_by_a_margin_of_one_and_a_half_points(vcycle, here, one_job, monkeypatch):
     overrides = (
         "data.digits.images={train: 2, val: 1, test: 1}",
         "data.digits.size=16",

@@ -37,7 +37,7 @@ def tiny_demo(monkeypatch):
     monkeypatch.setattr(photographs, "render_photographs", lambda root, **how: render(root, settings, **how))
 
 
-def test_the_demo_compares_three_plans_and_shows_a_crop(vcycle, here, tiny_demo):
+def test_the_demo_compares_three_plans_and_shows_a_crop(vcycle, here, tiny_demo, one_job):
     ran = vcycle("demo", "superresolution", "--seeds", "1", "--out", "shown", "--json")
     assert ran.code == 0, ran.err
     data = json.loads(ran.out)

@@ -1,6 +1,7 @@
 """Records the environments of a study: times from different machines or versions are not comparable."""
 
 import json
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def note_environment(file: Path, here: dict[str, Any], on_message: Callable[[str
     Raises:
         VcycleError: if the file is something else, or cannot be written.
     """
-    with file_lock(file.with_suffix(".lock")):
+    with warnings.catch_warnings(action="ignore"), file_lock(file.with_suffix(".lock")):
         known = read_environments(file)
         if here in known:
             return

@@ -4,7 +4,8 @@ Arms alternate seed by seed, so that a drift in machine speed affects all of the
 finished runs are read from the results file.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,7 @@ from vcycle.plan import Plan
 from vcycle.tasks.plans import CONSTANT, CONTROL
 from vcycle.utils.jsonl import JsonLines
 
-__all__ = ["FATAL", "Arm", "ArmRun", "Failure", "attempt", "in_turn", "train_all"]
-
-FATAL = (RecipeError, PlanError, CheckpointError)
-"""Errors that end a study, as they would meet its other trainings too."""
+__all__ = ["Arm", "ArmRun", "Failure", "attempt", "in_turn", "train_all"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +93,16 @@ def attempt(arm: Arm, seed: int, train: Callable[[Arm, int], ArmRun]) -> ArmRun 
     """Train an arm with a seed; an error that meets this training alone is its `Failure`."""
     try:
         return train(arm, seed)
-    except FATAL:
+    except (RecipeError, PlanError, CheckpointError):  # which would meet the others too
         raise
     except VcycleError as error:
         return Failure(arm=arm.name, seed=seed, key=arm.key, failed=str(error))
 
 
-def in_turn(train: Callable[[Arm, int], ArmRun]) -> Callable[[Sequence[tuple[Arm, int]]], Iterator[ArmRun | Failure]]:
+def in_turn(train: Callable[[Arm, int], ArmRun]) -> Callable[[Sequence[tuple[Arm, int]]], Generator[ArmRun | Failure]]:
     """How `train_all` trains one after another."""
 
-    def each(wanted: Sequence[tuple[Arm, int]]) -> Iterator[ArmRun | Failure]:
+    def each(wanted: Sequence[tuple[Arm, int]]) -> Generator[ArmRun | Failure]:
         for arm, seed in wanted:
             yield attempt(arm, seed, train)
 
@@ -116,7 +114,7 @@ def train_all(
     *,
     seeds: Sequence[int],
     results: Path,
-    train: Callable[[Sequence[tuple[Arm, int]]], Iterable[ArmRun | Failure]],
+    train: Callable[[Sequence[tuple[Arm, int]]], Generator[ArmRun | Failure]],
     outdated: Callable[[ArmRun], bool] = lambda _: False,
     on_run: Callable[[ArmRun | Failure], None] = lambda _: None,
 ) -> tuple[list[ArmRun], list[Failure]]:
@@ -151,10 +149,12 @@ def train_all(
             if (key := (arm.name, seed, arm.key)) in done and not outdated(done[key])
         }
         missing = [(arm, seed) for arm, seed in wanted if (arm.name, seed, arm.key) not in ended]
-        for found in train(missing) if missing else ():
-            file.write(**asdict(found))
-            on_run(found)
-            ended[found.arm, found.seed, found.key] = found
+        if missing:
+            with closing(train(missing)) as trained:
+                for found in trained:
+                    file.write(**asdict(found))
+                    on_run(found)
+                    ended[found.arm, found.seed, found.key] = found
     every = [ended[arm.name, seed, arm.key] for arm, seed in wanted]
     runs = [found for found in every if isinstance(found, ArmRun)]
     failures = [found for found in every if isinstance(found, Failure)]

@@ -3,7 +3,8 @@
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from vcycle.bench.steps.turns import Effort, StepTimes, kept, time_steps
 from vcycle.bench.steps.workload import workload_of
 from vcycle.bench.warn_once import warn_once
 from vcycle.config.recipe import RecipeBase
+from vcycle.console.progress import work_before
 from vcycle.errors import VcycleError
 from vcycle.plan import BatchShape, Plan
 from vcycle.runs.evaluate import evaluate_all
@@ -53,8 +55,8 @@ _SHARE = 0.1
 """Time of these turns, as a share of the trainings, each as long as the fastest: other programs only lengthen them."""
 _LONGEST_TURN = 1.0
 """Seconds."""
-_TOLD = 20
-"""How often a training in a process of its own tells of its steps."""
+_TOLD_EVERY = 1.0
+"""Seconds after which a training in a process of its own tells of its work again."""
 _LEFT_OUT = "left_out.json"
 
 
@@ -97,7 +99,7 @@ def compare_plans(
         margin: Non-inferiority margin, in the measure's scale; by default the measure's.
         target: Validation target, in the same scale; by default the final value of the constant shape.
         jobs: Trainings at a time, each in a process of its own with its GPU or its share of the cores.
-        on_progress: Called during other work with its name, the amount done and the total, and with the steps of all
+        on_progress: Called during other work with its name, the amount done and the total, and with the work of all
             trainings where there are several at a time.
         on_start: Called with the arm and seed when a training starts.
         on_step: Called after every step, where there is one training at a time.
@@ -113,7 +115,8 @@ def compare_plans(
     task = tasks[recipe.task]
     check_names(task.plans, plans)  # fail before reading or generating data
     on_message = warn_once(on_message)
-    split_up = Jobs.of(jobs, recipe)
+    at_once = Jobs.of(jobs, recipe)
+    make_accelerator(config_of(recipe).run)  # fails before the first training
     experiment = _experiment(recipe, out, on_progress=on_progress, on_message=on_message)
     measure = task.measure(recipe)
     arms = []
@@ -122,7 +125,7 @@ def compare_plans(
         for note in (*task.notices(recipe, experiment.splits, plan), *(f"plan {name}: {n}" for n in plan.notes)):
             on_message(note)
         arms.append(Arm(name=name, plan=plan, key=run_key(recipe, plan.fingerprint)))
-    for note in experiment.check(arms[0].plan, fresh=True):
+    for note in (*experiment.check(arms[0].plan, fresh=True), *at_once.notices()):
         on_message(note)
     probe_plans(recipe, len(experiment.classes), [arm.plan for arm in arms])  # of all, before hours of the first
     make_folder(out)
@@ -141,14 +144,15 @@ def compare_plans(
         own = _own(experiment, arm.name)
         return train_arm(experiment, arm, seed, out, recipe=own, callbacks=callbacks)
 
-    def train_many(wanted: Sequence[tuple[Arm, int]]) -> Iterator[ArmRun | Failure]:
+    def train_many(wanted: Sequence[tuple[Arm, int]]) -> Generator[ArmRun | Failure]:
         for split in SPLITS:
             if split in experiment.splits:
                 experiment.dataset(split)  # a cache of frames is built once
         return train_at_once(
             wanted,
-            jobs=split_up,
-            trainer=partial(_trainer, recipe, out, split_up),
+            jobs=at_once,
+            modules=recipe.imports,
+            trainer=partial(_trainer, recipe, out, at_once),
             on_start=on_start,
             on_progress=on_progress,
             on_message=on_message,
@@ -164,7 +168,7 @@ def compare_plans(
             on_run=ended,
         )
         environments = read_environments(out / "environments.json")
-        steps = _times_of_steps(experiment, arms, runs, out, environments, jobs=split_up, fresh=fresh)
+        steps = _times_of_steps(experiment, arms, runs, out, environments, jobs=at_once, fresh=fresh)
     return Comparison(
         measure=measure,
         arms=tuple(arms),
@@ -261,13 +265,7 @@ def _experiment(
 
 
 def train_arm(
-    experiment: Experiment,
-    arm: Arm,
-    seed: int,
-    out: Path,
-    *,
-    recipe: RecipeBase,
-    callbacks: Callbacks,
+    experiment: Experiment, arm: Arm, seed: int, out: Path, *, recipe: RecipeBase, callbacks: Callbacks
 ) -> ArmRun:
     """Train one run of a study in its folder under `out`, or resume it, and test it if the data has a test split.
 
@@ -317,11 +315,13 @@ def _trainer(recipe: RecipeBase, out: Path, jobs: Jobs, tell: Tell) -> Callable[
     experiment = _experiment(recipe, out, on_message=say)
 
     def train_one(arm: Arm, seed: int) -> ArmRun:
-        every = max(1, len(arm.plan) // _TOLD)
+        last = time.monotonic()
 
         def step(report: "StepReport") -> None:
-            if (taken := report.step.index + 1) % every == 0:
-                tell("step", taken)
+            nonlocal last
+            if (now := time.monotonic()) - last >= _TOLD_EVERY:
+                last = now
+                tell("work", work_before(arm.plan, report.step.index + 1))
 
         return train_arm(
             experiment,

@@ -33,7 +33,7 @@ def compare(
     jobs: Annotated[
         int,
         typer.Option(
-            "--jobs", "-j", min=1, help="Trainings at a time, each with a GPU of its own or its share of the cores."
+            "--jobs", "-j", min=1, help="Trainings at a time; they share the cores, and take the GPUs in turn."
         ),
     ] = 1,
     json: Json = False,

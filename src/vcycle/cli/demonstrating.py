@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from vcycle.console import process
 from vcycle.console.arguments import Json, Out
 from vcycle.errors import RecipeError, did_you_mean
 from vcycle.tasks.base import tasks
@@ -40,7 +41,7 @@ def demo(
         raise RecipeError(f"demo {task!r} is unknown{did_you_mean(task, _DEMOS)}: {', '.join(_DEMOS)}")
     shown = _DEMOS[task]
     folder = out or Path(shown.folder)
-    with progress() as bar:
+    with process.resumable("the same command resumes it"), progress() as bar:
         overrides = shown.make(folder, bar.count)
     recipe = load_recipe(shown.recipe, overrides)
     count = seeds or shown.seeds

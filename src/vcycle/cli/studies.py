@@ -13,7 +13,7 @@ from vcycle.console.progress import Progress, progress
 from vcycle.errors import RecipeError, VcycleError
 
 if TYPE_CHECKING:
-    from vcycle.bench.runs import ArmRun, Failure
+    from vcycle.bench.runs import Arm, ArmRun, Failure
     from vcycle.config.recipe import RecipeBase
     from vcycle.tasks.base import Measure
 
@@ -93,15 +93,21 @@ def study(
     accepted, wanted = _margin(measure, margin), target_of(measure, target)
     check_names(task.plans, plans)
     names = arm_names(plans)
-    warn_of_workers(recipe)
+    warn_of_workers(recipe, jobs=jobs)
     message(f"{len(names)} plans ({', '.join(names)}), {_seeds(len(seeds))} each, in {folder}")
     fresh = 0
     with process.resumable("the same command resumes it"), progress() as shown:
 
+        def begun(arm: "Arm", seed: int) -> None:
+            if jobs == 1:
+                shown.begin(f"{arm.name}, seed {seed}", arm.plan)
+            else:
+                message(f"{arm.name}, seed {seed}: begins")
+
         def ended(run: "ArmRun | Failure") -> None:
             nonlocal fresh
             fresh += 1
-            tell_of_run(shown if jobs == 1 else None, run, measure)
+            tell_of_run(shown, run, measure)
 
         comparison = compare_plans(
             recipe,
@@ -112,7 +118,7 @@ def study(
             target=wanted,
             jobs=jobs,
             on_progress=shown.count,
-            on_start=lambda arm, seed: shown.begin(f"{arm.name}, seed {seed}", arm.plan) if jobs == 1 else None,
+            on_start=begun,
             on_step=shown.step,
             on_run=ended,
             on_message=message,
@@ -154,12 +160,11 @@ def target_of(measure: "Measure", given: float | None) -> float | None:
     return value
 
 
-def tell_of_run(shown: Progress | None, run: "ArmRun | Failure", measure: "Measure") -> None:
-    """Print how a training of a study ended, and end its progress if that was shown."""
+def tell_of_run(shown: Progress, run: "ArmRun | Failure", measure: "Measure") -> None:
+    """Print how a training of a study ended."""
     from vcycle.bench.runs import ArmRun
 
-    if shown is not None:
-        shown.end()
+    shown.end()
     if isinstance(run, ArmRun):
         found = measure.text(run.val)
         message(f"{run.arm}, seed {run.seed}: {found} on validation after {run.seconds:.1f} s")

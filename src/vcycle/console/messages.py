@@ -75,14 +75,14 @@ def warn_of_precision(recipe: "RecipeBase", device: "torch.device") -> None:
         message(slow)
 
 
-def warn_of_workers(recipe: "RecipeBase") -> None:
-    """Warn of more loader workers than CPU cores."""
+def warn_of_workers(recipe: "RecipeBase", *, jobs: int = 1) -> None:
+    """Warn of more loader workers than CPU cores, which ranks and several trainings at a time share."""
     from vcycle.utils.cores import cores
     from vcycle.utils.ranks import launched_here
 
     local = launched_here(1)
-    here = max(1, cores() // local)
+    here = max(1, cores() // local // jobs)
     if recipe.data.workers > here:
         there = "is 1 processor core" if here == 1 else f"are {here} processor cores"
-        there += " for each rank" * (local > 1)
+        there += " for each rank" * (local > 1) + " for each training" * (jobs > 1)
         message(f"data.workers is {recipe.data.workers}, and there {there} here: data.workers={here} may be faster")

@@ -30,7 +30,7 @@ class Progress(Protocol):
         ...
 
     def end(self) -> None:
-        """Called when the training ends."""
+        """Called when a training ends, whether it was shown or not."""
         ...
 
     def count(self, what: str, done: int, total: int) -> None:
@@ -115,7 +115,8 @@ class _Bar:
             self._bar.update(self._tasks[""], completed=self._training.done, status=status)
 
     def end(self) -> None:
-        self._bar.remove_task(self._tasks.pop(""))
+        if "" in self._tasks:
+            self._bar.remove_task(self._tasks.pop(""))
 
     def count(self, what: str, done: int, total: int) -> None:
         if what not in self._tasks:

@@ -144,7 +144,7 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
             key = _override(data, override)
             origins = {known: source for known, source in origins.items() if not known.startswith(f"{key}.")}
             origins[key] = f"override {override!r}"
-        _import(data.get("import"), origins.get("import", written.source))
+        import_modules(data.get("import"), origins.get("import", written.source))
         task = data.get("task", "recognition")
         if not isinstance(task, str) or task not in tasks:
             source = origins.get("task", written.source)
@@ -164,8 +164,12 @@ def _parse(written: Written, overrides: Sequence[str]) -> RecipeBase:
         raise RecipeError(f"{written.source}: nested too deeply") from None
 
 
-def _import(modules: Any, source: str) -> None:
-    """Import the modules listed in a recipe: they may register models, layouts, plans and tasks."""
+def import_modules(modules: Any, source: str) -> None:
+    """Import the modules listed in a recipe: they may register models, layouts, plans and tasks.
+
+    Raises:
+        RecipeError: if one cannot be imported, or is no name.
+    """
     listed = modules if isinstance(modules, list | tuple) else [] if modules is None else [modules]
     for module in listed:
         if not isinstance(module, str):

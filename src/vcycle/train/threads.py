@@ -87,7 +87,7 @@ def threads_to_use(
     if wanted != "auto":
         _warn(wanted, on_message)
         return wanted
-    if any(os.environ.get(name) for name in _VARIABLES):
+    if threads_are_set():
         threads = torch.get_num_threads()
         _warn(threads, on_message)
         return threads
@@ -106,6 +106,11 @@ def threads_to_use(
             "sets another number"
         )
     return threads
+
+
+def threads_are_set() -> bool:
+    """Whether the environment sets the number of threads."""
+    return any(os.environ.get(name) for name in _VARIABLES)
 
 
 def share_of(available: int, *, workers: int, local_ranks: int) -> int:
