@@ -26,6 +26,8 @@ NAMES = {
 }
 COMPARISON = comparison("superresolution")
 """The comparison of the study."""
+SMALLER: Mapping[str, Any] = load("superresolution/ten-clips.json")
+"""That of the same network with smaller crops, trained on fewer clips."""
 BASICSR = {
     "BasicSR, PNG": "BasicSR, PNG files",
     "BasicSR, LMDB": "BasicSR, LMDB",
@@ -49,7 +51,7 @@ CLIPS: Mapping[str, float] = load("superresolution/clips.json")
 
 @cache
 def tables() -> dict[str, str]:
-    """The results, the test clips, BasicSR beside it, and the plans of the former study."""
+    """The results, the test clips, BasicSR beside it, and the former studies."""
     return {
         "results": results(COMPARISON),
         "clips": _clips(),
@@ -57,6 +59,7 @@ def tables() -> dict[str, str]:
         "basicsr-aligned": _basicsr(ALIGNED),
         "basicsr-causes": _basicsr_causes(),
         "basicsr-trainings": _basicsr_trainings(),
+        "ten-clips": results(SMALLER),
         "former": _former_plans(),
     }
 

@@ -18,10 +18,10 @@ python clips.py "$out/study" "$out/clips"
 # BasicSR's own training beside vcycle's; README.md says what it needs. Without it, this part is left out.
 cd ../..
 if python -c 'from importlib.util import find_spec; raise SystemExit(find_spec("basicsr") is None)'; then
-    beside=(benchmarks/superresolution/superres.yaml "data=$out/clips" --work "$out/basicsr"
-        --out benchmarks/superresolution/basicsr.jsonl)
-    python -m benchmarks.superresolution.basicsr_arms turns "${beside[@]}"
-    python -m benchmarks.superresolution.basicsr_arms train "${beside[@]:0:1}" training.steps=150 "${beside[@]:1}"
+    recipe=(benchmarks/superresolution/superres.yaml training.size=48)
+    beside=("data=$out/clips" --work "$out/basicsr" --out benchmarks/superresolution/basicsr.jsonl)
+    python -m benchmarks.superresolution.basicsr_arms turns "${recipe[@]}" training.steps=700 "${beside[@]}"
+    python -m benchmarks.superresolution.basicsr_arms train "${recipe[@]}" training.steps=150 "${beside[@]}"
 fi
 
 python -m benchmarks.comparisons superresolution "$out/study"

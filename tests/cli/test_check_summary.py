@@ -143,7 +143,7 @@ def test_what_is_ignored_is_counted_once_through_links_and_whatever_its_order(tm
     (tmp_path / "other/x.mp4").touch()
     found = ignored_in(root, [read_videos(root, "train", val_fraction=0)])
     assert [(one.files, one.why.split()[0]) for one in found] == [(1, "video")]
-    lists = [read_videos(root, "train"), read_videos(root, "val")]
+    lists = [read_videos(root, split, val_fraction=0.4) for split in ("train", "val")]
     assert [one.files for one in ignored_in(root, lists)] == [1]
     assert all(earlier.files >= later.files for earlier, later in pairwise(ignored_in(root, [])))
 

@@ -417,7 +417,7 @@ def test_a_layout_may_be_named_and_must_then_be_there(ucf101, tmp_path_factory):
         RecipeError, match=r"layout=ucf: unknown \(did you mean 'ucf101'\?\); accepted: auto, charades, "
     ):
         read_videos(ucf101, "train", layout="ucf")
-    folder = read_videos(ucf101 / "UCF-101", "train")
+    folder = read_videos(ucf101 / "UCF-101", "train", val_fraction=0.2)
     assert (len(folder), folder.classes) == (80, ("Archery", "Bowling"))
     assert_refused(ucf101 / "UCF-101", "train", "fold=2: layout folder of", fold=2)
     assert_refused(ucf101 / "UCF-101", "train", "videos cannot be in another folder", videos=ucf101)
