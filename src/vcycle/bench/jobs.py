@@ -170,8 +170,7 @@ def train_at_once(
             arm, seed = waiting.pop(0)
             busy.append(_started(arm, seed, place, jobs, modules, trainer))
             on_start(arm, seed)
-        tell_progress()
-        while busy:
+        while busy:  # progress is told from the first work on: the processes start for seconds
             ready = wait([job.connection for job in busy])
             for job in [job for job in busy if job.connection in ready]:
                 kind, content = job.received()
