@@ -116,7 +116,6 @@ def compare_plans(
     check_names(task.plans, plans)  # fail before reading or generating data
     on_message = warn_once(on_message)
     at_once = Jobs.of(jobs, recipe)
-    make_accelerator(config_of(recipe).run)  # fails before the first training
     experiment = _experiment(recipe, out, on_progress=on_progress, on_message=on_message)
     measure = task.measure(recipe)
     arms = []
@@ -145,6 +144,7 @@ def compare_plans(
         return train_arm(experiment, arm, seed, out, recipe=own, callbacks=callbacks)
 
     def train_many(wanted: Sequence[tuple[Arm, int]]) -> Generator[ArmRun | Failure]:
+        make_accelerator(config_of(recipe).run)  # a missing device is one error, not one of each process
         for split in SPLITS:
             if split in experiment.splits:
                 experiment.dataset(split)  # a cache of frames is built once
